@@ -1,0 +1,182 @@
+"""Every way makai can fail, as one tree.
+
+In: nothing. Out: exception classes, each with one stable wire code. This module must not know any
+protocol, transport or vendor; they map to and from these classes through `error_from_code` and `.code`.
+
+    MakaiError                      internal_error
+    ├── ParseError                  parse_error           bytes that are not what their format says
+    ├── InvalidRequest              invalid_request       the caller asked for something impossible
+    │   ├── ModelNotFound           invalid_request       "model not found" (document 000 §3.1)
+    │   └── ModelRefError           invalid_request       a malformed model_ref, with its `kind`
+    ├── ModelRetired                model_not_found       the ref was valid once; names its successor
+    ├── NotSupported                not_implemented       a feature this runtime does not have
+    ├── AuthError
+    │   ├── AuthRequired            auth_required         no credential for this provider
+    │   ├── AuthExpired             auth_expired          expired and cannot be refreshed
+    │   └── AuthRefreshFailed       auth_refresh_failed
+    ├── Aborted                     aborted               the caller stopped it
+    └── ProviderError               provider_error        the model API failed
+        ├── RateLimited             rate_limited
+        ├── Overloaded              overloaded
+        └── ContextOverflow         context_overflow
+
+A message says what happened; `hint` says what the user can do next. Neither ever holds a secret.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MakaiError(Exception):
+    """Base of everything makai raises on purpose."""
+
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class ParseError(MakaiError):
+    """Input that its format does not allow: JSON, NDJSON, SSE, envelopes."""
+
+    code = "parse_error"
+
+
+class InvalidRequest(MakaiError):
+    """The request cannot be carried out as written; nothing was sent upstream."""
+
+    code = "invalid_request"
+
+
+class ModelNotFound(InvalidRequest):
+    """No model of that name. The message always contains "model not found"."""
+
+
+class ModelRefError(InvalidRequest):
+    """A malformed `model_ref`; `kind` is stable and machine-readable."""
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class ModelRetired(MakaiError):
+    """A ref we issued once, whose model its vendor has retired."""
+
+    code = "model_not_found"
+
+
+class NotSupported(MakaiError):
+    """Asked for something this runtime or this model API does not offer."""
+
+    code = "not_implemented"
+
+
+class AuthError(MakaiError):
+    """Base of credential failures. `provider_id` names whose login is needed."""
+
+    code = "auth_required"
+
+    def __init__(self, message: str, *, provider_id: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.provider_id = provider_id
+
+
+class AuthRequired(AuthError):
+    """No usable credential, or the provider refused the one we sent."""
+
+
+class AuthExpired(AuthError):
+    """The credential expired and there is no way to refresh it."""
+
+    code = "auth_expired"
+
+
+class AuthRefreshFailed(AuthError):
+    """The credential expired and refreshing it failed."""
+
+    code = "auth_refresh_failed"
+
+
+class Aborted(MakaiError):
+    """The caller stopped the operation."""
+
+    code = "aborted"
+
+
+class ProviderError(MakaiError):
+    """The model API failed after we accepted the request.
+
+    Carries what the vendor said: HTTP status, its own error code, its request id, how long to wait.
+    """
+
+    code = "provider_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider_id: str | None = None,
+        status: int | None = None,
+        vendor_code: str | None = None,
+        request_id: str | None = None,
+        retry_after_ms: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.provider_id = provider_id
+        self.status = status
+        self.vendor_code = vendor_code
+        self.request_id = request_id
+        self.retry_after_ms = retry_after_ms
+
+
+class RateLimited(ProviderError):
+    """Too many requests or tokens (HTTP 429)."""
+
+    code = "rate_limited"
+
+
+class Overloaded(ProviderError):
+    """The vendor is over capacity (HTTP 503, 529)."""
+
+    code = "overloaded"
+
+
+class ContextOverflow(ProviderError):
+    """The conversation does not fit into the model's context window."""
+
+    code = "context_overflow"
+
+
+_PROVIDER_ERRORS: dict[str, type[ProviderError]] = {
+    error.code: error for error in (ProviderError, RateLimited, Overloaded, ContextOverflow)
+}
+_AUTH_ERRORS: dict[str, type[AuthError]] = {
+    error.code: error for error in (AuthRequired, AuthExpired, AuthRefreshFailed)
+}
+_PLAIN_ERRORS: dict[str, type[MakaiError]] = {
+    error.code: error for error in (ParseError, InvalidRequest, ModelRetired, NotSupported, Aborted)
+}
+
+
+def error_from_code(
+    code: str,
+    message: str,
+    *,
+    provider_id: str | None = None,
+    retry_after_ms: int | None = None,
+    hint: str | None = None,
+) -> MakaiError:
+    """The exception for a wire code: the inverse of `.code`, for clients and for `complete`."""
+    if auth_error := _AUTH_ERRORS.get(code):
+        return auth_error(message, provider_id=provider_id or "unknown", hint=hint)
+    if provider_error := _PROVIDER_ERRORS.get(code):
+        return provider_error(message, provider_id=provider_id, retry_after_ms=retry_after_ms, hint=hint)
+    return _PLAIN_ERRORS.get(code, MakaiError)(message, hint=hint)

@@ -1,0 +1,170 @@
+"""The one reducer: stream events -> the message they describe.
+
+In: stream events in order, or the same steps called directly by whoever makes the events. Out: an
+`AssistantMessage`, partial at any moment and whole at the end. Knows no vendor, no wire and no clock.
+
+Text is gathered in `StringIO` (a growing buffer, not a list of pieces), so a stream of a million one-word deltas
+costs about its text and not a million string objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from io import StringIO
+from typing import Literal
+
+import msgspec
+
+from makai.core.content import AssistantPart, Text, Thinking, ToolCall
+from makai.core.messages import AssistantMessage, StopReason
+from makai.core.stream_events import (
+    Done,
+    Failed,
+    Keepalive,
+    Start,
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from makai.core.usage import Usage
+
+BlockKind = Literal["text", "thinking", "toolcall"]
+
+
+class Block:
+    """A content block that is still growing. `append` is the hot path: one buffer write."""
+
+    __slots__ = ("append", "buffer", "index", "kind", "name", "tool_call_id")
+
+    def __init__(self, kind: BlockKind, index: int, tool_call_id: str = "", name: str = "") -> None:
+        self.kind = kind
+        self.index = index
+        self.tool_call_id = tool_call_id
+        self.name = name
+        self.buffer = StringIO(newline="")
+        self.append: Callable[[str], int] = self.buffer.write
+
+    def part(self) -> AssistantPart:
+        """The block as it stands now."""
+        text = self.buffer.getvalue()
+        if self.kind == "text":
+            return Text(text=text)
+        if self.kind == "thinking":
+            return Thinking(thinking=text)
+        return ToolCall(tool_call_id=self.tool_call_id, name=self.name, arguments_json=text)
+
+
+class MessageFold:
+    """Accumulates one answer. Blocks are told apart by their `content_index`."""
+
+    __slots__ = ("_apply", "_base", "_blocks", "_ended", "_final")
+
+    def __init__(self, base: AssistantMessage) -> None:
+        self._base = base
+        self._blocks: dict[int, Block] = {}
+        self._ended: dict[int, AssistantPart] = {}
+        self._final: AssistantMessage | None = None
+        self._apply: dict[type, Callable[..., object]] = {
+            Start: self._on_start,
+            TextStart: lambda event: self.open("text", event.content_index),
+            ThinkingStart: lambda event: self.open("thinking", event.content_index),
+            ToolCallStart: lambda event: self.open("toolcall", event.content_index, event.id, event.name),
+            TextDelta: self._on_delta,
+            ThinkingDelta: self._on_delta,
+            ToolCallDelta: self._on_delta,
+            TextEnd: self._on_text_end,
+            ThinkingEnd: self._on_thinking_end,
+            ToolCallEnd: lambda event: self.end(event.content_index, event.tool_call),
+            Done: self._on_terminal,
+            Failed: self._on_terminal,
+            Keepalive: lambda event: None,
+        }
+
+    def apply(self, event: StreamEvent) -> None:
+        """Take one event into account."""
+        self._apply[type(event)](event)
+
+    def open(self, kind: BlockKind, index: int, tool_call_id: str = "", name: str = "") -> Block:
+        """Begin a block."""
+        block = Block(kind, index, tool_call_id, name)
+        self._blocks[index] = block
+        return block
+
+    def end(self, index: int, part: AssistantPart) -> None:
+        """Replace a growing block by its final part and free its buffer."""
+        self._blocks.pop(index, None)
+        self._ended[index] = part
+
+    def content(self) -> tuple[AssistantPart, ...]:
+        """All blocks so far, in order of `content_index`."""
+        parts = {**self._ended, **{index: block.part() for index, block in self._blocks.items()}}
+        return tuple(parts[index] for index in sorted(parts))
+
+    def message(self) -> AssistantMessage:
+        """The message so far, or the final one after `done` or `error`."""
+        return self._final or msgspec.structs.replace(self._base, content=self.content())
+
+    def finish(
+        self,
+        stop_reason: StopReason,
+        usage: Usage,
+        *,
+        response_id: str | None = None,
+        error_message: str | None = None,
+    ) -> AssistantMessage:
+        """Close the message: nothing changes it afterwards."""
+        self._final = msgspec.structs.replace(
+            self._base,
+            content=self.content(),
+            stop_reason=stop_reason,
+            usage=usage,
+            response_id=response_id,
+            error_message=error_message,
+        )
+        self._blocks.clear()
+        self._ended.clear()
+        return self._final
+
+    def _on_start(self, event: Start) -> None:
+        self._base = event.partial
+
+    def _on_delta(self, event: TextDelta | ThinkingDelta | ToolCallDelta) -> None:
+        block = self._blocks.get(event.content_index)
+        if block is not None:
+            block.append(event.delta)
+
+    def _on_text_end(self, event: TextEnd) -> None:
+        block = self._blocks.get(event.content_index)
+        if block is not None:
+            self.end(
+                event.content_index,
+                Text(text=block.buffer.getvalue(), text_signature=event.content_signature),
+            )
+
+    def _on_thinking_end(self, event: ThinkingEnd) -> None:
+        block = self._blocks.get(event.content_index)
+        if block is not None:
+            part = Thinking(
+                thinking=block.buffer.getvalue(),
+                thinking_signature=event.thinking_signature,
+                redacted=event.redacted,
+            )
+            self.end(event.content_index, part)
+
+    def _on_terminal(self, event: Done | Failed) -> None:
+        self._final = event.message
+
+
+def fold(events: Iterable[StreamEvent]) -> AssistantMessage:
+    """The message a whole or broken-off event sequence describes."""
+    state = MessageFold(AssistantMessage(content=()))
+    for event in events:
+        state.apply(event)
+    return state.message()

@@ -1,0 +1,59 @@
+"""What a caller asks of a model: the conversation, the tools, the options.
+
+In: values from a protocol or a program. Out: frozen Structs that reach the adapter unchanged. No vendor names.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from makai.core.messages import Message
+from makai.core.model import ReasoningEffort
+
+CacheRetention: TypeAlias = Literal["none", "short", "long"]
+
+
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool the model may call. The schema travels as JSON text (document 000 §3)."""
+
+    name: str
+    description: str
+    parameters_schema_json: str
+
+
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether the model may, must or must not call a tool; `name` only with mode "tool"."""
+
+    mode: Literal["auto", "none", "required", "tool"] = "auto"
+    name: str | None = None
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The conversation to continue."""
+
+    messages: tuple[Message, ...]
+    system_prompt: str | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How to continue it. Everything is optional; what a model cannot do is left out of its request."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    reasoning_effort: ReasoningEffort | None = None
+    tool_choice: ToolChoice | None = None
+    json_schema: str | None = None
+    """The answer must be JSON of this schema (JSON text), where the API can promise that."""
+    cache_retention: CacheRetention = "short"
+    session_id: str | None = None
+    """Groups requests of one conversation for vendors' prompt caches."""
+    metadata: dict[str, str] = {}
+    connect_timeout_s: float = 15.0
+    stall_timeout_s: float = 300.0
+    """How long upstream may say nothing new before we give up. Keep-alives are not news."""
+    max_retries: int = 3

@@ -1,0 +1,115 @@
+"""Stream events: one model answer while it arrives.
+
+In: parts and deltas from an adapter. Out: frozen Structs tagged by `type`. The law every provider keeps
+(DESIGN §4): `start` first and once, then blocks, then exactly one `done` or `error`, then nothing. A block is
+`*_start`, any number of `*_delta`, one `*_end`, all with one `content_index`; indexes ascend as blocks open.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from makai.core.content import ToolCall
+from makai.core.messages import AssistantMessage, StopReason
+from makai.core.usage import Usage
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of every stream event."""
+
+
+class Start(Event, frozen=True, tag_field="type", tag="start"):
+    """The request was accepted here and is on its way upstream. `partial` is the empty message."""
+
+    partial: AssistantMessage
+
+
+class TextStart(Event, frozen=True, tag_field="type", tag="text_start"):
+    content_index: int
+
+
+class TextDelta(Event, frozen=True, tag_field="type", tag="text_delta"):
+    content_index: int
+    delta: str
+
+
+class TextEnd(Event, frozen=True, tag_field="type", tag="text_end"):
+    content_index: int
+    content_signature: str | None = None
+
+
+class ThinkingStart(Event, frozen=True, tag_field="type", tag="thinking_start"):
+    content_index: int
+
+
+class ThinkingDelta(Event, frozen=True, tag_field="type", tag="thinking_delta"):
+    content_index: int
+    delta: str
+
+
+class ThinkingEnd(Event, frozen=True, tag_field="type", tag="thinking_end"):
+    content_index: int
+    thinking_signature: str | None = None
+    redacted: bool = False
+
+
+class ToolCallStart(Event, frozen=True, tag_field="type", tag="toolcall_start"):
+    content_index: int
+    id: str
+    name: str
+
+
+class ToolCallDelta(Event, frozen=True, tag_field="type", tag="toolcall_delta"):
+    content_index: int
+    delta: str
+
+
+class ToolCallEnd(Event, frozen=True, tag_field="type", tag="toolcall_end"):
+    """`tool_call` is the whole call; its `arguments_json` equals the deltas joined."""
+
+    content_index: int
+    tool_call: ToolCall
+
+
+class Done(Event, frozen=True, tag_field="type", tag="done"):
+    """The answer is complete. `reason` equals `message.stop_reason`."""
+
+    reason: StopReason
+    message: AssistantMessage
+
+
+class Failed(Event, frozen=True, tag_field="type", tag="error"):
+    """The answer broke off. `message` holds what had arrived; `error_code` is a code of `core.errors`."""
+
+    reason: Literal["aborted", "error"]
+    error_code: str
+    error_message: str
+    message: AssistantMessage
+    retry_after_ms: int | None = None
+    provider_id: str | None = None
+    hint: str | None = None
+    usage: Usage | None = None
+
+
+class Keepalive(Event, frozen=True, tag_field="type", tag="keepalive"):
+    """Upstream is alive and has nothing new to say."""
+
+
+StreamEvent: TypeAlias = (
+    Start
+    | TextStart
+    | TextDelta
+    | TextEnd
+    | ThinkingStart
+    | ThinkingDelta
+    | ThinkingEnd
+    | ToolCallStart
+    | ToolCallDelta
+    | ToolCallEnd
+    | Done
+    | Failed
+    | Keepalive
+)
+TERMINAL = (Done, Failed)

@@ -1,0 +1,58 @@
+"""Tokens and money.
+
+In: counts as an adapter read them, prices as the catalog knows them. Out: `Usage`. No vendor field names here.
+One meaning everywhere (DESIGN §4): `input` excludes cached tokens, `output` includes reasoning tokens.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """US dollars per million tokens. A missing cache price means cache tokens cost what input costs."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one model answer, or a sum of them, consumed."""
+
+    input: int = 0
+    """Prompt tokens that were neither read from nor written to a cache."""
+    output: int = 0
+    """Generated tokens, reasoning included."""
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    """How many of `output` were reasoning, where the vendor tells."""
+    cost_usd: float | None = None
+    """None where the price is unknown; a free model costs 0.0."""
+
+    def __add__(self, other: Usage) -> Usage:
+        known = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            reasoning=self.reasoning + other.reasoning,
+            cost_usd=sum(known) if known else None,
+        )
+
+    def priced(self, price: Price | None) -> Usage:
+        """The same counts with their cost, when the price is known."""
+        if price is None:
+            return self
+        cache_read = price.input if price.cache_read is None else price.cache_read
+        cache_write = price.input if price.cache_write is None else price.cache_write
+        micro_dollars = (
+            self.input * price.input
+            + self.output * price.output
+            + self.cache_read * cache_read
+            + self.cache_write * cache_write
+        )
+        return msgspec.structs.replace(self, cost_usd=micro_dollars / 1_000_000)

@@ -1,0 +1,76 @@
+"""What a provider is, in three small contracts.
+
+`Api` is one vendor wire format, pure: a request becomes bytes, an answer's bytes become parts. `Provider` is anything
+that turns a `ProviderRequest` into stream events; `providers.http.HttpProvider` makes one out of an `Api`. Nothing
+here does I/O or knows a vendor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+import msgspec
+
+from makai.core.model import Model
+from makai.core.request import Context, StreamOptions
+from makai.core.secret import Secret
+from makai.core.stream_events import StreamEvent
+from makai.providers.parts import Parts
+
+
+class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One model call: who, what, how, and with which credential."""
+
+    model: Model
+    context: Context
+    options: StreamOptions = StreamOptions()
+    secret: Secret | None = None
+
+
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A POST that is ready to send. Secrets stay `Secret` until the bytes leave."""
+
+    url: str
+    headers: dict[str, str | Secret]
+    body: bytes
+
+
+class Decoder(Protocol):
+    """Reads one answer, sans-IO. Everything it learns goes into the `Parts` it was made with.
+
+    It may raise `MakaiError` on bytes that are not what the API promises; the caller turns that into the one
+    terminal `error` event.
+    """
+
+    def feed(self, data: bytes) -> None:
+        """Some bytes of a streamed answer, cut anywhere."""
+
+    def whole(self, body: bytes) -> None:
+        """An answer that came as one JSON document although a stream was asked for."""
+
+    def close(self) -> None:
+        """The body ended. Finish the parts if what was seen is a complete answer; else leave them unfinished."""
+
+
+class Api(Protocol):
+    """One model API as a pure codec."""
+
+    id: str
+
+    def request(self, request: ProviderRequest) -> HttpRequest:
+        """The HTTP request; raises `InvalidRequest` or `NotSupported` for what this API cannot express."""
+
+    def decoder(self, request: ProviderRequest, parts: Parts) -> Decoder:
+        """A decoder for the answer to that request."""
+
+
+class Provider(Protocol):
+    """A source of model answers.
+
+    The law (DESIGN §4): `stream` may raise before its first event, for what can be checked locally. After `start` it
+    never raises: it ends in exactly one `done` or `error`. Closing the generator cancels the upstream request at once.
+    """
+
+    def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Ask the model and yield its answer as it arrives."""

@@ -1,0 +1,457 @@
+"""OpenAI chat completions: the dialect most servers speak, each a little differently.
+
+In: a `ProviderRequest`, or bytes of an SSE answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
+How OpenAI, Groq, DeepSeek, Mistral, xAI, OpenRouter, llama.cpp and the others differ is data (`ChatQuirks` of the
+model); this file has no vendor names in its logic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.errors import InvalidRequest, ProviderError
+from makai.core.messages import AssistantMessage, Message, StopReason, SystemMessage, ToolMessage, UserMessage
+from makai.core.model import ChatQuirks, Model, ModelCapability
+from makai.core.request import StreamOptions, ToolDefinition
+from makai.core.secret import Secret
+from makai.core.usage import Usage
+from makai.providers.base import HttpRequest, ProviderRequest
+from makai.providers.effort import nearest_effort
+from makai.providers.failure import stream_failure
+from makai.providers.history import normalised_tool_id, prepare
+from makai.providers.parts import Parts
+from makai.providers.schema import schema_object
+from makai.wire.sse import SSEDecoder
+
+STOP_REASONS: dict[str, StopReason] = {
+    "stop": "end_turn",
+    "eos": "end_turn",
+    "length": "max_tokens",
+    "model_length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+JSON = dict[str, Any]
+
+
+class OpenAICompletions:
+    """The codec of `POST {base_url}/chat/completions`."""
+
+    id = "openai-completions"
+
+    def request(self, request: ProviderRequest) -> HttpRequest:
+        """The HTTP request for one streamed answer."""
+        model, quirks = request.model, request.model.quirks
+        headers: dict[str, str | Secret] = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream",
+            **quirks.headers,
+        }
+        if request.secret:
+            headers["Authorization"] = Secret(f"Bearer {request.secret.reveal()}")
+        return HttpRequest(
+            url=model.base_url.rstrip("/") + quirks.path,
+            headers=headers,
+            body=msgspec.json.encode(_body(request, model, quirks)),
+        )
+
+    def decoder(self, request: ProviderRequest, parts: Parts) -> ChatDecoder:
+        """A decoder for the answer."""
+        return ChatDecoder(request, parts)
+
+
+# ---------------------------------------------------------------- request
+
+
+def _body(request: ProviderRequest, model: Model, quirks: ChatQuirks) -> JSON:
+    options = request.options
+    context = prepare(
+        request.context,
+        model,
+        inline_system=True,
+        tool_id=normalised_tool_id(quirks.tool_id_length, alphanumeric=quirks.tool_id_alphanumeric),
+    )
+    messages: list[JSON] = []
+    if context.system_prompt:
+        messages.append({"role": quirks.system_role, "content": context.system_prompt})
+    for message in context.messages:
+        messages.extend(_message(message, quirks))
+    if not quirks.user_after_tool:
+        messages = _assistant_between_tool_and_user(messages)
+    if quirks.anthropic_cache_control and options.cache_retention != "none":
+        _mark_cache(messages, options)
+    body: JSON = {"model": model.id, "messages": messages, "stream": True}
+    if quirks.stream_usage:
+        body["stream_options"] = {"include_usage": True}
+    if quirks.store:
+        body["store"] = False
+    body.update(_sampling(options, model, quirks))
+    body.update(_reasoning(options, model, quirks))
+    body.update(_tools(context.tools, options, quirks))
+    body.update(_output_format(options, quirks))
+    if quirks.prompt_cache_key and options.session_id and options.cache_retention != "none":
+        body["prompt_cache_key"] = options.session_id
+    if options.metadata and quirks.store:
+        body["metadata"] = options.metadata
+    return body
+
+
+def _sampling(options: StreamOptions, model: Model, quirks: ChatQuirks) -> JSON:
+    fields: JSON = {}
+    if options.temperature is not None:
+        fields["temperature"] = options.temperature
+    if options.top_p is not None:
+        fields["top_p"] = options.top_p
+    if options.stop:
+        fields["stop"] = list(options.stop)
+    if options.max_tokens is not None:
+        fields[quirks.max_tokens_field] = options.max_tokens
+    return fields
+
+
+def _reasoning(options: StreamOptions, model: Model, quirks: ChatQuirks) -> JSON:
+    """Effort in the words of this server; nothing when the model does not reason (MK-PROV-006)."""
+    effort = options.reasoning_effort
+    if effort is None or not model.can(ModelCapability.REASONING):
+        return {}
+    match quirks.reasoning:
+        case "none":
+            return {}
+        case "effort":
+            level = nearest_effort(effort, quirks.reasoning_efforts)
+            return {"reasoning_effort": level} if level else {}
+        case "openrouter":
+            return {"reasoning": {"enabled": False} if effort == "off" else {"effort": effort}}
+        case "enable_thinking":
+            return {"chat_template_kwargs": {"enable_thinking": effort != "off"}}
+        case "thinking_type":
+            return {"thinking": {"type": "disabled" if effort == "off" else "enabled"}}
+
+
+def _tools(tools: tuple[ToolDefinition, ...], options: StreamOptions, quirks: ChatQuirks) -> JSON:
+    if not tools:
+        return {}
+    functions = []
+    for tool in tools:
+        function: JSON = {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": schema_object(tool.parameters_schema_json, f"the parameters of tool {tool.name}"),
+        }
+        if quirks.strict_tools:
+            function["strict"] = False
+        functions.append({"type": "function", "function": function})
+    fields: JSON = {"tools": functions}
+    choice = options.tool_choice
+    if choice is None:
+        return fields
+    if choice.mode == "tool":
+        fields["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+    else:
+        fields["tool_choice"] = quirks.tool_choice_required if choice.mode == "required" else choice.mode
+    return fields
+
+
+def _output_format(options: StreamOptions, quirks: ChatQuirks) -> JSON:
+    if options.json_schema is None or quirks.json_schema == "none":
+        return {}
+    if quirks.json_schema == "json_object":
+        return {"response_format": {"type": "json_object"}}
+    schema = schema_object(options.json_schema, "the output schema")
+    return {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema, "strict": True},
+        }
+    }
+
+
+def _message(message: Message, quirks: ChatQuirks) -> list[JSON]:
+    match message:
+        case SystemMessage():
+            return [{"role": quirks.system_role, "content": message.content}]
+        case UserMessage():
+            return [{"role": "user", "content": _user_content(message)}]
+        case AssistantMessage():
+            return [_assistant(message, quirks)]
+        case ToolMessage():
+            return _tool_result(message.result, quirks)
+
+
+def _user_content(message: UserMessage) -> str | list[JSON]:
+    parts = message.parts()
+    if all(isinstance(part, Text) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, Text))
+    content: list[JSON] = []
+    for part in parts:
+        match part:
+            case Text():
+                content.append({"type": "text", "text": part.text})
+            case Image():
+                content.append(_image(part))
+            case Audio():
+                content.append(_audio(part))
+    return content
+
+
+def _image(part: Image) -> JSON:
+    return {"type": "image_url", "image_url": {"url": f"data:{part.mime_type};base64,{part.data}"}}
+
+
+def _audio(part: Audio) -> JSON:
+    audio_format = AUDIO_FORMATS.get(part.mime_type)
+    if audio_format is None:
+        raise InvalidRequest(f"chat completions take audio as wav or mp3, not {part.mime_type}")
+    return {"type": "input_audio", "input_audio": {"data": part.data, "format": audio_format}}
+
+
+def _assistant(message: AssistantMessage, quirks: ChatQuirks) -> JSON:
+    text = message.text()
+    thinking = "\n\n".join(part.thinking for part in message.content if isinstance(part, Thinking) and part.thinking)
+    calls = [_tool_call(part) for part in message.content if isinstance(part, ToolCall)]
+    if thinking and quirks.reasoning_replay == "text":
+        text = f"{thinking}\n\n{text}" if text else thinking
+    fields: JSON = {"role": "assistant", "content": text or (None if calls else "")}
+    if thinking and quirks.reasoning_replay == "reasoning_content":
+        fields["reasoning_content"] = thinking
+    if calls:
+        fields["tool_calls"] = calls
+    return fields
+
+
+def _tool_call(part: ToolCall) -> JSON:
+    return {
+        "id": part.tool_call_id,
+        "type": "function",
+        "function": {"name": part.name, "arguments": part.arguments_json},
+    }
+
+
+def _tool_result(result: ToolResult, quirks: ChatQuirks) -> list[JSON]:
+    """A tool message holds text only; pictures follow in a user message that says where they come from."""
+    text = result.text()
+    images = [part for part in result.content if isinstance(part, Image)] if not isinstance(result.content, str) else []
+    if result.is_error:
+        text = f"Error: {text}"
+    fields: JSON = {"role": "tool", "tool_call_id": result.tool_call_id, "content": text or "(see the image)"}
+    if quirks.tool_result_name:
+        fields["name"] = result.tool_name
+    if not images:
+        return [fields | {"content": text}]
+    note = {"type": "text", "text": f"Image from the tool {result.tool_name}:"}
+    return [fields, {"role": "user", "content": [note, *map(_image, images)]}]
+
+
+def _assistant_between_tool_and_user(messages: list[JSON]) -> list[JSON]:
+    spaced: list[JSON] = []
+    for message in messages:
+        if message["role"] == "user" and spaced and spaced[-1]["role"] == "tool":
+            spaced.append({"role": "assistant", "content": "I have read the tool result."})
+        spaced.append(message)
+    return spaced
+
+
+def _mark_cache(messages: list[JSON], options: StreamOptions) -> None:
+    """Anthropic's cache marks, as OpenRouter passes them on: on the system prompt and the last user message."""
+    mark: JSON = {"type": "ephemeral"} | ({"ttl": "1h"} if options.cache_retention == "long" else {})
+    users = [message for message in messages if message["role"] == "user"]
+    for message in messages[:1] + users[-1:]:
+        if isinstance(message["content"], str):
+            message["content"] = [{"type": "text", "text": message["content"]}]
+        message["content"][-1]["cache_control"] = mark
+
+
+# ---------------------------------------------------------------- answer
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _ToolCall(msgspec.Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | list[Any] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _PromptDetails(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class _CompletionDetails(msgspec.Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+
+
+class _Groq(msgspec.Struct, gc=False):
+    usage: _Usage | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    id: str | None = None
+    x_groq: _Groq | None = None
+    error: msgspec.Raw | None = None
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+class ChatDecoder:
+    """Reads one answer: SSE chunks, or one whole completion."""
+
+    __slots__ = ("_finish", "_parts", "_request", "_response_id", "_sse", "_tool_ids")
+
+    def __init__(self, request: ProviderRequest, parts: Parts) -> None:
+        self._request = request
+        self._parts = parts
+        self._sse = SSEDecoder()
+        self._finish: str | None = None
+        self._response_id: str | None = None
+        self._tool_ids: dict[int, str] = {}
+
+    def feed(self, data: bytes) -> None:
+        """Some bytes of the event stream."""
+        for payload in self._sse.feed_data(data):
+            if payload == b"[DONE]":
+                self._done()
+            elif not self._parts.finished:
+                self._chunk(self._parse(payload))
+
+    def whole(self, body: bytes) -> None:
+        """A completion that came in one piece."""
+        self._chunk(self._parse(body))
+
+    def close(self) -> None:
+        """Some servers never send `[DONE]`; a finish reason is enough."""
+        if self._finish is not None:
+            self._done()
+
+    def _parse(self, payload: bytes) -> _Chunk:
+        try:
+            return _decode_chunk(payload)
+        except (msgspec.DecodeError, RecursionError) as error:
+            provider = self._request.model.provider
+            raise ProviderError(
+                f"{provider} sent an event that is not a chat completion chunk: {error}", provider_id=provider
+            ) from error
+
+    def _chunk(self, chunk: _Chunk) -> None:
+        if chunk.choices:
+            choice = chunk.choices[0]
+            delta = choice.delta or choice.message
+            if delta is not None:
+                self._delta(delta)
+            if choice.finish_reason is not None:
+                self._finish = choice.finish_reason
+        if chunk.usage is not None:
+            self._parts.usage = _usage(chunk.usage)
+        elif chunk.x_groq is not None and chunk.x_groq.usage is not None:
+            self._parts.usage = _usage(chunk.x_groq.usage)
+        if self._response_id is None:
+            self._response_id = chunk.id
+        if chunk.error is not None:
+            self._fail(chunk.error)
+
+    def _delta(self, delta: _Delta) -> None:
+        parts = self._parts
+        content = delta.content
+        if content:
+            parts.end("thinking")
+            if isinstance(content, str):
+                parts.text("text", content)
+            else:
+                self._content_list(content)
+        thinking = delta.reasoning_content or delta.reasoning or delta.reasoning_text
+        if thinking:
+            parts.end("text")
+            parts.thinking("thinking", thinking)
+        if delta.refusal:
+            parts.text("text", delta.refusal)
+        if delta.tool_calls:
+            for position, call in enumerate(delta.tool_calls):
+                self._tool_call(call, position)
+
+    def _content_list(self, content: list[Any]) -> None:
+        """Mistral's reasoning models send content as typed pieces."""
+        for piece in content:
+            if not isinstance(piece, dict):
+                continue
+            if piece.get("type") == "thinking":
+                self._parts.end("text")
+                for inner in piece.get("thinking") or ():
+                    self._parts.thinking("thinking", str(inner.get("text") or ""))
+            elif isinstance(piece.get("text"), str):
+                self._parts.end("thinking")
+                self._parts.text("text", piece["text"])
+
+    def _tool_call(self, call: _ToolCall, position: int) -> None:
+        parts = self._parts
+        index = position if call.index is None else call.index
+        key = ("tool", index)
+        function = call.function or _Function()
+        # Some servers number every parallel call 0: another id with a name is another call.
+        if call.id and function.name and self._tool_ids.get(index, call.id) != call.id:
+            parts.end(key)
+        if not parts.is_open(key):
+            self._tool_ids[index] = call.id or ""
+            parts.end("thinking")
+            parts.end("text")
+            parts.tool(key, call.id or None, function.name or "")
+        if function.arguments:
+            written = function.arguments
+            parts.arguments(key, written if isinstance(written, str) else msgspec.json.encode(written).decode())
+
+    def _done(self) -> None:
+        reason = STOP_REASONS.get(self._finish or "stop", "end_turn")
+        self._parts.done(reason, response_id=self._response_id)
+
+    def _fail(self, raw: msgspec.Raw) -> None:
+        error = msgspec.json.decode(raw)
+        if error is None:
+            return
+        provider = self._request.model.provider
+        self._parts.fail(stream_failure(provider, {"error": error}, self._request.secret))
+
+
+def _usage(usage: _Usage) -> Usage:
+    """OpenAI counts cached tokens inside the prompt and reasoning inside the completion."""
+    details = usage.prompt_tokens_details
+    cached = (details.cached_tokens if details else None) or usage.prompt_cache_hit_tokens or 0
+    completion_details = usage.completion_tokens_details
+    return Usage(
+        input=max(0, (usage.prompt_tokens or 0) - cached),
+        output=usage.completion_tokens or 0,
+        cache_read=cached,
+        reasoning=(completion_details.reasoning_tokens if completion_details else None) or 0,
+    )

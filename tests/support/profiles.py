@@ -1,0 +1,18 @@
+"""How many examples a property test tries: few on every push, many in `make faults`."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+FAULTS = os.environ.get("MAKAI_FAULTS") == "1"
+
+
+def examples(count: int) -> settings:
+    """Settings for `count` examples, ten times as many when MAKAI_FAULTS=1."""
+    return settings(
+        max_examples=count * 10 if FAULTS else count,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )

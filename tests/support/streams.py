@@ -1,0 +1,151 @@
+"""Helpers for adapter tests: feed raw vendor bytes through a codec and look at the events.
+
+`REFERENCE` is the one answer every adapter's recorded stream must become (MK-PROV-009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from makai.core.content import AssistantPart, Text, Thinking, ToolCall
+from makai.core.errors import MakaiError, ProviderError
+from makai.core.messages import UserMessage
+from makai.core.model import Model, ModelCapability
+from makai.core.request import Context, StreamOptions
+from makai.core.secret import Secret
+from makai.core.stream_events import StreamEvent
+from makai.providers.base import Api, ProviderRequest
+from makai.providers.parts import Parts
+
+TIMESTAMP = 1_760_000_000_000
+THINKING = "The user wants the weather in Paris."
+TEXT = "Let me look that up."
+TOOL_ID = "call_1"
+TOOL_NAME = "get_weather"
+TOOL_ARGUMENTS = '{"city":"Paris"}'
+
+REFERENCE_KINDS = [
+    "start",
+    *("thinking_start", "thinking_delta", "thinking_end"),
+    *("text_start", "text_delta", "text_end"),
+    *("toolcall_start", "toolcall_delta", "toolcall_end"),
+    "done",
+]
+"""The order of event kinds of the reference answer; runs of the same kind count once."""
+
+REFERENCE_CONTENT: tuple[AssistantPart, ...] = (
+    Thinking(thinking=THINKING),
+    Text(text=TEXT),
+    ToolCall(tool_call_id=TOOL_ID, name=TOOL_NAME, arguments_json=TOOL_ARGUMENTS),
+)
+"""Its final content, signatures and vendor-made ids aside (see `without_signatures`)."""
+
+ALL_CAPABILITIES = tuple(ModelCapability)
+
+
+def model(api: str, provider: str = "acme", **overrides: object) -> Model:
+    """A model with every capability."""
+    fields: dict[str, object] = {
+        "id": "test-model",
+        "api": api,
+        "provider": provider,
+        "base_url": "http://127.0.0.1:9",
+        "capabilities": ALL_CAPABILITIES,
+        "max_output_tokens": 8192,
+    }
+    return Model(**{**fields, **overrides})  # type: ignore[arg-type]
+
+
+def ask(
+    target: Model,
+    prompt: str = "Hi",
+    *,
+    context: Context | None = None,
+    options: StreamOptions | None = None,
+    secret: str | None = "test-key",
+) -> ProviderRequest:
+    """A request to that model."""
+    return ProviderRequest(
+        model=target,
+        context=context or Context(messages=(UserMessage(content=prompt),)),
+        options=options or StreamOptions(),
+        secret=Secret(secret) if secret else None,
+    )
+
+
+def new_parts(target: Model) -> Parts:
+    """Parts with a fixed clock and predictable ids."""
+    ids = iter(f"made_{number}" for number in range(1, 1000))
+    return Parts(target, TIMESTAMP, lambda: next(ids))
+
+
+def decode(api: Api, request: ProviderRequest, data: bytes, chunk: int | None = None) -> list[StreamEvent]:
+    """The events of an answer, fed whole or in chunks of `chunk` bytes; a failure becomes the `error` event."""
+    size = chunk or max(1, len(data))
+    return decode_pieces(api, request, (data[at : at + size] for at in range(0, len(data), size)))
+
+
+def decode_pieces(api: Api, request: ProviderRequest, pieces: Iterable[bytes]) -> list[StreamEvent]:
+    """The same for pieces cut by the caller."""
+    parts = new_parts(request.model)
+    parts.start()
+    decoder = api.decoder(request, parts)
+    try:
+        for piece in pieces:
+            decoder.feed(piece)
+        decoder.close()
+        if not parts.finished:
+            raise ProviderError("ended before it was complete", provider_id=request.model.provider)
+    except MakaiError as error:
+        parts.fail(error)
+    return parts.take()
+
+
+def decode_whole(api: Api, request: ProviderRequest, body: bytes) -> list[StreamEvent]:
+    """The events of a non-streamed answer."""
+    parts = new_parts(request.model)
+    parts.start()
+    try:
+        decoder = api.decoder(request, parts)
+        decoder.whole(body)
+        decoder.close()
+    except MakaiError as error:
+        parts.fail(error)
+    return parts.take()
+
+
+def kinds(events: list[StreamEvent]) -> list[str]:
+    """Event kinds in order, runs of the same kind counted once, keep-alives left out."""
+    names = [str(event.__struct_config__.tag) for event in events]
+    names = [name for name in names if name != "keepalive"]
+    return [name for position, name in enumerate(names) if position == 0 or names[position - 1] != name]
+
+
+def without_signatures(content: tuple[AssistantPart, ...]) -> tuple[AssistantPart, ...]:
+    """Content as every vendor must give it: no signatures, and the reference id for tool calls."""
+    plain: list[AssistantPart] = []
+    for part in content:
+        match part:
+            case Text():
+                plain.append(Text(text=part.text))
+            case Thinking():
+                plain.append(Thinking(thinking=part.thinking))
+            case ToolCall():
+                plain.append(
+                    ToolCall(
+                        tool_call_id=TOOL_ID,
+                        name=part.name,
+                        arguments_json=part.arguments_json,
+                        arguments_error=part.arguments_error,
+                    )
+                )
+    return tuple(plain)
+
+
+def body_of(capture: bytes) -> bytes:
+    """The body of a recorded HTTP answer (headers, blank line, body)."""
+    for gap in (b"\r\n\r\n", b"\n\n"):
+        head, found, body = capture.partition(gap)
+        if found and head.startswith(b"HTTP/"):
+            return body
+    return capture
