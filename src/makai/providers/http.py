@@ -19,7 +19,7 @@ from typing import Self
 import aiohttp
 
 import makai
-from makai.core.errors import MakaiError, ProviderError
+from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.model import Model
 from makai.core.secret import Secret
 from makai.core.stream_events import StreamEvent
@@ -127,6 +127,9 @@ class HttpProvider:
             finally:
                 # Not `release`: whatever upstream still wants to send, nobody is listening any more.
                 response.close() if not response.content.at_eof() else response.release()
+        except ParseError as error:
+            who = request.model.provider
+            parts.fail(ProviderError(f"{who} sent an answer that cannot be read: {error.message}", provider_id=who))
         except MakaiError as error:
             parts.fail(error)
         except Exception:

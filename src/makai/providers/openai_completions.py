@@ -131,7 +131,10 @@ def _reasoning(options: StreamOptions, model: Model, quirks: ChatQuirks) -> JSON
         case "enable_thinking":
             return {"chat_template_kwargs": {"enable_thinking": effort != "off"}}
         case "thinking_type":
-            return {"thinking": {"type": "disabled" if effort == "off" else "enabled"}}
+            if effort == "off":
+                return {"thinking": {"type": "disabled"}}
+            level = nearest_effort(effort, quirks.reasoning_efforts)
+            return {"thinking": {"type": "enabled"}} | ({"reasoning_effort": level} if level else {})
 
 
 def _tools(tools: tuple[ToolDefinition, ...], options: StreamOptions, quirks: ChatQuirks) -> JSON:
@@ -321,7 +324,7 @@ class _Chunk(msgspec.Struct, gc=False):
     usage: _Usage | None = None
     id: str | None = None
     x_groq: _Groq | None = None
-    error: msgspec.Raw | None = None
+    error: Any = None
 
 
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
@@ -360,7 +363,7 @@ class ChatDecoder:
     def _parse(self, payload: bytes) -> _Chunk:
         try:
             return _decode_chunk(payload)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             provider = self._request.model.provider
             raise ProviderError(
                 f"{provider} sent an event that is not a chat completion chunk: {error}", provider_id=provider
@@ -381,7 +384,8 @@ class ChatDecoder:
         if self._response_id is None:
             self._response_id = chunk.id
         if chunk.error is not None:
-            self._fail(chunk.error)
+            provider = self._request.model.provider
+            self._parts.fail(stream_failure(provider, {"error": chunk.error}, self._request.secret))
 
     def _delta(self, delta: _Delta) -> None:
         parts = self._parts
@@ -435,13 +439,6 @@ class ChatDecoder:
     def _done(self) -> None:
         reason = STOP_REASONS.get(self._finish or "stop", "end_turn")
         self._parts.done(reason, response_id=self._response_id)
-
-    def _fail(self, raw: msgspec.Raw) -> None:
-        error = msgspec.json.decode(raw)
-        if error is None:
-            return
-        provider = self._request.model.provider
-        self._parts.fail(stream_failure(provider, {"error": error}, self._request.secret))
 
 
 def _usage(usage: _Usage) -> Usage:

@@ -153,7 +153,7 @@ def parse_scenario(text: str) -> Scenario:
                 when = rest.strip()
             else:
                 _add_step(steps, word.strip(), rest.strip())
-        except (ValueError, KeyError, msgspec.DecodeError) as error:
+        except (ValueError, TypeError, msgspec.DecodeError) as error:
             raise ParseError(f"scenario line {number}: {error}") from error
     if steps or when is not None or not answers:
         answers.append(Answer(steps=tuple(steps), when=when))

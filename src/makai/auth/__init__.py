@@ -1,0 +1,1 @@
+"""Obtain, keep, refresh and hide credentials; one file per way of getting them."""

@@ -1,0 +1,272 @@
+"""The one place where a name becomes a model that can be run (document 000 §3.2).
+
+In: a `model_ref`, a short form or a caller's own object; an environment; the rows of the catalog. Out: `core.Model`,
+its credential, and descriptors for listing. Nothing else converts between these (MK-MODEL-025). It does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from makai.auth.environment import Credential, KeySource, credential_for, find_key
+from makai.auth.origins import origin_of
+from makai.catalog.addresses import base_url_of, key_source_of, options_of
+from makai.catalog.builtin import ModelRow, builtin
+from makai.catalog.descriptors import AuthStatus, ModelDescriptor, ModelSource
+from makai.catalog.listing import descriptor_of
+from makai.catalog.model_ref import ModelRef, parse_model_ref
+from makai.catalog.vendors import ASSUMED_CAPABILITIES, Vendor, find_vendor, known_apis, vendors
+from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ModelNotFound, ModelRetired
+from makai.core.model import ChatQuirks, Model, ModelCapability
+
+DEFAULT_ORDER = (
+    "anthropic",
+    "openai",
+    "google",
+    "openrouter",
+    "xai",
+    "mistral",
+    "deepseek",
+    "groq",
+    "cerebras",
+    "together",
+    "fireworks",
+)
+"""Whose credential decides the default model; after them comes the model on this machine."""
+
+_LONGEST_NAME = 100
+_UNSTATED_CAPABILITIES = (ModelCapability.CHAT, ModelCapability.STREAMING)
+
+
+class Resolver:
+    """Names to models under one environment.
+
+    `rows` are models the runtime learned (a vendor's own list, pulled weights, scripted scenarios) and win over the
+    built-in ones; `base_urls` are addresses only the runtime knows, by provider id, such as that of the local server.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        rows: Iterable[ModelRow] = (),
+        base_urls: Mapping[str, str] | None = None,
+    ) -> None:
+        self._environ = environ
+        self._extra = tuple(rows)
+        self._runtime_urls = dict(base_urls or {})
+        self._index: dict[tuple[str, str], ModelRow] | None = None
+
+    def resolve(self, text: str) -> Model:
+        """The model of a canonical ref, of `provider/model_id`, or of a model id only one provider has."""
+        return self._model(self._canonical(self._reference(text)))
+
+    def resolve_ref(self, text: str) -> Model:
+        """The model of a canonical ref or of a legacy alias of one; nothing else is accepted."""
+        return self._model(self._canonical(parse_model_ref(text)))
+
+    def resolve_object(self, model: Model) -> Model:
+        """A caller's own model with what it left open filled in. What it states is kept."""
+        if model.base_url:
+            origin_of(model.base_url)
+        vendor = find_vendor(model.provider)
+        if vendor is None or model.api not in vendor.paths:
+            if not model.base_url:
+                raise self._unknown_provider(model.provider) if vendor is None else _not_spoken(vendor, model.api)
+            return model
+        if not model.base_url:
+            known = self._model(self._canonical(ModelRef(vendor.id, model.api, model.id)))
+        else:
+            known = self._build(vendor, model.api, model.id, self._rows().get((vendor.id, model.id)))
+        return msgspec.structs.replace(
+            model,
+            id=known.id,
+            provider=vendor.id,
+            base_url=model.base_url or known.base_url,
+            name=model.name or known.name,
+            capabilities=known.capabilities if model.capabilities == _UNSTATED_CAPABILITIES else model.capabilities,
+            context_window=model.context_window or known.context_window,
+            max_output_tokens=model.max_output_tokens or known.max_output_tokens,
+            reasoning_default=model.reasoning_default or known.reasoning_default,
+            price=model.price or known.price,
+            quirks=known.quirks if model.quirks == ChatQuirks() else model.quirks,
+            options=known.options | model.options,
+        )
+
+    def default_model(self) -> Model:
+        """The default model of the first provider in `DEFAULT_ORDER` that has a credential, else the local one."""
+        for provider_id in DEFAULT_ORDER:
+            vendor = vendors()[provider_id]
+            if self.auth_status(provider_id) is AuthStatus.AUTHENTICATED:
+                return self.resolve(f"{provider_id}/{vendor.default_model}")
+        return self.resolve(f"local/{vendors()['local'].default_model}")
+
+    def credential_for(self, model: Model) -> Credential | None:
+        """The credential for a resolved model; `None` where none is needed; `AuthRequired` says what to do."""
+        vendor = find_vendor(model.provider)
+        if vendor is None:
+            return None
+        return credential_for(self._key_source(vendor), model.base_url, self._environ)
+
+    def auth_status(self, provider_id: str) -> AuthStatus:
+        """Whether a provider can be used with what the environment holds. Never raises: one broken provider must not
+        fail a listing (document 000 §2.3)."""
+        vendor = find_vendor(provider_id)
+        if vendor is None:
+            return AuthStatus.UNKNOWN
+        try:
+            found = find_key(self._key_source(vendor), self._environ)
+        except (InvalidRequest, AuthRequired):
+            return AuthStatus.FAILED
+        return AuthStatus.AUTHENTICATED if found or not vendor.needs_key else AuthStatus.LOGIN_REQUIRED
+
+    def descriptors(self) -> list[ModelDescriptor]:
+        """Every model we have a row for, for listing. Retired ones are not offered."""
+        statuses = {provider_id: self.auth_status(provider_id) for provider_id in vendors()}
+        rows = {(row.provider, row.id): row for row in (*builtin().models, *self._extra)}
+        return [
+            descriptor_of(
+                row,
+                statuses[row.provider],
+                ModelSource.STATIC_FALLBACK,
+                base_url=self._shown_base_url(vendors()[row.provider], row.api),
+            )
+            for row in rows.values()
+            if not row.retired
+        ]
+
+    def _reference(self, text: str) -> ModelRef:
+        provider, slash, rest = text.partition("/")
+        api, at, _ = rest.partition("@")
+        if at and api in known_apis():
+            return parse_model_ref(text)
+        if not slash:
+            return self._only_model_called(text)
+        vendor = find_vendor(provider)
+        if vendor is None:
+            return self._only_model_called(text)
+        if not rest:
+            raise ModelNotFound(
+                f"model not found: {text!r} names no model.",
+                hint=f"Write {provider}/<model id>{self._examples(vendor)}",
+            )
+        row = self._rows().get((vendor.id, rest))
+        return ModelRef(vendor.id, (row.api if row else "") or vendor.api, rest)
+
+    def _only_model_called(self, model_id: str) -> ModelRef:
+        found = [row for (_, known_id), row in self._rows().items() if known_id == model_id]
+        live = [row for row in found if not row.retired] or found
+        if len(live) > 1:
+            choices = ", ".join(f"{row.provider}/{model_id}" for row in live)
+            raise InvalidRequest(f"several providers have a model {model_id!r}.", hint=f"Choose one of {choices}.")
+        if not live:
+            provider, slash, _ = model_id.partition("/")
+            raise self._unknown_provider(provider) if slash else self._unknown_model(model_id)
+        row = live[0]
+        return ModelRef(row.provider, row.api or vendors()[row.provider].api, model_id)
+
+    def _canonical(self, ref: ModelRef) -> ModelRef:
+        """Legacy aliases are remapped to the canonical ref (document 000 §3.1), of the provider's name too."""
+        vendor = find_vendor(ref.provider_id)
+        if vendor is not None and vendor.id != ref.provider_id:
+            ref = ModelRef(vendor.id, ref.api, ref.model_id)
+        target = builtin().aliases.get(str(ref))
+        return parse_model_ref(target) if target else ref
+
+    def _model(self, ref: ModelRef) -> Model:
+        vendor = find_vendor(ref.provider_id)
+        if vendor is None:
+            raise self._unknown_provider(ref.provider_id)
+        if ref.api not in vendor.paths:
+            raise _not_spoken(vendor, ref.api)
+        row = self._rows().get((vendor.id, ref.model_id))
+        if row is not None and row.retired:
+            raise ModelRetired(
+                f"model not found: {ref} has been retired by {vendor.name}; its successor is {row.successor}"
+            )
+        if row is None and not vendor.open_ended:
+            raise ModelNotFound(
+                f"model not found: {vendor.id} has no {_quoted(ref.model_id)}.",
+                hint=f"It has {self._ids_of(vendor) or 'none yet'}.",
+            )
+        model = self._build(vendor, ref.api, ref.model_id, row)
+        if not model.base_url and vendor.base_url_variable:
+            raise InvalidRequest(
+                f"nothing says where {vendor.name} is.", hint=f"Set {vendor.base_url_variable} to its address."
+            )
+        return model
+
+    def _build(self, vendor: Vendor, api: str, model_id: str, row: ModelRow | None) -> Model:
+        quirks = vendor.quirks
+        if row is not None and row.efforts:
+            quirks = msgspec.structs.replace(quirks, reasoning_efforts=row.efforts)
+        return Model(
+            id=model_id,
+            api=api,
+            provider=vendor.id,
+            base_url=base_url_of(vendor, api, self._environ, self._runtime_urls),
+            name=row.name if row else model_id,
+            capabilities=row.capabilities if row else ASSUMED_CAPABILITIES,
+            context_window=row.context_window if row else None,
+            max_output_tokens=row.max_output_tokens if row else None,
+            reasoning_default=row.reasoning_default if row else None,
+            price=row.price if row else None,
+            quirks=quirks,
+            options=options_of(vendor, self._environ),
+        )
+
+    def _rows(self) -> dict[tuple[str, str], ModelRow]:
+        if self._index is None:
+            self._index = {}
+            for row in (*builtin().models, *self._extra):
+                for model_id in (row.id, *row.also):
+                    self._index[row.provider, model_id] = row
+        return self._index
+
+    def _key_source(self, vendor: Vendor) -> KeySource:
+        return key_source_of(vendor, self._environ, self._runtime_urls)
+
+    def _shown_base_url(self, vendor: Vendor, api: str) -> str:
+        try:
+            return base_url_of(vendor, api or vendor.api, self._environ, self._runtime_urls)
+        except InvalidRequest:
+            return ""
+
+    def _ids_of(self, vendor: Vendor) -> str:
+        return ", ".join(row_id for provider, row_id in self._rows() if provider == vendor.id)
+
+    def _examples(self, vendor: Vendor) -> str:
+        return f", such as {vendor.id}/{vendor.default_model}." if vendor.default_model else "."
+
+    def _unknown_provider(self, name: str) -> MakaiError:
+        return ModelNotFound(
+            f"model not found: there is no provider {_quoted(name)}.{_did_you_mean(name, vendors())}",
+            hint=f"Providers are {', '.join(vendors())}.",
+        )
+
+    def _unknown_model(self, model_id: str) -> MakaiError:
+        live = [row_id for (_, row_id), row in self._rows().items() if not row.retired]
+        return ModelNotFound(
+            f"model not found: {_quoted(model_id)}.{_did_you_mean(model_id, live)}",
+            hint="Name the provider too, as in provider/model_id; `makai models list` shows the known ones.",
+        )
+
+
+def _not_spoken(vendor: Vendor, api: str) -> InvalidRequest:
+    return InvalidRequest(f"{vendor.id} does not speak {api!r}.", hint=f"It speaks {', '.join(vendor.apis)}.")
+
+
+def _quoted(name: str) -> str:
+    """A name from outside, for a message: never longer than a line."""
+    return repr(name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "...")
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    if len(name) > _LONGEST_NAME:
+        return ""  # nobody meant that, and comparing it costs time
+    from difflib import get_close_matches  # only an error pays for this import
+
+    close = get_close_matches(name, sorted(set(known)), n=3)
+    return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -1,0 +1,263 @@
+"""Anthropic Messages, the answer: server-sent events, or one JSON document, -> parts.
+
+In: bytes. Out: pieces pushed into `Parts`. Pure; knows nothing of how the request was built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from makai.core.errors import ProviderError
+from makai.core.messages import StopReason
+from makai.core.usage import Usage
+from makai.providers.base import ProviderRequest
+from makai.providers.failure import stream_failure
+from makai.providers.parts import Parts
+from makai.wire.sse import SSEDecoder
+
+STOP_REASONS: Final[dict[str, StopReason]] = {
+    "end_turn": "end_turn",
+    "pause_turn": "end_turn",
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "stop_sequence": "stop_sequence",
+    "tool_use": "tool_use",
+    "refusal": "refusal",
+}
+
+
+class _OutputDetails(msgspec.Struct):
+    thinking_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Block(msgspec.Struct):
+    type: str | None = None
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    input: msgspec.Raw = msgspec.Raw()
+
+
+class _Message(msgspec.Struct):
+    type: str | None = None
+    id: str | None = None
+    stop_reason: str | None = None
+    usage: _Usage | None = None
+    content: list[_Block] | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    signature: str | None = None
+    stop_reason: str | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    """Parts that only some events have stay raw: an event we do not know must not fail for its fields."""
+
+    type: str | None = None
+    index: int | None = None
+    delta: _Delta | None = None
+    message: msgspec.Raw = msgspec.Raw()
+    content_block: msgspec.Raw = msgspec.Raw()
+    usage: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_block = msgspec.json.Decoder(_Block | None).decode
+_decode_message = msgspec.json.Decoder(_Message | None).decode
+_decode_usage = msgspec.json.Decoder(_Usage | None).decode
+_decode_any = msgspec.json.Decoder().decode
+_UNDECODABLE = (ValueError, RecursionError)
+"""`msgspec.DecodeError` and `UnicodeDecodeError` are both `ValueError`."""
+
+
+class MessagesDecoder:
+    """Reads one answer. A block's key is its index and its kind, so that a confused server cannot mix blocks up."""
+
+    def __init__(self, request: ProviderRequest, parts: Parts) -> None:
+        self._provider = request.model.provider
+        self._secret = request.secret
+        self._parts = parts
+        self._sse = SSEDecoder()
+        self._index = -1
+        self._signatures: dict[int, str] = {}
+        self._given_input: dict[int, str] = {}
+        self._response_id: str | None = None
+        self._stop_reason: str | None = None
+        self._handlers: dict[str | None, Callable[[_Event], None]] = {
+            "content_block_delta": self._on_delta,
+            "content_block_start": self._on_block_start,
+            "content_block_stop": self._on_block_stop,
+            "message_start": self._on_message_start,
+            "message_delta": self._on_message_delta,
+            "message_stop": lambda event: self._finish(),
+            "ping": lambda event: self._parts.keepalive(),
+        }
+
+    def feed(self, data: bytes) -> None:
+        """Some bytes of a streamed answer, cut anywhere."""
+        parts = self._parts
+        for payload in self._sse.feed_data(data):
+            if parts.finished:
+                return
+            try:
+                event = _decode_event(payload)
+                if _is_given(event.error):
+                    parts.fail(stream_failure(self._provider, _decode_any(payload), self._secret))
+                elif handler := self._handlers.get(event.type):
+                    handler(event)
+            except _UNDECODABLE as error:
+                raise self._malformed(error) from error
+
+    def whole(self, body: bytes) -> None:
+        """An answer that came as one JSON document."""
+        try:
+            event = _decode_event(body)
+            if _is_given(event.error):
+                self._parts.fail(stream_failure(self._provider, _decode_any(body), self._secret))
+                return
+            message = _decode_message(body) or _Message()
+        except _UNDECODABLE as error:
+            raise self._malformed(error) from error
+        for index, block in enumerate(message.content or ()):
+            self._start_block(index, block)
+            self._stop_block(index)
+        self._response_id = message.id
+        self._stop_reason = message.stop_reason
+        self._count(message.usage)
+        if message.type == "message":
+            self._finish()
+
+    def close(self) -> None:
+        """The body ended; an answer is complete once its stop reason is known."""
+        if self._stop_reason is not None:
+            self._finish()
+
+    def _malformed(self, error: Exception) -> ProviderError:
+        return ProviderError(
+            f"{self._provider} sent an event that is not valid JSON: {error}", provider_id=self._provider
+        )
+
+    def _finish(self) -> None:
+        reason = STOP_REASONS.get(self._stop_reason or "", "end_turn")
+        self._parts.done(reason, response_id=self._response_id)
+
+    def _on_delta(self, event: _Event) -> None:
+        delta = event.delta
+        if delta is None:
+            return
+        # llama.cpp leaves out the index at times: it means the block that began last.
+        index = self._index if event.index is None else event.index
+        kind = delta.type
+        if kind == "text_delta":
+            self._parts.text(_text_key(index), delta.text or "")
+        elif kind == "input_json_delta":
+            self._parts.arguments(_tool_key(index), delta.partial_json or "")
+        elif kind == "thinking_delta":
+            self._parts.thinking(_thinking_key(index), delta.thinking or "")
+        elif kind == "signature_delta":
+            self._sign(index, delta.signature or "")
+
+    def _sign(self, index: int, piece: str) -> None:
+        if piece and self._parts.is_open(_thinking_key(index)):
+            self._signatures[index] = self._signatures.get(index, "") + piece
+            self._parts.sign(_thinking_key(index), self._signatures[index])
+
+    def _on_block_start(self, event: _Event) -> None:
+        self._index = self._index + 1 if event.index is None else event.index
+        if event.content_block and (block := _decode_block(event.content_block)):
+            self._start_block(self._index, block)
+
+    def _start_block(self, index: int, block: _Block) -> None:
+        self._stop_block(index)
+        parts = self._parts
+        match block.type:
+            case "text":
+                parts.text(_text_key(index), block.text or "")
+            case "thinking":
+                parts.open_thinking(_thinking_key(index))
+                if block.thinking:
+                    parts.thinking(_thinking_key(index), block.thinking)
+                self._sign(index, block.signature or "")
+            case "redacted_thinking":
+                parts.open_thinking(_thinking_key(index))
+                parts.sign(_thinking_key(index), block.data or "")
+                parts.end(_thinking_key(index), redacted=True)
+            case "tool_use":
+                parts.tool(_tool_key(index), block.id, block.name or "")
+                # Normally `{}` here and the arguments as deltas; some servers give them at once.
+                given = bytes(block.input).decode()
+                if given not in ("", "{}", "null"):
+                    self._given_input[index] = given
+
+    def _on_block_stop(self, event: _Event) -> None:
+        self._stop_block(self._index if event.index is None else event.index)
+
+    def _stop_block(self, index: int) -> None:
+        parts = self._parts
+        given = self._given_input.pop(index, None)
+        if given is not None and not parts.written(_tool_key(index)):
+            parts.arguments(_tool_key(index), given)
+        self._signatures.pop(index, None)
+        parts.end(_text_key(index))
+        parts.end(_thinking_key(index))
+        parts.end(_tool_key(index))
+
+    def _on_message_start(self, event: _Event) -> None:
+        if event.message and (message := _decode_message(event.message)):
+            self._response_id = message.id
+            self._count(message.usage)
+
+    def _on_message_delta(self, event: _Event) -> None:
+        if event.delta and event.delta.stop_reason:
+            self._stop_reason = event.delta.stop_reason
+        if event.usage:
+            self._count(_decode_usage(event.usage))
+
+    def _count(self, usage: _Usage | None) -> None:
+        """ "The token counts shown in the usage field of the message_delta event are cumulative." """
+        if usage is None:
+            return
+        before, details = self._parts.usage, usage.output_tokens_details
+        self._parts.usage = Usage(
+            input=max(before.input, usage.input_tokens or 0),
+            output=max(before.output, usage.output_tokens or 0),
+            cache_read=max(before.cache_read, usage.cache_read_input_tokens or 0),
+            cache_write=max(before.cache_write, usage.cache_creation_input_tokens or 0),
+            reasoning=max(before.reasoning, (details and details.thinking_tokens) or 0),
+        )
+
+
+def _is_given(raw: msgspec.Raw) -> bool:
+    return bytes(raw) not in (b"", b"null")
+
+
+def _text_key(index: int) -> int:
+    return index * 3
+
+
+def _thinking_key(index: int) -> int:
+    return index * 3 + 1
+
+
+def _tool_key(index: int) -> int:
+    return index * 3 + 2

@@ -1,0 +1,66 @@
+"""Google Code Assist: the Gemini API inside an envelope, for accounts that sign in instead of paying by key.
+
+In: a `ProviderRequest`, or bytes of an SSE answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
+Everything about Gemini itself is in `google_generative_ai`; this file knows the envelope and the address. How the
+token was obtained is not its business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from makai.core.secret import Secret
+from makai.providers.base import HttpRequest, ProviderRequest
+from makai.providers.google_generative_ai import Chunk, GoogleDecoder, generate_content
+from makai.providers.parts import Parts
+from makai.wire import strict_json
+
+
+class GoogleGeminiCli:
+    """The codec of `POST {base_url}/v1internal:streamGenerateContent`."""
+
+    id = "google-gemini-cli"
+
+    def request(self, request: ProviderRequest) -> HttpRequest:
+        """The HTTP request for one streamed answer."""
+        model, options = request.model, request.options
+        headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        if request.secret:
+            headers["Authorization"] = Secret(f"Bearer {request.secret.reveal()}")
+        inner = generate_content(request)
+        if options.session_id:
+            inner["session_id"] = options.session_id
+        envelope: dict[str, Any] = {"model": model.id, "request": inner}
+        # Accounts without a project of their own get one from Google, so it may be missing.
+        if project := model.options.get("project"):
+            envelope["project"] = project
+        return HttpRequest(
+            url=f"{model.base_url.rstrip('/')}/v1internal:streamGenerateContent?alt=sse",
+            headers=headers,
+            body=strict_json.encode(envelope),
+        )
+
+    def decoder(self, request: ProviderRequest, parts: Parts) -> GoogleDecoder:
+        """A decoder for the answer."""
+        return GoogleDecoder(request, parts, _unwrap)
+
+
+class _Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    response: Chunk | None = None
+    trace_id: str | None = None
+    error: Any = None
+
+
+_envelope_decoder = msgspec.json.Decoder(_Envelope)
+
+
+def _unwrap(payload: bytes) -> Chunk:
+    envelope = _envelope_decoder.decode(payload)
+    if envelope.error is not None:
+        return Chunk(error=envelope.error)
+    chunk = envelope.response or Chunk()
+    if chunk.response_id is None and envelope.trace_id is not None:
+        return msgspec.structs.replace(chunk, response_id=envelope.trace_id)
+    return chunk

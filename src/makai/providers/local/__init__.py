@@ -1,0 +1,1 @@
+"""A small model on this machine: its weights, and the llama.cpp child process that serves them."""

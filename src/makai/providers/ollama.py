@@ -1,0 +1,305 @@
+"""Ollama: `/api/chat`, one JSON object per line.
+
+In: a `ProviderRequest`, or bytes of an NDJSON answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
+Ollama has no tool choice, no caching control and no audio; what it cannot express is left out, audio is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import msgspec
+
+from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.errors import InvalidRequest, ParseError, ProviderError
+from makai.core.messages import AssistantMessage, Message, StopReason, SystemMessage, ToolMessage, UserMessage
+from makai.core.model import Model, ModelCapability
+from makai.core.request import Context, StreamOptions
+from makai.core.secret import Secret
+from makai.core.usage import Usage
+from makai.providers.base import HttpRequest, ProviderRequest
+from makai.providers.effort import nearest_effort
+from makai.providers.failure import stream_failure
+from makai.providers.history import arguments_object, prepare
+from makai.providers.parts import Parts
+from makai.providers.schema import schema_object
+from makai.wire import strict_json
+from makai.wire.ndjson import NDJSONDecoder
+
+JSON = dict[str, Any]
+
+LEVEL_MODELS = ("gpt-oss",)
+"""Models that take a level of thinking instead of yes or no, and cannot stop thinking."""
+THINK_LEVELS = ("low", "medium", "high")
+
+STOP_REASONS: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens"}
+
+
+class Ollama:
+    """The codec of `POST {base_url}/api/chat`."""
+
+    id = "ollama"
+
+    def request(self, request: ProviderRequest) -> HttpRequest:
+        """The HTTP request for one streamed answer. A local server needs no key, ollama.com does."""
+        headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
+        if request.secret:
+            headers["Authorization"] = Secret(f"Bearer {request.secret.reveal()}")
+        return HttpRequest(
+            url=request.model.base_url.rstrip("/") + "/api/chat",
+            headers=headers,
+            body=strict_json.encode(_body(request)),
+        )
+
+    def decoder(self, request: ProviderRequest, parts: Parts) -> OllamaDecoder:
+        """A decoder for the answer."""
+        return OllamaDecoder(request, parts)
+
+
+# ---------------------------------------------------------------- request
+
+
+def _body(request: ProviderRequest) -> JSON:
+    model, options = request.model, request.options
+    context = prepare(request.context, model, inline_system=True)
+    messages = [_message(message) for message in context.messages]
+    if context.system_prompt:
+        messages.insert(0, {"role": "system", "content": context.system_prompt})
+    body: JSON = {"model": model.id, "messages": messages, "stream": True}
+    if tools := _tools(context, options):
+        body["tools"] = tools
+    if options.json_schema is not None:
+        body["format"] = schema_object(options.json_schema, "json_schema")
+    think = _think(model, options)
+    if think is not None:
+        body["think"] = think
+    if sampling := _sampling(options):
+        body["options"] = sampling
+    return body
+
+
+def _sampling(options: StreamOptions) -> JSON:
+    fields: JSON = {}
+    if options.temperature is not None:
+        fields["temperature"] = options.temperature
+    if options.top_p is not None:
+        fields["top_p"] = options.top_p
+    if options.max_tokens is not None:
+        fields["num_predict"] = options.max_tokens
+    if options.stop:
+        fields["stop"] = options.stop
+    return fields
+
+
+def _think(model: Model, options: StreamOptions) -> bool | str | None:
+    """None leaves it to the model. Asking a model that cannot think is an error there (MK-PROV-006)."""
+    effort = options.reasoning_effort
+    if effort is None or not model.can(ModelCapability.REASONING):
+        return None
+    if any(name in model.id for name in LEVEL_MODELS):
+        return nearest_effort(effort, THINK_LEVELS) or THINK_LEVELS[0]
+    return effort != "off"
+
+
+def _tools(context: Context, options: StreamOptions) -> list[JSON]:
+    """The only tool choice Ollama can express is to offer none."""
+    if options.tool_choice is not None and options.tool_choice.mode == "none":
+        return []
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": schema_object(tool.parameters_schema_json, f"the schema of tool {tool.name!r}"),
+            },
+        }
+        for tool in context.tools
+    ]
+
+
+def _message(message: Message) -> JSON:
+    match message:
+        case SystemMessage():
+            return {"role": "system", "content": message.content}
+        case UserMessage():
+            return {"role": "user", **_user_content(message)}
+        case AssistantMessage():
+            return {"role": "assistant", **_assistant_content(message)}
+        case ToolMessage():
+            return {"role": "tool", **_tool_content(message.result)}
+        case _:
+            assert_never(message)
+
+
+def _user_content(message: UserMessage) -> JSON:
+    texts: list[str] = []
+    images: list[str] = []
+    for part in message.parts():
+        match part:
+            case Text():
+                texts.append(part.text)
+            case Image():
+                images.append(part.data)
+            case Audio():
+                raise InvalidRequest("ollama does not take audio", hint="Send the text of the recording instead.")
+            case _:
+                assert_never(part)
+    return _with_images("\n".join(texts), images)
+
+
+def _assistant_content(message: AssistantMessage) -> JSON:
+    fields: JSON = {"content": message.text()}
+    thinking = "\n".join(part.thinking for part in message.content if isinstance(part, Thinking))
+    if thinking:
+        fields["thinking"] = thinking
+    if calls := [_call(call) for call in message.tool_calls()]:
+        fields["tool_calls"] = calls
+    return fields
+
+
+def _call(call: ToolCall) -> JSON:
+    return {"id": call.tool_call_id, "function": {"name": call.name, "arguments": arguments_object(call)}}
+
+
+def _tool_content(result: ToolResult) -> JSON:
+    """The name is what older servers match a result by, the id what newer ones do."""
+    images = (
+        [] if isinstance(result.content, str) else [part.data for part in result.content if isinstance(part, Image)]
+    )
+    # There is no field for "it failed", so the text has to say it.
+    text = f"Error: {result.text()}" if result.is_error else result.text()
+    return {"tool_name": result.tool_name, "tool_call_id": result.tool_call_id, **_with_images(text, images)}
+
+
+def _with_images(text: str, images: list[str]) -> JSON:
+    return {"content": text, "images": images} if images else {"content": text}
+
+
+# ---------------------------------------------------------------- answer
+
+
+class _Wire(msgspec.Struct, frozen=True, gc=False):
+    """Base of what Ollama sends: every field may be missing or null."""
+
+
+class _Function(_Wire, frozen=True):
+    name: str | None = None
+    arguments: msgspec.Raw = msgspec.Raw()
+
+
+class _ToolCall(_Wire, frozen=True):
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Message(_Wire, frozen=True):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Line(_Wire, frozen=True):
+    message: _Message | None = None
+    done: bool | None = None
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    prompt_eval_cached_count: int | None = None
+    eval_count: int | None = None
+    error: Any = None
+    status: Any = None
+    """With an error inside a stream: the HTTP status it would have had."""
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+
+
+class OllamaDecoder:
+    """Reads an /api/chat answer."""
+
+    def __init__(self, request: ProviderRequest, parts: Parts) -> None:
+        self._provider = request.model.provider
+        self._secret = request.secret
+        self._parts = parts
+        self._ndjson = NDJSONDecoder()
+        self._open = ""
+        self._calls = 0
+
+    def feed(self, data: bytes) -> None:
+        """Some bytes of the NDJSON stream."""
+        for line in self._ndjson.feed(data):
+            if isinstance(line, ParseError):
+                raise ProviderError(f"{self._provider}: {line.message}", provider_id=self._provider)
+            self._line(line)
+
+    def whole(self, body: bytes) -> None:
+        """One JSON document, or the lines of a stream that a proxy calls JSON."""
+        if _is_json(body):
+            self._line(body)
+        else:
+            self.feed(body + b"\n")
+
+    def close(self) -> None:
+        """The last line may lack its newline. A line that was cut is no news: the answer is incomplete without it."""
+        for line in self._ndjson.close():
+            if _is_json(line):
+                self._line(line)
+
+    def _line(self, line: bytes) -> None:
+        if self._parts.finished:
+            return
+        try:
+            self._decoded(_line_decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ProviderError(
+                f"{self._provider} sent an event that is not valid JSON: {error}", provider_id=self._provider
+            ) from error
+
+    def _decoded(self, line: _Line) -> None:
+        if line.error is not None:
+            failure = {"message": line.error, "code": line.status}
+            self._parts.fail(stream_failure(self._provider, {"error": failure}, self._secret))
+            return
+        message = line.message
+        if message is not None:
+            if message.thinking:
+                self._switch("thinking")
+                self._parts.thinking("thinking", message.thinking)
+            if message.content:
+                self._switch("text")
+                self._parts.text("text", message.content)
+            for call in message.tool_calls or ():
+                self._call(call)
+        if line.done:
+            self._parts.usage = _usage(line)
+            self._parts.done(STOP_REASONS.get(line.done_reason or "", "end_turn"))
+
+    def _switch(self, key: str) -> None:
+        if key != self._open:
+            self._parts.end(self._open)
+            self._open = key
+
+    def _call(self, call: _ToolCall) -> None:
+        """Calls come whole; older servers give them no id."""
+        self._switch("")
+        self._calls += 1
+        key = self._calls
+        function = call.function or _Function()
+        self._parts.tool(key, call.id, function.name or "")
+        arguments = str(function.arguments, "utf-8")
+        if arguments != "null":
+            self._parts.arguments(key, arguments)
+        self._parts.end(key)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _usage(line: _Line) -> Usage:
+    cached = line.prompt_eval_cached_count or 0
+    return Usage(input=max(0, (line.prompt_eval_count or 0) - cached), output=line.eval_count or 0, cache_read=cached)

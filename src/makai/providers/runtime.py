@@ -1,0 +1,151 @@
+"""Everything needed to ask a model by its name: catalog, credentials and providers joined.
+
+In: a model name or object, a conversation, options. Out: stream events, or the whole message. It owns the connection
+pool and the local server, and closes them. It must not know any protocol or user interface.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from makai.catalog.builtin import ModelRow
+from makai.catalog.resolver import Resolver
+from makai.core.errors import Aborted, MakaiError, error_from_code
+from makai.core.home import home_directory
+from makai.core.messages import AssistantMessage
+from makai.core.model import Model, ModelCapability
+from makai.core.request import Context, StreamOptions
+from makai.core.stream_events import Done, Failed, StreamEvent
+from makai.core.usage import Price
+from makai.providers.base import Provider, ProviderRequest
+from makai.providers.http import HttpClient, HttpProvider
+from makai.providers.registry import ProviderRegistry, builtin_api
+from makai.providers.scenario import Scenario, parse_scenario
+from makai.providers.scripted import ScriptedProvider
+
+SCENARIO_VARIABLE = "MAKAI_SCENARIO"
+"""Names a file; its scenario is the model `scripted/scenario`."""
+
+_SCRIPTED_CAPABILITIES = (
+    ModelCapability.CHAT,
+    ModelCapability.STREAMING,
+    ModelCapability.TOOLS,
+    ModelCapability.REASONING,
+)
+
+
+class ModelRuntime:
+    """Models by name. Use it as `async with`; it opens nothing before the first request."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        *,
+        home: Path | None = None,
+        on_status: Callable[[str], None] | None = None,
+    ) -> None:
+        self.environ = os.environ if environ is None else environ
+        self.home = home or home_directory(self.environ)
+        self._on_status = on_status
+        self._client = HttpClient()
+        self.registry = ProviderRegistry(self._client)
+        self.registry.register("scripted", ScriptedProvider(self._scenario))
+        self.resolver = Resolver(self.environ, rows=_scripted_rows(self.environ))
+        self._local: Provider | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close connections and end the local server."""
+        from makai.providers.local.provider import LocalProvider
+
+        if isinstance(self._local, LocalProvider):
+            await self._local.close()
+        await self._client.close()
+
+    def resolve(self, model: str | Model | None) -> Model:
+        """The execution model of a name, of a caller's object, or the default one."""
+        if model is None:
+            return self.resolver.default_model()
+        if isinstance(model, Model):
+            return self.resolver.resolve_object(model)
+        return self.resolver.resolve(model)
+
+    async def stream(
+        self, model: str | Model | None, context: Context, options: StreamOptions | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Ask a model. Raises before the first event for what can be checked here (unknown model, missing key)."""
+        target = self.resolve(model)
+        credential = self.resolver.credential_for(target)
+        request = ProviderRequest(
+            model=target,
+            context=context,
+            options=options or StreamOptions(),
+            secret=credential.secret if credential else None,
+        )
+        async with aclosing(self._provider_for(target).stream(request)) as events:
+            async for event in events:
+                yield event
+
+    async def complete(
+        self, model: str | Model | None, context: Context, options: StreamOptions | None = None
+    ) -> AssistantMessage:
+        """Ask a model and wait for the whole answer; failures are raised."""
+        async with aclosing(self.stream(model, context, options)) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    return event.message
+                if isinstance(event, Failed):
+                    raise failure_of(event)
+        raise MakaiError("the provider ended without an answer")
+
+    def _provider_for(self, model: Model) -> Provider:
+        if model.provider == "local" and self._local is None:
+            from makai.providers.local.provider import LocalProvider
+
+            chat = HttpProvider(builtin_api("openai-completions"), self._client)
+            self._local = LocalProvider(chat, self.home, self._on_status)
+            self.registry.register_for("local", self._local)
+        return self.registry.provider_for(model)
+
+    def _scenario(self, model_id: str) -> Scenario:
+        if model_id == "echo":
+            return parse_scenario("echo")
+        with open(self.environ[SCENARIO_VARIABLE], encoding="utf-8") as file:
+            return parse_scenario(file.read())
+
+
+def failure_of(event: Failed) -> MakaiError:
+    """The exception a terminal `error` event stands for."""
+    if event.reason == "aborted":
+        return Aborted(event.error_message)
+    return error_from_code(
+        event.error_code,
+        event.error_message,
+        provider_id=event.provider_id,
+        retry_after_ms=event.retry_after_ms,
+        hint=event.hint,
+    )
+
+
+def _scripted_rows(environ: Mapping[str, str]) -> list[ModelRow]:
+    """The scripted models: always `echo`, and `scenario` when the environment names a file."""
+    names = {"echo": "Echo (scripted: says what you say)"}
+    if environ.get(SCENARIO_VARIABLE):
+        names["scenario"] = "A scripted scenario"
+    free = Price(input=0, output=0)
+    return [
+        ModelRow(provider="scripted", id=model_id, name=name, capabilities=_SCRIPTED_CAPABILITIES, price=free)
+        for model_id, name in names.items()
+    ]

@@ -1,0 +1,676 @@
+"""The Gemini adapter: requests as Google documents them, answers as Google streams them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.streams import (
+    REFERENCE_CONTENT,
+    REFERENCE_KINDS,
+    TEXT,
+    THINKING,
+    TIMESTAMP,
+    TOOL_ARGUMENTS,
+    TOOL_ID,
+    TOOL_NAME,
+    ask,
+    decode,
+    decode_pieces,
+    decode_whole,
+    kinds,
+    model,
+    without_signatures,
+)
+
+from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.errors import InvalidRequest
+from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
+from makai.core.model import Model, ModelCapability, ReasoningEffort
+from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
+from makai.core.secret import Secret
+from makai.core.stream_events import (
+    Done,
+    Failed,
+    Start,
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from makai.core.usage import Usage
+from makai.providers.base import ProviderRequest
+from makai.providers.google_generative_ai import FOREIGN_SIGNATURE, GoogleGenerativeAI
+
+API = GoogleGenerativeAI()
+SCHEMA = '{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"number"}}}'
+WEATHER = ToolDefinition(name="get_weather", description="Looks outside.", parameters_schema_json=SCHEMA)
+PNG = Image(data="aVZCTw==", mime_type="image/png")
+
+
+def gemini(name: str = "gemini-3-pro-preview", **overrides: object) -> Model:
+    return model(API.id, provider="google", id=name, base_url="http://127.0.0.1:9/", **overrides)
+
+
+def assistant(target: Model, *content: Text | Thinking | ToolCall) -> AssistantMessage:
+    return AssistantMessage(
+        content=content, provider=target.provider, api=target.api, model=target.id, stop_reason="end_turn"
+    )
+
+
+def body(request: ProviderRequest) -> dict[str, Any]:
+    value = msgspec.json.decode(API.request(request).body)
+    assert isinstance(value, dict)
+    return value
+
+
+def body_of(target: Model, *messages: Any, tools: tuple[ToolDefinition, ...] = (), **options: Any) -> dict[str, Any]:
+    context = Context(messages=messages or (UserMessage(content="Hi"),), tools=tools)
+    return body(ask(target, context=context, options=StreamOptions(**options)))
+
+
+def sse(*chunks: Any) -> bytes:
+    return b"".join(b"data: " + (c if isinstance(c, bytes) else msgspec.json.encode(c)) + b"\r\n\r\n" for c in chunks)
+
+
+def chunk(*parts: dict[str, Any], **candidate: Any) -> dict[str, Any]:
+    return {"candidates": [{"content": {"parts": list(parts), "role": "model"}, **candidate}]}
+
+
+STREAM = sse(
+    {**chunk({"text": THINKING[:10], "thought": True}), "responseId": "resp_1", "modelVersion": "gemini-3-pro"},
+    chunk({"text": THINKING[10:], "thought": True}),
+    chunk({"text": TEXT[:6]}),
+    {**chunk({"text": TEXT[6:]}), "usageMetadata": {"promptTokenCount": 20}},
+    chunk({"text": "", "thoughtSignature": "c2lnLXRleHQ="}),
+    chunk(
+        {
+            "functionCall": {"id": TOOL_ID, "name": TOOL_NAME, "args": {"city": "Paris"}},
+            "thoughtSignature": "c2lnLWNhbGw=",
+        }
+    ),
+    chunk({"functionCall": {"name": "now"}}),
+    {
+        **chunk({"text": ""}, finishReason="STOP", index=0),
+        "usageMetadata": {
+            "promptTokenCount": 120,
+            "cachedContentTokenCount": 100,
+            "candidatesTokenCount": 30,
+            "thoughtsTokenCount": 12,
+            "totalTokenCount": 162,
+        },
+    },
+)
+
+
+def streamed_events(target: Model) -> list[StreamEvent]:
+    call = ToolCall(
+        tool_call_id=TOOL_ID, name=TOOL_NAME, arguments_json=TOOL_ARGUMENTS, thought_signature="c2lnLWNhbGw="
+    )
+    now = ToolCall(tool_call_id="made_1", name="now", arguments_json="{}")
+    empty = AssistantMessage(content=(), provider=target.provider, api=target.api, model=target.id, timestamp=TIMESTAMP)
+    message = msgspec.structs.replace(
+        empty,
+        content=(Thinking(thinking=THINKING), Text(text=TEXT, text_signature="c2lnLXRleHQ="), call, now),
+        usage=Usage(input=20, output=42, cache_read=100, reasoning=12),
+        stop_reason="tool_use",
+        response_id="resp_1",
+    )
+    return [
+        Start(empty),
+        ThinkingStart(0),
+        ThinkingDelta(0, THINKING[:10]),
+        ThinkingDelta(0, THINKING[10:]),
+        ThinkingEnd(0),
+        TextStart(1),
+        TextDelta(1, TEXT[:6]),
+        TextDelta(1, TEXT[6:]),
+        TextEnd(1, "c2lnLXRleHQ="),
+        ToolCallStart(2, TOOL_ID, TOOL_NAME),
+        ToolCallDelta(2, TOOL_ARGUMENTS),
+        ToolCallEnd(2, call),
+        ToolCallStart(3, "made_1", "now"),
+        ToolCallDelta(3, "{}"),
+        ToolCallEnd(3, now),
+        Done("tool_use", message),
+    ]
+
+
+# ---------------------------------------------------------------- request
+
+
+def test_a_conversation_becomes_the_documented_body() -> None:
+    target = gemini()
+    context = Context(
+        system_prompt="Be brief.",
+        tools=(WEATHER,),
+        messages=(
+            SystemMessage(content="Speak French."),
+            UserMessage(content=(Text(text="Où? ☂"), PNG, Audio(data="AAAA", mime_type="audio/wav"))),
+            assistant(
+                target,
+                Thinking(thinking="Hmm", thinking_signature="dGhpbms="),
+                Text(text="Un moment.", text_signature="dGV4dA=="),
+                ToolCall(
+                    tool_call_id="a",
+                    name="get_weather",
+                    arguments_json='{"z": "ä", "a": 1.0}',
+                    thought_signature="Zmlyc3Q=",
+                ),
+                ToolCall(tool_call_id="b", name="get_weather", arguments_json="{broken"),
+            ),
+            ToolMessage(
+                result=ToolResult(tool_call_id="b", tool_name="get_weather", content="no such place", is_error=True)
+            ),
+            ToolMessage(result=ToolResult(tool_call_id="a", tool_name="get_weather", content=(Text(text="rain"), PNG))),
+            UserMessage(content="And tomorrow?"),
+        ),
+    )
+    options = StreamOptions(
+        temperature=0.5,
+        top_p=0.9,
+        max_tokens=100,
+        stop=("END",),
+        reasoning_effort="high",
+        tool_choice=ToolChoice(mode="tool", name="get_weather"),
+        json_schema='{"type":"object"}',
+        session_id="s",
+        metadata={"k": "v"},
+    )
+
+    prepared = API.request(ask(target, context=context, options=options))
+
+    assert prepared.url == "http://127.0.0.1:9/v1beta/models/gemini-3-pro-preview:streamGenerateContent?alt=sse"
+    assert prepared.headers == {
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream",
+        "x-goog-api-key": Secret("test-key"),
+    }
+    assert "Où? ☂".encode() in prepared.body
+    assert b'"args":{"z": "\xc3\xa4", "a": 1.0}' in prepared.body
+    assert msgspec.json.decode(prepared.body) == {
+        "systemInstruction": {"parts": [{"text": "Be brief.\n\nSpeak French."}]},
+        "contents": [
+            {
+                "role": "user",
+                "parts": [
+                    {"text": "Où? ☂"},
+                    {"inlineData": {"mimeType": "image/png", "data": "aVZCTw=="}},
+                    {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}},
+                ],
+            },
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "Hmm", "thought": True, "thoughtSignature": "dGhpbms="},
+                    {"text": "Un moment.", "thoughtSignature": "dGV4dA=="},
+                    {
+                        "functionCall": {"id": "a", "name": "get_weather", "args": {"z": "ä", "a": 1.0}},
+                        "thoughtSignature": "Zmlyc3Q=",
+                    },
+                    {
+                        "functionCall": {
+                            "id": "b",
+                            "name": "get_weather",
+                            "args": {"_malformed_arguments": "{broken"},
+                        }
+                    },
+                ],
+            },
+            {
+                "role": "user",
+                "parts": [
+                    {
+                        "functionResponse": {
+                            "id": "a",
+                            "name": "get_weather",
+                            "response": {"output": "rain"},
+                            "parts": [{"inlineData": {"mimeType": "image/png", "data": "aVZCTw=="}}],
+                        }
+                    },
+                    {
+                        "functionResponse": {
+                            "id": "b",
+                            "name": "get_weather",
+                            "response": {"error": "no such place"},
+                        }
+                    },
+                    {"text": "And tomorrow?"},
+                ],
+            },
+        ],
+        "tools": [
+            {
+                "functionDeclarations": [
+                    {
+                        "name": "get_weather",
+                        "description": "Looks outside.",
+                        "parametersJsonSchema": msgspec.json.decode(SCHEMA),
+                    }
+                ]
+            }
+        ],
+        "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["get_weather"]}},
+        "generationConfig": {
+            "temperature": 0.5,
+            "topP": 0.9,
+            "maxOutputTokens": 100,
+            "stopSequences": ["END"],
+            "responseMimeType": "application/json",
+            "responseJsonSchema": {"type": "object"},
+            "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "HIGH"},
+        },
+    }
+
+
+def test_the_smallest_request_holds_nothing_that_was_not_asked_for() -> None:
+    target = gemini("gemini-2.0-flash")
+
+    assert body_of(target) == {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
+
+
+def test_without_a_key_no_key_header_is_sent() -> None:
+    assert "x-goog-api-key" not in API.request(ask(gemini(), secret=None)).headers
+
+
+def test_the_model_id_cannot_change_the_address() -> None:
+    assert API.request(ask(gemini("a?b#c d"))).url.endswith(
+        "/v1beta/models/a%3Fb%23c%20d:streamGenerateContent?alt=sse"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "effort", "expected"),
+    [
+        ("gemini-3-pro-preview", None, {"includeThoughts": True}),
+        ("gemini-3-pro-preview", "off", {"includeThoughts": False, "thinkingLevel": "LOW"}),
+        ("gemini-3-pro-preview", "xhigh", {"includeThoughts": True, "thinkingLevel": "HIGH"}),
+        ("gemini-3-flash-preview", "minimal", {"includeThoughts": True, "thinkingLevel": "MINIMAL"}),
+        ("gemini-3-flash-preview", "off", {"includeThoughts": False, "thinkingLevel": "MINIMAL"}),
+        ("gemini-3.8-flash", "minimal", {"includeThoughts": True, "thinkingLevel": "LOW"}),
+        ("gemini-3.1-pro-preview", "medium", {"includeThoughts": True, "thinkingLevel": "MEDIUM"}),
+        ("gemini-2.5-pro", "off", {"includeThoughts": False, "thinkingBudget": 128}),
+        ("gemini-2.5-pro", "xhigh", {"includeThoughts": True, "thinkingBudget": 32_768}),
+        ("gemini-2.5-flash", "off", {"includeThoughts": False, "thinkingBudget": 0}),
+        ("gemini-2.5-flash", "xhigh", {"includeThoughts": True, "thinkingBudget": 24_576}),
+        ("gemini-2.5-flash-lite", "minimal", {"includeThoughts": True, "thinkingBudget": 512}),
+        ("gemini-2.5-flash-lite", "low", {"includeThoughts": True, "thinkingBudget": 2_048}),
+    ],
+)
+def test_effort_is_said_in_the_words_of_the_models_generation(
+    name: str, effort: ReasoningEffort | None, expected: dict[str, object]
+) -> None:
+    assert body_of(gemini(name), reasoning_effort=effort)["generationConfig"] == {"thinkingConfig": expected}
+
+
+@pytest.mark.parametrize("name", ["gemini-2.0-flash", "gemini-1.5-pro", "gemma-3-27b-it"])
+def test_models_without_thinking_are_not_asked_to_think(name: str) -> None:
+    assert "generationConfig" not in body_of(gemini(name), reasoning_effort="high")
+
+
+@pytest.mark.req("MK-PROV-006")
+def test_effort_is_ignored_by_a_model_that_cannot_reason() -> None:
+    plain = gemini(capabilities=(ModelCapability.CHAT,))
+
+    assert "generationConfig" not in body_of(plain, reasoning_effort="high")
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (ToolChoice(mode="auto"), {"mode": "AUTO"}),
+        (ToolChoice(mode="none"), {"mode": "NONE"}),
+        (ToolChoice(mode="required"), {"mode": "ANY"}),
+        (ToolChoice(mode="tool", name="get_weather"), {"mode": "ANY", "allowedFunctionNames": ["get_weather"]}),
+    ],
+)
+def test_tool_choice_becomes_a_calling_mode(choice: ToolChoice, expected: dict[str, object]) -> None:
+    sent = body_of(gemini(), tools=(WEATHER,), tool_choice=choice)
+
+    assert sent["toolConfig"] == {"functionCallingConfig": expected}
+    assert "toolConfig" not in body_of(gemini(), tool_choice=choice)
+
+
+def test_a_tool_choice_without_its_name_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="needs the name"):
+        body_of(gemini(), tools=(WEATHER,), tool_choice=ToolChoice(mode="tool"))
+
+
+def test_a_schema_that_is_no_object_is_refused_with_the_tools_name() -> None:
+    broken = ToolDefinition(name="odd", description="", parameters_schema_json="[]")
+
+    with pytest.raises(InvalidRequest, match="tool 'odd'"):
+        body_of(gemini(), tools=(broken,))
+
+
+def test_before_gemini_3_a_schema_gives_way_to_tools() -> None:
+    old = gemini("gemini-2.5-flash", capabilities=(ModelCapability.CHAT,))
+
+    assert "generationConfig" not in body_of(old, tools=(WEATHER,), json_schema="{}")
+    assert body_of(old, json_schema="{}")["generationConfig"] == {
+        "responseMimeType": "application/json",
+        "responseJsonSchema": {},
+    }
+
+
+def test_only_the_first_foreign_call_of_a_turn_gets_the_stand_in_signature() -> None:
+    target = gemini()
+    calls = tuple(
+        ToolCall(tool_call_id=name, name="f", arguments_json="{}", thought_signature="not ours") for name in ("a", "b")
+    )
+    foreign = AssistantMessage(
+        content=(Thinking(thinking="Let me see", thinking_signature="x"), *calls),
+        provider="anthropic",
+        api="anthropic-messages",
+        model="claude",
+    )
+
+    assert body_of(target, UserMessage(content="Hi"), foreign)["contents"][1] == {
+        "role": "model",
+        "parts": [
+            {"text": "Let me see"},
+            {"functionCall": {"id": "a", "name": "f", "args": {}}, "thoughtSignature": FOREIGN_SIGNATURE},
+            {"functionCall": {"id": "b", "name": "f", "args": {}}},
+        ],
+    }
+
+
+def test_before_gemini_3_calls_stay_unsigned_and_images_follow_all_responses() -> None:
+    target = gemini("gemini-2.5-pro")
+    calls = assistant(
+        target,
+        ToolCall(tool_call_id="a", name="f", arguments_json="{}"),
+        ToolCall(tool_call_id="b", name="g", arguments_json="{}"),
+    )
+    results = [
+        ToolMessage(result=ToolResult(tool_call_id="a", tool_name="f", content=(PNG,))),
+        ToolMessage(result=ToolResult(tool_call_id="b", tool_name="g", content="done")),
+    ]
+    responses = [
+        {"functionResponse": {"id": "a", "name": "f", "response": {"output": ""}}},
+        {"functionResponse": {"id": "b", "name": "g", "response": {"output": "done"}}},
+        {"inlineData": {"mimeType": "image/png", "data": "aVZCTw=="}},
+    ]
+    conversation = (UserMessage(content="Hi"), calls, *results)
+
+    assert body_of(target, *conversation)["contents"][1:] == [
+        {
+            "role": "model",
+            "parts": [
+                {"functionCall": {"id": "a", "name": "f", "args": {}}},
+                {"functionCall": {"id": "b", "name": "g", "args": {}}},
+            ],
+        },
+        {"role": "user", "parts": responses},
+    ]
+    assert body_of(target, *conversation, UserMessage(content="And?"))["contents"][2] == {
+        "role": "user",
+        "parts": [*responses, {"text": "And?"}],
+    }
+
+
+def test_an_empty_conversation_is_refused_here() -> None:
+    with pytest.raises(InvalidRequest, match="google needs a message with content"):
+        body_of(gemini(), UserMessage(content=""))
+
+
+# ---------------------------------------------------------------- answer
+
+
+def test_a_stream_becomes_events_however_it_is_cut() -> None:
+    request = ask(gemini())
+    expected = streamed_events(request.model)
+
+    assert decode(API, request, STREAM) == expected
+    assert decode(API, request, STREAM, chunk=1) == expected
+    assert decode(API, request, STREAM, chunk=7) == expected
+
+
+def test_a_short_stream_is_the_same_at_every_cut() -> None:
+    request = ask(gemini())
+    short = sse(chunk({"text": "☂", "thought": True}), chunk({"text": "é"}, finishReason="STOP"))
+    expected = decode(API, request, short)
+
+    assert kinds(expected)[-1] == "done"
+    for cut in range(len(short)):
+        assert decode_pieces(API, request, (short[:cut], short[cut:])) == expected
+
+
+def test_an_array_of_events_is_the_same_answer() -> None:
+    request = ask(gemini())
+    events = [msgspec.Raw(line[6:]) for line in STREAM.split(b"\r\n\r\n") if line]
+
+    assert decode_whole(API, request, msgspec.json.encode(events)) == streamed_events(request.model)
+
+
+def test_a_whole_answer_is_the_same_message() -> None:
+    request = ask(gemini())
+    parts: list[dict[str, Any]] = [
+        {"text": THINKING, "thought": True},
+        {"text": TEXT, "thoughtSignature": "c2lnLXRleHQ="},
+        {
+            "functionCall": {"id": TOOL_ID, "name": TOOL_NAME, "args": {"city": "Paris"}},
+            "thoughtSignature": "c2lnLWNhbGw=",
+        },
+        {"functionCall": {"name": "now", "args": None}},
+    ]
+    answer = {
+        **chunk(*parts, finishReason="STOP"),
+        "responseId": "resp_1",
+        "usageMetadata": {
+            "promptTokenCount": 120,
+            "cachedContentTokenCount": 100,
+            "candidatesTokenCount": 30,
+            "thoughtsTokenCount": 12,
+        },
+    }
+
+    assert decode_whole(API, request, msgspec.json.encode(answer))[-1] == streamed_events(request.model)[-1]
+
+
+@pytest.mark.req("MK-PROV-009")
+def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
+    parts = ({"text": THINKING, "thought": True}, {"text": TEXT})
+    call = {"functionCall": {"name": TOOL_NAME, "args": {"city": "Paris"}}, "thoughtSignature": "c2ln"}
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 3}
+    stream = sse(*(chunk(part) for part in parts), {**chunk(call, finishReason="STOP"), "usageMetadata": usage})
+
+    events = decode(API, ask(gemini()), stream)
+
+    assert kinds(events) == REFERENCE_KINDS
+    assert isinstance(events[-1], Done)
+    assert without_signatures(events[-1].message.content) == REFERENCE_CONTENT
+    assert events[-1].message.usage == Usage(input=10, output=8, reasoning=3)
+    assert events[-1].reason == "tool_use"
+
+
+def test_what_the_model_said_goes_back_signed_as_it_came() -> None:
+    target = gemini()
+    done = decode(API, ask(target), STREAM)[-1]
+    assert isinstance(done, Done)
+
+    assert body_of(target, UserMessage(content="Hi"), done.message)["contents"][1]["parts"] == [
+        {"text": THINKING, "thought": True},
+        {"text": TEXT, "thoughtSignature": "c2lnLXRleHQ="},
+        {
+            "functionCall": {"id": TOOL_ID, "name": TOOL_NAME, "args": {"city": "Paris"}},
+            "thoughtSignature": "c2lnLWNhbGw=",
+        },
+        {"functionCall": {"id": "made_1", "name": "now", "args": {}}},
+    ]
+
+
+def test_signatures_without_words_and_on_thoughts_are_kept() -> None:
+    stream = sse(
+        chunk({"text": "", "thought": True, "thoughtSignature": "dA=="}),
+        chunk({"text": "", "thoughtSignature": "cw=="}, finishReason="STOP"),
+    )
+
+    done = decode(API, ask(gemini()), stream)[-1]
+
+    assert isinstance(done, Done)
+    assert done.message.content == (
+        Thinking(thinking="", thinking_signature="dA=="),
+        Text(text="", text_signature="cw=="),
+    )
+
+
+def test_arguments_are_exactly_what_was_sent() -> None:
+    arguments = '{"b": 1.0, "a":"\\u00e9", "n": 12345678901234567890}'
+    event = b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":%s}}]},"finishReason":"STOP"}]}'
+
+    done = decode(API, ask(gemini()), sse(event % arguments.encode()))[-1]
+
+    assert isinstance(done, Done)
+    assert [call.arguments_json for call in done.message.tool_calls()] == [arguments]
+
+
+@pytest.mark.parametrize(
+    ("finish", "expected"),
+    [
+        ("STOP", "end_turn"),
+        ("MAX_TOKENS", "max_tokens"),
+        ("SAFETY", "refusal"),
+        ("RECITATION", "refusal"),
+        ("BLOCKLIST", "refusal"),
+        ("PROHIBITED_CONTENT", "refusal"),
+        ("SPII", "refusal"),
+        ("OTHER", "end_turn"),
+        ("SOMETHING_NEW", "end_turn"),
+    ],
+)
+def test_finish_reasons_become_stop_reasons(finish: str, expected: StopReason) -> None:
+    events = decode(API, ask(gemini()), sse(chunk({"text": "a"}), {"candidates": [{"finishReason": finish}]}))
+
+    assert isinstance(events[-1], Done)
+    assert events[-1].reason == expected
+
+
+def test_a_blocked_prompt_is_a_refusal() -> None:
+    stream = sse({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 4}})
+
+    done = decode(API, ask(gemini()), stream)[-1]
+
+    assert isinstance(done, Done)
+    assert (done.reason, done.message.content, done.message.usage) == ("refusal", (), Usage(input=4))
+
+
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"])
+def test_a_call_the_model_got_wrong_is_a_visible_error(reason: str) -> None:
+    stream = sse(chunk({"text": "So"}), chunk(finishReason=reason, finishMessage="print(f(")) + STREAM
+
+    failed = decode(API, ask(gemini()), stream)[-1]
+
+    assert isinstance(failed, Failed)
+    assert failed.error_code == "provider_error"
+    assert failed.error_message.startswith("google broke off: the model ")
+    assert failed.error_message.endswith(f"({reason}): print(f(")
+    assert failed.message.content == (Text(text="So"),)
+
+
+def test_an_error_inside_the_stream_keeps_what_had_arrived_and_hides_the_key() -> None:
+    error = {"error": {"code": 429, "message": "Quota of test-key is used up", "status": "RESOURCE_EXHAUSTED"}}
+
+    failed = decode(API, ask(gemini()), sse(chunk({"text": "a"}), error, chunk({"text": "b"})))[-1]
+
+    assert isinstance(failed, Failed)
+    assert (failed.error_code, failed.provider_id) == ("rate_limited", "google")
+    assert failed.error_message == "google refused the request (HTTP 429): Quota of [secret] is used up"
+    assert failed.message.content == (Text(text="a"),)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"{", b"nonsense", b'{"candidates":3}', b'{"a":"\xff"}{', b"[" * 100_000, b'{"error":' + b"[" * 100_000]
+)
+def test_an_event_that_is_no_json_is_an_error_that_names_the_provider(payload: bytes) -> None:
+    failed = decode(API, ask(gemini()), sse(payload))[-1]
+
+    assert isinstance(failed, Failed)
+    assert failed.error_message.startswith("google sent an event that is not valid JSON: ")
+
+
+def test_invalid_utf8_in_arguments_is_an_error() -> None:
+    event = b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":"\xff"}}}]}}]}'
+
+    failed = decode(API, ask(gemini()), sse(event))[-1]
+
+    assert isinstance(failed, Failed)
+    assert failed.error_message.startswith("google sent an event that is not valid JSON: ")
+
+
+@pytest.mark.parametrize("document", [b"[", b"[{]", b"<html>"])
+def test_a_whole_answer_that_is_no_json_is_an_error(document: bytes) -> None:
+    assert isinstance(decode_whole(API, ask(gemini()), document)[-1], Failed)
+
+
+def test_a_stream_without_a_finish_reason_is_incomplete() -> None:
+    failed = decode(API, ask(gemini()), sse(chunk({"text": "a"})))[-1]
+
+    assert isinstance(failed, Failed)
+    assert failed.error_message == "ended before it was complete"
+
+
+def test_nulls_and_missing_fields_are_nothing() -> None:
+    stream = sse(
+        {"candidates": None, "usageMetadata": None, "promptFeedback": None, "responseId": None, "error": None},
+        {"candidates": []},
+        {"candidates": [{"content": None, "finishReason": None}]},
+        {"candidates": [{"content": {"parts": None}}]},
+        chunk({"text": None, "thought": None, "thoughtSignature": None, "functionCall": None}),
+        {**chunk({"text": "a"}, finishReason="STOP"), "usageMetadata": {"promptTokenCount": None}},
+    )
+
+    assert kinds(decode(API, ask(gemini()), stream)) == ["start", "text_start", "text_delta", "text_end", "done"]
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_no_bytes_make_the_decoder_raise_anything_but_our_errors(noise: bytes, framed: bool) -> None:
+    events = decode(API, ask(gemini()), sse(noise) if framed else noise)
+
+    assert isinstance(events[-1], Done | Failed)
+
+
+JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "candidates",
+                    "content",
+                    "parts",
+                    "text",
+                    "functionCall",
+                    "name",
+                    "args",
+                    "id",
+                    "error",
+                    "finishReason",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON_VALUES)
+def test_no_json_makes_the_decoder_raise_anything_but_our_errors(value: Any) -> None:
+    request = ask(gemini())
+
+    assert isinstance(decode(API, request, sse(value))[-1], Done | Failed)
+    assert decode_whole(API, request, msgspec.json.encode(value))[0] == Start(
+        AssistantMessage(content=(), provider="google", api=API.id, model=request.model.id, timestamp=TIMESTAMP)
+    )

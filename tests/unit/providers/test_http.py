@@ -1,0 +1,306 @@
+"""The HTTP shell against an upstream that misbehaves in every way the issue lists."""
+
+import asyncio
+import ssl
+import time
+from contextlib import aclosing
+
+import pytest
+import trustme
+from support.streams import ask, model
+from support.upstream import (
+    Request,
+    Script,
+    Upstream,
+    answers,
+    chat_stream,
+    dies_after,
+    head,
+    refuses,
+    starts_then_hangs,
+    upstream,
+)
+
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest
+from makai.core.messages import UserMessage
+from makai.core.model import Model
+from makai.core.request import Context, StreamOptions, ToolDefinition
+from makai.core.stream_events import Done, Failed, Start, StreamEvent, TextDelta
+from makai.providers.http import HttpClient, HttpProvider
+from makai.providers.openai_completions import OpenAICompletions
+
+FAST = StreamOptions(max_retries=0, stall_timeout_s=5.0, connect_timeout_s=2.0)
+RETRYING = StreamOptions(max_retries=2, stall_timeout_s=5.0)
+HELLO = chat_stream("Hel", "lo")
+
+
+def chat_model(url: str) -> Model:
+    return model("openai-completions", base_url=url)
+
+
+async def events_of(url: str, options: StreamOptions = FAST, client: HttpClient | None = None) -> list[StreamEvent]:
+    async with asyncio.timeout(10), client or HttpClient() as http:
+        provider = HttpProvider(OpenAICompletions(), http)
+        return [event async for event in provider.stream(ask(chat_model(url), options=options))]
+
+
+async def outcome(*scripts: Script, options: StreamOptions = FAST) -> tuple[StreamEvent, Upstream]:
+    """The terminal event, after checking that the stream kept the law."""
+    async with upstream(*scripts) as server:
+        events = await events_of(server.url, options)
+    assert isinstance(events[0], Start)
+    assert sum(isinstance(event, Done | Failed) for event in events) == 1
+    assert isinstance(events[-1], Done | Failed)
+    return events[-1], server
+
+
+async def failure(*scripts: Script, options: StreamOptions = FAST) -> tuple[Failed, Upstream]:
+    event, server = await outcome(*scripts, options=options)
+    assert isinstance(event, Failed)
+    assert "acme" in event.error_message
+    return event, server
+
+
+async def test_an_answer_arrives_whole_and_the_credential_goes_in_a_header() -> None:
+    event, server = await outcome(answers(HELLO))
+    assert isinstance(event, Done)
+    assert event.message.content == (Text(text="Hello"),)
+    (request,) = server.requests
+    assert (request.method, request.path) == ("POST", "/chat/completions")
+    assert request.headers["authorization"] == "Bearer test-key"
+    assert request.headers["user-agent"].startswith("makai/")
+
+
+async def test_a_gateway_that_answers_plain_json_is_understood() -> None:
+    body = b'{"choices":[{"message":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"completion_tokens":2}}'
+    event, _ = await outcome(answers(body, content_type="application/json"))
+    assert isinstance(event, Done)
+    assert (event.message.text(), event.message.usage.output) == ("Hello", 2)
+
+
+REFUSALS = [
+    (401, b'{"error":{"message":"bad key"}}', "auth_required"),
+    (400, b'{"error":{"message":"bad temperature"}}', "provider_error"),
+    (404, b'{"error":{"message":"no such model"}}', "provider_error"),
+    (429, b'{"error":{"message":"slow down"}}', "rate_limited"),
+    (500, b"", "provider_error"),
+    (529, b'{"error":{"message":"overloaded"}}', "overloaded"),
+    (400, b'{"error":{"message":"maximum context length is 8192"}}', "context_overflow"),
+    (302, b"", "provider_error"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "code"), REFUSALS)
+async def test_a_refusal_ends_in_one_error_with_its_code(status: int, body: bytes, code: str) -> None:
+    event, server = await failure(refuses(status, body))
+    assert event.error_code == code
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
+async def test_a_passing_fault_is_retried_until_it_passes(status: int) -> None:
+    event, server = await outcome(refuses(status, retry_after="0"), answers(HELLO), options=RETRYING)
+    assert isinstance(event, Done)
+    assert len(server.requests) == 2
+
+
+async def test_retries_end_and_the_last_refusal_is_told_with_its_wait() -> None:
+    event, server = await failure(refuses(429, retry_after_ms="20"), options=RETRYING)
+    assert (event.error_code, event.retry_after_ms) == ("rate_limited", 20)
+    assert len(server.requests) == 3
+
+
+async def test_a_wait_longer_than_a_minute_is_told_instead_of_waited_for() -> None:
+    event, server = await failure(refuses(429, Retry_After="3600"), options=RETRYING)
+    assert event.retry_after_ms == 3_600_000
+    assert len(server.requests) == 1
+
+
+async def test_an_html_page_instead_of_json_is_a_clear_error() -> None:
+    page = b"<html><title>Sign in</title></html>"
+    event, _ = await failure(answers(page, 403, "text/html"))
+    assert "HTML page" in event.error_message
+    event, _ = await failure(answers(page, 200, "text/html"))
+    assert event.error_code == "provider_error"
+
+
+async def test_nobody_listening_is_a_clear_error_that_names_the_address() -> None:
+    async with upstream(answers(b"")) as server:
+        url = server.url
+    event = (await events_of(url))[-1]
+    assert isinstance(event, Failed)
+    assert event.error_message.startswith(f"cannot reach acme at {url}")
+    assert event.hint is not None
+
+
+async def test_a_connection_that_fails_at_first_is_tried_again() -> None:
+    async def hangs_up(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    event, server = await outcome(hangs_up, answers(HELLO), options=RETRYING)
+    assert isinstance(event, Done)
+    assert len(server.requests) == 2
+
+
+async def test_an_untrusted_certificate_is_refused_and_named() -> None:
+    authority = trustme.CA()
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server_tls)
+    async with upstream(answers(HELLO), tls=server_tls) as server:
+        event = (await events_of(server.url, RETRYING))[-1]
+        assert isinstance(event, Failed)
+        assert "certificate" in event.error_message
+        assert server.requests == []
+
+
+async def test_a_trusted_certificate_is_accepted() -> None:
+    authority = trustme.CA()
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server_tls)
+    client_tls = ssl.create_default_context()
+    authority.configure_trust(client_tls)
+    async with upstream(answers(HELLO), tls=server_tls) as server:
+        event = (await events_of(server.url, client=HttpClient(ssl_context=client_tls)))[-1]
+    assert isinstance(event, Done)
+
+
+async def test_an_upstream_that_dies_in_the_middle_keeps_what_had_arrived() -> None:
+    event, _ = await failure(dies_after(chat_stream("Hel", finish=None, done=False)))
+    assert event.message.content == (Text(text="Hel"),)
+    assert "broke in the middle" in event.error_message
+
+
+async def test_a_stream_without_its_last_event_is_not_taken_for_complete() -> None:
+    event, _ = await failure(answers(chat_stream("Hel", finish=None, done=False)))
+    assert event.error_message == "acme ended the answer before it was complete"
+
+
+async def test_a_finish_reason_without_the_done_marker_is_complete() -> None:
+    event, _ = await outcome(answers(chat_stream("Hello", done=False)))
+    assert isinstance(event, Done)
+
+
+async def test_an_error_event_after_200_is_the_error() -> None:
+    body = chat_stream("Hel", finish=None, done=False) + b'data: {"error":{"message":"boom","code":503}}\n\n'
+    event, _ = await failure(answers(body))
+    assert event.error_code == "overloaded"
+
+
+async def test_five_megabytes_in_one_line_are_taken() -> None:
+    big = "x" * 5_000_000
+    event, _ = await outcome(answers(chat_stream(big)))
+    assert isinstance(event, Done)
+    assert event.message.text() == big
+
+
+async def test_an_endless_line_is_refused_instead_of_filling_memory() -> None:
+    event, _ = await failure(answers(b"data: " + b"x" * 17_000_000))
+    assert event.error_code == "provider_error"
+
+
+@pytest.mark.parametrize(
+    "body", [b"data: {\n\n", b"data: \xff\xfe\n\n", b"data: 7\n\n", b"data: " + b"[" * 9000 + b"\n\n"]
+NOT_CHUNKS.append(b'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n')
+)
+async def test_an_event_that_is_not_a_chunk_is_a_clear_error(body: bytes) -> None:
+    event, _ = await failure(answers(body))
+    assert event.error_code == "provider_error"
+
+
+async def test_an_empty_body_is_a_clear_error() -> None:
+    await failure(answers(b""))
+
+
+async def test_an_upstream_that_stalls_is_given_up() -> None:
+    options = StreamOptions(max_retries=0, stall_timeout_s=0.2)
+    event, _ = await failure(starts_then_hangs(chat_stream("Hel", finish=None, done=False)), options=options)
+    assert event.error_message == "acme sent nothing new for 0.2 s"
+    assert event.message.text() == "Hel"
+
+
+async def test_an_upstream_that_never_answers_is_given_up() -> None:
+    async def silent(request: Request, writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    event, _ = await failure(silent, options=StreamOptions(max_retries=0, stall_timeout_s=0.2))
+    assert "no answer within 0.2 s" in event.error_message
+
+
+async def test_comments_keep_a_connection_open_but_do_not_count_as_news() -> None:
+    async def chatters(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(head())
+        while True:
+            writer.write(b": still here\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    event, _ = await failure(chatters, options=StreamOptions(max_retries=0, stall_timeout_s=0.2))
+    assert "sent nothing new" in event.error_message
+
+
+async def test_a_slow_consumer_is_not_an_upstream_stall() -> None:
+    options = StreamOptions(max_retries=0, stall_timeout_s=0.1)
+    async with upstream(answers(HELLO)) as server, HttpClient() as http:
+        provider = HttpProvider(OpenAICompletions(), http)
+        events = []
+        async for event in provider.stream(ask(chat_model(server.url), options=options)):
+            if isinstance(event, TextDelta):
+                await asyncio.sleep(0.3)
+            events.append(event)
+    assert isinstance(events[-1], Done)
+
+
+@pytest.mark.req("MK-PROV-032")
+async def test_closing_the_stream_closes_the_upstream_connection_at_once() -> None:
+    first_words = chat_stream("Hel", finish=None, done=False)
+    async with upstream(starts_then_hangs(first_words)) as server, HttpClient() as http:
+        provider = HttpProvider(OpenAICompletions(), http)
+        async with aclosing(provider.stream(ask(chat_model(server.url)))) as stream:
+            async for event in stream:
+                if isinstance(event, TextDelta):
+                    break
+        started = time.monotonic()
+        async with asyncio.timeout(5):
+            await server.closed_by_client.wait()
+        assert time.monotonic() - started < 1.0
+
+
+async def test_cancelling_the_reader_closes_the_upstream_connection_at_once() -> None:
+    first_words = chat_stream("Hel", finish=None, done=False)
+    async with upstream(starts_then_hangs(first_words)) as server:
+        seen = asyncio.Event()
+
+        async def read() -> None:
+            async with HttpClient() as http:
+                stream = HttpProvider(OpenAICompletions(), http).stream(ask(chat_model(server.url)))
+                async with aclosing(stream):
+                    async for event in stream:
+                        if isinstance(event, TextDelta):
+                            seen.set()
+
+        async with asyncio.TaskGroup() as group, asyncio.timeout(5):
+            task = group.create_task(read())
+            await seen.wait()
+            task.cancel()
+            await server.closed_by_client.wait()
+
+
+async def test_what_can_be_checked_locally_raises_before_anything_is_sent() -> None:
+    broken = ToolDefinition(name="t", description="", parameters_schema_json="not json")
+    context = Context(messages=(UserMessage(content="Hi"),), tools=(broken,))
+    async with upstream(answers(HELLO)) as server, HttpClient() as http:
+        stream = HttpProvider(OpenAICompletions(), http).stream(ask(chat_model(server.url), context=context))
+        with pytest.raises(InvalidRequest, match="the parameters of tool t"):
+            await anext(stream)
+        assert server.requests == []
+
+
+async def test_a_proxy_from_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with upstream(answers(HELLO)) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        event = (await events_of("http://model.example"))[-1]
+        assert isinstance(event, Done)
+        assert proxy.requests[0].path == "http://model.example/chat/completions"

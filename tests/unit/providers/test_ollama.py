@@ -1,0 +1,430 @@
+"""The Ollama adapter: requests as Ollama documents them, answers line by line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.streams import (
+    REFERENCE_CONTENT,
+    REFERENCE_KINDS,
+    TEXT,
+    THINKING,
+    TIMESTAMP,
+    TOOL_ARGUMENTS,
+    TOOL_ID,
+    TOOL_NAME,
+    ask,
+    decode,
+    decode_pieces,
+    decode_whole,
+    kinds,
+    model,
+    without_signatures,
+)
+
+from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.errors import InvalidRequest
+from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
+from makai.core.model import Model, ModelCapability, ReasoningEffort
+from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
+from makai.core.secret import Secret
+from makai.core.stream_events import (
+    Done,
+    Failed,
+    Start,
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from makai.core.usage import Usage
+from makai.providers.ollama import Ollama
+
+API = Ollama()
+SCHEMA = '{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"number"}}}'
+WEATHER = ToolDefinition(name="get_weather", description="Looks outside.", parameters_schema_json=SCHEMA)
+PNG = Image(data="aVZCTw==", mime_type="image/png")
+
+
+def qwen(name: str = "qwen3:8b", **overrides: object) -> Model:
+    return model(API.id, provider="ollama", id=name, base_url="http://127.0.0.1:9/", **overrides)
+
+
+def body_of(target: Model, *messages: Any, tools: tuple[ToolDefinition, ...] = (), **options: Any) -> dict[str, Any]:
+    context = Context(messages=messages or (UserMessage(content="Hi"),), tools=tools)
+    value = msgspec.json.decode(API.request(ask(target, context=context, options=StreamOptions(**options))).body)
+    assert isinstance(value, dict)
+    return value
+
+
+def line(message: dict[str, Any] | None = None, **fields: Any) -> bytes:
+    spoken = {"role": "assistant", "content": "", **(message or {})}
+    values = {"model": "qwen3:8b", "created_at": "2026-09-17T15:42:59.5Z", "message": spoken, "done": False, **fields}
+    return msgspec.json.encode(values) + b"\n"
+
+
+def call(name: str, arguments: object, **fields: Any) -> dict[str, Any]:
+    return {**fields, "function": {"index": 0, "name": name, "arguments": arguments}}
+
+
+LAST = line(
+    done=True,
+    done_reason="stop",
+    total_duration=30258609300,
+    prompt_eval_count=40,
+    prompt_eval_cached_count=30,
+    eval_count=12,
+)
+STREAM = b"".join(
+    (
+        line({"thinking": THINKING[:10]}),
+        line({"thinking": THINKING[10:]}),
+        line({"content": TEXT[:6]}),
+        line({"content": TEXT[6:]}),
+        line({"tool_calls": [call(TOOL_NAME, {"city": "Paris"}, id=TOOL_ID), call("now", {})]}),
+        LAST,
+    )
+)
+
+
+def streamed_events(target: Model) -> list[StreamEvent]:
+    weather = ToolCall(tool_call_id=TOOL_ID, name=TOOL_NAME, arguments_json=TOOL_ARGUMENTS)
+    now = ToolCall(tool_call_id="made_1", name="now", arguments_json="{}")
+    empty = AssistantMessage(content=(), provider="ollama", api=API.id, model=target.id, timestamp=TIMESTAMP)
+    message = msgspec.structs.replace(
+        empty,
+        content=(Thinking(thinking=THINKING), Text(text=TEXT), weather, now),
+        usage=Usage(input=10, output=12, cache_read=30),
+        stop_reason="tool_use",
+    )
+    return [
+        Start(empty),
+        ThinkingStart(0),
+        ThinkingDelta(0, THINKING[:10]),
+        ThinkingDelta(0, THINKING[10:]),
+        ThinkingEnd(0),
+        TextStart(1),
+        TextDelta(1, TEXT[:6]),
+        TextDelta(1, TEXT[6:]),
+        TextEnd(1),
+        ToolCallStart(2, TOOL_ID, TOOL_NAME),
+        ToolCallDelta(2, TOOL_ARGUMENTS),
+        ToolCallEnd(2, weather),
+        ToolCallStart(3, "made_1", "now"),
+        ToolCallDelta(3, "{}"),
+        ToolCallEnd(3, now),
+        Done("tool_use", message),
+    ]
+
+
+# ---------------------------------------------------------------- request
+
+
+def test_a_conversation_becomes_the_documented_body() -> None:
+    target = qwen()
+    said = AssistantMessage(
+        content=(
+            Thinking(thinking="Hmm"),
+            Text(text="Un moment."),
+            ToolCall(tool_call_id="a", name="get_weather", arguments_json='{"z": "ä", "a": 1.0}'),
+            ToolCall(tool_call_id="b", name="get_weather", arguments_json="{broken"),
+        ),
+        provider=target.provider,
+        api=target.api,
+        model=target.id,
+    )
+    context = Context(
+        system_prompt="Be brief.",
+        tools=(WEATHER,),
+        messages=(
+            UserMessage(content=(Text(text="Où?"), Text(text="☂"), PNG)),
+            SystemMessage(content="Speak French."),
+            said,
+            ToolMessage(result=ToolResult(tool_call_id="a", tool_name="get_weather", content=(Text(text="rain"), PNG))),
+            ToolMessage(
+                result=ToolResult(tool_call_id="b", tool_name="get_weather", content="no such place", is_error=True)
+            ),
+        ),
+    )
+    options = StreamOptions(
+        temperature=0.5,
+        top_p=0.9,
+        max_tokens=100,
+        stop=("END",),
+        reasoning_effort="high",
+        tool_choice=ToolChoice(mode="required"),
+        json_schema='{"type":"object"}',
+        session_id="s",
+        metadata={"k": "v"},
+    )
+
+    prepared = API.request(ask(target, context=context, options=options))
+
+    assert prepared.url == "http://127.0.0.1:9/api/chat"
+    assert prepared.headers == {
+        "Content-Type": "application/json",
+        "Accept": "application/x-ndjson",
+        "Authorization": Secret("Bearer test-key"),
+    }
+    assert "Où?".encode() in prepared.body
+    assert b'"arguments":{"z": "\xc3\xa4", "a": 1.0}' in prepared.body
+    assert msgspec.json.decode(prepared.body) == {
+        "model": "qwen3:8b",
+        "stream": True,
+        "think": True,
+        "format": {"type": "object"},
+        "options": {"temperature": 0.5, "top_p": 0.9, "num_predict": 100, "stop": ["END"]},
+        "tools": [
+            {
+                "type": "function",
+                "function": {
+                    "name": "get_weather",
+                    "description": "Looks outside.",
+                    "parameters": msgspec.json.decode(SCHEMA),
+                },
+            }
+        ],
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Où?\n☂", "images": ["aVZCTw=="]},
+            {"role": "system", "content": "Speak French."},
+            {
+                "role": "assistant",
+                "content": "Un moment.",
+                "thinking": "Hmm",
+                "tool_calls": [
+                    {"id": "a", "function": {"name": "get_weather", "arguments": {"z": "ä", "a": 1.0}}},
+                    {
+                        "id": "b",
+                        "function": {"name": "get_weather", "arguments": {"_malformed_arguments": "{broken"}},
+                    },
+                ],
+            },
+            {
+                "role": "tool",
+                "tool_name": "get_weather",
+                "tool_call_id": "a",
+                "content": "rain",
+                "images": ["aVZCTw=="],
+            },
+            {"role": "tool", "tool_name": "get_weather", "tool_call_id": "b", "content": "Error: no such place"},
+        ],
+    }
+
+
+def test_the_smallest_request_holds_nothing_that_was_not_asked_for() -> None:
+    prepared = API.request(ask(qwen(), secret=None))
+
+    assert prepared.headers == {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
+    assert msgspec.json.decode(prepared.body) == {
+        "model": "qwen3:8b",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "effort", "think"),
+    [
+        ("qwen3:8b", "off", False),
+        ("qwen3:8b", "minimal", True),
+        ("gpt-oss:20b", "off", "low"),
+        ("gpt-oss:20b", "minimal", "low"),
+        ("gpt-oss:120b-cloud", "medium", "medium"),
+        ("gpt-oss:20b", "xhigh", "high"),
+    ],
+)
+def test_effort_becomes_think(name: str, effort: ReasoningEffort, think: object) -> None:
+    assert body_of(qwen(name), reasoning_effort=effort)["think"] == think
+
+
+@pytest.mark.req("MK-PROV-006")
+def test_effort_is_ignored_by_a_model_that_cannot_reason() -> None:
+    assert "think" not in body_of(qwen(capabilities=(ModelCapability.CHAT,)), reasoning_effort="high")
+
+
+def test_no_tools_are_offered_when_none_may_be_called() -> None:
+    assert "tools" not in body_of(qwen(), tools=(WEATHER,), tool_choice=ToolChoice(mode="none"))
+    assert "tools" in body_of(qwen(), tools=(WEATHER,), tool_choice=ToolChoice(mode="auto"))
+
+
+def test_audio_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="ollama does not take audio"):
+        body_of(qwen(), UserMessage(content=(Audio(data="AAAA", mime_type="audio/wav"),)))
+
+
+def test_a_schema_that_is_no_object_is_refused_with_the_tools_name() -> None:
+    broken = ToolDefinition(name="odd", description="", parameters_schema_json="nope")
+
+    with pytest.raises(InvalidRequest, match="tool 'odd'"):
+        body_of(qwen(), tools=(broken,))
+
+
+# ---------------------------------------------------------------- answer
+
+
+def test_a_stream_becomes_events_however_it_is_cut() -> None:
+    request = ask(qwen())
+    expected = streamed_events(request.model)
+
+    assert decode(API, request, STREAM) == expected
+    assert decode(API, request, STREAM, chunk=1) == expected
+    assert decode(API, request, STREAM, chunk=7) == expected
+    assert decode(API, request, STREAM.rstrip()) == expected
+
+
+def test_a_short_stream_is_the_same_at_every_cut() -> None:
+    request = ask(qwen())
+    short = line({"thinking": "☂"}) + line({"content": "é"}) + line(done=True)
+    expected = decode(API, request, short)
+
+    assert kinds(expected)[-1] == "done"
+    for cut in range(len(short)):
+        assert decode_pieces(API, request, (short[:cut], short[cut:])) == expected
+
+
+def test_a_stream_that_calls_itself_json_is_the_same_answer() -> None:
+    request = ask(qwen())
+
+    assert decode_whole(API, request, STREAM) == streamed_events(request.model)
+
+
+def test_a_whole_answer_is_the_same_message() -> None:
+    request = ask(qwen())
+    message = {
+        "content": TEXT,
+        "thinking": THINKING,
+        "tool_calls": [call(TOOL_NAME, {"city": "Paris"}, id=TOOL_ID), call("now", None)],
+    }
+    counts = {"prompt_eval_count": 40, "prompt_eval_cached_count": 30, "eval_count": 12}
+    answer = line(message, done=True, done_reason="stop", **counts)
+
+    assert decode_whole(API, request, answer)[-1] == streamed_events(request.model)[-1]
+
+
+@pytest.mark.req("MK-PROV-009")
+def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
+    stream = b"".join(
+        (
+            line({"thinking": THINKING}),
+            line({"content": TEXT}),
+            line({"tool_calls": [call(TOOL_NAME, {"city": "Paris"})]}),
+            LAST,
+        )
+    )
+
+    events = decode(API, ask(qwen()), stream)
+
+    assert kinds(events) == REFERENCE_KINDS
+    assert isinstance(events[-1], Done)
+    assert without_signatures(events[-1].message.content) == REFERENCE_CONTENT
+    assert events[-1].message.usage == Usage(input=10, output=12, cache_read=30)
+    assert events[-1].reason == "tool_use"
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("stop", "end_turn"), ("length", "max_tokens"), ("load", "end_turn"), (None, "end_turn")],
+)
+def test_done_reasons_become_stop_reasons(reason: str | None, expected: StopReason) -> None:
+    events = decode(API, ask(qwen()), line({"content": "a"}) + line(done=True, done_reason=reason))
+
+    assert isinstance(events[-1], Done)
+    assert events[-1].reason == expected
+
+
+def test_nothing_after_the_last_line_counts() -> None:
+    request = ask(qwen())
+
+    assert decode(API, request, STREAM + line({"content": "more"}) + b"{") == streamed_events(request.model)
+
+
+def test_an_error_line_keeps_what_had_arrived_and_hides_the_key() -> None:
+    error = b'{"error":"model runner has unexpectedly stopped, key test-key"}\n'
+
+    failed = decode(API, ask(qwen()), line({"content": "a"}) + error + line({"content": "b"}))[-1]
+
+    assert isinstance(failed, Failed)
+    assert (failed.error_code, failed.provider_id) == ("provider_error", "ollama")
+    assert failed.error_message == ("ollama refused the request: model runner has unexpectedly stopped, key [secret]")
+    assert failed.message.content == (Text(text="a"),)
+
+
+def test_the_status_of_an_error_line_counts() -> None:
+    failed = decode(API, ask(qwen()), b'{"error":"too many concurrent requests","status":429}\n')[-1]
+
+    assert isinstance(failed, Failed)
+    assert failed.error_code == "rate_limited"
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [b"{\n", b"<html>\n</html>\n", b'{"message":3}\n', b"[" * 100_000 + b"\n", b'{"error":' + b"[" * 100_000 + b"\n"],
+)
+def test_a_line_that_is_no_json_is_an_error_that_names_the_provider(noise: bytes) -> None:
+    failed = decode(API, ask(qwen()), noise)[-1]
+
+    assert isinstance(failed, Failed)
+    assert failed.error_message.startswith("ollama sent an event that is not valid JSON: ")
+    assert decode_whole(API, ask(qwen()), noise.rstrip())[-1] == failed
+
+
+def test_invalid_utf8_in_arguments_is_an_error() -> None:
+    noise = b'{"message":{"tool_calls":[{"function":{"name":"f","arguments":{"a":"\xff"}}}]}}\n'
+
+    failed = decode(API, ask(qwen()), noise)[-1]
+
+    assert isinstance(failed, Failed)
+    assert failed.error_message.startswith("ollama sent an event that is not valid JSON: ")
+
+
+def test_a_line_without_end_is_an_error() -> None:
+    failed = decode(API, ask(qwen()), b"x" * (17 * 1024 * 1024))[-1]
+
+    assert isinstance(failed, Failed)
+    assert failed.error_message == "ollama: line exceeds the limit of 16777216 bytes"
+
+
+@pytest.mark.parametrize("kept", [0, 5, 60])
+def test_a_stream_that_is_cut_is_incomplete(kept: int) -> None:
+    failed = decode(API, ask(qwen()), line({"content": "a"}) + LAST[:kept])[-1]
+
+    assert isinstance(failed, Failed)
+    assert failed.error_message == "ended before it was complete"
+    assert failed.message.content == (Text(text="a"),)
+
+
+def test_arguments_that_are_no_object_stay_visible() -> None:
+    stream = line({"tool_calls": [call("f", "{}")]}) + line(done=True)
+
+    done = decode(API, ask(qwen()), stream)[-1]
+
+    assert isinstance(done, Done)
+    (made,) = done.message.tool_calls()
+    assert made.arguments_json == '"{}"'
+    assert made.arguments_error is not None
+
+
+def test_nulls_and_missing_fields_are_nothing() -> None:
+    stream = (
+        b'{"message":null}\n{}\n'
+        b'{"message":{"content":null,"thinking":null,"tool_calls":null},"done":null,"error":null}\n'
+        b'{"message":{"content":"a"},"done":true,"done_reason":null,"eval_count":null}\n'
+    )
+
+    assert kinds(decode(API, ask(qwen()), stream)) == ["start", "text_start", "text_delta", "text_end", "done"]
+
+
+@given(st.binary(max_size=200), st.sampled_from([1, 3, None]))
+def test_no_bytes_make_the_decoder_raise_anything_but_our_errors(noise: bytes, chunk: int | None) -> None:
+    assert isinstance(decode(API, ask(qwen()), noise, chunk)[-1], Done | Failed)

@@ -1,0 +1,441 @@
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fixtures import fixture
+from support.profiles import examples
+from support.streams import (
+    REFERENCE_CONTENT,
+    REFERENCE_KINDS,
+    TEXT,
+    THINKING,
+    TOOL_ARGUMENTS,
+    TOOL_ID,
+    TOOL_NAME,
+    ask,
+    body_of,
+    decode,
+    decode_whole,
+    kinds,
+    model,
+    without_signatures,
+)
+
+from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.errors import InvalidRequest
+from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
+from makai.core.model import ChatQuirks, ModelCapability
+from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
+from makai.core.stream_events import Done, Failed, StreamEvent
+from makai.core.usage import Usage
+from makai.providers.openai_completions import OpenAICompletions
+
+API = OpenAICompletions()
+CHAT = model("openai-completions")
+WEATHER = ToolDefinition(name=TOOL_NAME, description="Weather", parameters_schema_json='{"type":"object"}')
+
+
+def sse(*chunks: object) -> bytes:
+    lines = [b"data: " + msgspec.json.encode(chunk) for chunk in chunks]
+    return b"\n\n".join([*lines, b"data: [DONE]", b""])
+
+
+def delta(**fields: object) -> dict[str, object]:
+    return {"id": "chat_1", "choices": [{"index": 0, "delta": fields}]}
+
+
+def finish(reason: str) -> dict[str, object]:
+    return {"id": "chat_1", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
+
+
+def call_piece(index: int, arguments: str = "", **fields: object) -> dict[str, object]:
+    name = {"name": fields.pop("name")} if "name" in fields else {}
+    return {"index": index, **fields, "function": {**name, "arguments": arguments}}
+
+
+REFERENCE_STREAM = sse(
+    delta(role="assistant", content=None),
+    *(delta(reasoning_content=word) for word in (THINKING[:10], THINKING[10:])),
+    *(delta(content=word) for word in (TEXT[:3], TEXT[3:])),
+    delta(tool_calls=[call_piece(0, id=TOOL_ID, type="function", name=TOOL_NAME)]),
+    *(delta(tool_calls=[call_piece(0, piece)]) for piece in (TOOL_ARGUMENTS[:6], TOOL_ARGUMENTS[6:])),
+    finish("tool_calls"),
+    {
+        "choices": [],
+        "usage": {
+            "prompt_tokens": 30,
+            "completion_tokens": 20,
+            "prompt_tokens_details": {"cached_tokens": 10},
+            "completion_tokens_details": {"reasoning_tokens": 8},
+        },
+    },
+)
+
+
+def final(events: list[StreamEvent]) -> AssistantMessage:
+    assert isinstance(events[-1], Done), events[-1]
+    return events[-1].message
+
+
+@pytest.mark.req("MK-PROV-009")
+def test_the_recorded_stream_becomes_the_reference_answer() -> None:
+    events = decode(API, ask(CHAT), REFERENCE_STREAM)
+    assert kinds(events) == REFERENCE_KINDS
+    message = final(events)
+    assert without_signatures(message.content) == REFERENCE_CONTENT
+    assert (message.stop_reason, message.response_id) == ("tool_use", "chat_1")
+    assert message.usage == Usage(input=20, output=20, cache_read=10, reasoning=8)
+
+
+@pytest.mark.parametrize("chunk", range(1, 80))
+def test_the_answer_is_the_same_however_the_bytes_are_cut(chunk: int) -> None:
+    assert decode(API, ask(CHAT), REFERENCE_STREAM, chunk) == decode(API, ask(CHAT), REFERENCE_STREAM)
+
+
+def test_parallel_tool_calls_may_interleave() -> None:
+    stream = sse(
+        delta(tool_calls=[call_piece(0, id="a", name="read"), call_piece(1, id="b", name="write")]),
+        delta(tool_calls=[call_piece(1, '{"x":')]),
+        delta(tool_calls=[call_piece(0, '{"y":1}')]),
+        delta(tool_calls=[call_piece(1, "2}")]),
+        finish("tool_calls"),
+    )
+    assert final(decode(API, ask(CHAT), stream)).content == (
+        ToolCall(tool_call_id="a", name="read", arguments_json='{"y":1}'),
+        ToolCall(tool_call_id="b", name="write", arguments_json='{"x":2}'),
+    )
+
+
+def test_calls_that_are_all_numbered_zero_are_told_apart_by_their_ids() -> None:
+    stream = sse(
+        delta(tool_calls=[call_piece(0, '{"a":1}', id="a", name="read")]),
+        delta(tool_calls=[call_piece(0, '{"b":2}', id="b", name="read")]),
+        finish("tool_calls"),
+    )
+    assert [call.arguments_json for call in final(decode(API, ask(CHAT), stream)).tool_calls()] == [
+        '{"a":1}',
+        '{"b":2}',
+    ]
+
+
+def test_arguments_given_as_an_object_are_written_as_json() -> None:
+    stream = sse(delta(tool_calls=[{"function": {"name": "t", "arguments": {"a": [1]}}}]), finish("tool_calls"))
+    (call,) = final(decode(API, ask(CHAT), stream)).tool_calls()
+    assert (call.tool_call_id, call.arguments_json) == ("made_1", '{"a":[1]}')
+
+
+REASONS: list[tuple[str, StopReason]] = [
+    ("stop", "end_turn"),
+    ("length", "max_tokens"),
+    ("content_filter", "refusal"),
+    ("tool_calls", "tool_use"),
+    ("something_new", "end_turn"),
+]
+
+
+@pytest.mark.parametrize(("vendor", "ours"), REASONS)
+def test_stop_reasons_have_our_spelling(vendor: str, ours: StopReason) -> None:
+    assert final(decode(API, ask(CHAT), sse(delta(content="x"), finish(vendor)))).stop_reason == ours
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_text"])
+def test_reasoning_is_thinking_whatever_the_server_calls_it(field: str) -> None:
+    stream = sse(delta(**{field: "Hm"}), delta(content="Yes"), finish("stop"))
+    assert final(decode(API, ask(CHAT), stream)).content == (Thinking(thinking="Hm"), Text(text="Yes"))
+
+
+def test_typed_content_pieces_are_read() -> None:
+    pieces = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "Yes"}]
+    stream = sse(delta(content=pieces), finish("stop"))
+    assert final(decode(API, ask(CHAT), stream)).content == (Thinking(thinking="Hm"), Text(text="Yes"))
+
+
+def test_groq_and_deepseek_usage_is_found() -> None:
+    groq = sse(delta(content="x"), finish("stop") | {"x_groq": {"usage": {"prompt_tokens": 3, "completion_tokens": 4}}})
+    assert final(decode(API, ask(CHAT), groq)).usage == Usage(input=3, output=4)
+    deepseek = sse(
+        finish("stop") | {"usage": {"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 4}}
+    )
+    assert final(decode(API, ask(CHAT), deepseek)).usage == Usage(input=5, output=1, cache_read=4)
+
+
+def test_an_error_inside_the_stream_ends_it() -> None:
+    stream = sse(delta(content="Hel"), {"error": {"message": "does not match the expected format", "code": 500}})
+    failed = decode(API, ask(CHAT), stream)[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error_message == "acme refused the request (HTTP 500): does not match the expected format"
+    assert failed.message.text() == "Hel"
+
+
+def test_a_whole_completion_gives_the_same_parts() -> None:
+    body = {
+        "id": "chat_1",
+        "choices": [
+            {
+                "message": {
+                    "content": TEXT,
+                    "reasoning_content": THINKING,
+                    "tool_calls": [{"id": TOOL_ID, "function": {"name": TOOL_NAME, "arguments": TOOL_ARGUMENTS}}],
+                },
+                "finish_reason": "tool_calls",
+            }
+        ],
+    }
+    content = final(decode_whole(API, ask(CHAT), msgspec.json.encode(body))).content
+    assert set(map(type, content)) == set(map(type, REFERENCE_CONTENT))
+
+
+@given(data=st.binary(max_size=200) | st.text().map(lambda text: f"data: {text}\n\n".encode("utf-8", "replace")))
+@examples(300)
+def test_arbitrary_bytes_end_in_one_terminal_event(data: bytes) -> None:
+    events = decode(API, ask(CHAT), data)
+    assert sum(isinstance(event, Done | Failed) for event in events) == 1
+
+
+# ------------------------------------------------------------------ recordings of a real llama.cpp server
+
+
+def recorded(name: str) -> bytes:
+    return body_of(fixture(name))
+
+
+@pytest.mark.parametrize("folder", ["llama_server", "llama_server_tools"])
+def test_recorded_llama_streams_are_read_to_their_end(folder: str) -> None:
+    for name in ("chat_stream", "chat_json_schema_stream", "chat_tool_result_stream", "chat_tools_auto_stream"):
+        message = final(decode(API, ask(CHAT), recorded(f"{folder}/{name}.raw.txt")))
+        assert message.content
+        assert message.stop_reason in ("end_turn", "max_tokens", "tool_use")
+
+
+def test_a_recorded_llama_tool_call_is_assembled() -> None:
+    message = final(decode(API, ask(CHAT), recorded("llama_server_tools/chat_tools_auto_stream.raw.txt")))
+    (call,) = message.tool_calls()
+    assert (call.name, call.arguments_json) == ("get_weather", '{"city": "Paris"}')
+    assert message.stop_reason == "tool_use"
+
+
+def test_a_recorded_llama_answer_in_one_piece_is_read() -> None:
+    message = final(decode_whole(API, ask(CHAT), recorded("llama_server/chat_tools_required.raw.txt")))
+    assert message.text().startswith("Paris, the City of Light")
+    assert message.usage == Usage(input=1, output=120, cache_read=36)
+
+
+# ------------------------------------------------------------------ requests
+
+CONVERSATION = Context(
+    system_prompt="Be brief.",
+    messages=(
+        UserMessage(content=(Text(text="What is this? é"), Image(data="aGk=", mime_type="image/png"))),
+        AssistantMessage(
+            content=(
+                Thinking(thinking="A picture.", thinking_signature="sig"),
+                Text(text="I look."),
+                ToolCall(tool_call_id="call_1", name=TOOL_NAME, arguments_json='{"city":"Paris"}'),
+            ),
+            provider="acme",
+            api="openai-completions",
+            model="test-model",
+            stop_reason="tool_use",
+        ),
+        ToolMessage(
+            result=ToolResult(
+                tool_call_id="call_1",
+                tool_name=TOOL_NAME,
+                content=(Text(text="sunny"), Image(data="eHk=", mime_type="image/jpeg")),
+            )
+        ),
+        SystemMessage(content="Answer in French."),
+        UserMessage(content="And now?"),
+    ),
+    tools=(WEATHER,),
+)
+
+
+def body(context: Context = CONVERSATION, options: StreamOptions | None = None, **quirks: object) -> dict[str, object]:
+    target = model("openai-completions", quirks=ChatQuirks(**quirks))  # type: ignore[arg-type]
+    request = API.request(ask(target, context=context, options=options))
+    assert "\\u" not in request.body.decode()
+    decoded: dict[str, object] = msgspec.json.decode(request.body)
+    return decoded
+
+
+@pytest.mark.req("MK-PROV-004")
+def test_a_conversation_becomes_this_request() -> None:
+    assert body() == {
+        "model": "test-model",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is this? é"},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": "I look.",
+                "tool_calls": [
+                    {
+                        "id": "call_1",
+                        "type": "function",
+                        "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Image from the tool get_weather:"},
+                    {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,eHk="}},
+                ],
+            },
+            {"role": "system", "content": "Answer in French."},
+            {"role": "user", "content": "And now?"},
+        ],
+        "tools": [
+            {
+                "type": "function",
+                "function": {"name": "get_weather", "description": "Weather", "parameters": {"type": "object"}},
+            }
+        ],
+    }
+
+
+@pytest.mark.req("MK-PROV-005")
+def test_options_reach_the_request() -> None:
+    options = StreamOptions(
+        temperature=0.0,
+        top_p=0.5,
+        max_tokens=64,
+        stop=("END",),
+        reasoning_effort="minimal",
+        tool_choice=ToolChoice(mode="tool", name=TOOL_NAME),
+        json_schema='{"type":"object","properties":{"b":{},"a":{}}}',
+        session_id="s1",
+        metadata={"user_id": "u"},
+    )
+    sent = body(
+        options=options,
+        reasoning="effort",
+        max_tokens_field="max_completion_tokens",
+        system_role="developer",
+        prompt_cache_key=True,
+        store=True,
+        strict_tools=True,
+    )
+    del sent["messages"], sent["tools"]
+    assert sent == {
+        "model": "test-model",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "store": False,
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "stop": ["END"],
+        "max_completion_tokens": 64,
+        "reasoning_effort": "low",
+        "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {
+                "name": "answer",
+                "strict": True,
+                "schema": {"type": "object", "properties": {"b": {}, "a": {}}},
+            },
+        },
+        "prompt_cache_key": "s1",
+        "metadata": {"user_id": "u"},
+    }
+
+
+@pytest.mark.req("MK-PROV-006")
+def test_effort_is_left_out_for_a_model_that_does_not_reason() -> None:
+    plain = model("openai-completions", capabilities=(ModelCapability.CHAT,), quirks=ChatQuirks(reasoning="effort"))
+    sent = msgspec.json.decode(API.request(ask(plain, options=StreamOptions(reasoning_effort="high"))).body)
+    assert "reasoning_effort" not in sent
+
+
+EFFORTS = [
+    ({"reasoning": "openrouter"}, "high", {"reasoning": {"effort": "high"}}),
+    ({"reasoning": "openrouter"}, "off", {"reasoning": {"enabled": False}}),
+    ({"reasoning": "enable_thinking"}, "off", {"chat_template_kwargs": {"enable_thinking": False}}),
+    ({"reasoning": "thinking_type"}, "low", {"thinking": {"type": "enabled"}, "reasoning_effort": "low"}),
+    ({"reasoning": "effort"}, "off", {}),
+    ({"reasoning": "effort", "reasoning_efforts": ("none", "low", "high")}, "off", {"reasoning_effort": "none"}),
+    ({"reasoning": "effort"}, "xhigh", {"reasoning_effort": "high"}),
+    ({"reasoning": "none"}, "high", {}),
+]
+
+
+@pytest.mark.parametrize(("quirks", "effort", "expected"), EFFORTS)
+def test_effort_is_asked_for_in_the_words_of_each_server(
+    quirks: dict[str, Any], effort: Any, expected: dict[str, object]
+) -> None:
+    hi = Context(messages=(UserMessage(content="Hi"),))
+    plain = body(hi, **quirks)
+    asked = body(hi, StreamOptions(reasoning_effort=effort), **quirks)
+    assert {key: value for key, value in asked.items() if key not in plain} == expected
+
+
+def test_mistral_gets_tool_ids_of_nine_letters_and_digits() -> None:
+    messages = body(tool_id_length=9, tool_id_alphanumeric=True, tool_result_name=True)["messages"]
+    assert isinstance(messages, list)
+    call_id = messages[2]["tool_calls"][0]["id"]
+    assert call_id.isalnum()
+    assert len(call_id) == 9
+    assert (messages[3]["tool_call_id"], messages[3]["name"]) == (call_id, "get_weather")
+
+
+def test_earlier_thinking_is_sent_back_only_where_the_server_wants_it() -> None:
+    messages = body(reasoning_replay="reasoning_content")["messages"]
+    assert isinstance(messages, list)
+    assert messages[2]["reasoning_content"] == "A picture."
+    messages = body(reasoning_replay="text")["messages"]
+    assert isinstance(messages, list)
+    assert messages[2]["content"] == "A picture.\n\nI look."
+
+
+def test_cache_marks_are_put_on_the_system_prompt_and_the_newest_user_message() -> None:
+    messages = body(anthropic_cache_control=True)["messages"]
+    assert isinstance(messages, list)
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert messages[0]["content"] == [{"type": "text", "text": "Be brief."} | mark]
+    assert messages[-1]["content"] == [{"type": "text", "text": "And now?"} | mark]
+    unmarked = body(options=StreamOptions(cache_retention="none"), anthropic_cache_control=True)
+    assert "cache_control" not in msgspec.json.encode(unmarked).decode()
+
+
+def test_a_failed_tool_says_so_and_a_user_message_may_need_an_answer_between() -> None:
+    context = Context(
+        messages=(
+            UserMessage(content="Go"),
+            AssistantMessage(content=(ToolCall(tool_call_id="c", name="t", arguments_json="{}"),)),
+            ToolMessage(result=ToolResult(tool_call_id="c", tool_name="t", content="no such file", is_error=True)),
+            UserMessage(content="Well?"),
+        )
+    )
+    messages = body(context, user_after_tool=False)["messages"]
+    assert isinstance(messages, list)
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant", "user"]
+    assert messages[1]["content"] is None
+    assert messages[2]["content"] == "Error: no such file"
+
+
+def test_audio_is_taken_as_wav_or_mp3_and_other_kinds_are_refused() -> None:
+    sound = Context(messages=(UserMessage(content=(Audio(data="AA==", mime_type="audio/wav"),)),))
+    messages = body(sound)["messages"]
+    assert messages == [
+        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}]}
+    ]
+    with pytest.raises(InvalidRequest, match="audio/ogg"):
+        body(Context(messages=(UserMessage(content=(Audio(data="AA==", mime_type="audio/ogg"),)),)))
+
+
+def test_a_request_without_a_credential_has_no_authorization_header() -> None:
+    assert "Authorization" not in API.request(ask(CHAT, secret=None)).headers

@@ -1,0 +1,663 @@
+"""OpenAI Responses, the answer: events and items become parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fixtures import fixture
+from support.streams import (
+    REFERENCE_CONTENT,
+    REFERENCE_KINDS,
+    TEXT,
+    THINKING,
+    TIMESTAMP,
+    TOOL_ARGUMENTS,
+    TOOL_ID,
+    TOOL_NAME,
+    ask,
+    body_of,
+    decode,
+    decode_pieces,
+    decode_whole,
+    kinds,
+    model,
+    without_signatures,
+)
+
+from makai.core.content import Text, Thinking, ToolCall, ToolResult
+from makai.core.messages import AssistantMessage, ToolMessage, UserMessage
+from makai.core.request import Context
+from makai.core.stream_events import (
+    Done,
+    Failed,
+    Keepalive,
+    Start,
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from makai.core.usage import Usage
+from makai.providers.openai_responses import OpenAIResponses
+
+API = OpenAIResponses()
+MODEL = model(API.id, "openai", id="gpt-5.1", base_url="https://api.example/v1/")
+REQUEST = ask(MODEL)
+
+
+def sse(*events: dict[str, Any]) -> bytes:
+    return b"".join(
+        b"event: " + event["type"].encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n" for event in events
+    )
+
+
+def message_of(events: list[StreamEvent]) -> AssistantMessage:
+    last = events[-1]
+    assert isinstance(last, Done), last
+    return last.message
+
+
+def answer(**fields: Any) -> AssistantMessage:
+    defaults: dict[str, Any] = {
+        "provider": "openai",
+        "api": API.id,
+        "model": "gpt-5.1",
+        "timestamp": TIMESTAMP,
+        "response_id": "resp_1",
+        "stop_reason": "end_turn",
+    }
+    return AssistantMessage(**{**defaults, **fields})
+
+
+def created() -> dict[str, Any]:
+    return {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "output": []}}
+
+
+def ended(kind: str = "completed", **response: Any) -> dict[str, Any]:
+    return {"type": f"response.{kind}", "response": {"id": "resp_1", "status": kind, **response}}
+
+
+def added(index: int, **item: Any) -> dict[str, Any]:
+    return {"type": "response.output_item.added", "output_index": index, "item": item}
+
+
+def finished(index: int, **item: Any) -> dict[str, Any]:
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def delta(kind: str, index: int, text: str, **fields: Any) -> dict[str, Any]:
+    return {"type": f"response.{kind}.delta", "output_index": index, "item_id": f"i{index}", "delta": text, **fields}
+
+
+REASONING_ITEM = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [{"type": "summary_text", "text": "One."}, {"type": "summary_text", "text": "Two."}],
+    "encrypted_content": "secret==",
+    "status": None,
+}
+REASONING_SIGNATURE = (
+    '{"type":"reasoning","summary":[{"type":"summary_text","text":"One."},{"type":"summary_text","text":"Two."}],'
+    '"id":"rs_1","encrypted_content":"secret=="}'
+)
+FULL_STREAM = sse(
+    created(),
+    {"type": "response.in_progress", "response": {"id": "resp_1"}},
+    added(0, type="reasoning", id="rs_1", summary=[], encrypted_content="incomplete"),
+    {"type": "response.reasoning_summary_part.added", "output_index": 0, "item_id": "rs_1", "summary_index": 0},
+    delta("reasoning_summary_text", 0, "On", summary_index=0),
+    delta("reasoning_summary_text", 0, "e.", summary_index=0, obfuscation="abc"),
+    {"type": "response.reasoning_summary_part.added", "output_index": 0, "item_id": "rs_1", "summary_index": 1},
+    delta("reasoning_summary_text", 0, "Two.", summary_index=1),
+    finished(0, **REASONING_ITEM),
+    added(1, type="message", id="msg_1", role="assistant", content=[], phase="commentary"),
+    {"type": "response.content_part.added", "output_index": 1, "content_index": 0, "part": {"type": "output_text"}},
+    delta("output_text", 1, "Hé", content_index=0),
+    delta("output_text", 1, "llo", content_index=0),
+    {"type": "response.output_text.done", "output_index": 1, "content_index": 0, "text": "Héllo"},
+    {"type": "keepalive", "sequence_number": 7},
+    finished(1, type="message", id="msg_1", content=[{"type": "output_text", "text": "Héllo"}], phase="commentary"),
+    added(2, type="function_call", id="fc_1", call_id="call_1", name="a", arguments=""),
+    added(3, type="function_call", id="fc_2", call_id="call_2", name="b", arguments=""),
+    delta("function_call_arguments", 2, '{"x":'),
+    delta("function_call_arguments", 3, '{"y":2}'),
+    delta("function_call_arguments", 2, "1}"),
+    {"type": "response.function_call_arguments.done", "output_index": 2, "arguments": '{"x":1}'},
+    finished(2, type="function_call", id="fc_1", call_id="call_1", name="a", arguments='{"x":1}'),
+    finished(3, type="function_call", id="fc_2", call_id="call_2", name="b", arguments='{"y":2}'),
+    ended(
+        output=[],
+        usage={
+            "input_tokens": 100,
+            "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+            "output_tokens": 50,
+            "output_tokens_details": {"reasoning_tokens": 20},
+        },
+    ),
+)
+CALL_A = ToolCall(tool_call_id="call_1", name="a", arguments_json='{"x":1}')
+CALL_B = ToolCall(tool_call_id="call_2", name="b", arguments_json='{"y":2}')
+FULL_ANSWER = answer(
+    content=(
+        Thinking(thinking="One.\n\nTwo.", thinking_signature=REASONING_SIGNATURE),
+        Text(text="Héllo", text_signature="commentary"),
+        CALL_A,
+        CALL_B,
+    ),
+    usage=Usage(input=30, output=50, cache_read=60, cache_write=10, reasoning=20),
+    stop_reason="tool_use",
+)
+FULL_EVENTS: list[StreamEvent] = [
+    Start(answer(content=(), response_id=None, stop_reason=None)),
+    ThinkingStart(0),
+    ThinkingDelta(0, "On"),
+    ThinkingDelta(0, "e."),
+    ThinkingDelta(0, "\n\nTwo."),
+    ThinkingEnd(0, REASONING_SIGNATURE),
+    TextStart(1),
+    TextDelta(1, "Hé"),
+    TextDelta(1, "llo"),
+    Keepalive(),
+    TextEnd(1, "commentary"),
+    ToolCallStart(2, "call_1", "a"),
+    ToolCallStart(3, "call_2", "b"),
+    ToolCallDelta(2, '{"x":'),
+    ToolCallDelta(3, '{"y":2}'),
+    ToolCallDelta(2, "1}"),
+    ToolCallEnd(2, CALL_A),
+    ToolCallEnd(3, CALL_B),
+    Done("tool_use", FULL_ANSWER),
+]
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 7])
+def test_a_stream_with_reasoning_text_and_parallel_calls_gives_the_same_events_however_it_is_cut(
+    chunk: int | None,
+) -> None:
+    assert decode(API, REQUEST, FULL_STREAM, chunk) == FULL_EVENTS
+
+
+def test_a_short_stream_gives_the_same_events_at_every_cut() -> None:
+    data = sse(added(0, type="message", id="m"), delta("output_text", 0, "Hé"), ended()).replace(b"\n", b"\r\n")
+    expected = decode(API, REQUEST, data)
+
+    assert message_of(expected) == answer(content=(Text(text="Hé"),))
+    for cut in range(len(data)):
+        assert decode_pieces(API, REQUEST, (data[:cut], data[cut:])) == expected
+
+
+def test_what_a_model_answered_can_be_sent_back_to_it() -> None:
+    done = message_of(decode(API, REQUEST, FULL_STREAM))
+    results = [
+        ToolMessage(result=ToolResult(tool_call_id=call.tool_call_id, tool_name=call.name, content="ok"))
+        for call in done.tool_calls()
+    ]
+
+    again = API.request(ask(MODEL, context=Context(messages=(UserMessage(content="Hi"), done, *results))))
+
+    assert [item["type"] for item in msgspec.json.decode(again.body)["input"]] == [
+        "message",
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+    ]
+
+
+@pytest.mark.req("MK-PROV-009")
+def test_the_reference_answer_has_the_common_order_and_content() -> None:
+    call = {"type": "function_call", "id": "fc_1", "call_id": TOOL_ID, "name": TOOL_NAME}
+    data = sse(
+        created(),
+        added(0, type="reasoning", id="rs_1", summary=[]),
+        delta("reasoning_summary_text", 0, THINKING[:10], summary_index=0),
+        delta("reasoning_summary_text", 0, THINKING[10:], summary_index=0),
+        finished(0, type="reasoning", id="rs_1", summary=[{"type": "summary_text", "text": THINKING}]),
+        added(1, type="message", id="msg_1", content=[]),
+        delta("output_text", 1, TEXT[:5], content_index=0),
+        delta("output_text", 1, TEXT[5:], content_index=0),
+        finished(1, type="message", id="msg_1", content=[{"type": "output_text", "text": TEXT}]),
+        added(2, **call, arguments=""),
+        delta("function_call_arguments", 2, TOOL_ARGUMENTS[:6]),
+        delta("function_call_arguments", 2, TOOL_ARGUMENTS[6:]),
+        finished(2, **call, arguments=TOOL_ARGUMENTS),
+        ended(usage={"input_tokens": 12, "output_tokens": 34}),
+    )
+
+    events = decode(API, REQUEST, data)
+
+    assert kinds(events) == REFERENCE_KINDS
+    assert without_signatures(message_of(events).content) == REFERENCE_CONTENT
+    assert message_of(events).usage == Usage(input=12, output=34)
+
+
+def test_reasoning_without_words_is_kept_for_its_signature() -> None:
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
+
+    events = decode(API, REQUEST, sse(added(0, **item), finished(0, **item), ended()))
+
+    signature = '{"type":"reasoning","summary":[],"id":"rs_1","encrypted_content":"x"}'
+    assert events[1:3] == [ThinkingStart(0), ThinkingEnd(0, signature, redacted=True)]
+
+
+def test_open_reasoning_text_without_positions_becomes_thinking_that_can_go_back() -> None:
+    """llama.cpp: no summary, no encryption, the text itself, events without output_index."""
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": ""}
+    data = sse(
+        {"type": "response.output_item.added", "item": {**item, "content": []}},
+        {"type": "response.reasoning_text.delta", "item_id": "rs_1", "delta": "Hm"},
+        {"type": "response.reasoning_text.delta", "item_id": "rs_1", "delta": "m."},
+        {
+            "type": "response.output_item.done",
+            "item": {**item, "content": [{"type": "reasoning_text", "text": "Hmm."}]},
+        },
+        ended(),
+    )
+
+    signature = '{"type":"reasoning","summary":[],"id":"rs_1","content":[{"type":"reasoning_text","text":"Hmm."}]}'
+    assert message_of(decode(API, REQUEST, data)).content == (Thinking(thinking="Hmm.", thinking_signature=signature),)
+
+
+def test_what_was_never_streamed_arrives_with_the_end_of_its_item() -> None:
+    data = sse(
+        finished(0, type="reasoning", id="rs_1", summary=[{"type": "summary_text", "text": "Hm."}]),
+        finished(1, type="message", id="msg_1", content=[{"type": "output_text", "text": "Hello"}]),
+        added(2, type="function_call", id="fc_1", call_id="call_1", name="a"),
+        finished(2, type="function_call", id="fc_1", call_id="call_1", name="a", arguments='{"x":1}'),
+        finished(3, type="function_call", id="fc_2", call_id="call_2", name="b", arguments='{"y":2}'),
+        ended(),
+    )
+
+    assert message_of(decode(API, REQUEST, data)).content == (
+        Thinking(thinking="Hm."),
+        Text(text="Hello"),
+        CALL_A,
+        CALL_B,
+    )
+
+
+def test_items_that_only_the_last_event_holds_still_arrive() -> None:
+    data = sse(
+        added(0, type="message", id="msg_1"),
+        delta("output_text", 0, "Hel", content_index=0),
+        ended(
+            output=[
+                {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Hello"}]},
+                {"type": "function_call", "call_id": "call_1", "name": "a", "arguments": '{"x":1}'},
+            ]
+        ),
+    )
+
+    assert message_of(decode(API, REQUEST, data)).content == (Text(text="Hello"), CALL_A)
+
+
+def test_deltas_that_name_no_item_belong_to_the_current_one() -> None:
+    data = sse(
+        {"type": "response.output_item.added", "item": {"type": "message"}},
+        {"type": "response.output_text.delta", "delta": "Hi"},
+        {"type": "response.output_item.done", "item": {"type": "message"}},
+        {"type": "response.output_item.added", "item": {"type": "function_call", "call_id": "call_1", "name": "a"}},
+        {"type": "response.function_call_arguments.delta", "delta": '{"x":1}'},
+        {"type": "response.output_item.done", "item": {"type": "function_call", "call_id": "call_1", "name": "a"}},
+        ended(),
+    )
+
+    assert message_of(decode(API, REQUEST, data)).content == (Text(text="Hi"), CALL_A)
+
+
+def test_ids_that_change_from_event_to_event_do_no_harm() -> None:
+    """Some gateways encrypt item ids anew in every event; positions are what counts."""
+    data = sse(
+        added(0, type="message", id="aaa"),
+        delta("output_text", 0, "Hel", content_index=0, item_id="bbb"),
+        delta("output_text", 0, "lo", content_index=0, item_id="ccc"),
+        finished(0, type="message", id="ddd", content=[{"type": "output_text", "text": "Hello"}]),
+        ended(output=[{"type": "message", "id": "eee", "content": [{"type": "output_text", "text": "Hello"}]}]),
+    )
+
+    assert message_of(decode(API, REQUEST, data)).content == (Text(text="Hello"),)
+
+
+def test_every_content_part_of_a_message_is_its_own_block() -> None:
+    texts = [{"type": "output_text", "text": text} for text in ("One", "Two", "Three")]
+    data = sse(
+        added(0, type="message", id="m", phase="final_answer"),
+        delta("output_text", 0, "One", content_index=0),
+        delta("output_text", 0, "Two", content_index=1),
+        finished(0, type="message", id="m", content=texts),
+        ended(),
+    )
+
+    assert message_of(decode(API, REQUEST, data)).content == tuple(
+        Text(text=text, text_signature="final_answer") for text in ("One", "Two", "Three")
+    )
+
+
+def test_items_and_events_of_other_kinds_are_passed_over() -> None:
+    data = sse(
+        added(0, type="tool_search_call", arguments={"not": "text"}),
+        {"type": "response.web_search_call.searching", "delta": {"not": "text"}},
+        finished(0, type="tool_search_call", arguments={"not": "text"}),
+        added(1, type="message", id="m"),
+        delta("output_text", 1, "Hi", content_index=0),
+        finished(1, type="message", id="m", content=[{"type": "output_text", "text": "Hi"}]),
+        ended(output=[{"type": "tool_search_call", "arguments": {}}, {"type": "message"}]),
+    )
+
+    assert message_of(decode(API, REQUEST, data + b"data: [DONE]\n\n")).content == (Text(text="Hi"),)
+
+
+def test_nulls_are_as_good_as_nothing() -> None:
+    data = sse(
+        {"type": "response.created", "response": None},
+        {"type": "response.output_item.added", "item": None},
+        {"type": "response.output_text.delta", "delta": None, "item_id": None, "output_index": None},
+        {"type": "response.output_item.done", "item": None},
+        {"type": "response.completed", "response": None},
+    )
+
+    assert message_of(decode(API, REQUEST, data)) == answer(content=(), response_id=None)
+
+
+def test_a_tool_call_whose_arguments_were_cut_says_so() -> None:
+    data = sse(
+        added(0, type="function_call", id="fc", call_id="call_1", name="a"),
+        delta("function_call_arguments", 0, '{"x":'),
+        ended("incomplete", incomplete_details={"reason": "max_output_tokens"}),
+    )
+
+    done = message_of(decode(API, REQUEST, data))
+
+    assert done.stop_reason == "max_tokens"
+    assert [call.arguments_json for call in done.tool_calls()] == ['{"x":']
+    assert done.tool_calls()[0].arguments_error is not None
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (ended("incomplete", incomplete_details={"reason": "max_output_tokens"}), "max_tokens"),
+        (ended("incomplete", incomplete_details={"reason": "content_filter"}), "refusal"),
+        (ended("incomplete", incomplete_details=None), "end_turn"),
+        (ended("completed"), "end_turn"),
+    ],
+)
+def test_stop_reasons(event: dict[str, Any], reason: str) -> None:
+    assert message_of(decode(API, REQUEST, sse(event))).stop_reason == reason
+
+
+def test_a_refusal_is_text_and_the_reason_to_stop() -> None:
+    data = sse(
+        added(0, type="message", id="m"),
+        delta("refusal", 0, "I will not.", content_index=0),
+        finished(0, type="message", id="m", content=[{"type": "refusal", "refusal": "I will not."}]),
+        ended(),
+    )
+
+    assert message_of(decode(API, REQUEST, data)) == answer(content=(Text(text="I will not."),), stop_reason="refusal")
+
+
+# ---------------------------------------------------------------- failures
+
+
+def failure(events: list[StreamEvent]) -> tuple[str, str]:
+    last = events[-1]
+    assert isinstance(last, Failed), last
+    return last.error_code, last.error_message
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (
+            {"type": "error", "code": "rate_limit_exceeded", "message": "Slow down.", "param": None},
+            ("rate_limited", "openai refused the request: Slow down."),
+        ),
+        (
+            {"type": "error", "error": {"type": "server_error", "message": "Oops with test-key."}},
+            ("provider_error", "openai refused the request: Oops with [secret]."),
+        ),
+        (
+            {"type": "server_error", "code": 500, "message": "Oops."},
+            ("provider_error", "openai refused the request: Oops."),
+        ),
+        (
+            ended("failed", error={"code": "context_length_exceeded", "message": "Too much."}),
+            ("context_overflow", "openai refused the request: Too much."),
+        ),
+        (
+            ended("failed", error=None),
+            ("provider_error", "openai refused the request: the answer was failed and the reason not given"),
+        ),
+    ],
+)
+def test_an_error_after_a_good_beginning_keeps_what_arrived(event: dict[str, Any], expected: tuple[str, str]) -> None:
+    data = sse(created(), added(0, type="message", id="m"), delta("output_text", 0, "Hel"), event, ended())
+
+    events = decode(API, REQUEST, data)
+
+    assert failure(events) == expected
+    last = events[-1]
+    assert isinstance(last, Failed)
+    assert last.message.content == (Text(text="Hel"),)
+
+
+def test_a_failed_answer_still_tells_what_it_cost() -> None:
+    last = decode(API, REQUEST, sse(ended("failed", error={"message": "no"}, usage={"input_tokens": 3})))[-1]
+
+    assert isinstance(last, Failed)
+    assert last.usage == Usage(input=3)
+
+
+def test_a_stream_without_its_terminal_event_is_not_a_complete_answer() -> None:
+    whole = sse(added(0, type="message", id="m"), delta("output_text", 0, "Hel"), finished(0, type="message", id="m"))
+
+    assert failure(decode(API, REQUEST, whole)) == ("provider_error", "ended before it was complete")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"{not json",
+        b"[]",
+        b'{"type":"response.output_text.delta","delta":{}}',
+        b'{"type":"response.output_item.done","item":7}',
+        b'{"type":"response.output_text.delta","delta":"\xff"}',
+        b'{"type":"x","deep":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ],
+)
+def test_an_event_that_is_not_what_the_api_promises_is_an_error_naming_the_provider(payload: bytes) -> None:
+    code, text = failure(decode(API, REQUEST, b"data: " + payload + b"\n\n"))
+
+    assert code == "provider_error"
+    assert text.startswith("openai sent an event that is not valid JSON")
+
+
+def test_nothing_after_the_end_counts() -> None:
+    more = sse(added(0, type="message", id="m"), delta("output_text", 0, "more"), {"type": "error", "message": "no"})
+
+    assert message_of(decode(API, REQUEST, sse(ended()) + more)).content == ()
+
+
+# ---------------------------------------------------------------- whole answers
+
+
+def test_a_whole_response_gives_the_same_message_as_the_stream() -> None:
+    body = {
+        "id": "resp_1",
+        "status": "completed",
+        "error": None,
+        "output": [
+            REASONING_ITEM,
+            {
+                "type": "message",
+                "id": "msg_1",
+                "content": [{"type": "output_text", "text": "Héllo"}],
+                "phase": "commentary",
+            },
+            {"type": "function_call", "call_id": "call_1", "name": "a", "arguments": '{"x":1}'},
+            {"type": "function_call", "call_id": "call_2", "name": "b", "arguments": '{"y":2}'},
+        ],
+        "usage": {
+            "input_tokens": 100,
+            "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+            "output_tokens": 50,
+            "output_tokens_details": {"reasoning_tokens": 20},
+        },
+    }
+
+    assert message_of(decode_whole(API, REQUEST, msgspec.json.encode(body))) == FULL_ANSWER
+
+
+@pytest.mark.parametrize("body", [b'{"error":{"message":"no"}}', b'{"status":"cancelled"}', b"<html>"])
+def test_a_whole_answer_that_is_no_response_is_an_error(body: bytes) -> None:
+    assert failure(decode_whole(API, REQUEST, body))[0] == "provider_error"
+
+
+def test_a_whole_answer_that_is_not_ready_is_not_finished() -> None:
+    assert kinds(decode_whole(API, REQUEST, b'{"status":"queued","output":[]}')) == ["start"]
+
+
+# ---------------------------------------------------------------- recorded answers of a llama.cpp server
+
+
+@pytest.mark.parametrize(
+    ("capture", "text", "usage"),
+    [
+        (
+            "llama_server/responses_stream",
+            "I'm glad to make your acquaintance.",
+            Usage(input=1, output=24, cache_read=21),
+        ),
+        ("llama_server_tools/responses_stream", "Hello! How can I", Usage(input=1, output=10, cache_read=19)),
+        ("llama_server/responses_tool_result_stream", "Paris, the City of Light, is", None),
+        ("llama_server/responses_tools_auto_stream", "", None),
+        ("llama_server/responses_tools_required_stream", "", None),
+    ],
+)
+def test_recorded_text_streams(capture: str, text: str, usage: Usage | None) -> None:
+    data = body_of(fixture(f"{capture}.raw.txt"))
+
+    events = decode(API, REQUEST, data)
+    done = message_of(events)
+
+    assert kinds(events) == ["start", "text_start", "text_delta", "text_end", "done"]
+    assert done.content == (Text(text=_last_text(data)),)
+    assert done.text().startswith(text)
+    assert done.usage == (usage or done.usage)
+    assert decode(API, REQUEST, data, 1) == events
+
+
+@pytest.mark.parametrize("name", ["tools_auto", "tools_required", "tool_result"])
+def test_recorded_tool_streams(name: str) -> None:
+    data = body_of(fixture(f"llama_server_tools/responses_{name}_stream.raw.txt"))
+
+    events = decode(API, REQUEST, data)
+    done = message_of(events)
+
+    assert kinds(events) == ["start", "toolcall_start", "toolcall_delta", "toolcall_end", "done"]
+    assert done.stop_reason == "tool_use"
+    assert [(call.name, call.arguments_json) for call in done.tool_calls()] == [(TOOL_NAME, '{"city": "Paris"}')]
+    assert done.tool_calls()[0].tool_call_id.startswith("call_")
+    assert decode(API, REQUEST, data, 1) == events
+
+
+@pytest.mark.parametrize("folder", ["llama_server", "llama_server_tools"])
+@pytest.mark.parametrize("name", ["nostream", "json_schema"])
+def test_recorded_whole_answers(folder: str, name: str) -> None:
+    body = body_of(fixture(f"{folder}/responses_{name}.raw.txt"))
+
+    done = message_of(decode_whole(API, REQUEST, body))
+
+    assert done.content == (Text(text=msgspec.json.decode(body)["output"][0]["content"][0]["text"]),)
+    assert done.usage.output == msgspec.json.decode(body)["usage"]["output_tokens"]
+
+
+def _last_text(stream: bytes) -> str:
+    """What the last event of a recorded text stream says the whole text is."""
+    payload = stream.strip().rpartition(b"data: ")[2]
+    text: str = msgspec.json.decode(payload)["response"]["output"][0]["content"][0]["text"]
+    return text
+
+
+# ---------------------------------------------------------------- anything at all
+
+
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes_end_in_one_terminal_event(data: bytes) -> None:
+    assert kinds(decode(API, REQUEST, data))[-1] in ("done", "error")
+    assert kinds(decode_whole(API, REQUEST, data))[0] == "start"
+
+
+FIELDS: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.integers(-2, 3), st.sampled_from(["", "a", "x"]), st.just({}), st.just([])
+)
+ITEMS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "reasoning", "function_call", "other"])},
+    optional={
+        "id": st.sampled_from(["a", "b"]),
+        "name": st.sampled_from(["", "f"]),
+        "arguments": st.sampled_from(["", "{}", '{"x":']),
+        "content": st.lists(st.fixed_dictionaries({"type": st.just("output_text"), "text": FIELDS}), max_size=2),
+        "encrypted_content": st.sampled_from(["", "x"]),
+    },
+)
+EVENTS = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            [
+                "response.output_text.delta",
+                "response.refusal.delta",
+                "response.reasoning_summary_text.delta",
+                "response.reasoning_text.delta",
+                "response.function_call_arguments.delta",
+                "response.function_call_arguments.done",
+                "response.output_item.added",
+                "response.output_item.done",
+                "response.other",
+            ]
+        ),
+    },
+    optional={
+        "delta": st.sampled_from(["a", "", "{"]),
+        "item": ITEMS,
+        "item_id": st.sampled_from(["a", "b"]),
+        "output_index": st.integers(0, 2),
+        "content_index": st.integers(0, 2),
+        "summary_index": FIELDS,
+        "arguments": st.sampled_from(["{}", "{"]),
+    },
+)
+
+
+@given(st.lists(EVENTS, max_size=12), st.lists(ITEMS, max_size=3))
+def test_events_in_any_order_keep_the_law_of_streams(
+    events: list[dict[str, Any]], output: list[dict[str, Any]]
+) -> None:
+    made = decode(API, REQUEST, sse(*events, ended(output=output)))
+
+    opened: dict[int, str] = {}
+    for event in made[1:-1]:
+        kind, _, step = str(event.__struct_config__.tag).rpartition("_")
+        index: int = getattr(event, "content_index")  # noqa: B009
+        if step == "start":
+            assert index not in opened
+            opened[index] = kind
+        else:
+            assert opened[index] == kind
+        if step == "end":
+            opened[index] = "ended"
+    assert isinstance(made[0], Start)
+    assert isinstance(made[-1], Done | Failed)

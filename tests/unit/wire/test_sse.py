@@ -1,0 +1,219 @@
+"""sse: the shared vectors at every cut, an independent reading of the WHATWG rules, limits, and the encoder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.json_strategies import texts, values
+from support.profiles import examples
+
+from makai.core.errors import ParseError
+from makai.wire import strict_json
+from makai.wire.sse import SSEDecoder, SSEEvent, encode_event, encode_json_event
+
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "fixtures" / "vectors" / "sse.json").read_text(encoding="utf-8")
+)
+
+
+def feed_all(decoder: SSEDecoder, chunks: Iterable[bytes]) -> list[SSEEvent]:
+    return [event for chunk in chunks for event in decoder.feed(chunk)]
+
+
+def read(*chunks: bytes) -> tuple[list[SSEEvent], int | None]:
+    decoder = SSEDecoder()
+    return feed_all(decoder, chunks), decoder.retry
+
+
+def bytewise(stream: bytes) -> list[bytes]:
+    return [stream[i : i + 1] for i in range(len(stream))]
+
+
+def by_the_letter(stream: bytes) -> tuple[list[SSEEvent], int | None]:
+    """The WHATWG rules word by word on a whole stream: slow and obviously right."""
+    text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
+    events, data, name, last_id, retry = [], "", "", "", None
+    for line in re.split("\r\n|\r|\n", text)[:-1]:
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line:
+            if data:
+                events.append(SSEEvent(name or "message", data.removesuffix("\n"), last_id))
+            data = name = ""
+        elif field == "data":
+            data += value + "\n"
+        elif field == "event":
+            name = value
+        elif field == "id" and "\0" not in value:
+            last_id = value
+        elif field == "retry" and re.fullmatch("[0-9]+", value):
+            retry = int(value)
+    return events, retry
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["name"]))
+def test_vectors_hold_whole_byte_by_byte_and_at_every_cut(vector: dict[str, Any]) -> None:
+    stream = bytes.fromhex(vector["hex"])
+    expected = [SSEEvent(**event) for event in vector["events"]], vector["retry"]
+    assert by_the_letter(stream) == expected
+    assert read(stream) == expected
+    assert read(*bytewise(stream)) == expected
+    for cut in range(1, len(stream)):
+        assert read(stream[:cut], stream[cut:]) == expected
+
+
+PARTS = [
+    *[b"data", b"event", b"id", b"retry", b":", b": ", b" ", b"\n", b"\r", b"\r\n", b"\n\n", b"\r\n\r\n", b"\n\n\n"],
+    *[b"data: x\n\n", b"event: e\ndata: y\n\n", b"data:z\r\n\r\n", b"event:\ndata: \n\n", b": ping\n\n", b"id: 7\n"],
+    *[b"retry: 12\n", b"retry: 1_0\n", b"retry: \xd9\xa3\n", b"\0", b"\xef\xbb\xbf", b"\xef", b"\xff", b"\xe2\x82"],
+    *[b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b", b"\x0c", b"\x1c", b"7", b"a"],
+]
+streams = st.lists(st.sampled_from(PARTS), max_size=25).map(b"".join)
+
+
+@examples(2000)
+@given(streams, st.lists(st.integers(0, 60), max_size=4).map(sorted))
+def test_any_stream_reads_as_the_standard_says_however_it_is_cut(stream: bytes, cuts: list[int]) -> None:
+    expected = by_the_letter(stream)
+    assert read(stream) == expected
+    assert read(*bytewise(stream)) == expected
+    ends = [0, *cuts, len(stream)]
+    assert read(*(stream[start:end] for start, end in pairwise(ends) if start <= end)) == expected
+
+
+@examples(500)
+@given(streams, st.integers(0, 60))
+def test_feed_data_gives_the_raw_data_of_the_same_events(stream: bytes, cut: int) -> None:
+    decoder = SSEDecoder()
+    payloads = decoder.feed_data(stream[:cut]) + decoder.feed_data(stream[cut:])
+    events, retry = by_the_letter(stream)
+    assert [payload.decode("utf-8", "replace") for payload in payloads] == [event.data for event in events]
+    assert decoder.retry == retry
+
+
+def test_feed_and_feed_data_share_one_state() -> None:
+    decoder = SSEDecoder()
+    assert decoder.feed_data(b'id: 1\ndata: {"a":1}\n\nevent: x\nda') == [b'{"a":1}']
+    assert decoder.feed(b"ta: 2\n\n") == [SSEEvent("x", "2", "1")]
+
+
+def test_invalid_utf8_is_replaced_in_events_and_raw_in_data() -> None:
+    assert SSEDecoder().feed(b"event: \xff\ndata: a\xe2\x82\n\n") == [SSEEvent("\ufffd", "a\ufffd", "")]
+    assert SSEDecoder().feed_data(b"data: a\xe2\x82\n\n") == [b"a\xe2\x82"]
+
+
+def test_an_event_is_dispatched_at_a_carriage_return_without_waiting_for_a_line_feed() -> None:
+    decoder = SSEDecoder()
+    assert decoder.feed(b"data: a\r\n\r") == [SSEEvent("message", "a", "")]
+    assert decoder.feed(b"\ndata: b\n\n") == [SSEEvent("message", "b", "")]
+
+
+def test_retry_counts_when_its_line_ends_even_if_the_event_never_does() -> None:
+    decoder = SSEDecoder()
+    decoder.feed(b"retry: 10\n\nretry: 20\nretry: 3")
+    assert decoder.retry == 20
+
+
+def test_a_retry_of_thousands_of_digits_is_ignored() -> None:
+    assert read(b"retry: 5\nretry: " + b"9" * 5000 + b"\n\n") == ([], 5)
+
+
+LARGE = b"data: " + b"x" * 94  # one event of exactly 100 bytes
+
+
+@pytest.mark.parametrize("before", [b"", b"\n", b"\n\n\n", b"data: ok\n\n", b": c\n\n\n", b"\r\n"])
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\n\ndata: ok\n\n"])
+def test_the_size_limit_is_exact_however_the_stream_is_cut(before: bytes, end: bytes) -> None:
+    fits, too_large = before + LARGE + end, before + LARGE + b"x" + end
+    for cut in range(len(fits)):
+        assert feed_all(SSEDecoder(max_event_bytes=100), [fits[:cut], fits[cut:]]) == by_the_letter(fits)[0]
+    for chunks in [[too_large], bytewise(too_large)] + [[too_large[:cut], too_large[cut:]] for cut in range(1, 110)]:
+        with pytest.raises(ParseError, match="exceeds the limit of 100 bytes"):
+            feed_all(SSEDecoder(max_event_bytes=100), chunks)
+
+
+def test_many_lines_of_one_event_count_together_and_the_error_stays() -> None:
+    decoder = SSEDecoder(max_event_bytes=100)
+    with pytest.raises(ParseError):
+        feed_all(decoder, [b"data: x\n"] * 20)
+    with pytest.raises(ParseError):
+        decoder.feed(b"\n\ndata: y\n\n")
+
+
+def test_two_megabytes_byte_by_byte_are_one_event() -> None:
+    decoder = SSEDecoder()
+    for byte in [b"data: ", *[b"x"] * 2_000_000]:
+        assert not decoder.feed_data(byte)
+    assert decoder.feed_data(b"\n\n") == [b"x" * 2_000_000]
+
+
+def test_a_million_tiny_lines_are_one_event() -> None:
+    decoder = SSEDecoder()
+    for chunk in [b"data\n" * 1000] * 1000:
+        assert not decoder.feed_data(chunk)
+    assert decoder.feed_data(b"\n") == [b"\n" * 999_999]
+
+
+@pytest.mark.parametrize(
+    "line", [b"event: " * 300_000, b"data: " * 300_000, b"event: x\n" * 200_000, b": c\n" * 500_000]
+)
+def test_megabytes_that_almost_look_plain_are_read_without_backtracking(line: bytes) -> None:
+    stream = line + b"\ndata: end\n\n"
+    assert SSEDecoder().feed(stream) == by_the_letter(stream)[0]
+
+
+event_names = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1)
+event_ids = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"))
+
+
+@examples(1000)
+@given(st.text(st.characters(exclude_categories=["Cs"])) | texts, event_names, event_ids)
+def test_encoded_events_come_back_with_line_breaks_as_lf(data: str, name: str | None, event_id: str | None) -> None:
+    normalised = data.replace("\r\n", "\n").replace("\r", "\n")
+    expected = [SSEEvent(name or "message", normalised, event_id or "")]
+    assert SSEDecoder().feed(encode_event(data, event=name, id=event_id)) == expected
+    assert SSEDecoder().feed(encode_event(data.encode(), event=name, id=event_id)) == expected
+
+
+@examples(1000)
+@given(values, event_names)
+def test_json_events_come_back_as_the_same_value_even_for_readers_that_split_the_unicode_way(
+    value: Any, name: str | None
+) -> None:
+    encoded = encode_json_event(value, event=name)
+    (payload,) = SSEDecoder().feed_data(encoded)
+    assert strict_json.decode(payload) == value
+    assert not {"\u2028", "\u2029", "\u0085"} & set(payload.decode())
+
+
+def test_encoded_bytes_are_exactly_these() -> None:
+    assert encode_event("a\r\nb\rc\n", event="e", id="1") == b"event: e\nid: 1\ndata: a\ndata: b\ndata: c\ndata: \n\n"
+    assert encode_event("") == b"data: \n\n"
+    assert encode_json_event({"a": "\u2028\u2029\u0085\n"}, id="") == (
+        b'id: \ndata: {"a":"\\u2028\\u2029\\u0085\\n"}\n\n'
+    )
+
+
+@pytest.mark.parametrize("bad", ["a\nb", "a\rb", "\ud800"])
+def test_names_and_ids_that_would_break_the_frame_are_refused(bad: str) -> None:
+    with pytest.raises(ParseError):
+        encode_event("x", event=bad)
+    with pytest.raises(ParseError):
+        encode_json_event(1, id=bad)
+
+
+def test_what_readers_would_ignore_or_cannot_decode_is_refused() -> None:
+    with pytest.raises(ParseError):
+        encode_event("x", id="a\0b")
+    with pytest.raises(ParseError):
+        encode_event("\ud800")
+    with pytest.raises(ParseError):
+        encode_json_event("\ud800")
