@@ -1,0 +1,62 @@
+# Everything a developer types. `make help` lists the targets; CI runs `make test`.
+
+PYTHON ?= python3
+MODEL := smollm2
+BIN := .venv/bin
+BENCH_BIN := .venv-bench/bin
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check faults bench schema requirements clean lint model python-is-new-enough
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
+
+run: .venv/.ready ## chat in the terminal with a model on this machine; no account needed
+	@$(BIN)/makai models pull $(MODEL)
+	@$(BIN)/makai
+
+test: lint model ## everything CI runs: lint, types, house rules, all tests
+	@$(BIN)/python -m pytest
+
+check: lint ## the quick part of `make test`: lint, types, house rules
+	@$(BIN)/python -m pytest tests/house
+
+faults: .venv/.ready model ## long tests: fault injection, and property tests with many more inputs
+	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis" --timeout=1800
+
+bench: .venv-bench/.ready ## compare speed and memory with other libraries; results in benchmarks/results
+	@$(BENCH_BIN)/python benchmarks/run.py
+
+schema: .venv/.ready ## write schema/ anew from the types
+	@$(BIN)/python tools/schema.py
+
+requirements: .venv/.ready ## covered, diverging and open requirements per area
+	@$(BIN)/python tools/requirements.py
+
+clean: ## remove environments, caches and builds (not your ~/.makai)
+	rm -rf .venv .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+lint: .venv/.ready
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+model: .venv/.ready
+	@$(BIN)/makai models pull $(MODEL) || echo "SKIPPED: could not pull $(MODEL); tests that talk to a real local model will be skipped"
+
+.venv/.ready: pyproject.toml constraints.txt | python-is-new-enough
+	@echo "Installing makai and its tools into .venv (about a minute the first time) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,local]'
+	@touch $@
+
+.venv-bench/.ready: benchmarks/requirements.txt pyproject.toml | python-is-new-enough
+	@echo "Installing makai and the libraries it is compared with into .venv-bench ..."
+	@$(PYTHON) -m venv .venv-bench
+	@$(BENCH_BIN)/python $(PIP_INSTALL) -r benchmarks/requirements.txt -e .
+	@touch $@
+
+python-is-new-enough:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("makai needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'

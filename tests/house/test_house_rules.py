@@ -1,0 +1,90 @@
+"""Rules that a reader relies on and no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import makai
+from makai.catalog.vendors import vendors
+
+ROOT = Path(__file__).resolve().parents[2]
+UNFINISHED = re.compile(r"(#|//)\s*(TODO|FIXME|XXX)\b")
+# Written in halves, so that this file does not break its own rule.
+PLACES_OF_ONE_MACHINE = (
+    "/wo" + "rk/",
+    "/ro" + "ot/",
+    "py" + "pi.org",
+    "registry.npm" + "js",
+    "files.python" + "hosted",
+)
+
+
+def project_files() -> dict[str, str]:
+    """Path and text of every file that is, or is about to be, in version control."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout
+    names = [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+    return {name: (ROOT / name).read_text(encoding="utf-8", errors="replace") for name in names}
+
+
+def test_every_module_opens_with_a_docstring() -> None:
+    """Empty package markers are the exception: they say nothing."""
+    modules = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
+    silent = [
+        str(path.relative_to(ROOT)) for path, text in modules.items() if text and not ast.get_docstring(ast.parse(text))
+    ]
+
+    assert silent == []
+
+
+def test_nothing_is_left_for_later_in_a_comment() -> None:
+    code = {name: text for name, text in project_files().items() if name.endswith((".py", ".ts", ".svelte"))}
+
+    assert [name for name, text in code.items() if UNFINISHED.search(text)] == []
+
+
+def test_no_file_names_a_registry_or_a_path_of_one_machine() -> None:
+    """A clone must work behind any mirror and in any folder."""
+    offenders = {
+        name: [place for place in PLACES_OF_ONE_MACHINE if place in text] for name, text in project_files().items()
+    }
+
+    assert {name: places for name, places in offenders.items() if places} == {}
+
+
+def test_the_public_names_are_sorted_and_importable() -> None:
+    names = list(getattr(makai, "__all__", []))
+
+    assert names == sorted(names, key=str.casefold)
+    assert [name for name in names if not hasattr(makai, name)] == []
+
+
+def test_the_readme_lists_every_vendor_and_its_environment_variables() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    names = {
+        name
+        for vendor in vendors().values()
+        if vendor.api != "scripted"
+        for name in (
+            vendor.id,
+            *vendor.key_variables,
+            vendor.base_url_variable,
+            *sum(vendor.option_variables.values(), ()),
+        )
+        if name
+    }
+
+    assert sorted(name for name in names if f"`{name}`" not in readme) == []
