@@ -199,10 +199,16 @@ async def test_an_endless_line_is_refused_instead_of_filling_memory() -> None:
     assert event.error_code == "provider_error"
 
 
-@pytest.mark.parametrize(
-    "body", [b"data: {\n\n", b"data: \xff\xfe\n\n", b"data: 7\n\n", b"data: " + b"[" * 9000 + b"\n\n"]
-NOT_CHUNKS.append(b'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n')
-)
+NOT_CHUNKS = [
+    b"data: {\n\n",
+    b"data: \xff\xfe\n\n",
+    b"data: 7\n\n",
+    b"data: " + b"[" * 9000 + b"\n\n",
+    b'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n',
+]
+
+
+@pytest.mark.parametrize("body", NOT_CHUNKS)
 async def test_an_event_that_is_not_a_chunk_is_a_clear_error(body: bytes) -> None:
     event, _ = await failure(answers(body))
     assert event.error_code == "provider_error"
