@@ -15,6 +15,8 @@ protocol, transport or vendor; they map to and from these classes through `error
     │   ├── AuthExpired             auth_expired          expired and cannot be refreshed
     │   └── AuthRefreshFailed       auth_refresh_failed
     ├── Aborted                     aborted               the caller stopped it
+    ├── TransportError              transport_error       the connection could not be made or broke
+    │   └── ChannelClosed           transport_error       the peer is gone, or we closed
     └── ProviderError               provider_error        the model API failed
         ├── RateLimited             rate_limited
         ├── Overloaded              overloaded
@@ -110,6 +112,16 @@ class Aborted(MakaiError):
     code = "aborted"
 
 
+class TransportError(MakaiError):
+    """The way between two makai processes failed: no connection, a refused one, or one that broke."""
+
+    code = "transport_error"
+
+
+class ChannelClosed(TransportError):
+    """Nothing can be sent any more: the peer is gone, or this side closed the channel."""
+
+
 class ProviderError(MakaiError):
     """The model API failed after we accepted the request.
 
@@ -162,7 +174,7 @@ _AUTH_ERRORS: dict[str, type[AuthError]] = {
     error.code: error for error in (AuthRequired, AuthExpired, AuthRefreshFailed)
 }
 _PLAIN_ERRORS: dict[str, type[MakaiError]] = {
-    error.code: error for error in (ParseError, InvalidRequest, ModelRetired, NotSupported, Aborted)
+    error.code: error for error in (ParseError, InvalidRequest, ModelRetired, NotSupported, Aborted, TransportError)
 }
 
 

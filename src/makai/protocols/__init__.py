@@ -1,0 +1,1 @@
+"""What we say: one folder per protocol, sans-IO. Messages in, commands out; events in, messages out."""

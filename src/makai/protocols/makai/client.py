@@ -1,0 +1,108 @@
+"""The client side of one connection, sans-IO.
+
+In: requests to send, and frames the server sent. Out: frames in an outbox, and `Reply`s that say which scope they
+belong to and which message they answer. It must not know transports or what callers do with replies.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from makai.core.errors import InvalidRequest, ParseError
+from makai.protocols.makai.envelope import Encoding, Fragment, Scope, ScopeKind
+from makai.protocols.makai.fragments import FragmentLimits, Reassembler
+from makai.protocols.makai.sender import EnvelopeSender, unix_milliseconds
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """One server envelope. Frames of the host (`ready`, `error`) have no scope, and `payload` holds them whole."""
+
+    type: str
+    scope: Scope | None
+    in_reply_to: str | None
+    payload: msgspec.Raw
+
+
+class _Inbound(msgspec.Struct, frozen=True, kw_only=True):
+    """A server envelope; the payload stays bytes until someone wants it."""
+
+    type: str
+    stream_id: str | None = None
+    session_id: str | None = None
+    server_id: str | None = None
+    message_id: str = ""
+    sequence: int = 0
+    in_reply_to: str | None = None
+    fragment: Fragment | None = None
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+
+    @property
+    def scope(self) -> Scope | None:
+        if self.stream_id is not None:
+            return Scope("stream_id", self.stream_id)
+        if self.session_id is not None:
+            return Scope("session_id", self.session_id)
+        return Scope("server_id", self.server_id) if self.server_id is not None else None
+
+
+_decode = msgspec.json.Decoder(_Inbound).decode
+
+
+class ClientConnection:
+    """One server, until its transport closes."""
+
+    def __init__(
+        self,
+        frame_bytes: int = 16 * 1024 * 1024,
+        fragments: FragmentLimits | None = None,
+        clock: Callable[[], int] = unix_milliseconds,
+    ) -> None:
+        self._sender = EnvelopeSender(frame_bytes, clock)
+        self._reassembler = Reassembler(fragments or FragmentLimits())
+
+    def take(self) -> list[bytes]:
+        """The frames to write now, in order."""
+        return self._sender.take()
+
+    def begin(self, kind: ScopeKind = "stream_id") -> Scope:
+        """A new scope of our own."""
+        scope = Scope(kind, str(uuid.uuid4()))
+        self._sender.sequences.begin(scope)
+        return scope
+
+    def send(self, scope: Scope, kind: str, payload: Any, encoding: Encoding = "full") -> str:
+        """Put a request into the outbox; its message id is what an ack or nack will name."""
+        return self._sender.send(scope, kind, payload, encoding="proxy" if encoding == "proxy" else None)
+
+    def end(self, scope: Scope) -> None:
+        """The scope reached its terminal."""
+        self._sender.sequences.forget(scope)
+
+    def receive(self, frame: bytes, now: float) -> Reply | None:
+        """Take one frame; None for a fragment whose message is not complete yet. `ParseError` on what no server of this
+        protocol sends."""
+        try:
+            inbound = _decode(frame)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise ParseError(f"the server sent something that is no envelope: {error}") from error
+        if inbound.scope is None:
+            return Reply(type=inbound.type, scope=None, in_reply_to=None, payload=msgspec.Raw(frame))
+        payload = inbound.payload if inbound.fragment is None else self._join(inbound, now)
+        if payload is None:
+            return None
+        return Reply(type=inbound.type, scope=inbound.scope, in_reply_to=inbound.in_reply_to, payload=payload)
+
+    def _join(self, inbound: _Inbound, now: float) -> msgspec.Raw | None:
+        assert inbound.scope is not None
+        assert inbound.fragment is not None
+        try:
+            joined = self._reassembler.add(
+                inbound.scope, inbound.fragment, inbound.sequence, msgspec.json.decode(inbound.payload), now
+            )
+        except InvalidRequest as error:
+            raise ParseError(f"the server sent fragments that do not fit: {error.message}") from error
+        return None if joined is None else msgspec.Raw(joined.payload)

@@ -1,0 +1,196 @@
+"""The envelope: what every message of the Makai protocol looks like on any transport.
+
+In: bytes of one frame, or the pieces of a message. Out: an `Envelope`, or what is wrong with it; or bytes. It must not
+know payloads, sequences or transports. Documents 000 §7 and 001 phase 1; DESIGN §5.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from makai.core.errors import ParseError
+from makai.wire import strict_json
+
+PROTOCOL_VERSION: Final = 1
+MAX_DEPTH: Final = 128
+"""Deeper than any document we accept elsewhere, because an envelope wraps such documents."""
+
+ScopeKind: TypeAlias = Literal["stream_id", "session_id", "server_id"]
+SCOPE_KINDS: Final[tuple[ScopeKind, ...]] = ("stream_id", "session_id", "server_id")
+Encoding: TypeAlias = Literal["full", "proxy"]
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """What a sequence of envelopes belongs to: a provider stream, an agent session or a tool server."""
+
+    kind: ScopeKind
+    id: str
+
+
+class Fragment(msgspec.Struct, frozen=True):
+    """Which piece of a larger message this is; `id` is the `message_id` of the whole."""
+
+    index: int
+    total: int
+    id: str
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message. Exactly one scope id is set; `payload` is always there."""
+
+    type: str
+    stream_id: str | None = None
+    session_id: str | None = None
+    server_id: str | None = None
+    message_id: str
+    sequence: int
+    timestamp: int
+    version: int
+    in_reply_to: str | None = None
+    encoding: Literal["proxy"] | None = None
+    fragment: Fragment | None = None
+    payload: Any
+
+    @property
+    def scope(self) -> Scope:
+        """The one scope id that is set."""
+        if self.stream_id is not None:
+            return Scope("stream_id", self.stream_id)
+        if self.session_id is not None:
+            return Scope("session_id", self.session_id)
+        return Scope("server_id", self.server_id or "")
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an inbound frame is not an acceptable envelope.
+
+    Without a `message_id` nobody can be told what was rejected: the answer is the host's `unknown_envelope` frame.
+    """
+
+    reason: str
+    code: str = "invalid_request"
+    message_id: str | None = None
+    scope: Scope | None = None
+
+
+class HostError(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
+    """The one server frame that is no envelope."""
+
+    code: str
+    protocol_version: str = "1"
+    message: str
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ready"):
+    """The first line a stdio server writes (MK-TRANS-001)."""
+
+    protocol_version: str = "1"
+
+
+READY_FRAME: Final = msgspec.json.encode(Ready())
+
+encode: Final = msgspec.json.Encoder().encode
+
+
+class MessageIds:
+    """Message ids of one connection: UUID text, never the same twice.
+
+    The first 74 bits are random per connection and the rest count, because drawing a random UUID for every delta
+    would cost three times as much as encoding it.
+    """
+
+    __slots__ = ("_count", "_prefix")
+
+    def __init__(self) -> None:
+        digits = secrets.token_hex(10)
+        self._prefix = f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-a{digits[15:18]}-"
+        self._count = 0
+
+    def new(self) -> str:
+        """The next id."""
+        self._count += 1
+        return f"{self._prefix}{self._count:012x}"
+
+
+def is_uuid(text: object) -> bool:
+    """Whether this is UUID text."""
+    return isinstance(text, str) and _UUID.fullmatch(text) is not None
+
+
+def read_envelope(frame: bytes, max_bytes: int) -> Envelope | Problem:
+    """Read an inbound frame. The payload of the result is a plain dict; unknown keys are ignored (MK-ENV-009)."""
+    try:
+        value = strict_json.decode(frame, max_bytes=max_bytes, max_depth=MAX_DEPTH)
+    except ParseError as error:
+        return Problem(reason=f"not an envelope: {error.message}")
+    if not isinstance(value, dict) or not is_uuid(value.get("message_id")):
+        return Problem(reason="not an envelope: no message_id can be read")
+    message_id: str = value["message_id"]
+    scopes = [Scope(kind, value[kind]) for kind in SCOPE_KINDS if value.get(kind) is not None]
+    readable = [scope for scope in scopes if is_uuid(scope.id)]
+    scope = readable[0] if len(scopes) == 1 and readable else None
+    if reason := _fault(value, scopes, scope):
+        return Problem(reason=reason, message_id=message_id, scope=scope)
+    # `1 == 1.0 == True` in Python: only the JSON integer 1 is version 1.
+    if type(value["version"]) is not int or value["version"] != PROTOCOL_VERSION:
+        return Problem(
+            reason=f"unsupported version {value['version']!r}",
+            code="version_mismatch",
+            message_id=message_id,
+            scope=scope,
+        )
+    assert scope is not None
+    return Envelope(
+        type=value["type"],
+        stream_id=scope.id if scope.kind == "stream_id" else None,
+        session_id=scope.id if scope.kind == "session_id" else None,
+        server_id=scope.id if scope.kind == "server_id" else None,
+        message_id=message_id,
+        sequence=value["sequence"],
+        timestamp=value["timestamp"],
+        version=PROTOCOL_VERSION,
+        in_reply_to=value.get("in_reply_to"),
+        # MK-ENV-023: an unrecognized encoding is full, not an error.
+        encoding="proxy" if value.get("encoding") == "proxy" else None,
+        fragment=_fragment(value.get("fragment")),
+        payload=value["payload"],
+    )
+
+
+def _fault(value: dict[str, Any], scopes: list[Scope], scope: Scope | None) -> str | None:
+    """What makes the envelope invalid, or None."""
+    if len(scopes) > 1:
+        return f"more than one scope id: {', '.join(scope.kind for scope in scopes)}"
+    if not scopes:
+        return "no scope id (stream_id, session_id or server_id)"
+    if scope is None:
+        return f"{scopes[0].kind} is not a UUID"
+    for key in ("type", "sequence", "timestamp", "version", "payload"):
+        if key not in value:
+            return f"{key} is missing"
+    if not isinstance(value["type"], str):
+        return "type is not a string"
+    for key in ("sequence", "timestamp"):
+        if type(value[key]) is not int or not 0 <= value[key] < 2**63:
+            return f"{key} is not a non-negative integer"
+    if not isinstance(value["payload"], dict):
+        return "payload is not an object"
+    if value.get("in_reply_to") is not None and not is_uuid(value["in_reply_to"]):
+        return "in_reply_to is not a UUID"
+    if value.get("fragment") is not None and _fragment(value["fragment"]) is None:
+        return "fragment is not {index, total, id}"
+    return None
+
+
+def _fragment(value: Any) -> Fragment | None:
+    try:
+        fragment = msgspec.convert(value, Fragment)
+    except msgspec.ValidationError:
+        return None
+    return fragment if 0 <= fragment.index < fragment.total and is_uuid(fragment.id) else None

@@ -1,0 +1,134 @@
+"""Chat messages of the wire -> messages of the core, meaning preserved (MK-PROV-004).
+
+In: a `StreamRequest` payload. Out: `Context` and `StreamOptions`; `InvalidRequest` for what cannot be meant. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import msgspec
+
+from makai.core.content import Audio, ContentPart, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.errors import InvalidRequest
+from makai.core.messages import (
+    STOP_REASON_ALIASES,
+    AssistantMessage,
+    Message,
+    StopReason,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from makai.core.request import Context, StreamOptions
+from makai.core.usage import Usage
+from makai.protocols.makai.payloads import ChatMessage, RequestOptions, StreamRequest
+
+_STOP_REASONS = frozenset(get_args(StopReason))
+
+
+def context_of(request: StreamRequest) -> Context:
+    """The conversation of a request."""
+    tool_names: dict[str, str] = {}
+    messages: list[Message] = []
+    for position, message in enumerate(request.context.messages):
+        try:
+            converted = list(_convert(message, tool_names))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"messages[{position}]: {error.message}") from error
+        for each in converted:
+            if isinstance(each, AssistantMessage):
+                tool_names.update({call.tool_call_id: call.name for call in each.tool_calls()})
+        messages.extend(converted)
+    if not messages:
+        raise InvalidRequest("context.messages is empty")
+    return Context(messages=tuple(messages), system_prompt=request.context.system_prompt, tools=request.context.tools)
+
+
+def options_of(options: RequestOptions) -> StreamOptions:
+    """The options of a request; time-outs and retries are the server's business."""
+    return StreamOptions(**{name: getattr(options, name) for name in options.__struct_fields__})
+
+
+def _convert(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:
+    match message.role:
+        case "system" | "developer":
+            yield SystemMessage(content=_only_text(message))
+        case "user":
+            yield from _user(message, tool_names)
+        case "assistant":
+            yield _assistant(message)
+        case "tool":
+            yield from _tool(message, tool_names)
+
+
+def _parts(message: ChatMessage) -> tuple[ContentPart, ...]:
+    return (Text(text=message.content),) if isinstance(message.content, str) else message.content
+
+
+def _only_text(message: ChatMessage) -> str:
+    parts = _parts(message)
+    if not all(isinstance(part, Text) for part in parts):
+        raise InvalidRequest(f"a {message.role} message holds text only")
+    return "".join(part.text for part in parts if isinstance(part, Text))
+
+
+def _user(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:
+    """Tool results may come inside a user message; they are messages of their own and go first."""
+    parts = _parts(message)
+    for part in parts:
+        if isinstance(part, ToolResult):
+            yield ToolMessage(result=_named(part, tool_names))
+    said = tuple(part for part in parts if isinstance(part, Text | Image | Audio))
+    if len(said) + sum(isinstance(part, ToolResult) for part in parts) != len(parts):
+        raise InvalidRequest("a user message holds text, images, audio and tool results only")
+    if said or not parts:
+        yield UserMessage(content=message.content if isinstance(message.content, str) else said)
+
+
+def _assistant(message: ChatMessage) -> AssistantMessage:
+    parts = _parts(message)
+    content = tuple(part for part in parts if isinstance(part, Text | Thinking | ToolCall))
+    if len(content) != len(parts):
+        raise InvalidRequest("an assistant message holds text, thinking and tool calls only")
+    reason = STOP_REASON_ALIASES.get(message.stop_reason or "", message.stop_reason)
+    return AssistantMessage(
+        content=content,
+        provider=message.provider,
+        api=message.api,
+        model=message.model,
+        # Stop reasons are an open set for clients (document 000 §3); one we do not know says nothing about history.
+        stop_reason=reason if reason in _STOP_REASONS else None,  # type: ignore[arg-type]
+        usage=message.usage or Usage(),
+        timestamp=message.timestamp,
+    )
+
+
+def _tool(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:
+    parts = _parts(message)
+    results = [part for part in parts if isinstance(part, ToolResult)]
+    if results:
+        if len(results) != len(parts):
+            raise InvalidRequest("a tool message holds either tool results or the content of one")
+        for part in results:
+            yield ToolMessage(result=_named(part, tool_names))
+        return
+    if message.tool_call_id is None:
+        raise InvalidRequest("a tool message needs tool_call_id, or tool_result parts")
+    content = tuple(part for part in parts if isinstance(part, Text | Image))
+    if len(content) != len(parts):
+        raise InvalidRequest("a tool message holds text and images only")
+    result = ToolResult(
+        tool_call_id=message.tool_call_id,
+        tool_name=message.name or "",
+        content=message.content if isinstance(message.content, str) else content,
+    )
+    yield ToolMessage(result=_named(result, tool_names))
+
+
+def _named(result: ToolResult, tool_names: dict[str, str]) -> ToolResult:
+    """A result without its tool's name gets it from the call."""
+    if result.tool_name:
+        return result
+    return msgspec.structs.replace(result, tool_name=tool_names.get(result.tool_call_id, ""))

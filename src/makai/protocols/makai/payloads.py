@@ -1,0 +1,241 @@
+"""Every payload of the provider side of the protocol, as types.
+
+In: nothing. Out: frozen Structs, the source of `schema/makai`. Field names are the wire's (documents 000 §3, §5 and 001
+phase 1, 2). Optional fields are left out when they do not apply, never null.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from makai.catalog.descriptors import ModelsRequest, ModelsResponse
+from makai.core.content import ContentPart, ToolCall
+from makai.core.messages import AssistantMessage, StopReason
+from makai.core.model import Model, ReasoningEffort
+from makai.core.request import CacheRetention, ToolChoice, ToolDefinition
+from makai.core.usage import Usage
+
+
+class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of every payload."""
+
+
+# ---------------------------------------------------------------- client -> server
+
+
+class ChatMessage(Payload, frozen=True, kw_only=True):
+    """Document 000 §3. The last six fields are ours: an assistant message that carries who made it can be sent back to
+    the same model with its signatures."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | tuple[ContentPart, ...]
+    name: str | None = None
+    tool_call_id: str | None = None
+    provider: str = ""
+    api: str = ""
+    model: str = ""
+    stop_reason: str | None = None
+    usage: Usage | None = None
+    timestamp: int = 0
+
+
+class RequestContext(Payload, frozen=True, kw_only=True):
+    messages: tuple[ChatMessage, ...]
+    system_prompt: str | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+
+
+class RequestOptions(Payload, frozen=True, kw_only=True):
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    reasoning_effort: ReasoningEffort | None = None
+    tool_choice: ToolChoice | None = None
+    json_schema: str | None = None
+    cache_retention: CacheRetention = "short"
+    session_id: str | None = None
+    metadata: dict[str, str] = {}
+
+
+class StreamRequest(Payload, frozen=True, kw_only=True):
+    """Ask for an answer as it arrives. One of `model_ref` and `model` names the model."""
+
+    context: RequestContext
+    model_ref: str | None = None
+    model: Model | None = None
+    options: RequestOptions = RequestOptions()
+
+
+class CompleteRequest(StreamRequest, frozen=True, kw_only=True):
+    """Ask for a whole answer."""
+
+
+class AbortRequest(Payload, frozen=True):
+    target_stream_id: str
+    reason: str | None = None
+
+
+class Ping(Payload, frozen=True):
+    pass
+
+
+class Goodbye(Payload, frozen=True):
+    reason: str | None = None
+
+
+# ---------------------------------------------------------------- server -> client
+
+
+class Ack(Payload, frozen=True):
+    acknowledged_id: str
+
+
+class Nack(Payload, frozen=True, kw_only=True):
+    rejected_id: str
+    reason: str
+    error_code: str | None = None
+    supported_versions: tuple[str, ...] | None = None
+    provider_id: str | None = None
+    retry_after_ms: int | None = None
+    hint: str | None = None
+
+
+class Pong(Payload, frozen=True):
+    ping_id: str
+
+
+class StreamError(Payload, frozen=True, kw_only=True):
+    error_code: str
+    error_message: str
+    retry_after_ms: int | None = None
+    usage: Usage | None = None
+    provider_id: str | None = None
+    hint: str | None = None
+
+
+class ErrorEvent(Payload, frozen=True, kw_only=True):
+    reason: Literal["aborted", "error"]
+    error_message: str | None = None
+    error_code: str | None = None
+    usage: Usage | None = None
+
+
+class StartEvent(Payload, frozen=True):
+    partial: AssistantMessage | None = None
+
+
+class BlockStart(Payload, frozen=True):
+    content_index: int
+    partial: AssistantMessage | None = None
+
+
+class Delta(Payload, frozen=True):
+    content_index: int
+    delta: str
+    partial: AssistantMessage | None = None
+
+
+class TextEndEvent(Payload, frozen=True):
+    content_index: int
+    content_signature: str | None = None
+    partial: AssistantMessage | None = None
+
+
+class ThinkingEndEvent(Payload, frozen=True):
+    content_index: int
+    thinking_signature: str | None = None
+    redacted: bool = False
+    partial: AssistantMessage | None = None
+
+
+class ToolCallStartEvent(Payload, frozen=True):
+    content_index: int
+    id: str
+    name: str
+    partial: AssistantMessage | None = None
+
+
+class ToolCallExtras(Payload, frozen=True, kw_only=True):
+    """What the deltas of a tool call did not carry (MK-PROV-022)."""
+
+    thought_signature: str | None = None
+    arguments_error: str | None = None
+
+
+class ToolCallEndEvent(Payload, frozen=True):
+    """Full encoding: the whole call. Proxy encoding: only what is missing, or nothing."""
+
+    content_index: int
+    tool_call: ToolCall | None = None
+    partial: AssistantMessage | None = None
+
+
+class ProxyToolCallEnd(Payload, frozen=True):
+    content_index: int
+    tool_call: ToolCallExtras | None = None
+
+
+class KeepaliveEvent(Payload, frozen=True):
+    partial: AssistantMessage | None = None
+
+
+class DoneEvent(Payload, frozen=True):
+    reason: StopReason
+    message: AssistantMessage
+
+
+class ProxyDone(Payload, frozen=True):
+    reason: StopReason
+    usage: Usage
+
+
+class ProxyResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The final message without what the events carried."""
+
+    stop_reason: StopReason
+    usage: Usage
+    model: str
+    api: str
+    provider: str
+    timestamp: int
+    response_id: str | None = None
+
+
+CLIENT_PAYLOADS: dict[str, type[msgspec.Struct]] = {
+    "ping": Ping,
+    "goodbye": Goodbye,
+    "models_request": ModelsRequest,
+    "stream_request": StreamRequest,
+    "complete_request": CompleteRequest,
+    "abort_request": AbortRequest,
+}
+"""What a client may send, by envelope type."""
+
+ResultPayload: TypeAlias = AssistantMessage | ProxyResult
+
+SERVER_PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
+    "ack": (Ack,),
+    "nack": (Nack,),
+    "pong": (Pong,),
+    "goodbye": (Goodbye,),
+    "models_response": (ModelsResponse,),
+    "start": (StartEvent,),
+    "text_start": (BlockStart,),
+    "text_delta": (Delta,),
+    "text_end": (TextEndEvent,),
+    "thinking_start": (BlockStart,),
+    "thinking_delta": (Delta,),
+    "thinking_end": (ThinkingEndEvent,),
+    "toolcall_start": (ToolCallStartEvent,),
+    "toolcall_delta": (Delta,),
+    "toolcall_end": (ToolCallEndEvent, ProxyToolCallEnd),
+    "keepalive": (KeepaliveEvent,),
+    "done": (DoneEvent, ProxyDone),
+    "error": (ErrorEvent,),
+    "result": (AssistantMessage, ProxyResult),
+    "stream_error": (StreamError,),
+}
+"""What a server may send, by envelope type: in full encoding, and in proxy encoding where that differs."""

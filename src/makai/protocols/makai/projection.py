@@ -1,0 +1,182 @@
+"""Stream events -> event payloads: the one projection of this protocol, in two encodings.
+
+In: core stream events. Out: (envelope type, payload). `full` carries `partial`, the message so far, on every event;
+`proxy` never repeats content. Pure. Document 001 phase 2; DESIGN §5.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, assert_never
+
+from makai.core.content import ToolCall
+from makai.core.errors import MakaiError
+from makai.core.fold import MessageFold
+from makai.core.messages import AssistantMessage
+from makai.core.stream_events import (
+    Done,
+    Failed,
+    Keepalive,
+    Start,
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from makai.protocols.makai.payloads import (
+    BlockStart,
+    Delta,
+    DoneEvent,
+    ErrorEvent,
+    KeepaliveEvent,
+    Nack,
+    ProxyDone,
+    ProxyResult,
+    ProxyToolCallEnd,
+    StartEvent,
+    StreamError,
+    TextEndEvent,
+    ThinkingEndEvent,
+    ToolCallEndEvent,
+    ToolCallExtras,
+    ToolCallStartEvent,
+)
+
+Projected: TypeAlias = tuple[str, Any]
+
+MAX_PARTIAL_CHARS = 1024 * 1024
+"""`partial` is left out once the message exceeds this (DESIGN §5): it would be sent again with every delta."""
+
+
+class FullProjection:
+    """Events with the message so far."""
+
+    def __init__(self) -> None:
+        self._fold = MessageFold(AssistantMessage(content=()))
+        self._size = 0
+
+    def project(self, event: StreamEvent) -> Projected:
+        """The event as this encoding says it."""
+        self._fold.apply(event)
+        if isinstance(event, TextDelta | ThinkingDelta | ToolCallDelta):
+            self._size += len(event.delta)
+        partial = self._fold.message() if self._size <= MAX_PARTIAL_CHARS else None
+        match event:
+            case Start():
+                return "start", StartEvent(partial)
+            case ToolCallEnd():
+                return "toolcall_end", ToolCallEndEvent(event.content_index, event.tool_call, partial)
+            case Done():
+                return "done", DoneEvent(event.reason, event.message)
+            case _:
+                return _common(event, partial)
+
+
+class ProxyProjection:
+    """Events without anything that was said before."""
+
+    def project(self, event: StreamEvent) -> Projected:
+        """The event as this encoding says it."""
+        match event:
+            case TextDelta():
+                return "text_delta", Delta(event.content_index, event.delta)
+            case Start():
+                return "start", StartEvent()
+            case ToolCallEnd():
+                return "toolcall_end", ProxyToolCallEnd(event.content_index, _extras(event.tool_call))
+            case Done():
+                return "done", ProxyDone(event.reason, event.message.usage)
+            case _:
+                return _common(event, None)
+
+
+def _common(event: StreamEvent, partial: AssistantMessage | None) -> Projected:
+    """What both encodings say alike but for `partial`."""
+    match event:
+        case TextDelta():
+            return "text_delta", Delta(event.content_index, event.delta, partial)
+        case ThinkingDelta():
+            return "thinking_delta", Delta(event.content_index, event.delta, partial)
+        case ToolCallDelta():
+            return "toolcall_delta", Delta(event.content_index, event.delta, partial)
+        case TextStart():
+            return "text_start", BlockStart(event.content_index, partial)
+        case ThinkingStart():
+            return "thinking_start", BlockStart(event.content_index, partial)
+        case ToolCallStart():
+            return "toolcall_start", ToolCallStartEvent(event.content_index, event.id, event.name, partial)
+        case TextEnd():
+            return "text_end", TextEndEvent(event.content_index, event.content_signature, partial)
+        case ThinkingEnd():
+            ended = ThinkingEndEvent(event.content_index, event.thinking_signature, event.redacted, partial)
+            return "thinking_end", ended
+        case Keepalive():
+            return "keepalive", KeepaliveEvent(partial)
+        case Failed():
+            return "error", error_event(event)
+        case Start() | Done() | ToolCallEnd():
+            raise AssertionError("projected by the encoding itself")
+        case _:
+            assert_never(event)
+
+
+def _extras(call: ToolCall) -> ToolCallExtras | None:
+    extras = ToolCallExtras(thought_signature=call.thought_signature, arguments_error=call.arguments_error)
+    return None if extras == ToolCallExtras() else extras
+
+
+def error_event(event: Failed) -> ErrorEvent:
+    """The terminal event of a stream that broke off."""
+    return ErrorEvent(
+        reason=event.reason,
+        error_message=event.error_message,
+        error_code=wire_code(event.error_code),
+        usage=event.usage,
+    )
+
+
+def stream_error(event: Failed) -> StreamError:
+    """The terminal envelope of a stream that broke off."""
+    return StreamError(
+        error_code=wire_code(event.error_code),
+        error_message=event.error_message,
+        retry_after_ms=event.retry_after_ms,
+        usage=event.usage,
+        provider_id=event.provider_id,
+        hint=event.hint,
+    )
+
+
+def proxy_result(message: AssistantMessage) -> ProxyResult:
+    """The final message without what the events carried."""
+    return ProxyResult(
+        stop_reason=message.stop_reason or "end_turn",
+        usage=message.usage,
+        model=message.model,
+        api=message.api,
+        provider=message.provider,
+        timestamp=message.timestamp,
+        response_id=message.response_id,
+    )
+
+
+def nack_of(rejected_id: str, error: MakaiError) -> Nack:
+    """A refusal, from the exception that caused it."""
+    return Nack(
+        rejected_id=rejected_id,
+        reason=error.message,
+        error_code=wire_code(error.code),
+        provider_id=getattr(error, "provider_id", None),
+        retry_after_ms=getattr(error, "retry_after_ms", None),
+        hint=error.hint,
+    )
+
+
+def wire_code(code: str) -> str:
+    """Our code in this protocol's list: what cannot be parsed is an invalid request here."""
+    return "invalid_request" if code == "parse_error" else code

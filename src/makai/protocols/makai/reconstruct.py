@@ -1,0 +1,179 @@
+"""Proxy events -> the message they describe, on the client side.
+
+In: event types and payloads as they came over the wire, in either encoding. Out: core stream events, and the message
+so far. Pure. After the terminal it equals the message of full encoding in every field (MK-PROV-025); before it, its
+content does (MK-PROV-024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from makai.core.content import ToolCall
+from makai.core.errors import ParseError
+from makai.core.fold import MessageFold
+from makai.core.messages import AssistantMessage, StopReason
+from makai.core.stream_events import (
+    Keepalive,
+    Start,
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ThinkingDelta,
+    ThinkingEnd,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from makai.core.usage import Usage
+from makai.protocols.makai.payloads import (
+    BlockStart,
+    Delta,
+    ErrorEvent,
+    ProxyResult,
+    ProxyToolCallEnd,
+    TextEndEvent,
+    ThinkingEndEvent,
+    ToolCallStartEvent,
+)
+
+
+class _DoneFields(msgspec.Struct, frozen=True):
+    """`done` of either encoding: full has the message, proxy has the usage."""
+
+    reason: StopReason
+    usage: Usage | None = None
+    message: AssistantMessage | None = None
+
+
+def _decoder(kind: type) -> Callable[[bytes | msgspec.Raw], Any]:
+    return msgspec.json.Decoder(kind).decode
+
+
+_delta = _decoder(Delta)
+_block_start = _decoder(BlockStart)
+_text_end = _decoder(TextEndEvent)
+_thinking_end = _decoder(ThinkingEndEvent)
+_tool_start = _decoder(ToolCallStartEvent)
+_tool_end = _decoder(ProxyToolCallEnd)
+_done = _decoder(_DoneFields)
+_error = _decoder(ErrorEvent)
+_result = _decoder(ProxyResult)
+_whole = _decoder(AssistantMessage)
+
+
+class Reconstructor:
+    """The message of one stream, growing."""
+
+    def __init__(self, model: str, timestamp: int) -> None:
+        self._base = AssistantMessage(content=(), model=model, timestamp=timestamp)
+        self._fold = MessageFold(self._base)
+        self._calls: dict[int, ToolCallStartEvent] = {}
+        self._arguments: dict[int, list[str]] = {}
+        self._final: AssistantMessage | None = None
+        self._read: dict[str, Callable[[bytes | msgspec.Raw], StreamEvent | None]] = {
+            "start": lambda payload: Start(self._base),
+            "text_start": lambda payload: TextStart(_block_start(payload).content_index),
+            "text_delta": self._text_delta,
+            "text_end": self._text_end,
+            "thinking_start": lambda payload: ThinkingStart(_block_start(payload).content_index),
+            "thinking_delta": self._thinking_delta,
+            "thinking_end": self._thinking_end,
+            "toolcall_start": self._tool_start,
+            "toolcall_delta": self._tool_delta,
+            "toolcall_end": self._tool_end,
+            "keepalive": lambda payload: Keepalive(),
+            "done": self._done,
+            "error": self._error,
+        }
+
+    @property
+    def message(self) -> AssistantMessage:
+        """The message so far."""
+        return self._final or self._fold.message()
+
+    def apply(self, kind: str, payload: bytes | msgspec.Raw) -> StreamEvent | None:
+        """Take one event. Returns it as a core event where it is one by itself (`done` and `error` are not: what they
+        say is in `message`). An event of a later protocol version is ignored."""
+        read = self._read.get(kind)
+        if read is None:
+            return None
+        try:
+            event = read(payload)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise ParseError(f"the server sent a malformed {kind} event: {error}") from error
+        if event is not None:
+            self._fold.apply(event)
+        return event
+
+    def result(self, payload: bytes | msgspec.Raw) -> AssistantMessage:
+        """Take the terminal `result` of either encoding; the message is final."""
+        try:
+            if b'"content"' in bytes(payload):
+                self._final = _whole(payload)
+                return self._final
+            result = _result(payload)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise ParseError(f"the server sent a malformed result: {error}") from error
+        self._final = AssistantMessage(
+            content=self.message.content,
+            **{name: getattr(result, name) for name in result.__struct_fields__},
+        )
+        return self._final
+
+    def _text_delta(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+        piece = _delta(payload)
+        return TextDelta(piece.content_index, piece.delta)
+
+    def _thinking_delta(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+        piece = _delta(payload)
+        return ThinkingDelta(piece.content_index, piece.delta)
+
+    def _text_end(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+        end = _text_end(payload)
+        return TextEnd(end.content_index, end.content_signature)
+
+    def _thinking_end(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+        end = _thinking_end(payload)
+        return ThinkingEnd(end.content_index, end.thinking_signature, end.redacted)
+
+    def _tool_start(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+        start = _tool_start(payload)
+        self._calls[start.content_index] = start
+        self._arguments[start.content_index] = []
+        return ToolCallStart(start.content_index, start.id, start.name)
+
+    def _tool_delta(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+        piece = _delta(payload)
+        self._arguments.setdefault(piece.content_index, []).append(piece.delta)
+        return ToolCallDelta(piece.content_index, piece.delta)
+
+    def _tool_end(self, payload: bytes | msgspec.Raw) -> StreamEvent | None:
+        end = _tool_end(payload)
+        start = self._calls.pop(end.content_index, None)
+        if start is None:
+            return None
+        extras = end.tool_call
+        call = ToolCall(
+            tool_call_id=start.id,
+            name=start.name,
+            arguments_json="".join(self._arguments.pop(end.content_index)),
+            thought_signature=extras.thought_signature if extras else None,
+            arguments_error=extras.arguments_error if extras else None,
+        )
+        return ToolCallEnd(end.content_index, call)
+
+    def _done(self, payload: bytes | msgspec.Raw) -> None:
+        done = _done(payload)
+        self._final = done.message or self._fold.finish(done.reason, done.usage or Usage())
+
+    def _error(self, payload: bytes | msgspec.Raw) -> None:
+        """MK-PROV-027: keep the content, replace usage only when the event carries it."""
+        error = _error(payload)
+        reason: StopReason = "aborted" if error.reason == "aborted" else "error"
+        self._final = self._fold.finish(reason, error.usage or Usage(), error_message=error.error_message)

@@ -1,0 +1,351 @@
+"""The server side of one connection, sans-IO.
+
+In: frames a client sent, and what became of its requests (accepted, refused, an event, a model list). Out: commands
+for whoever carries them out, and frames in an outbox. It must not know transports, providers or the catalog.
+
+Nothing a client sends raises or goes unanswered (DESIGN §5): what is accepted is acked first, what is refused is nacked
+once, what has no readable id gets `unknown_envelope`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, assert_never
+
+import msgspec
+
+from makai.catalog.descriptors import ModelsRequest, ModelsResponse
+from makai.core.errors import InvalidRequest, MakaiError, ParseError
+from makai.core.messages import AssistantMessage
+from makai.core.model import Model
+from makai.core.request import Context, StreamOptions
+from makai.core.stream_events import Done, Failed, Start, StreamEvent
+from makai.protocols.makai.envelope import MAX_DEPTH, Envelope, HostError, Problem, Scope, encode, read_envelope
+from makai.protocols.makai.fragments import FragmentLimits, Reassembler
+from makai.protocols.makai.messages import context_of, options_of
+from makai.protocols.makai.payloads import (
+    CLIENT_PAYLOADS,
+    AbortRequest,
+    Ack,
+    CompleteRequest,
+    Goodbye,
+    Nack,
+    Ping,
+    Pong,
+    StreamRequest,
+)
+from makai.protocols.makai.projection import (
+    FullProjection,
+    ProxyProjection,
+    nack_of,
+    proxy_result,
+    stream_error,
+)
+from makai.protocols.makai.sender import EnvelopeSender, unix_milliseconds
+from makai.protocols.makai.sequences import Inbound
+from makai.wire import strict_json
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one connection may cost us."""
+
+    frame_bytes: int = 16 * 1024 * 1024
+    streams: int = 100
+    listings: int = 100
+    fragments: FragmentLimits = FragmentLimits()
+
+
+class OpenStream(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask a model. Answer with `accept` or `refuse`, then `event` until the terminal one."""
+
+    stream_id: str
+    model: str | Model
+    context: Context
+    options: StreamOptions
+
+
+class CancelStream(msgspec.Struct, frozen=True):
+    """The stream was aborted: cancel its upstream request at once. Nothing more will be sent for it."""
+
+    stream_id: str
+
+
+class ListModels(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer with `models` or `refuse`."""
+
+    scope: Scope
+    request: ModelsRequest
+
+
+class EndConnection(msgspec.Struct, frozen=True):
+    """The client said goodbye: cancel its streams and close."""
+
+
+Command: TypeAlias = OpenStream | CancelStream | ListModels | EndConnection
+
+
+class _Request:
+    """A request that has not reached its terminal."""
+
+    def __init__(self, message_id: str, encoding: Literal["proxy"] | None, *, whole: bool) -> None:
+        self.message_id = message_id
+        self.whole = whole
+        self.encoding = None if whole else encoding
+        self.projection = ProxyProjection() if encoding == "proxy" else FullProjection()
+        self.accepted = False
+
+
+class ServerConnection:
+    """One client, until its transport closes."""
+
+    def __init__(self, limits: Limits | None = None, clock: Callable[[], int] = unix_milliseconds) -> None:
+        self._limits = limits or Limits()
+        self._sender = EnvelopeSender(self._limits.frame_bytes, clock)
+        self._inbound = Inbound()
+        self._reassembler = Reassembler(self._limits.fragments)
+        self._streams: dict[str, _Request] = {}
+        self._listings: dict[Scope, _Request] = {}
+
+    # ------------------------------------------------------------ what the shell asks
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request has not reached its terminal."""
+        return bool(self._streams or self._listings)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much waits to be written."""
+        return self._sender.pending_bytes
+
+    def take(self) -> list[bytes]:
+        """The frames to write now, in order."""
+        return self._sender.take()
+
+    # ------------------------------------------------------------ what the client sent
+
+    def receive(self, frame: bytes, now: float) -> list[Command]:
+        """Take one frame. `now` is a monotonic time in seconds, for unfinished fragments."""
+        envelope = read_envelope(frame, self._limits.frame_bytes)
+        if isinstance(envelope, Problem):
+            self._answer_problem(envelope)
+            return []
+        numbers_used = 1
+        if envelope.fragment is not None:
+            numbers_used = envelope.fragment.total
+            joined = self._join(envelope, now)
+            if joined is None:
+                return []
+            envelope = joined
+        return self._dispatch(envelope, numbers_used)
+
+    def receive_oversized(self, limit: int) -> None:
+        """A frame was too large to read; the transport skipped it."""
+        self._answer_problem(Problem(reason=f"a frame exceeds the limit of {limit} bytes; send it in fragments"))
+
+    # ------------------------------------------------------------ what became of it
+
+    def accept(self, stream_id: str) -> None:
+        """The request is on its way: ack it."""
+        stream = self._streams.get(stream_id)
+        if stream is not None and not stream.accepted:
+            stream.accepted = True
+            self._ack(Scope("stream_id", stream_id), stream.message_id)
+
+    def refuse(self, scope: Scope, error: MakaiError) -> None:
+        """The request cannot be carried out: nack it, and that was all."""
+        request = self._streams.get(scope.id) if scope.kind == "stream_id" else None
+        request = request or self._listings.get(scope)
+        if request is None:
+            return
+        self._reply(scope, "nack", nack_of(request.message_id, error), request.message_id)
+        self._end(scope)
+
+    def event(self, stream_id: str, event: StreamEvent) -> None:
+        """The next event of an accepted stream; the terminal one also sends `result` or `stream_error`."""
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return  # aborted meanwhile: nothing more is sent for it
+        scope = Scope("stream_id", stream_id)
+        if not stream.whole:
+            kind, payload = stream.projection.project(event)
+            self._sender.send(scope, kind, payload, encoding=stream.encoding)
+        if isinstance(event, Done):
+            payload = proxy_result(event.message) if stream.encoding == "proxy" else event.message
+            self._sender.send(scope, "result", payload, encoding=stream.encoding)
+            self._end(scope)
+        elif isinstance(event, Failed):
+            self._sender.send(scope, "stream_error", stream_error(event), encoding=stream.encoding)
+            self._end(scope)
+
+    def models(self, scope: Scope, response: ModelsResponse) -> None:
+        """The answer to a `models_request`."""
+        request = self._listings.get(scope)
+        if request is None:
+            return
+        self._ack(scope, request.message_id)
+        self._reply(scope, "models_response", response, request.message_id)
+        self._end(scope)
+
+    # ------------------------------------------------------------ inside
+
+    def _join(self, envelope: Envelope, now: float) -> Envelope | None:
+        """The whole envelope when this was its last fragment."""
+        assert envelope.fragment is not None
+        try:
+            joined = self._reassembler.add(envelope.scope, envelope.fragment, envelope.sequence, envelope.payload, now)
+            if joined is None:
+                return None
+            payload = strict_json.decode(
+                joined.payload, max_bytes=self._limits.fragments.message_bytes, max_depth=MAX_DEPTH
+            )
+            if not isinstance(payload, dict):
+                raise InvalidRequest("the joined payload is not an object")
+        except (InvalidRequest, ParseError) as error:
+            self._refuse(envelope.scope, envelope.message_id, "invalid_request", error.message)
+            return None
+        return msgspec.structs.replace(
+            envelope,
+            message_id=envelope.fragment.id,
+            sequence=joined.first_sequence,
+            fragment=None,
+            payload=payload,
+        )
+
+    def _dispatch(self, envelope: Envelope, numbers_used: int) -> list[Command]:
+        scope, message_id = envelope.scope, envelope.message_id
+        kind = envelope.type
+        if kind == "ping":
+            self._reply(scope, "pong", Pong(message_id), message_id)
+            return []
+        if fault := self._inbound.check(scope, envelope.sequence):
+            self._refuse(scope, message_id, fault, f"sequence {envelope.sequence} is not the next one of its scope")
+            return []
+        payload_type = CLIENT_PAYLOADS.get(kind)
+        if payload_type is None:
+            self._refuse(scope, message_id, "not_implemented", f"unknown request type {kind!r}")
+            return []
+        try:
+            payload = msgspec.convert(envelope.payload, payload_type, strict=True)
+            return self._carry_out(envelope, payload, numbers_used)
+        except msgspec.ValidationError as error:
+            self._refuse(scope, message_id, "invalid_request", f"{kind}: {error}")
+        except MakaiError as error:
+            self._reply(scope, "nack", nack_of(message_id, error), message_id)
+            self._forget_unless_live(scope)
+        return []
+
+    def _carry_out(self, envelope: Envelope, payload: Any, numbers_used: int) -> list[Command]:
+        scope, message_id = envelope.scope, envelope.message_id
+        match payload:
+            case StreamRequest():
+                return self._open(envelope, payload, numbers_used)
+            case AbortRequest():
+                return self._abort(scope, message_id, payload)
+            case ModelsRequest():
+                self._begin_listing(envelope, numbers_used)
+                return [ListModels(scope=scope, request=payload)]
+            case Goodbye():
+                return [EndConnection()]
+            case Ping():
+                raise AssertionError("answered before the sequence rules")
+            case _:
+                assert_never(payload)
+
+    def _open(self, envelope: Envelope, payload: StreamRequest, numbers_used: int) -> list[Command]:
+        scope = envelope.scope
+        if scope.kind != "stream_id":
+            raise InvalidRequest(f"{envelope.type} belongs to a stream_id, not to a {scope.kind}")
+        if scope.id in self._streams or scope in self._listings:
+            self._inbound.take(scope, numbers_used)
+            reason = "this stream_id is in use by a request that has not ended"
+            self._refuse(scope, envelope.message_id, "stream_already_exists", reason)
+            return []
+        if len(self._streams) >= self._limits.streams:
+            reason = f"at most {self._limits.streams} streams may run on one connection"
+            self._refuse(scope, envelope.message_id, "rate_limited", reason)
+            return []
+        model = payload.model_ref or payload.model
+        if model is None:
+            raise InvalidRequest(f"{envelope.type} needs model_ref or model")
+        command = OpenStream(
+            stream_id=scope.id, model=model, context=context_of(payload), options=options_of(payload.options)
+        )
+        self._inbound.take(scope, numbers_used)
+        self._sender.sequences.begin(scope)
+        whole = isinstance(payload, CompleteRequest)
+        self._streams[scope.id] = _Request(envelope.message_id, envelope.encoding, whole=whole)
+        return [command]
+
+    def _begin_listing(self, envelope: Envelope, numbers_used: int) -> None:
+        scope = envelope.scope
+        if scope in self._listings or (scope.kind == "stream_id" and scope.id in self._streams):
+            raise InvalidRequest("this scope is in use by a request that has not ended")
+        if len(self._listings) >= self._limits.listings:
+            raise InvalidRequest(f"at most {self._limits.listings} models requests may wait on one connection")
+        self._inbound.take(scope, numbers_used)
+        self._sender.sequences.begin(scope)
+        self._listings[scope] = _Request(envelope.message_id, None, whole=True)
+
+    def _abort(self, scope: Scope, message_id: str, payload: AbortRequest) -> list[Command]:
+        target_id = payload.target_stream_id
+        if target_id not in self._streams:
+            reason = "no stream of that id is running on this connection"
+            self._refuse(scope, message_id, "stream_not_found", reason)
+            return []
+        self._ack(scope, message_id)
+        self._forget_unless_live(scope)
+        stream = self._streams[target_id]
+        if not stream.accepted:
+            self.accept(target_id)
+            self.event(target_id, Start(AssistantMessage(content=())))
+        aborted = Failed(
+            reason="aborted",
+            error_code="aborted",
+            error_message=payload.reason or "aborted by the client",
+            message=AssistantMessage(content=()),
+        )
+        self.event(target_id, aborted)
+        return [CancelStream(target_id)]
+
+    def _answer_problem(self, problem: Problem) -> None:
+        if problem.message_id is None:
+            self._sender.put(encode(HostError(code="unknown_envelope", message=problem.reason)))
+            return
+        # MK-ENV-019: "the nack using the `message_id` as `stream_id` when no scope id is readable"
+        scope = problem.scope or Scope("stream_id", problem.message_id)
+        versions = ("1",) if problem.code == "version_mismatch" else None
+        nack = Nack(
+            rejected_id=problem.message_id,
+            reason=problem.reason,
+            error_code=problem.code,
+            supported_versions=versions,
+        )
+        self._reply(scope, "nack", nack, problem.message_id)
+        self._forget_unless_live(scope)
+
+    def _refuse(self, scope: Scope, message_id: str, code: str, reason: str) -> None:
+        nack = Nack(rejected_id=message_id, reason=reason, error_code=code)
+        self._reply(scope, "nack", nack, message_id)
+        self._forget_unless_live(scope)
+
+    def _ack(self, scope: Scope, message_id: str) -> None:
+        self._reply(scope, "ack", Ack(message_id), message_id)
+
+    def _reply(self, scope: Scope, kind: str, payload: Any, message_id: str) -> None:
+        self._sender.send(scope, kind, payload, in_reply_to=message_id)
+
+    def _is_live(self, scope: Scope) -> bool:
+        return scope in self._listings or (scope.kind == "stream_id" and scope.id in self._streams)
+
+    def _end(self, scope: Scope) -> None:
+        """The terminal was sent: the id may be used anew."""
+        if scope.kind == "stream_id":
+            self._streams.pop(scope.id, None)
+        self._listings.pop(scope, None)
+        self._forget_unless_live(scope)
+
+    def _forget_unless_live(self, scope: Scope) -> None:
+        if not self._is_live(scope):
+            self._inbound.forget(scope)
+            self._sender.sequences.forget(scope)

@@ -1,0 +1,1 @@
+"""Where a protocol meets a transport: the only place that knows both."""

@@ -1,0 +1,71 @@
+"""The HTTP surface: which path leads to which protocol over which transport.
+
+In: a backend, a guard's configuration. Out: an aiohttp application. Every route is behind the guard (Host, Origin,
+token, limits); `/healthz` and `/readyz` need no token and tell nothing else (DESIGN §9).
+"""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from makai.catalog.descriptors import ModelsRequest
+from makai.core.errors import MakaiError
+from makai.protocols.makai.projection import wire_code
+from makai.server.makai_connection import MakaiServer
+from makai.transports.channel import MAX_FRAME_BYTES
+from makai.transports.guard import Guard
+from makai.transports.http_guard import guard_middleware
+from makai.transports.sse import SSEServer
+from makai.transports.websocket import serve_websocket
+
+_STATUS = {"auth_required": 424, "provider_error": 502, "internal_error": 500}
+"""HTTP status of an error code on REST routes; every other code is the caller's fault."""
+
+
+def make_app(makai: MakaiServer, guard: Guard) -> web.Application:
+    """The application; whoever runs it owns its sockets."""
+    app = web.Application(middlewares=[guard_middleware(guard)], client_max_size=MAX_FRAME_BYTES + 4096)
+    sse = SSEServer(makai.serve_until_idle)
+
+    async def makai_websocket(request: web.Request) -> web.StreamResponse:
+        return await serve_websocket(request, makai.serve)
+
+    async def healthz(request: web.Request) -> web.Response:
+        return _json({"status": "ok"})
+
+    async def readyz(request: web.Request) -> web.Response:
+        return _json({"status": "draining"}, 503) if makai.draining else _json({"status": "ready"})
+
+    async def metrics(request: web.Request) -> web.Response:
+        return web.Response(text=makai.metrics.render(), content_type="text/plain")
+
+    async def models(request: web.Request) -> web.Response:
+        try:
+            wanted = msgspec.convert(dict(request.query), ModelsRequest, strict=False)
+            return _json(await makai.backend.models(wanted))
+        except msgspec.ValidationError as error:
+            return _json(_error("invalid_request", str(error)), 400)
+        except MakaiError as error:
+            code = wire_code(error.code)
+            return _json(_error(code, str(error)), _STATUS.get(code, 400))
+
+    async def close_streams(app: web.Application) -> None:
+        await sse.close()
+
+    app.router.add_get("/v1/makai", makai_websocket)
+    app.router.add_post("/v1/makai", sse.handle)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/api/models", models)
+    app.on_shutdown.append(close_streams)
+    return app
+
+
+def _error(code: str, message: str) -> dict[str, dict[str, str]]:
+    return {"error": {"code": code, "message": message}}
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

@@ -1,0 +1,59 @@
+"""What the server needs from the rest of makai, as one small contract.
+
+`providers.runtime.ModelRuntime` keeps it. It is named here so that the runtime, and with it the HTTP library, is
+imported with the first request and not at start-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from makai.catalog.descriptors import ModelsRequest, ModelsResponse
+from makai.core.model import Model
+from makai.core.request import Context, StreamOptions
+from makai.core.stream_events import StreamEvent
+
+
+class Backend(Protocol):
+    """Models by name."""
+
+    def stream(
+        self, model: str | Model | None, context: Context, options: StreamOptions | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Ask a model; raises before the first event for what can be checked locally."""
+
+    async def models(self, request: ModelsRequest) -> ModelsResponse:
+        """What can be asked."""
+
+    async def close(self) -> None:
+        """Release everything."""
+
+
+class LazyBackend:
+    """A `ModelRuntime` that is imported and made when it is first asked something."""
+
+    def __init__(self) -> None:
+        self._runtime: Backend | None = None
+
+    def _get(self) -> Backend:
+        if self._runtime is None:
+            from makai.providers.runtime import ModelRuntime
+
+            self._runtime = ModelRuntime()
+        return self._runtime
+
+    def stream(
+        self, model: str | Model | None, context: Context, options: StreamOptions | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Ask a model."""
+        return self._get().stream(model, context, options)
+
+    async def models(self, request: ModelsRequest) -> ModelsResponse:
+        """What can be asked."""
+        return await self._get().models(request)
+
+    async def close(self) -> None:
+        """Release everything that was made."""
+        if self._runtime is not None:
+            await self._runtime.close()

@@ -1,0 +1,142 @@
+"""`makai serve`: sockets, signals and an orderly end around the HTTP application.
+
+In: where to listen. Out: a running server until SIGTERM or Ctrl-C; then it refuses new requests, gives the running ones
+time to end and closes. It must not know what the routes do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from makai.auth.server_token import load_or_create_token
+from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.secret import Secret
+from makai.server.app import make_app
+from makai.server.backend import Backend
+from makai.server.makai_connection import MakaiServer
+from makai.transports.guard import Guard, GuardConfig
+
+DEFAULT_PORT = 8717
+DEFAULT_GRPC_PORT = 8718
+
+
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how to listen."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    grpc_port: int | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names clients may call us by, as `name:port`."""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    allow_plain_remote: bool = False
+    drain_s: float = 10.0
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """Where the server can be reached."""
+
+    http: str
+    grpc: str | None
+
+
+async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: Callable[[Addresses], None]) -> None:
+    """Serve until a signal says stop."""
+    tls = _tls(options)
+    _refuse_open_doors(options, tls)
+    token = load_or_create_token(home)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    makai = MakaiServer(backend)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(backend.close)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+            stack.callback(loop.remove_signal_handler, number)
+        listener = _listen(options)
+        port = listener.getsockname()[1]
+        guard = Guard(_guard_config(options, port, token))
+        # Without handler cancellation aiohttp tells nobody that the reader of an event stream hung up.
+        runner = web.AppRunner(make_app(makai, guard), access_log=None, handler_cancellation=True, shutdown_timeout=5)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.SockSite(runner, listener, ssl_context=tls).start()
+        grpc = await _serve_grpc(options, token, makai, stack)
+        scheme = "https" if tls else "http"
+        on_ready(Addresses(f"{scheme}://{_shown(options.host)}:{port}", grpc))
+        await stop.wait()
+        await makai.drain(options.drain_s)
+
+
+async def _serve_grpc(options: ServeOptions, token: Secret, makai: MakaiServer, stack: AsyncExitStack) -> str | None:
+    if options.grpc_port is None:
+        return None
+    from makai.transports.grpc import serve_grpc
+
+    guard = Guard(_guard_config(options, options.grpc_port, token))
+    server = await serve_grpc(options.host, options.grpc_port, guard, makai.serve)
+    stack.push_async_callback(server.close)
+    return f"grpc://{_shown(options.host)}:{server.port}"
+
+
+def _listen(options: ServeOptions) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    try:
+        return socket.create_server((options.host, options.port), family=family, backlog=1024)
+    except OSError as error:
+        raise MakaiError(
+            f"cannot listen on {_shown(options.host)}:{options.port}: {error.strerror}",
+            hint="Is another makai running? Choose another port with --port.",
+        ) from error
+
+
+def _guard_config(options: ServeOptions, port: int, token: Secret) -> GuardConfig:
+    return GuardConfig(token=token, port=port, hosts=frozenset(options.allowed_hosts))
+
+
+def _refuse_open_doors(options: ServeOptions, tls: ssl.SSLContext | None) -> None:
+    """DESIGN §9: "a non-loopback bind without TLS or an explicit flag is refused"."""
+    if _is_loopback(options.host) or options.allow_plain_remote:
+        return
+    if tls is None:
+        raise InvalidRequest(
+            f"refusing to listen on {options.host} without TLS: anyone on the way could read the token.",
+            hint="Give --tls-cert and --tls-key, or say --allow-plain-remote if a proxy in front adds TLS.",
+        )
+    if options.grpc_port is not None:
+        raise InvalidRequest("gRPC has no TLS here: it can only listen on loopback.")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _tls(options: ServeOptions) -> ssl.SSLContext | None:
+    if options.tls_certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(options.tls_certificate, options.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidRequest(f"cannot use the TLS certificate {options.tls_certificate}: {error}") from error
+    return context
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

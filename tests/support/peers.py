@@ -1,0 +1,121 @@
+"""The same server behind every transport, and a client that speaks in plain dicts.
+
+`open_peer(kind, environ)` starts what the transport needs (a child process, a listening server) around one
+`MakaiServer` and yields a `Peer`. The behaviour suite runs unchanged over all of them (MK-TRANS-012).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from support.wire import JSON, encode
+
+from makai.core.secret import Secret
+from makai.protocols.makai.server import Limits
+from makai.providers.runtime import ModelRuntime
+from makai.server.app import make_app
+from makai.server.makai_connection import MakaiServer
+from makai.transports.channel import Channel
+from makai.transports.grpc import connect_grpc, serve_grpc
+from makai.transports.guard import Guard, GuardConfig
+from makai.transports.memory import memory_pair
+from makai.transports.sse import connect_sse
+from makai.transports.stdio import spawn_stdio
+from makai.transports.websocket import connect_websocket
+
+TRANSPORTS = ("memory", "stdio", "websocket", "sse", "grpc")
+TOKEN = Secret("test-token-0123456789")
+DEADLINE_S = 15.0
+
+
+class Peer:
+    """A client of the raw protocol."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+
+    async def say(self, *values: Any) -> None:
+        """Send frames: dicts, or bytes as they are."""
+        async with asyncio.timeout(DEADLINE_S):
+            await self.channel.send([encode(value) for value in values])
+
+    async def hear(self) -> JSON:
+        """The next frame."""
+        async with asyncio.timeout(DEADLINE_S):
+            frame = await self.channel.receive()
+        assert isinstance(frame, bytes), f"the connection ended: {frame}"
+        value: JSON = msgspec.json.decode(frame)
+        return value
+
+    async def hear_until(self, *types: str) -> list[JSON]:
+        """Frames up to and including the first of one of these types."""
+        frames = [await self.hear()]
+        while frames[-1]["type"] not in types:
+            frames.append(await self.hear())
+        return frames
+
+    async def ask(self, value: JSON, *terminals: str) -> list[JSON]:
+        """Send a request and hear everything up to its terminal."""
+        await self.say(value)
+        return await self.hear_until(*(terminals or ("result", "stream_error", "nack")))
+
+
+@asynccontextmanager
+async def open_peer(kind: str, environ: Mapping[str, str], limits: Limits | None = None) -> AsyncIterator[Peer]:
+    """A client connected to a new server over one transport."""
+    async with AsyncExitStack() as stack:
+        if kind == "stdio":
+            command = [sys.executable, "-m", "makai", "stdio"]
+            channel: Channel = await spawn_stdio(command, {**_inherited(), **environ})
+            stack.push_async_callback(channel.close)
+            yield Peer(channel)
+            return
+        runtime = ModelRuntime(environ)
+        stack.push_async_callback(runtime.close)
+        channel = await _connect(kind, MakaiServer(runtime, limits), stack)
+        stack.push_async_callback(channel.close)
+        yield Peer(channel)
+
+
+async def _connect(kind: str, server: MakaiServer, stack: AsyncExitStack) -> Channel:
+    if kind == "memory":
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        ours, theirs = memory_pair()
+        stack.push_async_callback(theirs.close)
+        group.create_task(server.serve(theirs))
+        return ours
+    if kind == "grpc":
+        guard = Guard(GuardConfig(token=TOKEN, port=0))
+        grpc = await serve_grpc("127.0.0.1", 0, guard, server.serve)
+        stack.push_async_callback(grpc.close)
+        return await connect_grpc(f"grpc://127.0.0.1:{grpc.port}", TOKEN)
+    url = await listen(server, stack)
+    if kind == "websocket":
+        return await connect_websocket(f"{url}/v1/makai", TOKEN)
+    return await connect_sse(f"{url}/v1/makai", TOKEN)
+
+
+async def listen(server: MakaiServer, stack: AsyncExitStack) -> str:
+    """The HTTP application on a free loopback port; its address."""
+    import socket
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    app = make_app(server, Guard(GuardConfig(token=TOKEN, port=port)))
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.SockSite(runner, listener).start()
+    return f"http://127.0.0.1:{port}"
+
+
+def _inherited() -> dict[str, str]:
+    """What a child needs of our environment to be the same makai."""
+    return {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}

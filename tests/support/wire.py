@@ -1,0 +1,82 @@
+"""Helpers for protocol tests: envelopes as plain dicts, written and read the way a stranger's client would."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import msgspec
+
+from makai.core.messages import AssistantMessage
+from makai.core.stream_events import StreamEvent
+from makai.protocols.makai.server import Command, Limits, OpenStream, ServerConnection
+
+NOW_MS = 1_760_000_000_000
+JSON = dict[str, Any]
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def envelope(kind: str, payload: JSON | None = None, **fields: Any) -> JSON:
+    """A valid envelope of a new stream; `fields` replace or add keys, None removes one."""
+    value: JSON = {
+        "type": kind,
+        "stream_id": new_id(),
+        "message_id": new_id(),
+        "sequence": 1,
+        "timestamp": NOW_MS,
+        "version": 1,
+        "payload": {} if payload is None else payload,
+    }
+    value.update(fields)
+    return {key: item for key, item in value.items() if item is not None}
+
+
+def ask(kind: str = "stream_request", **fields: Any) -> JSON:
+    """A request for the scripted echo model."""
+    payload = {"model_ref": "scripted/scripted@echo", "context": {"messages": [{"role": "user", "content": "Hi"}]}}
+    return {key: item for key, item in (envelope(kind, payload) | fields).items() if item is not None}
+
+
+def encode(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else msgspec.json.encode(value)
+
+
+class Server:
+    """A `ServerConnection` that is spoken to in dicts."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.connection = ServerConnection(limits, clock=lambda: NOW_MS)
+        self.commands: list[Command] = []
+
+    def say(self, value: Any, now: float | None = None) -> list[JSON]:
+        """Send one frame; the frames that came back."""
+        self.commands = self.connection.receive(encode(value), time.monotonic() if now is None else now)
+        return self.heard()
+
+    def heard(self) -> list[JSON]:
+        """The frames that wait to be written."""
+        return [msgspec.json.decode(frame) for frame in self.connection.take()]
+
+    def open(self, request: JSON | None = None) -> str:
+        """A stream that was accepted; its id. The ack is read."""
+        value = request or ask()
+        assert self.say(value) == []
+        (command,) = self.commands
+        assert isinstance(command, OpenStream)
+        self.connection.accept(command.stream_id)
+        (ack,) = self.heard()
+        assert ack["type"] == "ack"
+        return command.stream_id
+
+    def play(self, stream_id: str, events: list[StreamEvent]) -> list[JSON]:
+        """Feed events of an accepted stream; the frames they became."""
+        for event in events:
+            self.connection.event(stream_id, event)
+        return self.heard()
+
+
+EMPTY = AssistantMessage(content=(), provider="acme", api="x", model="m", timestamp=NOW_MS)

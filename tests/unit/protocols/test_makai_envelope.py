@@ -1,0 +1,256 @@
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from support.wire import Server, ask, encode, envelope, new_id
+
+from makai.protocols.makai.envelope import MessageIds, Problem, is_uuid, read_envelope
+from makai.protocols.makai.server import Limits
+
+# Document 000 §7, the five normative examples.
+EXAMPLES: list[dict[str, Any]] = [
+    {
+        "type": "auth_providers_request",
+        "stream_id": "89ef1cb9-9d15-4f5a-8cb6-8659e1986f01",
+        "message_id": "89ef1cb9-9d15-4f5a-8cb6-8659e1986f01",
+        "sequence": 1,
+        "timestamp": 1760000000000,
+        "version": 1,
+        "payload": {},
+    },
+    {
+        "type": "auth_event",
+        "stream_id": "89ef1cb9-9d15-4f5a-8cb6-8659e1986f01",
+        "message_id": "f642f5d0-30d1-4df2-8c5f-0fbc7b5f4fc2",
+        "sequence": 3,
+        "timestamp": 1760000000500,
+        "version": 1,
+        "payload": {
+            "prompt": {
+                "flow_id": "89ef1cb9-9d15-4f5a-8cb6-8659e1986f01",
+                "prompt_id": "device_code",
+                "provider_id": "anthropic",
+                "message": "Enter the code shown in browser",
+                "allow_empty": False,
+            }
+        },
+    },
+    {
+        "type": "models_request",
+        "stream_id": "4acb66d3-f669-454e-8f57-07ca938cc8a4",
+        "message_id": "4acb66d3-f669-454e-8f57-07ca938cc8a4",
+        "sequence": 1,
+        "timestamp": 1760000000000,
+        "version": 1,
+        "payload": {"provider_id": "anthropic", "include_deprecated": False, "include_login_required": True},
+    },
+    {
+        "type": "models_request",
+        "stream_id": "10f42e8a-3d4c-4a90-9459-a7207d1d8b5f",
+        "message_id": "10f42e8a-3d4c-4a90-9459-a7207d1d8b5f",
+        "sequence": 1,
+        "timestamp": 1760000001000,
+        "version": 1,
+        "payload": {
+            "provider_id": "anthropic",
+            "model_id": "claude-sonnet-4-5",
+            "include_deprecated": False,
+            "include_login_required": True,
+        },
+    },
+    {
+        "type": "models_response",
+        "stream_id": "4acb66d3-f669-454e-8f57-07ca938cc8a4",
+        "message_id": "5f038bdf-f145-4852-bf80-5226eaeb7867",
+        "sequence": 2,
+        "in_reply_to": "4acb66d3-f669-454e-8f57-07ca938cc8a4",
+        "timestamp": 1760000000200,
+        "version": 1,
+        "payload": {
+            "fetched_at_ms": 1760000000198,
+            "models": [
+                {
+                    "model_ref": "anthropic/anthropic-messages@claude-sonnet-4-5",
+                    "model_id": "claude-sonnet-4-5",
+                    "display_name": "Claude Sonnet 4.5",
+                    "provider_id": "anthropic",
+                    "api": "anthropic-messages",
+                    "auth_status": "authenticated",
+                    "lifecycle": "stable",
+                    "capabilities": ["chat", "streaming", "tools", "reasoning"],
+                    "source": "dynamic",
+                }
+            ],
+            "cache_max_age_ms": 300000,
+        },
+    },
+]
+
+
+@pytest.mark.req("MK-ENV-007")
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: str(example["type"]))
+def test_the_documents_examples_survive_a_round_trip(example: dict[str, Any]) -> None:
+    parsed = read_envelope(encode(example), 10**6)
+    assert not isinstance(parsed, Problem)
+    assert msgspec.json.decode(msgspec.json.encode(parsed)) == example
+
+
+UNREADABLE = [
+    b"",
+    b"{",
+    b"\xff",
+    b"[]",
+    b"7",
+    b"null",
+    b'"ping"',
+    b"{}",
+    b'{"type":"ping"}',
+    b'{"message_id":7}',
+    b'{"message_id":"not-a-uuid","type":"ping"}',
+    b'{"message_id":null}',
+    b'{"a":' * 200 + b"1" + b"}" * 200,
+    b'{"x":NaN}',
+]
+
+
+@pytest.mark.req("MK-ENV-017")
+@pytest.mark.parametrize("frame", UNREADABLE)
+def test_input_without_a_readable_id_gets_the_hosts_error_frame(frame: bytes) -> None:
+    server = Server()
+    (answer,) = server.say(frame)
+    assert (answer["type"], answer["code"], answer["protocol_version"]) == ("error", "unknown_envelope", "1")
+    assert answer["message"]
+    assert server.say(envelope("ping"))[0]["type"] == "pong"
+
+
+FAULTS: list[dict[str, Any]] = [
+    {"type": None},
+    {"type": 7},
+    {"sequence": None},
+    {"sequence": "1"},
+    {"sequence": 1.0},
+    {"sequence": True},
+    {"sequence": -1},
+    {"timestamp": None},
+    {"timestamp": "now"},
+    {"version": None},
+    {"payload": []},
+    {"payload": "x"},
+    {"in_reply_to": "x"},
+    {"stream_id": None},
+    {"stream_id": "not-a-uuid"},
+    {"stream_id": 7},
+    {"fragment": {}},
+    {"fragment": {"index": 2, "total": 2, "id": "x"}},
+    {"fragment": [1]},
+]
+
+
+@pytest.mark.req("MK-ENV-019", "MK-ENV-011")
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_faulty_envelope_with_a_readable_id_is_nacked(fault: dict[str, Any]) -> None:
+    value = ask(**fault)
+    server = Server()
+    (nack,) = server.say(value)
+    assert server.commands == []
+    stream_id = value.get("stream_id")
+    assert nack == {
+        "type": "nack",
+        "stream_id": stream_id if is_uuid(stream_id) else value["message_id"],
+        "message_id": nack["message_id"],
+        "sequence": 1,
+        "timestamp": nack["timestamp"],
+        "version": 1,
+        "in_reply_to": value["message_id"],
+        "payload": {
+            "rejected_id": value["message_id"],
+            "reason": nack["payload"]["reason"],
+            "error_code": "invalid_request",
+        },
+    }
+
+
+def test_a_missing_payload_is_nacked() -> None:
+    value = ask()
+    del value["payload"]
+    (nack,) = Server().say(value)
+    assert nack["payload"]["reason"] == "payload is missing"
+
+
+@pytest.mark.req("MK-ENV-020")
+def test_two_scope_ids_are_refused_and_not_routed_by_chance() -> None:
+    value = ask(session_id=new_id())
+    server = Server()
+    (nack,) = server.say(value)
+    assert (nack["payload"]["error_code"], nack["stream_id"]) == ("invalid_request", value["message_id"])
+    assert server.commands == []
+
+
+@pytest.mark.req("MK-ENV-014")
+@pytest.mark.parametrize("version", [0, 2, "1", 1.0, True])
+def test_another_version_is_nacked_with_the_versions_we_speak(version: object) -> None:
+    (nack,) = Server().say(ask(version=version))
+    assert nack["payload"]["error_code"] == "version_mismatch"
+    assert nack["payload"]["supported_versions"] == ["1"]
+
+
+@pytest.mark.req("MK-ENV-018")
+def test_an_unknown_type_is_nacked_by_name() -> None:
+    (nack,) = Server().say(envelope("dance_request"))
+    assert nack["payload"]["error_code"] == "not_implemented"
+    assert "dance_request" in nack["payload"]["reason"]
+
+
+@pytest.mark.req("MK-ENV-009")
+def test_unknown_keys_are_ignored_everywhere() -> None:
+    value = ask(x_trace="abc", nonsense={"deep": [1]})
+    value["payload"]["future"] = True
+    value["payload"]["context"]["future"] = {"a": 1}
+    value["payload"]["context"]["messages"][0]["future"] = 7
+    server = Server()
+    assert server.say(value) == []
+    assert len(server.commands) == 1
+
+
+@pytest.mark.req("MK-ENV-003")
+def test_message_ids_are_uuids_and_never_repeat() -> None:
+    ids = MessageIds()
+    made = [ids.new() for _ in range(10_000)]
+    assert len(set(made)) == len(made)
+    assert all(re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-a[0-9a-f]{3}-[0-9a-f]{12}", each) for each in made)
+    assert MessageIds().new() != MessageIds().new()
+
+
+@pytest.mark.req("MK-ENV-015")
+def test_a_ping_is_answered_in_its_scope_without_an_ack() -> None:
+    for scope in ("stream_id", "session_id", "server_id"):
+        ids: dict[str, Any] = {"stream_id": None, scope: new_id()}
+        ping = envelope("ping", **ids)
+        (pong,) = Server().say(ping)
+        assert pong == {
+            "type": "pong",
+            scope: ping[scope],
+            "message_id": pong["message_id"],
+            "sequence": 1,
+            "timestamp": pong["timestamp"],
+            "version": 1,
+            "in_reply_to": ping["message_id"],
+            "payload": {"ping_id": ping["message_id"]},
+        }
+
+
+def test_pings_are_exempt_from_inbound_sequences_and_counted_outbound() -> None:
+    server = Server()
+    stream_id = new_id()
+    pongs = [server.say(envelope("ping", stream_id=stream_id, sequence=number))[0] for number in (1, 1, 0, 99)]
+    assert [pong["sequence"] for pong in pongs] == [1, 2, 3, 4]
+
+
+def test_a_frame_that_was_too_large_is_answered() -> None:
+    server = Server(Limits(frame_bytes=1000))
+    (answer,) = server.say(ask(x_padding="y" * 2000))
+    assert answer["code"] == "unknown_envelope"
+    server.connection.receive_oversized(1000)
+    (answer,) = server.heard()
+    assert "fragments" in answer["message"]

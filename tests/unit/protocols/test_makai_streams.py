@@ -1,0 +1,455 @@
+from typing import Any
+
+import msgspec
+import pytest
+from support.wire import EMPTY, NOW_MS, Server, ask, envelope, new_id
+
+from makai.catalog.descriptors import ModelsResponse
+from makai.core.content import Text, ToolCall
+from makai.core.errors import AuthRequired, ModelNotFound, RateLimited
+from makai.core.messages import AssistantMessage
+from makai.core.stream_events import (
+    Done,
+    Failed,
+    Start,
+    StreamEvent,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from makai.core.usage import Usage
+from makai.protocols.makai.envelope import Scope
+from makai.protocols.makai.server import CancelStream, EndConnection, Limits, ListModels, OpenStream
+
+FINAL = msgspec.structs.replace(
+    EMPTY, content=(Text(text="Hello"),), stop_reason="end_turn", usage=Usage(input=3, output=2), response_id="r"
+)
+HELLO: list[StreamEvent] = [
+    Start(EMPTY),
+    TextStart(0),
+    TextDelta(0, "Hel"),
+    TextDelta(0, "lo"),
+    TextEnd(0),
+    Done("end_turn", FINAL),
+]
+FINAL_JSON = msgspec.json.decode(msgspec.json.encode(FINAL))
+
+
+def scope(stream_id: str) -> Scope:
+    return Scope("stream_id", stream_id)
+
+
+def code(frame: dict[str, Any]) -> str:
+    return str(frame["payload"]["error_code"])
+
+
+@pytest.mark.req("MK-ENV-001", "MK-ENV-002", "MK-ENV-004", "MK-ENV-005", "MK-ENV-010", "MK-ENV-012", "MK-PROV-010")
+@pytest.mark.req("MK-PROV-014", "MK-PROV-015", "MK-PROV-019", "MK-ENV-022")
+def test_a_stream_in_full_encoding_says_exactly_this() -> None:
+    server = Server()
+    request = ask()
+    assert server.say(request) == []
+    server.connection.accept(request["stream_id"])
+    frames = server.heard() + server.play(request["stream_id"], HELLO)
+    assert [frame.pop("sequence") for frame in frames] == list(range(1, 9))
+    ids = [frame.pop("message_id") for frame in frames]
+    assert len(set(ids)) == len(ids)
+    for frame in frames:
+        assert frame.pop("stream_id") == request["stream_id"]
+        assert frame.pop("version") == 1
+        assert frame.pop("timestamp") == NOW_MS
+    empty: dict[str, Any] = {
+        "role": "assistant",
+        "content": [],
+        "provider": "acme",
+        "api": "x",
+        "model": "m",
+        "timestamp": NOW_MS,
+    }
+
+    def so_far(text: str) -> dict[str, Any]:
+        return empty | {"content": [{"type": "text", "text": text}]}
+
+    assert frames == [
+        {
+            "type": "ack",
+            "in_reply_to": request["message_id"],
+            "payload": {"acknowledged_id": request["message_id"]},
+        },
+        {"type": "start", "payload": {"partial": empty}},
+        {"type": "text_start", "payload": {"content_index": 0, "partial": so_far("")}},
+        {"type": "text_delta", "payload": {"content_index": 0, "delta": "Hel", "partial": so_far("Hel")}},
+        {"type": "text_delta", "payload": {"content_index": 0, "delta": "lo", "partial": so_far("Hello")}},
+        {"type": "text_end", "payload": {"content_index": 0, "partial": so_far("Hello")}},
+        {"type": "done", "payload": {"reason": "end_turn", "message": FINAL_JSON}},
+        {"type": "result", "payload": FINAL_JSON},
+    ]
+
+
+@pytest.mark.req("MK-PROV-020", "MK-PROV-021")
+def test_a_stream_in_proxy_encoding_never_repeats_content() -> None:
+    server = Server()
+    frames = server.play(server.open(ask(encoding="proxy")), HELLO)
+    assert {frame["encoding"] for frame in frames} == {"proxy"}
+    usage = {"input": 3, "output": 2}
+    assert [(frame["type"], frame["payload"]) for frame in frames] == [
+        ("start", {}),
+        ("text_start", {"content_index": 0}),
+        ("text_delta", {"content_index": 0, "delta": "Hel"}),
+        ("text_delta", {"content_index": 0, "delta": "lo"}),
+        ("text_end", {"content_index": 0}),
+        ("done", {"reason": "end_turn", "usage": usage}),
+        (
+            "result",
+            {
+                "stop_reason": "end_turn",
+                "usage": usage,
+                "model": "m",
+                "api": "x",
+                "provider": "acme",
+                "timestamp": NOW_MS,
+                "response_id": "r",
+            },
+        ),
+    ]
+
+
+@pytest.mark.req("MK-PROV-022")
+def test_a_tool_call_in_proxy_encoding_ends_with_only_what_its_deltas_did_not_carry() -> None:
+    signed = ToolCall(tool_call_id="c", name="t", arguments_json="{}", thought_signature="sig")
+    plain = ToolCall(tool_call_id="d", name="t", arguments_json="{}")
+    events: list[StreamEvent] = [
+        ToolCallStart(0, "c", "t"),
+        ToolCallDelta(0, "{}"),
+        ToolCallEnd(0, signed),
+        ToolCallEnd(1, plain),
+    ]
+    server = Server()
+    frames = server.play(server.open(ask(encoding="proxy")), events)
+    assert [frame["payload"] for frame in frames] == [
+        {"content_index": 0, "id": "c", "name": "t"},
+        {"content_index": 0, "delta": "{}"},
+        {"content_index": 0, "tool_call": {"thought_signature": "sig"}},
+        {"content_index": 1},
+    ]
+    frames = server.play(server.open(), [ToolCallEnd(0, signed)])
+    assert frames[0]["payload"]["tool_call"]["arguments_json"] == "{}"
+
+
+@pytest.mark.req("MK-ENV-023")
+def test_an_unknown_encoding_is_full() -> None:
+    server = Server()
+    frames = server.play(server.open(ask(encoding="brotli")), HELLO[:1])
+    assert "encoding" not in frames[0]
+    assert "partial" in frames[0]["payload"]
+
+
+@pytest.mark.req("MK-PROV-003")
+@pytest.mark.parametrize("encoding", ["full", "proxy"])
+def test_a_complete_request_gets_the_whole_message_and_no_events(encoding: str) -> None:
+    server = Server()
+    (result,) = server.play(server.open(ask("complete_request", encoding=encoding)), HELLO)
+    assert (result["type"], result["payload"], result["sequence"]) == ("result", FINAL_JSON, 2)
+
+
+@pytest.mark.req("MK-PROV-016", "MK-PROV-017", "MK-PROV-018")
+def test_a_failure_is_told_by_one_event_and_one_terminal() -> None:
+    failed = Failed(
+        reason="error",
+        error_code="rate_limited",
+        error_message="slow down",
+        message=EMPTY,
+        retry_after_ms=2000,
+        provider_id="acme",
+        hint="Wait.",
+        usage=Usage(input=1),
+    )
+    server = Server()
+    event, terminal = server.play(server.open(), [failed])
+    assert (event["type"], event["payload"]) == (
+        "error",
+        {"reason": "error", "error_message": "slow down", "error_code": "rate_limited", "usage": {"input": 1}},
+    )
+    assert (terminal["type"], terminal["payload"]) == (
+        "stream_error",
+        {
+            "error_code": "rate_limited",
+            "error_message": "slow down",
+            "retry_after_ms": 2000,
+            "usage": {"input": 1},
+            "provider_id": "acme",
+            "hint": "Wait.",
+        },
+    )
+
+
+def test_partial_is_left_out_of_a_message_above_a_megabyte() -> None:
+    server = Server()
+    stream_id = server.open()
+    big = "x" * (1024 * 1024 + 1)
+    frames = server.play(stream_id, [Start(EMPTY), TextStart(0), TextDelta(0, big), TextDelta(0, "y")])
+    assert ["partial" in frame["payload"] for frame in frames] == [True, True, False, False]
+
+
+REFUSALS = [
+    (ModelNotFound("model not found: x"), {"reason": "model not found: x", "error_code": "invalid_request"}),
+    (
+        AuthRequired("No key.", provider_id="groq", hint="Set GROQ_API_KEY."),
+        {
+            "reason": "No key.",
+            "error_code": "auth_required",
+            "provider_id": "groq",
+            "hint": "Set GROQ_API_KEY.",
+        },
+    ),
+    (
+        RateLimited("full", provider_id="acme", retry_after_ms=5),
+        {"reason": "full", "error_code": "rate_limited", "provider_id": "acme", "retry_after_ms": 5},
+    ),
+]
+
+
+@pytest.mark.req("MK-ENV-013")
+@pytest.mark.parametrize(("error", "payload"), REFUSALS)
+def test_what_is_refused_gets_one_nack_and_nothing_else(error: Any, payload: dict[str, Any]) -> None:
+    server = Server()
+    request = ask()
+    server.say(request)
+    server.connection.refuse(scope(request["stream_id"]), error)
+    server.connection.event(request["stream_id"], HELLO[0])
+    (nack,) = server.heard()
+    assert nack["payload"] == {"rejected_id": request["message_id"], **payload}
+
+
+@pytest.mark.req("MK-PROV-001", "MK-PROV-002")
+def test_the_server_is_asked_to_resolve_a_ref_or_a_whole_model() -> None:
+    server = Server()
+    server.say(ask())
+    (command,) = server.commands
+    assert isinstance(command, OpenStream)
+    assert command.model == "scripted/scripted@echo"
+    request = ask()
+    del request["payload"]["model_ref"]
+    request["payload"]["model"] = {"id": "m", "api": "ollama", "provider": "ollama", "base_url": ""}
+    server.say(request)
+    (command,) = server.commands
+    assert isinstance(command, OpenStream)
+    assert not isinstance(command.model, str)
+    assert (command.model.id, command.model.api) == ("m", "ollama")
+    nameless = ask()
+    del nameless["payload"]["model_ref"]
+    (nack,) = server.say(nameless)
+    assert code(nack) == "invalid_request"
+
+
+BAD_REQUESTS: list[dict[str, Any]] = [
+    {},
+    {"model_ref": "a/b@c"},
+    {"model_ref": "a/b@c", "context": {}},
+    {"model_ref": "a/b@c", "context": {"messages": []}},
+    {"model_ref": 7, "context": {"messages": [{"role": "user", "content": "x"}]}},
+    {"model_ref": "a/b@c", "context": {"messages": [{"role": "king", "content": "x"}]}},
+    {"model_ref": "a/b@c", "context": {"messages": [{"role": "user", "content": [{"type": "smell"}]}]}},
+    {"model_ref": "a/b@c", "context": {"messages": [{"role": "tool", "content": "x"}]}},
+    {"model_ref": "a/b@c", "context": {"messages": [{"role": "system", "content": [{"type": "image"}]}]}},
+    {"model_ref": "a/b@c", "context": {"messages": [{"role": "user", "content": "x"}]}, "options": {"stop": 1}},
+]
+
+
+@pytest.mark.parametrize("payload", BAD_REQUESTS, ids=str)
+def test_a_request_that_cannot_be_meant_is_nacked(payload: dict[str, Any]) -> None:
+    server = Server()
+    (nack,) = server.say(envelope("stream_request", payload))
+    assert code(nack) == "invalid_request"
+    assert server.commands == []
+    assert not server.connection.busy
+
+
+@pytest.mark.req("MK-PROV-036")
+def test_an_id_in_use_is_refused_without_disturbing_its_stream() -> None:
+    server = Server()
+    stream_id = server.open()
+    (nack,) = server.say(ask(stream_id=stream_id, sequence=2))
+    assert (code(nack), nack["sequence"]) == ("stream_already_exists", 2)
+    frames = server.play(stream_id, HELLO)
+    assert [frame["sequence"] for frame in frames] == [3, 4, 5, 6, 7, 8, 9]
+    assert frames[-1]["type"] == "result"
+
+
+@pytest.mark.req("MK-PROV-036", "MK-ENV-005")
+def test_many_streams_interleave_and_each_counts_for_itself() -> None:
+    server = Server()
+    ids = [server.open() for _ in range(20)]
+    frames = []
+    for event in HELLO:
+        for stream_id in ids:
+            server.connection.event(stream_id, event)
+    frames = server.heard()
+    for stream_id in ids:
+        own = [frame for frame in frames if frame["stream_id"] == stream_id]
+        assert [frame["sequence"] for frame in own] == list(range(2, 9))
+        assert [frame["type"] for frame in own][-1] == "result"
+    assert not server.connection.busy
+
+
+def test_the_hundred_and_first_stream_is_refused_until_another_ends() -> None:
+    server = Server(Limits(streams=100))
+    ids = [server.open() for _ in range(100)]
+    (nack,) = server.say(ask())
+    assert code(nack) == "rate_limited"
+    server.play(ids[0], HELLO)
+    server.open()
+
+
+@pytest.mark.req("MK-ENV-006")
+@pytest.mark.parametrize(
+    ("sequence", "fault"), [(0, "invalid_sequence"), (1, "duplicate_sequence"), (3, "sequence_gap")]
+)
+def test_a_wrong_number_is_nacked_and_not_executed(sequence: int, fault: str) -> None:
+    server = Server()
+    stream_id = server.open()
+    (nack,) = server.say(ask(stream_id=stream_id, sequence=sequence))
+    assert code(nack) == fault
+    assert server.commands == []
+
+
+@pytest.mark.parametrize(("sequence", "fault"), [(0, "invalid_sequence"), (2, "sequence_gap")])
+def test_a_new_scope_starts_at_one(sequence: int, fault: str) -> None:
+    (nack,) = Server().say(ask(sequence=sequence))
+    assert code(nack) == fault
+
+
+def test_a_scope_is_forgotten_after_its_terminal() -> None:
+    server = Server()
+    request = ask()
+    for _ in range(2):
+        server.open(request)
+        frames = server.play(request["stream_id"], HELLO)
+        assert frames[-1]["sequence"] == 8
+
+
+@pytest.mark.req("MK-PROV-031", "MK-PROV-033")
+@pytest.mark.parametrize("encoding", ["full", "proxy"])
+def test_an_abort_is_acked_and_ends_the_stream_at_once(encoding: str) -> None:
+    server = Server()
+    stream_id = server.open(ask(encoding=encoding))
+    server.play(stream_id, HELLO[:3])
+    abort = envelope("abort_request", {"target_stream_id": stream_id, "reason": "enough"})
+    ack, event, terminal = server.say(abort)
+    assert server.commands == [CancelStream(stream_id)]
+    assert (ack["type"], ack["stream_id"], ack["payload"]) == (
+        "ack",
+        abort["stream_id"],
+        {"acknowledged_id": abort["message_id"]},
+    )
+    assert (event["type"], event["payload"]) == (
+        "error",
+        {"reason": "aborted", "error_message": "enough", "error_code": "aborted"},
+    )
+    assert (terminal["type"], terminal["payload"]) == (
+        "stream_error",
+        {"error_code": "aborted", "error_message": "enough"},
+    )
+    assert server.play(stream_id, HELLO[3:]) == []
+
+
+@pytest.mark.req("MK-PROV-033", "MK-PROV-010")
+def test_an_abort_before_anything_came_still_gives_a_lawful_stream() -> None:
+    server = Server()
+    request = ask()
+    server.say(request)
+    frames = server.say(envelope("abort_request", {"target_stream_id": request["stream_id"]}))
+    own = [frame["type"] for frame in frames if frame["stream_id"] == request["stream_id"]]
+    assert own == ["ack", "start", "error", "stream_error"]
+
+
+@pytest.mark.req("MK-PROV-034")
+def test_aborting_what_does_not_run_is_nacked_and_causes_nothing() -> None:
+    server = Server()
+    finished = server.open()
+    server.play(finished, HELLO)
+    for target in (finished, new_id(), "garbage"):
+        (nack,) = server.say(envelope("abort_request", {"target_stream_id": target}))
+        assert code(nack) == "stream_not_found"
+        assert server.commands == []
+
+
+@pytest.mark.req("MK-PROV-035")
+def test_aborting_one_of_several_leaves_the_others_running() -> None:
+    server = Server()
+    first, second = server.open(), server.open()
+    server.say(envelope("abort_request", {"target_stream_id": first}))
+    assert server.play(second, HELLO)[-1]["type"] == "result"
+
+
+@pytest.mark.req("MK-ENV-016")
+def test_goodbye_ends_the_connection_without_an_answer() -> None:
+    server = Server()
+    assert server.say(envelope("goodbye", {"reason": "done"})) == []
+    assert server.commands == [EndConnection()]
+
+
+@pytest.mark.req("MK-MODEL-001", "MK-MODEL-003", "MK-MODEL-027", "MK-ENV-004")
+@pytest.mark.parametrize("scope_kind", ["stream_id", "session_id"])
+def test_a_models_request_gets_ack_then_its_response_in_either_scope(scope_kind: str) -> None:
+    server = Server()
+    request = envelope("models_request", {"provider_id": "acme"}, **{"stream_id": None, scope_kind: new_id()})
+    assert server.say(request) == []
+    (command,) = server.commands
+    assert isinstance(command, ListModels)
+    assert (command.request.provider_id, command.request.include_login_required) == ("acme", True)
+    server.connection.models(command.scope, ModelsResponse(models=(), fetched_at_ms=1, cache_max_age_ms=2))
+    ack, response = server.heard()
+    assert (ack["type"], ack["sequence"]) == ("ack", 1)
+    assert (response["type"], response["sequence"], response["in_reply_to"]) == (
+        "models_response",
+        2,
+        request["message_id"],
+    )
+    assert response["payload"] == {"models": [], "fetched_at_ms": 1, "cache_max_age_ms": 2}
+
+
+@pytest.mark.req("MK-MODEL-001")
+@pytest.mark.parametrize("payload", [{"provider_id": 7}, {"include_deprecated": "yes"}, {"model_id": None}])
+def test_a_wrongly_typed_filter_is_nacked(payload: dict[str, Any]) -> None:
+    (nack,) = Server().say(envelope("models_request", payload))
+    assert code(nack) == "invalid_request"
+
+
+@pytest.mark.req("MK-MODEL-029")
+def test_a_models_request_cannot_be_aborted_and_still_gets_its_answer() -> None:
+    server = Server()
+    request = envelope("models_request")
+    server.say(request)
+    (command,) = server.commands
+    assert isinstance(command, ListModels)
+    (nack,) = server.say(envelope("abort_request", {"target_stream_id": request["stream_id"]}))
+    assert code(nack) == "stream_not_found"
+    server.connection.models(command.scope, ModelsResponse(models=(), fetched_at_ms=1, cache_max_age_ms=2))
+    assert [frame["type"] for frame in server.heard()] == ["ack", "models_response"]
+
+
+def test_a_stream_request_in_a_session_scope_is_refused() -> None:
+    (nack,) = Server().say(ask(stream_id=None, session_id=new_id()))
+    assert code(nack) == "invalid_request"
+
+
+@pytest.mark.req("MK-ENV-018")
+@pytest.mark.parametrize("kind", ["auth_providers_request", "auth_login_start", "agent_start", "tool_register"])
+def test_what_is_not_built_yet_is_nacked_not_implemented(kind: str) -> None:
+    (nack,) = Server().say(envelope(kind))
+    assert code(nack) == "not_implemented"
+
+
+def test_assistant_history_keeps_who_made_it() -> None:
+    request = ask()
+    request["payload"]["context"]["messages"].append(FINAL_JSON)
+    server = Server()
+    server.say(request)
+    (command,) = server.commands
+    assert isinstance(command, OpenStream)
+    assert isinstance(command.context.messages[1], AssistantMessage)
+    assert command.context.messages[1] == msgspec.structs.replace(FINAL, response_id=None)
