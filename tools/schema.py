@@ -1,12 +1,14 @@
-"""Writes `schema/events.json`: the JSON Schema of messages and stream events.
+"""Writes `schema/`: JSON Schema of the core events and of every message of every protocol.
 
-In: the Structs of `makai.core`. Out: one file, checked in so that a change of the wire shows up in review, and
-compared with the types by `tests/house/test_schema.py`. Nothing here describes a field; the types do.
+In: the Structs of `makai.core` and the payload tables of `makai.protocols`. Out: files that are checked in, so that a
+change of the wire shows up in review, and compared with the types by `tests/house/test_schema.py`. Nothing here
+describes a payload's field; the types do.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +16,105 @@ import msgspec
 
 from makai.core.messages import Message
 from makai.core.stream_events import StreamEvent
+from makai.protocols.makai.envelope import SCOPE_KINDS, Fragment, HostError, Ready
+from makai.protocols.makai.fragments import FragmentData
+from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
-EVENTS_FILE = ROOT / "schema" / "events.json"
+SCHEMA_DIRECTORY = ROOT / "schema"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+REF = "#/$defs/{name}"
+
+JSON = dict[str, Any]
 
 
-def events_schema() -> dict[str, Any]:
+def events_schema() -> JSON:
     """One JSON Schema document; `$defs/StreamEvent` and `$defs/Message` are its entry points."""
-    (stream_event, message), components = msgspec.json.schema_components(
-        [StreamEvent, Message], ref_template="#/$defs/{name}"
-    )
+    (stream_event, message), components = msgspec.json.schema_components([StreamEvent, Message], ref_template=REF)
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": DIALECT,
         "title": "makai messages and stream events",
         "$ref": "#/$defs/StreamEvent",
         "$defs": {"StreamEvent": stream_event, "Message": message, **dict(sorted(components.items()))},
     }
 
 
-def render(schema: dict[str, Any]) -> str:
+def makai_client_schema() -> JSON:
+    """Every frame a client may send: one `$defs` entry per envelope type."""
+    payloads = {kind: (payload,) for kind, payload in CLIENT_PAYLOADS.items()}
+    return _envelopes("Makai protocol: client to server", payloads, ())
+
+
+def makai_server_schema() -> JSON:
+    """Every frame a server may send."""
+    return _envelopes("Makai protocol: server to client", SERVER_PAYLOADS, (Ready, HostError))
+
+
+def _envelopes(
+    title: str,
+    payloads: Mapping[str, tuple[type[msgspec.Struct], ...]],
+    host_frames: tuple[type[msgspec.Struct], ...],
+) -> JSON:
+    types: list[Any] = [payload for group in payloads.values() for payload in group]
+    types += [Fragment, FragmentData, *host_frames]
+    _, components = msgspec.json.schema_components(types, ref_template=REF)
+    envelopes = {f"{kind}_envelope": _envelope(kind, group) for kind, group in payloads.items()}
+    frames = [*envelopes, *(frame.__name__ for frame in host_frames)]
+    return {
+        "$schema": DIALECT,
+        "title": title,
+        "oneOf": [{"$ref": REF.format(name=name)} for name in frames],
+        "$defs": {**envelopes, **dict(sorted(components.items()))},
+    }
+
+
+def _envelope(kind: str, payloads: tuple[type[msgspec.Struct], ...]) -> JSON:
+    """An envelope of one type: its payload, or a piece of it when it is a fragment."""
+    uuid = {"type": "string", "format": "uuid"}
+    alternatives = [{"$ref": REF.format(name=payload.__name__)} for payload in payloads]
+    whole = alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
+    return {
+        "type": "object",
+        "properties": {
+            "type": {"const": kind},
+            **dict.fromkeys(SCOPE_KINDS, uuid),
+            "message_id": uuid,
+            "sequence": {"type": "integer", "minimum": 0},
+            "timestamp": {"type": "integer", "minimum": 0},
+            "version": {"const": 1},
+            "in_reply_to": uuid,
+            "encoding": {"const": "proxy"},
+            "fragment": {"$ref": "#/$defs/Fragment"},
+            "payload": {"type": "object"},
+        },
+        "required": ["type", "message_id", "sequence", "timestamp", "version", "payload"],
+        "oneOf": [{"required": [kind]} for kind in SCOPE_KINDS],
+        "if": {"required": ["fragment"]},
+        "then": {"properties": {"payload": {"$ref": "#/$defs/FragmentData"}}},
+        "else": {"properties": {"payload": whole}},
+    }
+
+
+SCHEMAS = {
+    "events.json": events_schema,
+    "makai/client.json": makai_client_schema,
+    "makai/server.json": makai_server_schema,
+}
+"""File below `schema/` -> what makes it."""
+
+
+def render(schema: JSON) -> str:
     """The file's text."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> None:
-    """Write the file."""
-    EVENTS_FILE.parent.mkdir(exist_ok=True)
-    EVENTS_FILE.write_text(render(events_schema()), encoding="utf-8")
-    print(f"wrote {EVENTS_FILE.relative_to(ROOT)}")
+    """Write every file."""
+    for name, make in SCHEMAS.items():
+        path = SCHEMA_DIRECTORY / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(make()), encoding="utf-8")
+        print(f"wrote schema/{name}")
 
 
 if __name__ == "__main__":

@@ -9,14 +9,16 @@ import pytest
 from makai.core.content import Text, Thinking, ToolCall
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import Done, Failed, Keepalive, Start, StreamEvent, TextDelta, ToolCallEnd
-from tools.schema import EVENTS_FILE, events_schema, render
+from tools.schema import SCHEMA_DIRECTORY, SCHEMAS, events_schema, render
 
 CALL = ToolCall(tool_call_id="call_1", name="read_file", arguments_json='{"path":"a"}')
 MESSAGE = AssistantMessage(content=(Thinking(thinking="hm", thinking_signature="s"), Text(text="hi"), CALL))
 
 
-def test_the_checked_in_schema_equals_the_types() -> None:
-    assert EVENTS_FILE.read_text(encoding="utf-8") == render(events_schema()), "run `make schema` and review the change"
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_checked_in_schema_equals_the_types(name: str) -> None:
+    checked_in = (SCHEMA_DIRECTORY / name).read_text(encoding="utf-8")
+    assert checked_in == render(SCHEMAS[name]()), "run `make schema` and review the change"
 
 
 @pytest.mark.parametrize(
