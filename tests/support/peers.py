@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
-from support.wire import JSON, encode
 
 from makai.core.secret import Secret
 from makai.protocols.makai.server import Limits
@@ -26,9 +25,10 @@ from makai.transports.channel import Channel
 from makai.transports.grpc import connect_grpc, serve_grpc
 from makai.transports.guard import Guard, GuardConfig
 from makai.transports.memory import memory_pair
-from makai.transports.sse import connect_sse
-from makai.transports.stdio import spawn_stdio
+from makai.transports.sse_client import connect_sse
+from makai.transports.stdio_child import spawn_stdio
 from makai.transports.websocket import connect_websocket
+from support.wire import JSON, encode
 
 TRANSPORTS = ("memory", "stdio", "websocket", "sse", "grpc")
 TOKEN = Secret("test-token-0123456789")

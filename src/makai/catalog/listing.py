@@ -57,8 +57,10 @@ def _price_metadata(row: ModelRow) -> dict[str, str]:
     return {f"price_{kind}_usd_per_mtok": f"{value:g}" for kind, value in prices.items() if value is not None}
 
 
-def list_models(request: ModelsRequest, candidates: Iterable[ModelDescriptor], *, fetched_at_ms: int) -> ModelsResponse:
-    """The answer to a `models_request`.
+def list_models(
+    request: ModelsRequest, candidates: Iterable[ModelDescriptor], *, fetched_at_ms: int, fetched: bool = False
+) -> ModelsResponse:
+    """The answer to a `models_request`. `fetched`: a vendor was asked for it, so that an empty list is news too.
 
     A request with `model_id` is a resolve (document 000 §5): "if `model_id` is set and `api` is omitted and multiple
     matches remain" and "if `model_id` is set and no matches remain" are errors. Without it, nothing is an empty list.
@@ -67,7 +69,7 @@ def list_models(request: ModelsRequest, candidates: Iterable[ModelDescriptor], *
     matches = tuple(model for model in named if _is_wanted(request, model))
     if request.model_id:
         _check_resolved(request, named, matches)
-    return ModelsResponse(models=matches, fetched_at_ms=fetched_at_ms, cache_max_age_ms=_max_age_ms(matches))
+    return ModelsResponse(models=matches, fetched_at_ms=fetched_at_ms, cache_max_age_ms=_max_age_ms(matches, fetched))
 
 
 def _is_named(request: ModelsRequest, model: ModelDescriptor) -> bool:
@@ -94,6 +96,6 @@ def _check_resolved(request: ModelsRequest, named: list[ModelDescriptor], matche
         raise InvalidRequest(f"model_id matches several models; specify api: {choices}")
 
 
-def _max_age_ms(models: tuple[ModelDescriptor, ...]) -> int:
-    dynamic = any(model.source is ModelSource.DYNAMIC for model in models)
+def _max_age_ms(models: tuple[ModelDescriptor, ...], fetched: bool) -> int:
+    dynamic = any(model.source is ModelSource.DYNAMIC for model in models) if models else fetched
     return DYNAMIC_MAX_AGE_MS if dynamic else STATIC_MAX_AGE_MS

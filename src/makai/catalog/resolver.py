@@ -15,11 +15,13 @@ from makai.auth.origins import origin_of
 from makai.catalog.addresses import base_url_of, key_source_of, options_of
 from makai.catalog.builtin import ModelRow, builtin
 from makai.catalog.descriptors import AuthStatus, ModelDescriptor, ModelSource
+from makai.catalog.discovery import ProviderListing, is_offered, with_known_facts
 from makai.catalog.listing import descriptor_of
 from makai.catalog.model_ref import ModelRef, parse_model_ref
 from makai.catalog.vendors import ASSUMED_CAPABILITIES, Vendor, find_vendor, known_apis, vendors
 from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ModelNotFound, ModelRetired
 from makai.core.model import ChatQuirks, Model, ModelCapability
+from makai.core.secret import Secret
 
 DEFAULT_ORDER = (
     "anthropic",
@@ -40,11 +42,19 @@ _LONGEST_NAME = 100
 _UNSTATED_CAPABILITIES = (ModelCapability.CHAT, ModelCapability.STREAMING)
 
 
+class ListingAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to ask a vendor for its list of models."""
+
+    base_url: str
+    secret: Secret | None
+
+
 class Resolver:
     """Names to models under one environment.
 
-    `rows` are models the runtime learned (a vendor's own list, pulled weights, scripted scenarios) and win over the
-    built-in ones; `base_urls` are addresses only the runtime knows, by provider id, such as that of the local server.
+    `rows` are models only the runtime knows (pulled weights, scripted scenarios) and win over the built-in ones;
+    `base_urls` are its addresses by provider id, such as that of the local server. What vendors list is added by
+    `learn`; forgetting it, as a restart does, changes what is known about a ref but never whether it is accepted.
     """
 
     def __init__(
@@ -58,6 +68,30 @@ class Resolver:
         self._extra = tuple(rows)
         self._runtime_urls = dict(base_urls or {})
         self._index: dict[tuple[str, str], ModelRow] | None = None
+        self._learned: dict[str, dict[str, ModelRow]] = {}
+
+    def learn(self, vendor: Vendor, told: Iterable[ModelRow]) -> tuple[ModelRow, ...]:
+        """Take a vendor's own list of models into account; returns the rows to offer.
+
+        They take the place of what the vendor listed before.
+        """
+        pairs = [(row, self._rows().get((vendor.id, row.id))) for row in told]
+        offered = [with_known_facts(row, known) for row, known in pairs if is_offered(vendor, row, known)]
+        self._learned[vendor.id] = {row.id: row for row in offered}
+        return tuple(self._learned[vendor.id].values())
+
+    def listing_access(self, vendor: Vendor) -> ListingAccess | None:
+        """Where and with which credential the vendor's own list can be asked for now; None when it cannot."""
+        if vendor.listing == "none":
+            return None
+        try:
+            base_url = base_url_of(vendor, vendor.api, self._environ, self._runtime_urls)
+            if not base_url:
+                return None
+            credential = credential_for(self._key_source(vendor), base_url, self._environ)
+        except (InvalidRequest, AuthRequired):
+            return None  # what is wrong with it shows in `auth_status`
+        return ListingAccess(base_url=base_url, secret=credential.secret if credential else None)
 
     def resolve(self, text: str) -> Model:
         """The model of a canonical ref, of `provider/model_id`, or of a model id only one provider has."""
@@ -79,7 +113,7 @@ class Resolver:
         if not model.base_url:
             known = self._model(self._canonical(ModelRef(vendor.id, model.api, model.id)))
         else:
-            known = self._build(vendor, model.api, model.id, self._rows().get((vendor.id, model.id)))
+            known = self._build(vendor, model.api, model.id, self._row(vendor, model.id))
         return msgspec.structs.replace(
             model,
             id=known.id,
@@ -122,20 +156,31 @@ class Resolver:
             return AuthStatus.FAILED
         return AuthStatus.AUTHENTICATED if found or not vendor.needs_key else AuthStatus.LOGIN_REQUIRED
 
-    def descriptors(self) -> list[ModelDescriptor]:
-        """Every model we have a row for, for listing. Retired ones are not offered."""
-        statuses = {provider_id: self.auth_status(provider_id) for provider_id in vendors()}
-        rows = {(row.provider, row.id): row for row in (*builtin().models, *self._extra)}
+    def descriptors(self, listings: Mapping[str, ProviderListing] | None = None) -> list[ModelDescriptor]:
+        """Every model to offer: what a vendor listed, where it was asked and answered, else the rows we have.
+
+        Retired models are not offered.
+        """
+        listings = listings or {}
+        dynamic = {provider_id: listing.rows for provider_id, listing in listings.items() if listing.error is None}
+        static = {(row.provider, row.id): row for row in (*builtin().models, *self._extra)}
+        rows = [row for row in static.values() if row.provider not in dynamic and not row.retired]
+        rows += [row for told in dynamic.values() for row in told]
+        statuses = {provider_id: self._shown_status(provider_id, listings) for provider_id in vendors()}
         return [
             descriptor_of(
                 row,
                 statuses[row.provider],
-                ModelSource.STATIC_FALLBACK,
+                ModelSource.DYNAMIC if row.provider in dynamic else ModelSource.STATIC_FALLBACK,
                 base_url=self._shown_base_url(vendors()[row.provider], row.api),
             )
-            for row in rows.values()
-            if not row.retired
+            for row in rows
         ]
+
+    def _shown_status(self, provider_id: str, listings: Mapping[str, ProviderListing]) -> AuthStatus:
+        listing = listings.get(provider_id)
+        refused = listing is not None and isinstance(listing.error, AuthRequired)
+        return AuthStatus.FAILED if refused else self.auth_status(provider_id)
 
     def _reference(self, text: str) -> ModelRef:
         provider, slash, rest = text.partition("/")
@@ -152,11 +197,14 @@ class Resolver:
                 f"model not found: {text!r} names no model.",
                 hint=f"Write {provider}/<model id>{self._examples(vendor)}",
             )
-        row = self._rows().get((vendor.id, rest))
+        row = self._row(vendor, rest)
         return ModelRef(vendor.id, (row.api if row else "") or vendor.api, rest)
 
     def _only_model_called(self, model_id: str) -> ModelRef:
         found = [row for (_, known_id), row in self._rows().items() if known_id == model_id]
+        if not found:
+            # Only then: that somebody listed models must not make a name ambiguous that was clear before.
+            found = [rows[model_id] for rows in self._learned.values() if model_id in rows]
         live = [row for row in found if not row.retired] or found
         if len(live) > 1:
             choices = ", ".join(f"{row.provider}/{model_id}" for row in live)
@@ -181,7 +229,7 @@ class Resolver:
             raise self._unknown_provider(ref.provider_id)
         if ref.api not in vendor.paths:
             raise _not_spoken(vendor, ref.api)
-        row = self._rows().get((vendor.id, ref.model_id))
+        row = self._row(vendor, ref.model_id)
         if row is not None and row.retired:
             raise ModelRetired(
                 f"model not found: {ref} has been retired by {vendor.name}; its successor is {row.successor}"
@@ -216,6 +264,9 @@ class Resolver:
             quirks=quirks,
             options=options_of(vendor, self._environ),
         )
+
+    def _row(self, vendor: Vendor, model_id: str) -> ModelRow | None:
+        return self._learned.get(vendor.id, {}).get(model_id) or self._rows().get((vendor.id, model_id))
 
     def _rows(self) -> dict[tuple[str, str], ModelRow]:
         if self._index is None:

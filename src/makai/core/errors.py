@@ -17,23 +17,28 @@ protocol, transport or vendor; they map to and from these classes through `error
     ├── Aborted                     aborted               the caller stopped it
     ├── TransportError              transport_error       the connection could not be made or broke
     │   └── ChannelClosed           transport_error       the peer is gone, or we closed
-    └── ProviderError               provider_error        the model API failed
-        ├── RateLimited             rate_limited
-        ├── Overloaded              overloaded
-        └── ContextOverflow         context_overflow
+    ├── ProviderError               provider_error        the model API failed
+    │   ├── RateLimited             rate_limited
+    │   ├── Overloaded              overloaded
+    │   └── ContextOverflow         context_overflow
+    ├── MakaiAuthError              what the server said  a client's login failed or is needed
+    └── MakaiStreamError            what the server said  any other request of a client failed
 
 A message says what happened; `hint` says what the user can do next. Neither ever holds a secret.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Literal, TypeAlias
+
+AuthErrorKind: TypeAlias = Literal["provider_error", "cancelled", "transport_error", "unknown"]
+StreamErrorKind: TypeAlias = Literal["provider_error", "transport_error", "aborted", "unknown"]
 
 
 class MakaiError(Exception):
     """Base of everything makai raises on purpose."""
 
-    code: ClassVar[str] = "internal_error"
+    code: str = "internal_error"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -165,6 +170,47 @@ class ContextOverflow(ProviderError):
     """The conversation does not fit into the model's context window."""
 
     code = "context_overflow"
+
+
+class MakaiAuthError(MakaiError):
+    """What an SDK raises about logins (document 000 §3).
+
+    A login failed or was cancelled, or one is needed: then `code` is "auth_required" and `provider_id` says whose.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: AuthErrorKind,
+        code: str | None = None,
+        provider_id: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.code = code or kind
+        self.provider_id = provider_id
+
+
+class MakaiStreamError(MakaiError):
+    """What an SDK raises when any other request was refused, failed, was aborted or lost its connection."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: StreamErrorKind,
+        code: str | None = None,
+        provider_id: str | None = None,
+        retry_after_ms: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.code = code or kind
+        self.provider_id = provider_id
+        self.retry_after_ms = retry_after_ms
 
 
 _PROVIDER_ERRORS: dict[str, type[ProviderError]] = {

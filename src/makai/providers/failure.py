@@ -31,6 +31,7 @@ _KEY_LIKE = re.compile(
     r"\b(sk|pk|rk|gsk|xai|fw|csk|tgp|key|AIza|ghp|gho|ya29)[-_.][\w*.\-]{6,}"
     r"|\bAIza[\w*-]{10,}|\beyJ[\w-]{8,}\.[\w-]+\.?[\w-]*|(?<=Bearer )\S+",
 )
+_AUTH_CODES = ("authentication_error", "invalid_api_key", "UNAUTHENTICATED", "API_KEY_INVALID")
 _RATE_WORDS = ("rate_limit", "rate limit", "resource_exhausted", "too many requests", "quota")
 _OVERLOAD_WORDS = ("overloaded", "unavailable", "capacity")
 
@@ -133,7 +134,7 @@ def classify(
     at = f" (HTTP {status})" if status else ""
     told = f"{provider_id} refused the request{at}: {said}"
     words = f"{vendor_code or ''} {message}".lower()
-    if status in (401, 403) or vendor_code in ("authentication_error", "invalid_api_key", "UNAUTHENTICATED"):
+    if status in (401, 403) or vendor_code in _AUTH_CODES or "api key not valid" in words:
         return AuthRequired(
             f"{provider_id} did not accept the credential{at}: {said}",
             provider_id=provider_id,

@@ -7,12 +7,15 @@ retries, time-outs, the stall watchdog and cancellation; knows nothing of any ve
 from __future__ import annotations
 
 import asyncio
+import io
+import ipaddress
 import logging
 import ssl
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -32,7 +35,11 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1_000
 MAX_ERROR_BODY = 256 * 1024
+LARGE_BODY = 1024 * 1024
+LAST_BYTES_S = 0.02
 MAX_WHOLE_BODY = 64 * 1024 * 1024
+MAX_DOCUMENT = 8 * 1024 * 1024
+"""Longest answer to a `get`, such as one page of a list of models."""
 
 
 class HttpClient:
@@ -70,25 +77,59 @@ class HttpClient:
     async def post(
         self, model: Model, request: HttpRequest, connect_s: float, answer_s: float
     ) -> aiohttp.ClientResponse:
-        """Send the request and wait for the answer's headers. Raises `ProviderError` when there is no answer."""
-        headers = {
-            name: value.reveal() if isinstance(value, Secret) else value for name, value in request.headers.items()
-        }
+        """Send the request and wait for the answer's headers.
+
+        Raises `ProviderError` when it cannot be sent, `TimeoutError` when nobody answers it.
+        """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
+        # aiohttp writes a large body in pieces only when it comes as a file.
+        body = io.BytesIO(request.body) if len(request.body) > LARGE_BODY else request.body
         try:
             async with asyncio.timeout(answer_s):
                 return await self.session().post(
                     request.url,
-                    data=request.body,
-                    headers=headers,
+                    data=body,
+                    headers=_revealed(request.headers),
                     timeout=timeout,
                     proxy=_proxy_for(request.url),
                     allow_redirects=False,
                 )
-        except TimeoutError as error:
-            raise _unreachable(model, f"no answer within {answer_s:g} s") from error
+        except aiohttp.ServerTimeoutError as error:
+            raise _unreachable(model.provider, model.base_url, f"no connection within {connect_s:g} s") from error
+        except TimeoutError:
+            raise
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _connect_failure(model, error) from error
+            raise _connect_failure(model.provider, model.base_url, error) from error
+
+    async def get(
+        self,
+        provider_id: str,
+        url: str,
+        headers: Mapping[str, str | Secret],
+        *,
+        secret: Secret | None,
+        deadline_s: float,
+    ) -> bytes:
+        """A small document of a vendor; raises the error that says why it cannot be had."""
+        try:
+            async with (
+                asyncio.timeout(deadline_s),
+                self.session().get(
+                    url,
+                    headers=_revealed(headers),
+                    timeout=aiohttp.ClientTimeout(total=None),
+                    proxy=_proxy_for(url),
+                    allow_redirects=False,
+                ) as response,
+            ):
+                body = await _bounded_body(response, provider_id, MAX_DOCUMENT)
+        except TimeoutError as error:
+            raise _unreachable(provider_id, url, f"no answer within {deadline_s:g} s") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _connect_failure(provider_id, url, error) from error
+        if response.status != 200:
+            raise http_failure(provider_id, response.status, response.headers, body[:MAX_ERROR_BODY], secret)
+        return body
 
 
 class HttpProvider:
@@ -106,27 +147,15 @@ class HttpProvider:
         for event in parts.take():
             yield event
         try:
-            response = await self._answer(request, prepared)
-            try:
+            # Leaving the block closes the connection at once, unless the answer was read to its end: then it is reused.
+            async with await self._answer(request, prepared) as response:
                 decoder = self._api.decoder(request, parts)
-                if _is_stream(response):
-                    watchdog = _StallWatchdog(response, request.options.stall_timeout_s)
-                    try:
-                        async for batch in _read(response, decoder, parts, watchdog):
-                            for event in batch:
-                                yield event
-                    except (aiohttp.ClientError, OSError) as error:
-                        raise _broken(request.model, watchdog, error) from error
-                    finally:
-                        watchdog.stop()
-                else:
-                    decoder.whole(await _whole_body(response, request))
+                async for batch in _batches(response, decoder, parts, request):
+                    for event in batch:
+                        yield event
                 decoder.close()
                 if not parts.finished:
                     raise _cut_short(request.model)
-            finally:
-                # Not `release`: whatever upstream still wants to send, nobody is listening any more.
-                response.close() if not response.content.at_eof() else response.release()
         except ParseError as error:
             who = request.model.provider
             parts.fail(ProviderError(f"{who} sent an answer that cannot be read: {error.message}", provider_id=who))
@@ -152,6 +181,10 @@ class HttpProvider:
                 failure = await _refusal(response, request)
             except ProviderError as error:
                 failure = error
+            except TimeoutError as error:
+                # Not tried again: a server that was silent for so long once would be silent as long again.
+                why = f"no answer within {options.stall_timeout_s:g} s"
+                raise _unreachable(request.model.provider, request.model.base_url, why) from error
             if not isinstance(failure, ProviderError):
                 raise failure
             delay = retry_delay(failure, attempt, options.max_retries)
@@ -192,6 +225,26 @@ class _StallWatchdog:
             self._timer = self._loop.call_later(left, self._check)
 
 
+async def _batches(
+    response: aiohttp.ClientResponse, decoder: Decoder, parts: Parts, request: ProviderRequest
+) -> AsyncGenerator[list[StreamEvent], None]:
+    """The answer's events, batch by batch, whatever form it came in."""
+    if response.content_type == "text/html":
+        raise await _refusal(response, request)
+    if response.content_type == "application/json":
+        # Some gateways answer a stream request with a plain JSON document; every other type is read as a stream.
+        decoder.whole(await _whole_body(response, request))
+        return
+    watchdog = _StallWatchdog(response, request.options.stall_timeout_s)
+    try:
+        async for batch in _read(response, decoder, parts, watchdog):
+            yield batch
+    except (aiohttp.ClientError, OSError) as error:
+        raise _broken(request.model, watchdog, error) from error
+    finally:
+        watchdog.stop()
+
+
 async def _read(
     response: aiohttp.ClientResponse, decoder: Decoder, parts: Parts, watchdog: _StallWatchdog
 ) -> AsyncGenerator[list[StreamEvent], None]:
@@ -202,6 +255,8 @@ async def _read(
         if not data:
             return
         decoder.feed(data)
+        if parts.finished:
+            await _read_to_end(response)
         batch = parts.take()
         if not batch:
             continue
@@ -209,6 +264,14 @@ async def _read(
         yield batch
         watchdog.waiting = True
         watchdog.news()
+
+
+async def _read_to_end(response: aiohttp.ClientResponse) -> None:
+    """The answer is complete; a moment for the last bytes of its body, so that the connection can be used again."""
+    with suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(LAST_BYTES_S):
+            while await response.content.readany():
+                pass
 
 
 async def _refusal(response: aiohttp.ClientResponse, request: ProviderRequest) -> MakaiError:
@@ -222,57 +285,72 @@ async def _refusal(response: aiohttp.ClientResponse, request: ProviderRequest) -
 
 
 async def _whole_body(response: aiohttp.ClientResponse, request: ProviderRequest) -> bytes:
-    body = bytearray()
+    model = request.model
     try:
         async with asyncio.timeout(request.options.stall_timeout_s):
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > MAX_WHOLE_BODY:
-                    raise ProviderError(
-                        f"{request.model.provider} sent an answer of more than {MAX_WHOLE_BODY} bytes",
-                        provider_id=request.model.provider,
-                    )
+            return await _bounded_body(response, model.provider, MAX_WHOLE_BODY)
     except TimeoutError as error:
-        raise _unreachable(request.model, "the answer did not end in time") from error
+        raise _unreachable(model.provider, model.base_url, "the answer did not end in time") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise _cut_short(request.model) from error
+        raise _cut_short(model) from error
+
+
+async def _bounded_body(response: aiohttp.ClientResponse, provider_id: str, most: int) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > most:
+            raise ProviderError(f"{provider_id} sent an answer of more than {most} bytes", provider_id=provider_id)
     return bytes(body)
 
 
-def _is_stream(response: aiohttp.ClientResponse) -> bool:
-    # Some gateways answer a stream request with a plain JSON document; every other type is read as a stream.
-    return response.content_type != "application/json"
+def _revealed(headers: Mapping[str, str | Secret]) -> dict[str, str]:
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in headers.items()}
 
 
 def _proxy_for(url: str) -> str | None:
-    """The proxy the environment names for this URL (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), read per request."""
+    """The proxy the environment names for this URL (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), read per request.
+
+    Never for this machine itself: a proxy cannot reach our loopback, and the local model's key is none of its business.
+    """
     parsed = urllib.parse.urlsplit(url)
     proxy = urllib.request.getproxies().get(parsed.scheme)
-    return None if proxy is None or urllib.request.proxy_bypass(parsed.netloc) else proxy
+    if proxy is None or _is_loopback(parsed.hostname or "") or urllib.request.proxy_bypass(parsed.netloc):
+        return None
+    return proxy
 
 
-def _connect_failure(model: Model, error: Exception) -> ProviderError:
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _connect_failure(provider_id: str, url: str, error: Exception) -> ProviderError:
     if isinstance(error, aiohttp.ClientSSLError):
         return ProviderError(
-            f"the TLS certificate of {model.provider} at {origin(model.base_url)} cannot be trusted: {_reason(error)}",
-            provider_id=model.provider,
+            f"the TLS certificate of {provider_id} at {origin(url)} cannot be trusted: {_reason(error)}",
+            provider_id=provider_id,
             status=495,
             hint="Check the base URL and the clock; behind a company proxy set SSL_CERT_FILE to its CA.",
         )
     if isinstance(error, aiohttp.InvalidURL | ValueError):
         return ProviderError(
-            f"the base URL of {model.provider} is not a URL we can use: {origin(model.base_url)}",
-            provider_id=model.provider,
+            f"the base URL of {provider_id} is not a URL we can use: {origin(url)}",
+            provider_id=provider_id,
             status=400,
             hint="Check the *_BASE_URL variable of this provider.",
         )
-    return _unreachable(model, _reason(error))
+    return _unreachable(provider_id, url, _reason(error))
 
 
-def _unreachable(model: Model, why: str) -> ProviderError:
+def _unreachable(provider_id: str, url: str, why: str) -> ProviderError:
     return ProviderError(
-        f"cannot reach {model.provider} at {origin(model.base_url)}: {why}",
-        provider_id=model.provider,
+        f"cannot reach {provider_id} at {origin(url)}: {why}",
+        provider_id=provider_id,
         hint="Check the network, the base URL and that the server is running (`makai doctor`).",
     )
 
@@ -298,6 +376,8 @@ def _cut_short(model: Model) -> ProviderError:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the connection was closed too early"
     cause = getattr(error, "os_error", None) or error
     text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
     return str(text)[:300]

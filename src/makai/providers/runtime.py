@@ -7,6 +7,7 @@ pool and the local server, and closes them. It must not know any protocol or use
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -14,8 +15,10 @@ from types import TracebackType
 from typing import Self
 
 from makai.catalog.builtin import ModelRow
+from makai.catalog.descriptors import ModelsRequest, ModelsResponse
+from makai.catalog.listing import list_models
 from makai.catalog.resolver import Resolver
-from makai.core.errors import Aborted, MakaiError, error_from_code
+from makai.core.errors import Aborted, MakaiError, ProviderError, error_from_code
 from makai.core.home import home_directory
 from makai.core.messages import AssistantMessage
 from makai.core.model import Model, ModelCapability
@@ -23,6 +26,7 @@ from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Failed, StreamEvent
 from makai.core.usage import Price
 from makai.providers.base import Provider, ProviderRequest
+from makai.providers.discovery import ModelDiscovery
 from makai.providers.http import HttpClient, HttpProvider
 from makai.providers.registry import ProviderRegistry, builtin_api
 from makai.providers.scenario import Scenario, parse_scenario
@@ -56,6 +60,7 @@ class ModelRuntime:
         self.registry = ProviderRegistry(self._client)
         self.registry.register("scripted", ScriptedProvider(self._scenario))
         self.resolver = Resolver(self.environ, rows=_scripted_rows(self.environ))
+        self._discovery = ModelDiscovery(self._client, self.resolver)
         self._local: Provider | None = None
 
     async def __aenter__(self) -> Self:
@@ -72,6 +77,7 @@ class ModelRuntime:
 
         if isinstance(self._local, LocalProvider):
             await self._local.close()
+        await self._discovery.close()
         await self._client.close()
 
     def resolve(self, model: str | Model | None) -> Model:
@@ -110,6 +116,25 @@ class ModelRuntime:
                     raise failure_of(event)
         raise MakaiError("the provider ended without an answer")
 
+    async def models(self, request: ModelsRequest, *, refresh: bool = False) -> ModelsResponse:
+        """What a `models_request` gets: vendors' own lists where they can be had, else the built-in rows.
+
+        Lists are kept for five minutes; `refresh` asks again. One provider's failure never fails the others; it is
+        raised only for a request that names the provider when there is nothing else to tell about it.
+        """
+        listings = await self._discovery.listings(request, refresh=refresh)
+        candidates = self.resolver.descriptors(listings)
+        named = listings.get(request.provider_id)
+        known = {model.provider_id for model in candidates}
+        if named is not None and named.error is not None and request.provider_id not in known:
+            raise _listing_failure(request.provider_id, named.error)
+        return list_models(
+            request,
+            candidates,
+            fetched_at_ms=time.time_ns() // 1_000_000,
+            fetched=any(listing.error is None for listing in listings.values()),
+        )
+
     def _provider_for(self, model: Model) -> Provider:
         if model.provider == "local" and self._local is None:
             from makai.providers.local.provider import LocalProvider
@@ -137,6 +162,12 @@ def failure_of(event: Failed) -> MakaiError:
         retry_after_ms=event.retry_after_ms,
         hint=event.hint,
     )
+
+
+def _listing_failure(provider_id: str, error: MakaiError) -> ProviderError:
+    """Document 000 §5: an upstream listing failure without a fallback is a `provider_error`, whatever its cause."""
+    message = f"{provider_id} does not tell its models and none are built in: {error.message}"
+    return ProviderError(message, provider_id=provider_id, hint=error.hint)
 
 
 def _scripted_rows(environ: Mapping[str, str]) -> list[ModelRow]:

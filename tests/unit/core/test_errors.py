@@ -12,6 +12,7 @@ CONCRETE = [
     (errors.AuthExpired, "auth_expired"),
     (errors.AuthRefreshFailed, "auth_refresh_failed"),
     (errors.Aborted, "aborted"),
+    (errors.TransportError, "transport_error"),
     (errors.ProviderError, "provider_error"),
     (errors.RateLimited, "rate_limited"),
     (errors.Overloaded, "overloaded"),

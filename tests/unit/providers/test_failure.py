@@ -37,6 +37,7 @@ def test_an_html_page_is_named_not_repeated() -> None:
 CLASSES = [
     (401, b'{"error":{"message":"bad key"}}', AuthRequired),
     (403, b"{}", AuthRequired),
+    (400, b'{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT"}}', AuthRequired),
     (429, b"{}", RateLimited),
     (503, b"{}", Overloaded),
     (529, b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', Overloaded),

@@ -1,0 +1,65 @@
+/**
+ * The payloads that end a request, as the SDK's own shapes.
+ *
+ * In: the payload of a `result`, a `start` or a `stream_error`. Out: `CompletionResponse`, `message_start`, an error.
+ * It must not know how they arrived. Unknown stop reasons are passed through (document 000 §3).
+ */
+
+import { isObject, type Payload } from "./envelope.js";
+import { failureFromCode, type MakaiAuthError, type MakaiStreamError } from "./errors.js";
+import { failureDetails } from "./exchange.js";
+import type { CompletionResponse, ContentPart, ProviderStreamEvent, UsageSummary } from "./types.js";
+
+/** A whole answer. `content` stands in where the proxy encoding left it out of the result. */
+export function responseFrom(result: Payload, content: ContentPart[]): CompletionResponse {
+  const whole = result["content"];
+  const usage = usageFrom(result["usage"]);
+  const stopReason = result["stop_reason"];
+  return {
+    message: { role: "assistant", content: Array.isArray(whole) ? (whole as ContentPart[]) : content },
+    provider_id: stringOr(result["provider"], ""),
+    api: stringOr(result["api"], ""),
+    model_id: stringOr(result["model"], ""),
+    ...(usage && { usage }),
+    ...(typeof stopReason === "string" && { stop_reason: stopReason }),
+  };
+}
+
+export function messageStart(start: Payload): ProviderStreamEvent {
+  const about = isObject(start["partial"]) ? start["partial"] : start;
+  const { provider, api, model } = about;
+  return {
+    type: "message_start",
+    ...(typeof provider === "string" && { provider_id: provider }),
+    ...(typeof api === "string" && { api }),
+    ...(typeof model === "string" && { model_id: model }),
+  };
+}
+
+export function messageEnd(response: CompletionResponse): ProviderStreamEvent {
+  const { usage, stop_reason } = response;
+  return { type: "message_end", ...(usage && { usage }), ...(stop_reason !== undefined && { stop_reason }) };
+}
+
+/** The failure a `stream_error` reports. */
+export function streamFailure(payload: Payload): MakaiAuthError | MakaiStreamError {
+  const code = payload["error_code"];
+  const message = stringOr(payload["error_message"], "the request failed");
+  return failureFromCode(typeof code === "string" ? code : undefined, message, failureDetails(payload));
+}
+
+/** Counts that are zero are left out on the wire. */
+function usageFrom(usage: unknown): UsageSummary | undefined {
+  if (!isObject(usage)) return undefined;
+  const { input, output, cache_read, cache_write } = usage;
+  return {
+    input: typeof input === "number" ? input : 0,
+    output: typeof output === "number" ? output : 0,
+    ...(typeof cache_read === "number" && { cache_read }),
+    ...(typeof cache_write === "number" && { cache_write }),
+  };
+}
+
+function stringOr(value: unknown, otherwise: string): string {
+  return typeof value === "string" ? value : otherwise;
+}

@@ -1,0 +1,77 @@
+/**
+ * The client: one connection and the four surfaces on it.
+ *
+ * In: `MakaiClientOptions`, or an opened channel. Out: a `MakaiClient`. It must not know how frames travel: which
+ * transport it is, is decided here and nowhere else, and loaded only then (a browser has no child processes).
+ */
+
+import { AgentClient } from "./agent.js";
+import { AuthClient } from "./auth.js";
+import { AuthRetry } from "./auth_retry.js";
+import { Connection } from "./connection.js";
+import { transportError } from "./errors.js";
+import { ModelsClient } from "./models.js";
+import { ProviderClient } from "./provider.js";
+import type { Channel, OpenChannel } from "./transports/channel.js";
+import { openWebSocket } from "./transports/websocket.js";
+import type { MakaiClient, MakaiClientOptions } from "./types.js";
+
+/** Connect to the server at `options.url`, or start a `makai` process of our own. */
+export function createMakaiClient(options: MakaiClientOptions = {}): Promise<MakaiClient> {
+  const { url } = options;
+  if (url !== undefined) return clientOver((listener) => openWebSocket({ ...options, url }, listener), options);
+  return clientOver(async (listener) => {
+    if (!globalThis.process?.versions?.node) {
+      throw transportError("outside Node a running makai server is needed: give its address as `url`");
+    }
+    const { openStdio } = await import("./transports/stdio.js");
+    return openStdio(options, listener);
+  }, options);
+}
+
+/** A client on a channel, whatever that is made of. */
+export async function clientOver(
+  open: OpenChannel,
+  options: MakaiClientOptions = {},
+  now: () => number = Date.now,
+): Promise<MakaiClient> {
+  let channel: Channel | undefined;
+  const connection = new Connection(
+    {
+      write: (frame) => channel?.send(frame),
+      failed: () => void channel?.close(),
+    },
+    now,
+  );
+  channel = await open({
+    frame: (text) => connection.receive(text),
+    lost: (error) => connection.fail(error),
+  });
+  return new Client(connection, channel, options);
+}
+
+class Client implements MakaiClient {
+  readonly auth: AuthClient;
+  readonly models: ModelsClient;
+  readonly agent: AgentClient;
+  readonly provider: ProviderClient;
+
+  constructor(
+    private readonly connection: Connection,
+    private readonly channel: Channel,
+    { auth = {} }: MakaiClientOptions,
+  ) {
+    this.auth = new AuthClient(connection, auth.handlers);
+    this.models = new ModelsClient(connection);
+    this.agent = new AgentClient(connection);
+    const login = this.auth.loginForRetry.bind(this.auth);
+    this.provider = new ProviderClient(connection, new AuthRetry(login, auth.auth_retry_policy));
+  }
+
+  /** Say goodbye, fail what is still running with a typed error, and end the process or socket. */
+  async close(): Promise<void> {
+    this.connection.open("stream_id", { received: () => undefined, lost: () => undefined }).send("goodbye", {});
+    this.connection.fail(transportError("the client was closed", { code: "closed" }));
+    await this.channel.close();
+  }
+}

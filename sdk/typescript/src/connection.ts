@@ -1,0 +1,165 @@
+/**
+ * The client's half of the protocol, without I/O.
+ *
+ * In: frames that arrived (`receive`), the news that none will follow (`fail`), and what scopes send. Out: frames for
+ * `write`, and envelopes for the listener of the scope they belong to. It must not know what requests mean, promises,
+ * or how frames travel.
+ */
+
+import {
+  decodeFrame,
+  encodeEnvelope,
+  type Envelope,
+  MalformedFrame,
+  newId,
+  type Payload,
+  type ScopeKind,
+} from "./envelope.js";
+import { type MakaiStreamError, transportError } from "./errors.js";
+import { DEFAULT_LIMITS, fitsInFrame, type FragmentLimits, Reassembly, splitEnvelope } from "./fragments.js";
+
+export interface ScopeListener {
+  /** An envelope of this scope, whole and in order. `size` is the length of the frame that completed it. */
+  received(envelope: Envelope, size: number): void;
+  /** Nothing will come any more in this scope. */
+  lost(error: MakaiStreamError): void;
+}
+
+export interface ConnectionEnds {
+  /** Send a frame. May throw; that ends the connection. */
+  readonly write: (frame: string) => void;
+  /** The connection failed; called once. */
+  readonly failed: () => void;
+}
+
+/** One conversation on the connection: a request and everything that answers it. */
+export class Scope {
+  readonly id = newId();
+  #sent = 0;
+  #expected = 1;
+
+  constructor(
+    private readonly connection: Connection,
+    readonly kind: ScopeKind,
+    private readonly listener: ScopeListener,
+  ) {}
+
+  /** Whether the server may have heard of this scope. */
+  get started(): boolean {
+    return this.#sent > 0;
+  }
+
+  /** Send the scope's next envelope. Nothing happens on a connection that has failed: the listener knows. */
+  send(type: string, payload: Payload, encoding?: "proxy"): void {
+    this.#sent += this.connection.write({
+      type,
+      scopeKind: this.kind,
+      scopeId: this.id,
+      messageId: newId(),
+      sequence: this.#sent + 1,
+      timestamp: this.connection.now(),
+      payload,
+      ...(encoding && { encoding }),
+    });
+  }
+
+  /** Stop listening. What the server still sends in this scope is ignored. */
+  release(): void {
+    this.connection.forget(this);
+  }
+
+  /** Whether this frame is the next of the scope; a repeated one is dropped, a missing one ends the scope. */
+  accepts(sequence: number): boolean {
+    if (sequence < this.#expected) return false;
+    if (sequence > this.#expected) {
+      this.lose(transportError("the server skipped a message of this request", { code: "sequence_gap" }));
+      return false;
+    }
+    this.#expected += 1;
+    return true;
+  }
+
+  deliver(envelope: Envelope, size: number): void {
+    this.listener.received(envelope, size);
+  }
+
+  lose(error: MakaiStreamError): void {
+    this.release();
+    this.listener.lost(error);
+  }
+}
+
+export class Connection {
+  readonly #scopes = new Map<string, Scope>();
+  readonly #reassembly: Reassembly;
+  #failure: MakaiStreamError | undefined;
+
+  constructor(
+    private readonly ends: ConnectionEnds,
+    readonly now: () => number = Date.now,
+    private readonly limits: FragmentLimits = DEFAULT_LIMITS,
+  ) {
+    this.#reassembly = new Reassembly(limits, now);
+  }
+
+  get alive(): boolean {
+    return this.#failure === undefined;
+  }
+
+  open(kind: ScopeKind, listener: ScopeListener): Scope {
+    const scope = new Scope(this, kind, listener);
+    if (this.#failure === undefined) this.#scopes.set(scope.id, scope);
+    else listener.lost(this.#failure);
+    return scope;
+  }
+
+  receive(frame: string): void {
+    if (this.#failure !== undefined) return;
+    try {
+      this.#receive(frame);
+    } catch (error) {
+      if (!(error instanceof MalformedFrame)) throw error;
+      this.fail(transportError(`the server broke the protocol: ${error.message}`));
+    }
+  }
+
+  #receive(frame: string): void {
+    const inbound = decodeFrame(frame);
+    if (!("payload" in inbound)) {
+      if (inbound.type === "ready") return;
+      // The server could not tell which request this is about, so neither can we.
+      throw new MalformedFrame(`it could not read a message of ours: ${inbound.message} (${inbound.code})`);
+    }
+    const scope = this.#scopes.get(inbound.scopeId);
+    if (scope === undefined || !scope.accepts(inbound.sequence)) return;
+    const whole = this.#reassembly.add(inbound);
+    if (whole !== undefined) scope.deliver(whole, frame.length);
+  }
+
+  /** End every scope; used for a lost transport, a broken protocol and `close`. Only the first call counts. */
+  fail(error: MakaiStreamError): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = error;
+    for (const scope of [...this.#scopes.values()]) scope.lose(error);
+    this.ends.failed();
+  }
+
+  /** Send an envelope; returns how many sequence numbers it took. */
+  write(envelope: Envelope): number {
+    if (this.#failure !== undefined) return 0;
+    const frame = encodeEnvelope(envelope);
+    const parts = fitsInFrame(frame, this.limits)
+      ? [frame]
+      : splitEnvelope(envelope, this.limits).map((part) => encodeEnvelope(part));
+    try {
+      parts.forEach((part) => this.ends.write(part));
+    } catch (error) {
+      this.fail(transportError("the connection does not take messages any more", { cause: error }));
+    }
+    return parts.length;
+  }
+
+  forget(scope: Scope): void {
+    this.#scopes.delete(scope.id);
+  }
+}

@@ -1,0 +1,79 @@
+"""The token of the local server: `MAKAI_HOME/server-token`.
+
+In: the state directory. Out: the token, made on first use. It must not know who asks for it or what it opens.
+
+Whoever reads the file may do everything through the server, so a file or directory that others could have read or
+planted is refused, never repaired: what it holds may already be known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from makai.core.errors import InvalidRequest
+from makai.core.secret import Secret
+
+FILE_NAME: Final = "server-token"
+
+_TOKEN_BYTES: Final = 32
+# What fits into an HTTP header and into the name of a WebSocket subprotocol (RFC 9110 section 5.6.2), not guessable.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{32,512}")
+
+
+def load_or_create_token(home: Path) -> Secret:
+    """The token in `home`; both are created, for this user alone, if they do not exist."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_owner_and_mode(home, home.stat())
+    path = home / FILE_NAME
+    with contextlib.suppress(FileExistsError):
+        _create(path)
+    return _read(path)
+
+
+def _create(path: Path) -> None:
+    """Write a new token under another name first: whoever finds the file finds all of it."""
+    draft = path.with_name(f"{FILE_NAME}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)  # unlike a rename this never replaces a token that another process has made meanwhile
+    finally:
+        draft.unlink()
+
+
+def _read(path: Path) -> Secret:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise _refused(path, f"cannot be opened safely ({error.strerror})") from None
+    with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise _refused(path, "is not a file")
+        _check_owner_and_mode(path, status)
+        token = file.read(1024).strip()
+    if not _TOKEN.fullmatch(token):
+        raise _refused(path, "holds no token")
+    return Secret(token)
+
+
+def _check_owner_and_mode(path: Path, status: os.stat_result) -> None:
+    if status.st_uid != os.geteuid():
+        raise _refused(path, "belongs to another user")
+    if status.st_mode & 0o077:
+        raise _refused(path, "is open to other users")
+
+
+def _refused(path: Path, why: str) -> InvalidRequest:
+    if path.name == FILE_NAME:
+        return InvalidRequest(f"{path} {why}.", hint="Remove it to get a new token.")
+    return InvalidRequest(f"{path} {why}.", hint="Make it yours alone, with mode 700.")

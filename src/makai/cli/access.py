@@ -1,0 +1,95 @@
+"""What it takes to use a provider now, as `models list` and `doctor` both say it.
+
+In: a vendor, an environment, what is installed. Out: `Access`: usable or not, and in a few words why or what to do.
+It does no network I/O and never holds any part of a credential.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from makai.auth.environment import find_key
+from makai.catalog.addresses import base_url_of, key_source_of, override_of
+from makai.catalog.vendors import Vendor
+from makai.core.errors import MakaiError
+from makai.providers.local.weights import SMOLLM2, installed
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one provider stands."""
+
+    provider: str
+    name: str
+    ready: bool
+    """Whether nothing is missing here; whether a server answers is another question."""
+    status: str
+    """In a few words: why it is ready, or what to do."""
+    key_variable: str = ""
+    """The variable the key was found in."""
+    base_url: str = ""
+    base_url_variable: str = ""
+    """The variable that moved the base URL, when one did."""
+    is_broken: bool = False
+    """A setting cannot be used as it is; `status` says which."""
+    is_own_server: bool = False
+    """A server the user runs, such as Ollama: ready when it listens."""
+
+
+def access_of(vendor: Vendor, environ: Mapping[str, str], home: Path) -> Access:
+    """How a provider stands under this environment."""
+    if vendor.id == "local":
+        return _local(vendor, home)
+    try:
+        key = find_key(key_source_of(vendor, environ, {}), environ)
+        base_url = base_url_of(vendor, vendor.api, environ, {})
+        moved = vendor.base_url_variable if override_of(vendor, environ, {}) else ""
+    except MakaiError as error:
+        return Access(provider=vendor.id, name=vendor.name, ready=False, status=str(error), is_broken=True)
+    base_url = _without_query(base_url)
+    ready, status = _status(vendor, key.source if key else "", base_url)
+    return Access(
+        provider=vendor.id,
+        name=vendor.name,
+        ready=ready,
+        status=status,
+        key_variable=key.source if key else "",
+        base_url=base_url,
+        base_url_variable=moved,
+        is_own_server=not vendor.needs_key,
+    )
+
+
+def _without_query(url: str) -> str:
+    """Some gateways take their key in the query, and what is kept here is shown."""
+    return urlunsplit((*urlsplit(url)[:3], "", ""))
+
+
+def _status(vendor: Vendor, key_variable: str, base_url: str) -> tuple[bool, str]:
+    missing = [] if key_variable or not vendor.needs_key else [" or ".join(vendor.key_variables)]
+    if not base_url:
+        missing.append(vendor.base_url_variable)
+    if missing:
+        return False, f"set {' and '.join(missing)}"
+    if vendor.needs_key:
+        return True, f"ready ({key_variable})"
+    return True, f"no key needed, when it runs at {base_url}"
+
+
+def _local(vendor: Vendor, home: Path) -> Access:
+    missing = []
+    if not has_llama():
+        missing.append("pip install 'makai[local]'")
+    if installed(home) is None:
+        missing.append(f"makai models pull {SMOLLM2.name}")
+    status = f"run: {' and '.join(missing)}" if missing else "ready (weights installed)"
+    return Access(provider=vendor.id, name=vendor.name, ready=not missing, status=status)
+
+
+def has_llama() -> bool:
+    """Whether the library that runs the local model is installed. It is not imported: that takes a second."""
+    return importlib.util.find_spec("xllamacpp") is not None

@@ -1,0 +1,144 @@
+"""What `makai doctor` finds out.
+
+In: an environment. Out: a `Checkup`: versions, the state directory, every provider, the default model. It looks at
+files and opens (and closes) TCP connections; it sends nothing and never holds any part of a credential.
+"""
+
+from __future__ import annotations
+
+import platform
+import stat
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+import makai
+from makai.catalog.resolver import DEFAULT_ORDER, Resolver
+from makai.catalog.vendors import vendors
+from makai.cli.access import Access, access_of
+from makai.cli.reach import Reach, reach_all
+from makai.core.errors import MakaiError
+from makai.core.home import home_directory
+from makai.providers.local.weights import SMOLLM2, installed
+
+
+class HomeCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """MAKAI_HOME. `problem` says what is wrong and what to do."""
+
+    path: str
+    exists: bool
+    mode: str = ""
+    problem: str = ""
+
+
+class WeightsCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The weights of the local model."""
+
+    model: str
+    path: str = ""
+    """Where they are; empty when they are not."""
+
+
+class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a provider stands, and whether its address answered. `reach` is absent where nobody tried."""
+
+    access: Access
+    reach: Reach | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request could go there now. An address nobody tried gets the benefit of the doubt, unless it is a
+        server of the user's own, which is usually not running."""
+        if not self.access.ready:
+            return False
+        return not self.reach.problem if self.reach else not self.access.is_own_server
+
+
+class Checkup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything the doctor found."""
+
+    makai: str
+    python: str
+    platform: str
+    uvloop: str | None
+    xllamacpp: str | None
+    home: HomeCheck
+    weights: WeightsCheck
+    providers: tuple[ProviderCheck, ...]
+    default_model: str
+    default_reason: str
+    usable: bool
+
+
+async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
+    """Look at everything. With `offline`, only this machine's own servers are tried."""
+    home = home_directory(environ)
+    access = [access_of(vendor, environ, home) for vendor in vendors().values() if vendor.id != "scripted"]
+    to_try = {one.provider: one.base_url for one in access if _is_worth_a_try(one, offline)}
+    reached = await reach_all(to_try.values())
+    providers = tuple(
+        ProviderCheck(access=one, reach=reached[to_try[one.provider]] if one.provider in to_try else None)
+        for one in access
+    )
+    default, reason = _default_model(environ, access)
+    return Checkup(
+        makai=makai.__version__,
+        python=f"{platform.python_version()} ({sys.executable})",
+        platform=f"{platform.system()} {platform.machine()}",
+        uvloop=_version("uvloop"),
+        xllamacpp=_version("xllamacpp"),
+        home=check_home(home),
+        weights=WeightsCheck(model=SMOLLM2.display_name, path=str(installed(home) or "")),
+        providers=providers,
+        default_model=default,
+        default_reason=reason,
+        usable=any(one.usable for one in providers),
+    )
+
+
+def _is_worth_a_try(one: Access, offline: bool) -> bool:
+    if not (one.ready and one.base_url):
+        return False
+    return not offline or urlsplit(one.base_url).hostname in ("127.0.0.1", "::1", "localhost")
+
+
+def _default_model(environ: Mapping[str, str], access: list[Access]) -> tuple[str, str]:
+    try:
+        model = Resolver(environ).default_model()
+    except MakaiError as error:
+        return "none", error.message
+    name = f"{model.provider}/{model.id}"
+    keys = {one.provider: one.key_variable for one in access}
+    if model.provider in DEFAULT_ORDER:
+        return name, f"{keys[model.provider]} is set"
+    return name, "no API key of a provider is set"
+
+
+def check_home(home: Path) -> HomeCheck:
+    """The state directory: there, ours and closed to others. It is made when something is first stored."""
+    try:
+        found = home.stat()
+    except FileNotFoundError:
+        return HomeCheck(path=str(home), exists=False)
+    except OSError as error:
+        return HomeCheck(path=str(home), exists=True, problem=f"it cannot be looked at: {error.strerror}")
+    mode = stat.S_IMODE(found.st_mode)
+    problem = ""
+    if not stat.S_ISDIR(found.st_mode):
+        problem = "it is not a directory: move it away, or set MAKAI_HOME to another place"
+    elif sys.platform != "win32" and mode & 0o022:
+        problem = f"others may write to it: chmod 700 {home}"
+    elif sys.platform != "win32" and mode & 0o055:
+        problem = f"others may look into it: chmod 700 {home}"
+    return HomeCheck(path=str(home), exists=True, mode=f"{mode:04o}", problem=problem)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,95 @@
+"""The command group: names, one line of help each, and where each command lives.
+
+In: click's arguments. Out: a call of the right command. Knows no command's insides; importing it must stay cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("makai.cli.run", "Ask a model once and print its answer."),
+    "chat": ("makai.cli.chat", "Talk to a model in the terminal."),
+    "models": ("makai.cli.models", "List models, or pull the weights of the local one."),
+    "serve": ("makai.cli.serve", "Serve other programs: WebSocket, SSE, gRPC."),
+    "stdio": ("makai.cli.stdio", "Serve one program on standard input and output."),
+    "doctor": ("makai.cli.doctor", "Say what is installed, what is reachable and what to do next."),
+    "completion": ("makai.cli.completion", "Print the completion script of your shell."),
+}
+"""Command -> module that has it under the name `command`, and its line in the overview."""
+
+EXAMPLES = """\b
+Examples:
+  makai                                   talk to the default model
+  makai run "Why is the sky blue?"        one answer
+  makai -p "Why is the sky blue?"         the same
+  git diff | makai run "Review this"      standard input is added to the prompt
+  makai run -m anthropic/claude-sonnet-5-5 --output-format json "Hi"
+  makai models list                       what can be used, and with which key
+  makai doctor                            what is missing, and what to do about it
+
+\b
+Exit codes: 0 done, 1 failed, 2 usage, 3 login needed, 130 interrupted.
+"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise click.UsageError(f"there is no command {args[0]!r}. {_did_you_mean(args[0])}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # `makai -p "…"` is what other agents' users type; it means `makai run -p "…"`.
+        if args and (args[0].startswith("-p") or args[0].split("=")[0] == "--prompt"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+def _did_you_mean(word: str) -> str:
+    from difflib import get_close_matches  # only an error pays for this import
+
+    if close := get_close_matches(word, COMMANDS, n=1):
+        return f"Did you mean `makai {close[0]}`?"
+    return 'To ask a model, write `makai run "…"`.'
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="makai", message="makai %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> int | None:
+    """One agent runtime for every protocol: any model, one way to ask it.
+
+    Without a command, makai starts a chat with the default model: the first provider whose API key is set, else the
+    small model on this machine.
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    chat = cli.get_command(ctx, "chat")
+    assert chat is not None
+    code: int = ctx.invoke(chat)
+    return code

@@ -1,0 +1,58 @@
+"""The `makai` command.
+
+In: the command line. Out: an exit code of DESIGN §10. `--version` answers before anything is imported; every
+sub-command's module is loaded only when it is called, so that help and completion stay fast. Whatever a command
+raises on purpose becomes words here, never a traceback. What a command does is in its own file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The console script: parse, run, exit."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments in (["--version"], ["-V"]):
+        import makai
+
+        sys.stdout.write(f"makai {makai.__version__}\n")
+        return
+    if arguments in (["stdio"], ["--stdio"]):
+        # A program waits for the first line: it need not wait for the command-line parser too.
+        from makai.server.stdio import main as serve_stdio
+
+        raise SystemExit(serve_stdio())
+    try:
+        raise SystemExit(_run(arguments))
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+def _run(arguments: list[str]) -> int:
+    import click
+
+    from makai.cli.commands import cli
+    from makai.cli.console import EXIT_FAILED, discard_output, exit_code, explain, never_fail_to_encode
+    from makai.core.errors import MakaiError
+
+    never_fail_to_encode()
+    try:
+        # Not standalone: click would turn Ctrl-C into exit code 1.
+        result = cli.main(args=arguments, prog_name="makai", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:  # Ctrl-C; click has ended the line
+        return EXIT_INTERRUPTED
+    except MakaiError as error:
+        explain(error)
+        return exit_code(error)
+    except BrokenPipeError:
+        discard_output()
+        return EXIT_FAILED
+    return result if isinstance(result, int) else 0

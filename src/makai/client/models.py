@@ -1,0 +1,149 @@
+"""`client.models`: which models there are, with the cache rules of document 000 §2.3.
+
+In: filters. Out: the server's answer, from the cache while it is fresh. It never filters itself: `resolve` is a
+`models_request` with an exact filter (§3.5). It must not know how frames travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from makai.catalog.descriptors import ModelDescriptor, ModelsRequest, ModelsResponse
+from makai.client.connection import Connection
+from makai.client.failures import broken_protocol, transport_failure
+from makai.client.requests import shape_of
+from makai.client.types import ResolveModelRequest, ResolveModelResponse
+from makai.core.errors import InvalidRequest, MakaiStreamError
+
+DEFAULT_MAX_AGE_MS: Final = 300_000
+"""For a server that does not say (document 000 §2.3)."""
+LISTING_DEADLINE_S: Final = 120.0
+"""A listing may ask several vendors; none of them may hold the caller up for ever."""
+_MAX_CACHED: Final = 64
+_Shape = TypeVar("_Shape", bound=msgspec.Struct)
+
+
+class _Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """`models_response` as lenient as the document asks clients to be."""
+
+    models: tuple[ModelDescriptor, ...]
+    fetched_at_ms: int
+    cache_max_age_ms: int = DEFAULT_MAX_AGE_MS
+
+
+_listing = msgspec.json.Decoder(_Listing).decode
+
+
+def unix_milliseconds() -> int:
+    """The wall clock, in the unit of `fetched_at_ms`."""
+    return time.time_ns() // 1_000_000
+
+
+class ModelsApi:
+    """Models, as the server lists them."""
+
+    def __init__(self, connection: Connection, now_ms: Callable[[], int] = unix_milliseconds) -> None:
+        self._connection = connection
+        self._now_ms = now_ms
+        self._cache: OrderedDict[ModelsRequest, ModelsResponse] = OrderedDict()
+
+    async def list(
+        self,
+        request: ModelsRequest | Mapping[str, Any] | None = None,
+        *,
+        provider_id: str | None = None,
+        api: str | None = None,
+        model_id: str | None = None,
+        include_deprecated: bool | None = None,
+        include_login_required: bool | None = None,
+    ) -> ModelsResponse:
+        """Every model that matches the filters. The answer may come from the cache, so `auth_status` may lag."""
+        fields = {
+            "provider_id": provider_id,
+            "api": api,
+            "model_id": model_id,
+            "include_deprecated": include_deprecated,
+            "include_login_required": include_login_required,
+        }
+        return await self._list(_filters(ModelsRequest, request, fields))
+
+    async def resolve(
+        self,
+        request: ResolveModelRequest | Mapping[str, Any] | None = None,
+        *,
+        provider_id: str | None = None,
+        model_id: str | None = None,
+        api: str | None = None,
+    ) -> ResolveModelResponse:
+        """The one model of this name. Raises `invalid_request` when there is none, or more than one."""
+        fields = {"provider_id": provider_id, "model_id": model_id, "api": api}
+        wanted = _filters(ResolveModelRequest, request, fields)
+        listing = await self._list(
+            ModelsRequest(provider_id=wanted.provider_id, model_id=wanted.model_id, api=wanted.api or "")
+        )
+        if not listing.models:
+            raise _invalid(f"model not found: {wanted.model_id} of {wanted.provider_id}")
+        if len(listing.models) > 1:
+            raise _invalid(f"{wanted.model_id} of {wanted.provider_id} is ambiguous: name its api")
+        return ResolveModelResponse(model=listing.models[0])
+
+    def known(self, model_ref: str) -> ModelDescriptor | None:
+        """What this client was told about a model it is about to ask, if it listed it."""
+        for listing in reversed(self._cache.values()):
+            for model in listing.models:
+                if model.model_ref == model_ref:
+                    return model
+        return None
+
+    def forget(self) -> None:
+        """Ask anew next time: a login has changed what can be used."""
+        self._cache.clear()
+
+    async def _list(self, filters: ModelsRequest) -> ModelsResponse:
+        cached = self._cache.get(filters)
+        # MK-SDK-019: stale only when now_ms is strictly greater
+        if cached is not None and self._now_ms() <= cached.fetched_at_ms + cached.cache_max_age_ms:
+            return cached
+        response = await self._ask(filters)
+        self._cache[filters] = response
+        self._cache.move_to_end(filters)
+        if len(self._cache) > _MAX_CACHED:
+            self._cache.popitem(last=False)
+        return response
+
+    async def _ask(self, filters: ModelsRequest) -> ModelsResponse:
+        exchange = await self._connection.open()
+        try:
+            exchange.send("models_request", filters)
+            async with asyncio.timeout(LISTING_DEADLINE_S):
+                while (reply := await exchange.next()).type != "models_response":
+                    pass
+            listing = _listing(reply.payload)
+        except TimeoutError:
+            raise transport_failure(f"the server did not list its models within {LISTING_DEADLINE_S:g} s") from None
+        except (msgspec.DecodeError, ValueError) as error:
+            raise broken_protocol(f"a malformed models_response: {error}") from error
+        finally:
+            exchange.end()
+        return ModelsResponse(
+            models=listing.models, fetched_at_ms=listing.fetched_at_ms, cache_max_age_ms=listing.cache_max_age_ms
+        )
+
+
+def _filters(kind: type[_Shape], request: _Shape | Mapping[str, Any] | None, fields: dict[str, Any]) -> _Shape:
+    given = {name: value for name, value in fields.items() if value is not None}
+    if request is None:
+        return shape_of(kind, given, kind.__name__)
+    if given:
+        raise InvalidRequest(f"give a request object or its fields, not both: {', '.join(given)}")
+    return shape_of(kind, request, kind.__name__)
+
+
+def _invalid(message: str) -> MakaiStreamError:
+    return MakaiStreamError(message, kind="unknown", code="invalid_request")

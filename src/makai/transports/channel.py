@@ -1,0 +1,47 @@
+"""The one interface of every transport: a channel moves whole frames, both ways.
+
+In and out: frames, each the bytes of one JSON text. A channel must not know what a frame says: it neither parses nor
+builds one, so protocol servers and clients are constructed the same way over every transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""The largest frame every transport passes; a larger message travels in fragments (DESIGN §5)."""
+
+
+class Oversized(msgspec.Struct, frozen=True):
+    """A frame above `limit` bytes arrived and was skipped; the channel goes on with the next one."""
+
+    limit: int
+
+
+class Channel(Protocol):
+    """One connection to one peer."""
+
+    max_frame_bytes: int
+
+    async def receive(self) -> bytes | Oversized | None:
+        """The next frame; `None`, from then on always, when the peer is gone or this side has closed.
+
+        Only one task may receive at a time. Frames that the peer sent before it closed still arrive.
+        """
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Write all `frames` in order, with nothing of another sender between them (MK-TRANS-014).
+
+        Returns once the transport holds less than its bound, so a slow peer slows its senders and costs no memory.
+        A cancelled send has written all of its frames or none. Raises `ChannelClosed` when the peer is gone.
+        """
+
+    async def close(self, reason: str = "") -> None:
+        """End the connection; may be repeated. What `send` accepted is still delivered if the peer reads it soon."""
+
+
+Serve: TypeAlias = Callable[[Channel], Awaitable[None]]
+"""Serves one connection; the transport closes the channel when it returns."""

@@ -1,0 +1,267 @@
+"""Frames over gRPC, both sides: one bidirectional call is one channel (`makai.proto`).
+
+In: an address to listen on or to connect to. Out: a channel. It must not know what is said. The library (extra `grpc`)
+is imported when a listener or a connection is asked for.
+
+There is no generated code: the only message has one string field, and its codec is `encode_frame` and `decode_frame`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from makai.core.errors import ChannelClosed, NotSupported, ParseError, TransportError
+from makai.core.secret import Secret
+from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, Serve
+from makai.transports.guard import Guard
+from makai.transports.serving import serve_to_the_end
+
+SERVICE: Final = "makai.v1.Makai"
+METHOD: Final = "Connect"
+CONNECT_DEADLINE_S: Final = 10.0
+CLOSE_DEADLINE_S: Final = 5.0
+
+_JSON_FIELD: Final = 0x0A  # field 1, length-delimited
+_MESSAGE_OVERHEAD: Final = 16
+_GONE: Final = "The gRPC peer is gone."
+_FIXED_SIZES: Final = {1: 8, 5: 4}
+
+
+def encode_frame(frame: bytes) -> bytes:
+    """`frame` as a `Frame` message."""
+    length = len(frame)
+    head = bytearray((_JSON_FIELD,))
+    while length > 0x7F:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + frame
+
+
+def decode_frame(message: bytes) -> bytes:
+    """The JSON text of a `Frame` message. Unknown fields are skipped and the last value wins, as protobuf asks."""
+    frame = b""
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        kind = tag & 7
+        if kind == 0:
+            _, position = _varint(message, position)
+            continue
+        if kind == 2:
+            size, position = _varint(message, position)
+        elif kind in _FIXED_SIZES:
+            size = _FIXED_SIZES[kind]
+        else:
+            raise ParseError("not a Frame message: unknown wire type")
+        if position + size > len(message):
+            raise ParseError("not a Frame message: it is cut off")
+        if tag == _JSON_FIELD:
+            frame = message[position : position + size]
+        position += size
+    return frame
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(message):
+            break
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ParseError("not a Frame message: bad number")
+
+
+class GrpcServer:
+    """A listener; `port` is the one it was given by the system if it asked for 0."""
+
+    def __init__(self, server: Any, port: int) -> None:
+        self._server = server
+        self.port = port
+
+    async def close(self, grace_s: float = CLOSE_DEADLINE_S) -> None:
+        """Accept nothing more, let open calls end for `grace_s`, then end them."""
+        await self._server.stop(grace_s)
+
+
+async def serve_grpc(
+    host: str, port: int, guard: Guard, serve: Serve, *, max_frame_bytes: int = MAX_FRAME_BYTES
+) -> GrpcServer:
+    """Listen, and serve every call that `guard` authorises."""
+    grpc = _library()
+
+    async def connect(_requests: Any, context: Any) -> None:
+        refusal = _refusal(guard, context)
+        if refusal is not None:
+            await context.abort(getattr(grpc.StatusCode, refusal[0]), refusal[1])
+        await context.send_initial_metadata(())  # tells the client that it is connected
+        channel = _GrpcChannel(context.read, context.write, grpc.aio.EOF, max_frame_bytes)
+        await serve_to_the_end(serve, channel)
+
+    server = grpc.aio.server(options=_options(max_frame_bytes), maximum_concurrent_rpcs=guard.config.max_connections)
+    handler = grpc.stream_stream_rpc_method_handler(connect, decode_frame, encode_frame)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+    try:
+        bound = server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError:
+        raise TransportError(f"Cannot listen on {host}:{port}.", hint="Is the port taken?") from None
+    await server.start()
+    return GrpcServer(server, bound)
+
+
+def _refusal(guard: Guard, context: Any) -> tuple[str, str] | None:
+    """Status and message for a call that may not connect.
+
+    Host names are not checked here: no browser speaks HTTP/2 without TLS, so no page can reach this listener. One that
+    sends an `origin` came through some bridge, and that is refused.
+    """
+    headers = [
+        (key.encode(), value if isinstance(value, bytes) else value.encode())
+        for key, value in context.invocation_metadata() or ()
+    ]
+    if any(key == b"origin" for key, _ in headers):
+        return "PERMISSION_DENIED", "This server does not answer to that Origin."
+    if guard.authorises(headers):
+        return None
+    peer = str(context.peer()).rpartition(":")[0]
+    refusal = guard.refuse_token(peer, asyncio.get_running_loop().time())
+    return ("UNAUTHENTICATED" if refusal.status == 401 else "RESOURCE_EXHAUSTED"), refusal.message
+
+
+async def connect_grpc(
+    url: str,
+    token: Secret | None = None,
+    *,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
+    deadline_s: float = CONNECT_DEADLINE_S,
+) -> Channel:
+    """A channel to the server at `grpc://host:port`."""
+    grpc = _library()
+    connection = grpc.aio.insecure_channel(url.removeprefix("grpc://"), options=_options(max_frame_bytes))
+    metadata = (("authorization", f"Bearer {token.reveal()}"),) if token else ()
+    method = connection.stream_stream(f"/{SERVICE}/{METHOD}", encode_frame, decode_frame)
+    call = method(metadata=metadata, wait_for_ready=True)
+    try:
+        async with asyncio.timeout(deadline_s):
+            await call.wait_for_connection()
+    except BaseException as error:
+        call.cancel()
+        await connection.close()
+        if isinstance(error, TimeoutError):
+            raise TransportError(f"{url} did not answer within {deadline_s:g} s.") from None
+        if isinstance(error, grpc.aio.AioRpcError):
+            hint = "Check the token." if error.code() is grpc.StatusCode.UNAUTHENTICATED else None
+            raise TransportError(f"{url} refused the connection: {error.details()}", hint=hint) from None
+        raise
+
+    async def end() -> None:
+        with contextlib.suppress(TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
+            async with asyncio.timeout(CLOSE_DEADLINE_S):
+                await call.done_writing()
+                await call.code()
+        call.cancel()
+        await connection.close()
+
+    return _GrpcChannel(call.read, call.write, grpc.aio.EOF, max_frame_bytes, end)
+
+
+class _GrpcChannel:
+    """One call, either side.
+
+    The library cancels the whole call when a read or write is cancelled, so both run in tasks of their own.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Coroutine[Any, Any, Any]],
+        write: Callable[[bytes], Coroutine[Any, Any, None]],
+        end_of_stream: object,
+        max_frame_bytes: int,
+        end_call: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._read = read
+        self._write = write
+        self._end_of_stream = end_of_stream
+        self._end_call = end_call
+        self._turn = asyncio.Lock()
+        self._reading: asyncio.Task[Any] | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._closing: asyncio.Task[None] | None = None
+
+    async def receive(self) -> bytes | Oversized | None:
+        if self._ended.done():
+            return None
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        reading = self._reading
+        await asyncio.wait({reading, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            return None
+        self._reading = None
+        if reading.cancelled() or reading.exception() or reading.result() is self._end_of_stream:
+            self.lose()
+            return None
+        frame: bytes = reading.result()
+        return frame
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        async with self._turn:
+            if self._writing is not None:  # of a sender that was cancelled
+                await asyncio.wait({self._writing})
+            if self._ended.done():
+                raise ChannelClosed(_GONE)
+            self._writing = asyncio.create_task(self._write_all(frames))
+            await asyncio.wait({self._writing})
+            if self._writing.cancelled() or self._writing.exception():
+                self.lose()
+                raise ChannelClosed(_GONE)
+
+    async def close(self, reason: str = "") -> None:
+        self.lose()
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._finish())
+        await asyncio.shield(self._closing)
+
+    def lose(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def _write_all(self, frames: Sequence[bytes]) -> None:
+        for frame in frames:
+            await self._write(frame)
+
+    async def _finish(self) -> None:
+        if self._writing is not None:
+            await asyncio.wait({self._writing}, timeout=CLOSE_DEADLINE_S)
+        if self._end_call is not None:
+            await self._end_call()
+        for task in (self._reading, self._writing):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+def _options(max_frame_bytes: int) -> list[tuple[str, int]]:
+    largest = max_frame_bytes + _MESSAGE_OVERHEAD
+    return [
+        ("grpc.max_receive_message_length", largest),
+        ("grpc.max_send_message_length", largest),
+        ("grpc.so_reuseport", 0),  # two servers on one port would share the calls between them
+    ]
+
+
+def _library() -> Any:
+    try:
+        importlib.import_module("grpc.aio")
+        return importlib.import_module("grpc")
+    except ImportError:
+        raise NotSupported("gRPC needs an extra package.", hint="Install makai[grpc].") from None

@@ -1,0 +1,149 @@
+"""Who may talk to a listener: pure decisions, taken before any handler runs and before a body is read.
+
+In: what a request says about itself, as received. Out: `None`, or why it is refused. It must not know any HTTP library,
+any route but the two public ones, nor what the request wants.
+
+A server on loopback is reachable by every page the user's browser shows and, by DNS rebinding, under any name. So the
+`Host` must be one of ours to the letter, an `Origin` must be one of ours if there is one, and everything but the two
+health checks needs the token. No answer ever carries `Access-Control-Allow-Origin`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from makai.core.secret import Secret
+from makai.transports.channel import MAX_FRAME_BYTES
+
+LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""Readable without a token (DESIGN §9)."""
+TOKEN_SUBPROTOCOL: Final = "makai.token."
+"""Browsers cannot set headers on a WebSocket; they offer the token as a subprotocol behind this prefix."""
+
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+_MAX_PEERS: Final = 1024
+_MAX_LENGTH_DIGITS: Final = 20
+
+
+class FailureRate(msgspec.Struct, frozen=True):
+    """How many wrong tokens one peer may try: `burst` at once, then `per_minute`."""
+
+    burst: int = 20
+    per_minute: float = 60.0
+
+
+class GuardConfig(msgspec.Struct, frozen=True):
+    """What one listener accepts. `hosts` and `origins` are added to the loopback names with `port`."""
+
+    token: Secret
+    port: int
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    max_body_bytes: int = MAX_FRAME_BYTES
+    max_connections: int = 1024
+    failures: FailureRate = FailureRate()
+
+
+class GuardedRequest(msgspec.Struct, frozen=True):
+    """A request as received: `target` is the second word of the request line, `headers` all of them, in order."""
+
+    method: str
+    target: str
+    headers: RawHeaders
+    peer: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An HTTP status, a code for programs and a sentence for people."""
+
+    status: int
+    code: str
+    message: str
+
+
+MISDIRECTED: Final = Refusal(421, "invalid_request", "This server does not answer to that Host.")
+BAD_TARGET: Final = Refusal(400, "invalid_request", "The request target must be a path.")
+FOREIGN_ORIGIN: Final = Refusal(403, "invalid_request", "This server does not answer to that Origin.")
+UNAUTHORIZED: Final = Refusal(401, "auth_required", "Send the server's token as `Authorization: Bearer`.")
+TOO_MANY_FAILURES: Final = Refusal(429, "rate_limited", "Too many wrong tokens; wait a minute.")
+TOO_LARGE: Final = Refusal(413, "invalid_request", "The request body is too large.")
+TOO_MANY_CONNECTIONS: Final = Refusal(503, "overloaded", "Too many connections are open.")
+
+
+class Guard:
+    """The decisions of one listener. Its only state counts wrong tokens per peer."""
+
+    def __init__(self, config: GuardConfig) -> None:
+        self.config = config
+        loopback = {f"{name}:{config.port}" for name in LOOPBACK_NAMES}
+        self._hosts = loopback | config.hosts
+        self._origins = {f"http://{host}" for host in loopback} | config.origins
+        self._failures = _FailureCounter(config.failures)
+
+    def check(self, request: GuardedRequest, now: float) -> Refusal | None:
+        """Why `request`, received at `now` (seconds of any steady clock), is refused; `None` if it is not."""
+        hosts = _values(request.headers, b"host")
+        if len(hosts) != 1 or hosts[0] not in self._hosts:
+            return MISDIRECTED
+        # An absolute target would have to win over the Host header (RFC 9112 section 3.2.2). We are no proxy.
+        if not request.target.startswith("/"):
+            return BAD_TARGET
+        origins = _values(request.headers, b"origin")
+        if origins and (len(origins) > 1 or origins[0] not in self._origins):
+            return FOREIGN_ORIGIN
+        # The target is compared as it was sent: whatever a router makes of another spelling, it needs the token.
+        if request.method in ("GET", "HEAD") and request.target in PUBLIC_PATHS:
+            return None
+        if not self.authorises(request.headers):
+            return self.refuse_token(request.peer, now)
+        return TOO_LARGE if self._is_too_large(request.headers) else None
+
+    def authorises(self, headers: RawHeaders) -> bool:
+        """Whether `headers` hold the token, in the one place where it belongs."""
+        authorization = _values(headers, b"authorization")
+        if authorization:
+            scheme, _, candidate = authorization[0].partition(" ")
+            return len(authorization) == 1 and scheme.lower() == "bearer" and self.config.token.matches(candidate)
+        if "websocket" not in [value.lower() for value in _values(headers, b"upgrade")]:
+            return False
+        offered = [name.strip() for value in _values(headers, b"sec-websocket-protocol") for name in value.split(",")]
+        candidates = [name.removeprefix(TOKEN_SUBPROTOCOL) for name in offered if name.startswith(TOKEN_SUBPROTOCOL)]
+        return len(candidates) == 1 and self.config.token.matches(candidates[0])
+
+    def refuse_token(self, peer: str, now: float) -> Refusal:
+        """The answer to a wrong token. A right one is never held up: another process may share the peer's address."""
+        return UNAUTHORIZED if self._failures.allows(peer, now) else TOO_MANY_FAILURES
+
+    def _is_too_large(self, headers: RawHeaders) -> bool:
+        return any(
+            not length.isdecimal() or len(length) > _MAX_LENGTH_DIGITS or int(length) > self.config.max_body_bytes
+            for length in _values(headers, b"content-length")
+        )
+
+
+class _FailureCounter:
+    """A token bucket per peer, for the peers seen last."""
+
+    def __init__(self, rate: FailureRate) -> None:
+        self._rate = rate
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and since when
+
+    def allows(self, peer: str, now: float) -> bool:
+        left, since = self._buckets.pop(peer, (float(self._rate.burst), now))
+        left = min(float(self._rate.burst), left + (now - since) * self._rate.per_minute / 60)
+        allowed = left >= 1
+        self._buckets[peer] = (left - 1 if allowed else left, now)
+        if len(self._buckets) > _MAX_PEERS:
+            self._buckets.popitem(last=False)
+        return allowed
+
+
+def _values(headers: RawHeaders, name: bytes) -> list[str]:
+    """Every value of a header. Latin-1 maps each byte to one character, so nothing is lost and nothing can fail."""
+    return [value.decode("latin-1") for key, value in headers if key.lower() == name]

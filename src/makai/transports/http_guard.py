@@ -1,0 +1,52 @@
+"""The guard in front of every HTTP route.
+
+In: a guard. Out: an aiohttp middleware that runs before any handler and before a body is read. It must not decide
+anything itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest, Refusal
+
+_Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def guard_middleware(guard: Guard) -> Middleware:
+    """Let through what `guard` lets through, and never more than its `max_connections` at a time.
+
+    A WebSocket and an event stream count as long as they are open; other requests while they are handled.
+    """
+    open_requests = 0
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        nonlocal open_requests
+        seen = GuardedRequest(request.method, request.raw_path, request.raw_headers, request.remote or "")
+        refusal = guard.check(seen, asyncio.get_running_loop().time())
+        if refusal is None and open_requests >= guard.config.max_connections:
+            refusal = TOO_MANY_CONNECTIONS
+        if refusal is not None:
+            return _refused(refusal)
+        open_requests += 1
+        try:
+            return await handler(request)
+        finally:
+            open_requests -= 1
+
+    return guarded
+
+
+def _refused(refusal: Refusal) -> web.Response:
+    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
+    response = web.json_response(
+        {"error": {"code": refusal.code, "message": refusal.message}}, status=refusal.status, headers=headers
+    )
+    response.force_close()  # its body is not read, so the connection cannot be used again
+    return response

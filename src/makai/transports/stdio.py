@@ -1,0 +1,268 @@
+"""Frames over standard input and output: newline-delimited JSON on two file descriptors.
+
+In: two descriptors of any kind (pipe, socket, file, terminal, /dev/null). Out: a channel. It must not know which side
+of the protocol it is on.
+
+Everything happens on the event loop, without threads. Descriptors are read only after the loop says they are readable,
+so they need not be switched to non-blocking, which would also switch them for every process that shares them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from makai.core.errors import ChannelClosed, ParseError, TransportError
+from makai.transports.channel import MAX_FRAME_BYTES, Oversized
+from makai.wire.ndjson import NDJSONDecoder
+
+READY: Final = b'{"type":"ready","protocol_version":"1"}'
+"""The first frame a stdio server sends, once it can answer."""
+
+BOUND_BYTES: Final = 256 * 1024
+"""More than this unread or unwritten, and the producing side waits."""
+CLOSE_DEADLINE_S: Final = 5.0
+"""How long a closing channel waits for its peer to read the rest."""
+
+_CHUNK_BYTES: Final = 64 * 1024
+
+
+class StandardStreams(msgspec.Struct, frozen=True):
+    """The descriptors that lead to the peer."""
+
+    input: int
+    output: int
+
+
+def claim_stdio() -> StandardStreams:
+    """Take standard input and output for the protocol alone; call it before anything can print or read.
+
+    Afterwards descriptor 1 and `sys.stdout` lead to standard error and descriptor 0 is empty, so that no print, no C
+    library and no child process can write into the protocol stream or steal from it (MK-TRANS-003).
+    """
+    try:
+        claimed = StandardStreams(os.dup(0), os.dup(1))
+    except OSError:
+        raise TransportError("Standard input or output is closed.") from None
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # standard error is closed too
+        os.dup2(nothing, 1)
+    os.close(nothing)
+    sys.stdout = sys.stderr
+    return claimed
+
+
+class StdioChannel:
+    """A channel over two descriptors, which it owns and closes. Create it on a running event loop."""
+
+    def __init__(self, input: int, output: int, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._reader = _LineReader(input, max_frame_bytes)
+        self._writer = _LineWriter(output)
+
+    async def receive(self) -> bytes | Oversized | None:
+        return await self._reader.receive()
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        if not frames:
+            return
+        lines = b"\n".join(frames) + b"\n"
+        if lines.count(b"\n") > len(frames):
+            # Outside of strings JSON may be laid out over several lines; inside of them it cannot contain a newline.
+            lines = b"".join(frame.replace(b"\n", b" ") + b"\n" for frame in frames)
+        await self._writer.write(lines)
+
+    async def close(self, reason: str = "") -> None:
+        self._reader.close()
+        await self._writer.close()
+
+
+class _LineReader:
+    """Reads when the descriptor is readable, and pauses while too much is waiting to be received."""
+
+    def __init__(self, descriptor: int, max_line_bytes: int) -> None:
+        self._descriptor = descriptor
+        self._limit = max_line_bytes
+        self._decoder = NDJSONDecoder(max_line_bytes)
+        self._lines: deque[bytes | Oversized] = deque()
+        self._held = 0
+        self._ended = False
+        self._closed = False
+        self._reading = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._pollable = _is_pollable(descriptor) and self._resume()
+
+    async def receive(self) -> bytes | Oversized | None:
+        while not self._lines:
+            if self._ended:
+                return None
+            if self._pollable:
+                self._waiter = self._loop.create_future()
+                await self._waiter
+            else:
+                self._read()
+                await asyncio.sleep(0)
+        line = self._lines.popleft()
+        if isinstance(line, bytes):
+            self._held -= len(line)
+        if self._pollable and not self._reading and not self._ended and self._held <= BOUND_BYTES:
+            self._resume()
+        return line
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._lines.clear()
+            self._end()
+            os.close(self._descriptor)
+
+    def _resume(self) -> bool:
+        """Whether the loop can watch the descriptor. It cannot watch what is always readable, such as /dev/null."""
+        try:
+            self._loop.add_reader(self._descriptor, self._read)
+        except OSError:
+            return False
+        self._reading = True
+        return True
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._loop.remove_reader(self._descriptor)
+            self._reading = False
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, _CHUNK_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:  # a terminal that went away
+            data = b""
+        for line in self._decoder.feed(data) if data else self._decoder.close():
+            if isinstance(line, ParseError):
+                self._lines.append(Oversized(self._limit))
+            else:
+                self._lines.append(line)
+                self._held += len(line)
+        if not data:
+            self._end()
+        elif self._held > BOUND_BYTES:
+            self._pause()
+        if self._lines:
+            _wake(self._waiter)
+
+    def _end(self) -> None:
+        self._pause()
+        self._ended = True
+        _wake(self._waiter)
+
+
+class _LineWriter:
+    """Writes at once what the descriptor takes and keeps the rest, so that a cancelled sender leaves no half line."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._unwritten: deque[bytes | memoryview] = deque()
+        self._held = 0
+        self._waiting = False  # the loop calls `_flush` when the descriptor takes more
+        self._broken = False
+        self._closed = False
+        self._turn = asyncio.Lock()
+        self._drained: asyncio.Future[None] | None = None
+        self._drain_below = 0
+        self._loop = asyncio.get_running_loop()
+        mode = os.fstat(descriptor).st_mode
+        # Files never block for long. A terminal is shared with the shell, so its mode is left alone.
+        self._made_nonblocking = (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and os.get_blocking(descriptor)
+        if self._made_nonblocking:
+            os.set_blocking(descriptor, False)
+
+    async def write(self, data: bytes) -> None:
+        async with self._turn:
+            if self._closed or self._broken:
+                raise ChannelClosed("The channel is closed.")
+            self._unwritten.append(data)
+            self._held += len(data)
+            if not self._waiting:
+                self._flush()
+            await self._drain(BOUND_BYTES)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            with contextlib.suppress(TimeoutError, ChannelClosed):
+                async with asyncio.timeout(CLOSE_DEADLINE_S), self._turn:
+                    await self._drain(0)
+        finally:
+            self._stop_waiting()
+            self._break()
+            if self._made_nonblocking:
+                os.set_blocking(self._descriptor, True)
+            os.close(self._descriptor)
+
+    async def _drain(self, bound: int) -> None:
+        while self._held > bound and not self._broken:
+            self._drain_below = bound
+            self._drained = self._loop.create_future()
+            await self._drained
+        if self._broken:
+            raise ChannelClosed("The peer no longer reads.")
+
+    def _flush(self) -> None:
+        try:
+            while self._unwritten:
+                self._write_some()
+        except (BlockingIOError, InterruptedError):
+            if not self._waiting:
+                self._waiting = True
+                self._loop.add_writer(self._descriptor, self._flush)
+        except OSError:
+            self._break()
+        if not self._unwritten:
+            self._stop_waiting()
+        if self._held <= self._drain_below:
+            _wake(self._drained)
+
+    def _write_some(self) -> None:
+        data = self._unwritten[0]
+        written = os.write(self._descriptor, data)
+        self._held -= written
+        if written == len(data):
+            self._unwritten.popleft()
+        else:
+            self._unwritten[0] = memoryview(data)[written:]
+
+    def _break(self) -> None:
+        self._broken = True
+        self._unwritten.clear()
+        self._held = 0
+        _wake(self._drained)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._loop.remove_writer(self._descriptor)
+
+
+def _is_pollable(descriptor: int) -> bool:
+    return not stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

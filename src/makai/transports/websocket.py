@@ -1,0 +1,287 @@
+"""Frames over WebSocket, both sides: one frame per text message, subprotocol `makai.v1`.
+
+In: an HTTP request to upgrade, or an address to connect to. Out: a channel. It must not know who may connect (that is
+decided by `guard` before a request gets here) nor what is said.
+
+Close codes of the server: 1003 for a binary message, 1007 for invalid UTF-8, 1009 for a message above the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import aiohttp
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from makai.core.errors import ChannelClosed, TransportError
+from makai.core.secret import Secret
+from makai.transports.channel import MAX_FRAME_BYTES, Oversized, Serve
+from makai.transports.serving import serve_to_the_end
+from makai.transports.websocket_frames import TextFrameEncoder
+
+SUBPROTOCOL: Final = "makai.v1"
+HEARTBEAT_S: Final = 60.0
+"""The server pings after this long without input; a peer that then stays silent for half of it is gone."""
+CLOSE_DEADLINE_S: Final = 5.0
+CONNECT_DEADLINE_S: Final = 10.0
+
+_INLINE_BYTES: Final = 64 * 1024
+"""Frames above this are compressed in a thread: the loop must not stand still for the other connections."""
+_LONGEST_REASON_BYTES: Final = 123
+"""A close frame has 125 bytes (RFC 6455 section 5.5), two of them for the code."""
+_WINDOW_BITS: Final = 15
+_GONE: Final = "The WebSocket peer is gone."
+
+
+async def serve_websocket(
+    request: web.Request,
+    serve: Serve,
+    *,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
+    heartbeat_s: float = HEARTBEAT_S,
+) -> web.StreamResponse:
+    """Upgrade `request` and serve it; the response to return from its handler."""
+    socket = web.WebSocketResponse(
+        protocols=(SUBPROTOCOL,),
+        timeout=CLOSE_DEADLINE_S,
+        heartbeat=heartbeat_s,
+        max_msg_size=max_frame_bytes + 1,  # aiohttp refuses messages of exactly its limit
+    )
+    # aiohttp would log an offer without our subprotocol, and a browser's offer contains the token.
+    if not _offers_subprotocol(request):
+        return _not_upgraded(f"Offer the WebSocket subprotocol {SUBPROTOCOL}.")
+    if not socket.can_prepare(request):
+        return _not_upgraded("This is no WebSocket upgrade.")
+    await socket.prepare(request)
+    await serve_to_the_end(serve, _ServerChannel(request, socket, max_frame_bytes))
+    return socket
+
+
+def _offers_subprotocol(request: web.Request) -> bool:
+    offered = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
+    return SUBPROTOCOL in map(str.strip, offered)
+
+
+def _not_upgraded(message: str) -> web.Response:
+    body = {"error": {"code": "invalid_request", "message": message}}
+    return web.json_response(body, status=426, headers={"Upgrade": "websocket", "Connection": "Upgrade"})
+
+
+class _ServerChannel:
+    """One upgraded connection; control frames are left to aiohttp."""
+
+    def __init__(self, request: web.Request, socket: web.WebSocketResponse, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._request = request
+        self._socket = socket
+        self._protocol = request.protocol
+        self._turn = asyncio.Lock()
+        self._ended = False
+        no_takeover = "server_no_context_takeover" in socket.headers.get("Sec-WebSocket-Extensions", "")
+        self._encoder = TextFrameEncoder(int(socket.compress), takeover=not no_takeover)
+
+    async def receive(self) -> bytes | Oversized | None:
+        if self._ended:
+            return None
+        message = await self._socket.receive()
+        if message.type is WSMsgType.TEXT:
+            return message.data.encode()  # type: ignore[no-any-return]
+        self._ended = True
+        if message.type is WSMsgType.BINARY:
+            await self._close(WSCloseCode.UNSUPPORTED_DATA, "only text messages are understood")
+        return None
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        # Encoding and writing do not await, so they need no turn of their own unless somebody waits for one.
+        if self._turn.locked() or self._is_long_work(frames):
+            async with self._turn:
+                await self._send_in_turn(frames)
+            return
+        self._write(self._encoder.encode(frames))
+        if self._protocol.writing_paused:
+            async with self._turn:
+                await self._drain()
+
+    async def close(self, reason: str = "") -> None:
+        self._ended = True
+        await self._close(WSCloseCode.OK, reason)
+
+    def lose(self) -> None:
+        self._ended = True
+        if (transport := self._request.transport) is not None:
+            transport.abort()
+
+    def _is_long_work(self, frames: Sequence[bytes]) -> bool:
+        return self._encoder.compresses and max(map(len, frames), default=0) > _INLINE_BYTES
+
+    async def _send_in_turn(self, frames: Sequence[bytes]) -> None:
+        if self._is_long_work(frames):
+            try:
+                data = await asyncio.to_thread(self._encoder.encode, frames)
+            except BaseException:
+                self._encoder = self._encoder.anew()  # the thread still works on the old one
+                raise
+        else:
+            data = self._encoder.encode(frames)
+        self._write(data)
+        await self._drain()
+
+    def _write(self, data: bytes) -> None:
+        """A whole batch in one piece. Its frames bypass aiohttp's writer, which would compress every one of them."""
+        transport = self._request.transport
+        if self._socket.closed or transport is None or transport.is_closing():
+            raise ChannelClosed(_GONE)
+        transport.write(data)
+
+    async def _drain(self) -> None:
+        try:
+            # aiohttp waits like this after its own writes and has no public call for it.
+            await self._protocol._drain_helper()
+        except ConnectionError:
+            raise ChannelClosed(_GONE) from None
+
+    async def _close(self, code: WSCloseCode, reason: str) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_DEADLINE_S):
+                await self._socket.close(code=code, message=_close_reason(reason))
+        except TimeoutError:
+            # The peer does not read, so the close frame is still in our buffer.
+            self.lose()
+
+
+def _close_reason(reason: str) -> bytes:
+    """`reason`, cut between two characters."""
+    return reason.encode()[:_LONGEST_REASON_BYTES].decode(errors="ignore").encode()
+
+
+class ConnectionState(StrEnum):
+    """Where a WebSocket client is (document 001, phase 4)."""
+
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class WebSocketClient:
+    """A channel to a makai server. `connect` once; after `close`, or when the server has gone, it is of no more use."""
+
+    def __init__(
+        self,
+        url: str,
+        token: Secret | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self.state = ConnectionState.DISCONNECTED
+        self._url = url
+        self._token = token
+        self._headers = dict(headers or {})
+        self._turn = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+
+    @property
+    def close_code(self) -> int | None:
+        """Why the connection ended, in the words of RFC 6455; `None` while it lasts."""
+        return self._socket.close_code if self._socket else None
+
+    async def connect(self, deadline_s: float = CONNECT_DEADLINE_S) -> None:
+        if self.state is not ConnectionState.DISCONNECTED:
+            raise TransportError(f"A WebSocket client connects once; this one is {self.state}.")
+        self.state = ConnectionState.CONNECTING
+        self._session = aiohttp.ClientSession()
+        try:
+            async with asyncio.timeout(deadline_s):
+                self._socket = await self._upgrade(self._session)
+        except BaseException as error:
+            await self._session.close()
+            self.state = ConnectionState.DISCONNECTED
+            if isinstance(error, TimeoutError):
+                raise TransportError(f"{self._url} did not answer within {deadline_s:g} s.") from None
+            if isinstance(error, aiohttp.ClientError):
+                raise _connect_error(self._url, error) from None
+            raise
+        self.state = ConnectionState.CONNECTED
+
+    async def receive(self) -> bytes | Oversized | None:
+        if self.state is not ConnectionState.CONNECTED or self._socket is None:
+            return None
+        message = await self._socket.receive()
+        if message.type is WSMsgType.TEXT:
+            return message.data.encode()  # type: ignore[no-any-return]
+        await self._end(WSCloseCode.UNSUPPORTED_DATA if message.type is WSMsgType.BINARY else WSCloseCode.OK, "")
+        return None
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        async with self._turn:
+            if self.state is not ConnectionState.CONNECTED or self._socket is None:
+                raise ChannelClosed(_GONE)
+            try:
+                for frame in frames:
+                    await self._socket.send_frame(frame, WSMsgType.TEXT)
+            except (ConnectionError, aiohttp.ClientError):
+                raise ChannelClosed(_GONE) from None
+
+    async def close(self, reason: str = "") -> None:
+        await self._end(WSCloseCode.OK, reason)
+
+    async def _upgrade(self, session: aiohttp.ClientSession) -> aiohttp.ClientWebSocketResponse:
+        headers = self._headers
+        if self._token:
+            headers = {**headers, "Authorization": f"Bearer {self._token.reveal()}"}
+        socket = await session.ws_connect(
+            self._url,
+            protocols=(SUBPROTOCOL,),
+            headers=headers,
+            compress=_WINDOW_BITS,
+            max_msg_size=self.max_frame_bytes + 1,  # aiohttp refuses messages of exactly its limit
+            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_DEADLINE_S),
+        )
+        if socket.protocol != SUBPROTOCOL:
+            await socket.close()
+            raise TransportError(f"{self._url} speaks WebSocket, but not {SUBPROTOCOL}.")
+        return socket
+
+    async def _end(self, code: WSCloseCode, reason: str) -> None:
+        """The close handshake, then the end of the socket; a second caller finds it done or under way."""
+        if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            return
+        self.state = ConnectionState.CLOSING
+        try:
+            if self._socket is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_DEADLINE_S):
+                        await self._socket.close(code=code, message=_close_reason(reason))
+        finally:
+            if self._session is not None:
+                await self._session.close()
+            self.state = ConnectionState.CLOSED
+
+
+async def connect_websocket(
+    url: str,
+    token: Secret | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
+    deadline_s: float = CONNECT_DEADLINE_S,
+) -> WebSocketClient:
+    """A connected client; the token travels in the `Authorization` header, never in the URL."""
+    client = WebSocketClient(url, token, headers=headers, max_frame_bytes=max_frame_bytes)
+    await client.connect(deadline_s)
+    return client
+
+
+def _connect_error(url: str, error: aiohttp.ClientError) -> TransportError:
+    if isinstance(error, aiohttp.WSServerHandshakeError):
+        hint = "Check the token." if error.status in (401, 403) else None
+        return TransportError(f"{url} refused the connection with HTTP {error.status}.", hint=hint)
+    return TransportError(f"Could not connect to {url}: {error}.")

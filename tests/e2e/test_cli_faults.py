@@ -1,0 +1,315 @@
+"""`makai run` against upstreams that misbehave in every way the issue lists.
+
+Each fault: one error that names the provider and says what to do, the exit code of DESIGN §10, no traceback, no key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import msgspec
+import pytest
+import trustme
+from support.cli import Cli, Finished
+from support.upstream import (
+    Request,
+    Script,
+    Upstream,
+    answers,
+    chat_stream,
+    dies_after,
+    head,
+    refuses,
+    starts_then_hangs,
+    upstream,
+)
+
+KEY = "sk-test-0123456789abcdefghij"
+MODELS = {
+    "openai": "openai/openai-completions@gpt-test",
+    "anthropic": "anthropic/claude-test",
+    "ollama": "ollama/qwen-test",
+}
+PARTIAL = {
+    "openai": chat_stream("Hel", "lo", finish=None, done=False),
+    "anthropic": (
+        b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":1}}}\n\n'
+        b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
+        b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}\n\n'
+    ),
+    "ollama": b'{"model":"q","message":{"role":"assistant","content":"Hello"},"done":false}\n',
+}
+"""The beginning of an answer that says Hello."""
+
+
+@pytest.fixture
+def makai(tmp_path: Path) -> Cli:
+    return Cli(tmp_path)
+
+
+def variables(url: str) -> dict[str, str]:
+    """Every provider of `MODELS` at this address."""
+    return {
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "ANTHROPIC_API_KEY": KEY,
+        "ANTHROPIC_BASE_URL": url,
+        "OLLAMA_HOST": url,
+    }
+
+
+def error_body(message: str, code: str | None = None) -> bytes:
+    return msgspec.json.encode({"error": {"message": message, "type": code, "code": code}})
+
+
+def assert_one_clear_error(finished: Finished, provider: str, fragment: str) -> None:
+    """Two lines: what happened at whom, and what to do."""
+    what, *todo = finished.err.rstrip("\n").split("\n")
+
+    assert what.startswith("makai: ")
+    assert provider in what
+    assert fragment in finished.err
+    assert len(todo) == 1, finished.err
+    assert todo[0].startswith("       ")
+    assert todo[0].strip()
+    assert "Traceback" not in finished.err
+    assert KEY not in finished.out + finished.err
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to misbehave and what a user then sees."""
+
+    provider: str
+    script: Script
+    says: str
+    code: int = 1
+    out: str = ""
+    requests: int = 1
+    """How often we ask, retries included (at most one is allowed)."""
+
+
+def breaks(provider: str, ending: bytes) -> Script:
+    """An answer that begins well and ends like this."""
+    content_type = "application/x-ndjson" if provider == "ollama" else "text/event-stream"
+    return answers(PARTIAL[provider] + ending, content_type=content_type)
+
+
+async def says_nothing(request: Request, writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
+
+
+async def sends_only_keepalives(request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(head() + PARTIAL["openai"])
+    while True:
+        writer.write(b": keep-alive\n\n")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+HTML = b"<!doctype html><html><head><title>Welcome</title></head><body>Hi</body></html>"
+BAD_UTF8 = b'data: {"choices":[{"delta":{"content":"\xff\xfe"}}]}\n\n'
+ANTHROPIC_ERROR = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
+
+FAULTS = {
+    "wrong key": Fault(
+        provider="openai",
+        script=refuses(401, error_body(f"Incorrect API key provided: {KEY}", "invalid_api_key")),
+        says="did not accept the credential",
+        code=3,
+    ),
+    "wrong key, anthropic": Fault(
+        provider="anthropic", script=refuses(401, error_body("invalid x-api-key")), says="makai doctor", code=3
+    ),
+    "rate limit with a short Retry-After": Fault(
+        provider="openai", script=refuses(429, error_body("Slow down"), Retry_After="0"), says="Slow down", requests=2
+    ),
+    "rate limit with a long Retry-After": Fault(
+        provider="openai", script=refuses(429, error_body("Slow down"), Retry_After="120"), says="120 s"
+    ),
+    "rate limit without Retry-After": Fault(
+        provider="openai", script=refuses(429, error_body("Slow down")), says="try again", requests=2
+    ),
+    "no credit": Fault(
+        provider="openai", script=refuses(429, error_body("You are out", "insufficient_quota")), says="billing"
+    ),
+    "500 for good": Fault(
+        provider="openai", script=refuses(500, error_body("boom"), Retry_After="0"), says="boom", requests=2
+    ),
+    "overloaded": Fault(
+        provider="anthropic",
+        script=refuses(529, error_body("Overloaded", "overloaded_error"), Retry_After="0"),
+        says="another model",
+        requests=2,
+    ),
+    "HTML error page": Fault(
+        provider="openai", script=answers(HTML, 404, "text/html"), says='an HTML page titled "Welcome"'
+    ),
+    "HTML instead of an answer": Fault(provider="openai", script=answers(HTML, 200, "text/html"), says="openai"),
+    "HTML instead of an answer, ollama": Fault(
+        provider="ollama", script=answers(HTML, 200, "text/html"), says="ollama"
+    ),
+    "dies in the middle": Fault(
+        provider="openai", script=dies_after(PARTIAL["openai"]), says="in the middle", out="Hello\n"
+    ),
+    "dies in the middle, anthropic": Fault(
+        provider="anthropic", script=dies_after(PARTIAL["anthropic"]), says="in the middle", out="Hello\n"
+    ),
+    "no last event": Fault(
+        provider="openai", script=breaks("openai", b""), says="before it was complete", out="Hello\n"
+    ),
+    "no last event, anthropic": Fault(
+        provider="anthropic", script=breaks("anthropic", b""), says="before it was complete", out="Hello\n"
+    ),
+    "no last event, ollama": Fault(
+        provider="ollama", script=breaks("ollama", b""), says="before it was complete", out="Hello\n"
+    ),
+    "error event after 200": Fault(
+        provider="openai",
+        script=breaks("openai", b"data: " + error_body("The server had an error") + b"\n\n"),
+        says="The server had an error",
+        out="Hello\n",
+    ),
+    "error event after 200, anthropic": Fault(
+        provider="anthropic", script=breaks("anthropic", ANTHROPIC_ERROR), says="overloaded", out="Hello\n"
+    ),
+    "error line after 200, ollama": Fault(
+        provider="ollama", script=breaks("ollama", b'{"error":"out of memory"}\n'), says="out of memory", out="Hello\n"
+    ),
+    "5 MB of rubbish in one line": Fault(
+        provider="openai", script=breaks("openai", b"x" * 5_000_000), says="openai", out="Hello\n"
+    ),
+    "an endless line": Fault(provider="openai", script=answers(b"data: " + b"x" * 17_000_000), says="limit"),
+    "invalid UTF-8": Fault(provider="openai", script=answers(BAD_UTF8), says="openai sent"),
+    "empty body": Fault(provider="openai", script=answers(b""), says="before it was complete"),
+    "empty JSON body": Fault(provider="openai", script=answers(b"", 200, "application/json"), says="openai"),
+    "stalls before the answer": Fault(provider="openai", script=says_nothing, says="no answer", requests=2),
+    "stalls in the middle": Fault(
+        provider="openai", script=starts_then_hangs(PARTIAL["openai"]), says="nothing new for 0.3 s", out="Hello\n"
+    ),
+    "only keep-alives": Fault(
+        provider="openai", script=sends_only_keepalives, says="nothing new for 0.3 s", out="Hello\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_a_misbehaving_provider_gives_one_clear_error(makai: Cli, fault: Fault) -> None:
+    async with upstream(fault.script) as server:
+        finished = await ask(makai, server, fault.provider)
+
+        assert (finished.code, finished.out, len(server.requests)) == (fault.code, fault.out, fault.requests)
+    assert_one_clear_error(finished, fault.provider, fault.says)
+
+
+async def ask(makai: Cli, server: Upstream, provider: str, *more: str) -> Finished:
+    impatient = ("--max-retries", "1", "--stall-timeout", "0.3")
+    return await makai("run", "-m", MODELS[provider], *impatient, *more, "Hi", environ=variables(server.url))
+
+
+async def test_a_server_fault_that_passes_is_not_the_users_business(makai: Cli) -> None:
+    scripts = (refuses(500, error_body("boom"), Retry_After="0"), answers(chat_stream("Hello")))
+    async with upstream(*scripts) as server:
+        finished = await ask(makai, server, "openai")
+
+    assert finished == Finished(0, "Hello\n", "")
+
+
+async def test_five_megabytes_in_one_line_are_a_long_answer(makai: Cli) -> None:
+    async with upstream(answers(chat_stream("x" * 5_000_000))) as server:
+        finished = await ask(makai, server, "openai")
+
+    assert (finished.code, len(finished.out), finished.err) == (0, 5_000_001, "")
+
+
+async def test_a_refused_connection_is_said_with_the_address(makai: Cli) -> None:
+    async with upstream(says_nothing) as server:
+        pass
+    finished = await ask(makai, server, "ollama")
+
+    assert (finished.code, finished.out) == (1, "")
+    assert_one_clear_error(finished, "ollama", server.url)
+
+
+async def test_a_certificate_nobody_trusts_is_said(makai: Cli) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(tls)
+    async with upstream(answers(chat_stream("Hello")), tls=tls) as server:
+        finished = await ask(makai, server, "openai")
+
+    assert (finished.code, finished.out, server.requests) == (1, "", [])
+    assert_one_clear_error(finished, "openai", "TLS certificate")
+
+
+async def test_tls_to_a_server_that_speaks_none_is_said(makai: Cli) -> None:
+    async with upstream(answers(chat_stream("Hello"))) as server:
+        server.url = server.url.replace("http:", "https:")
+        finished = await ask(makai, server, "openai")
+
+    assert (finished.code, finished.out, server.requests) == (1, "", [])
+    assert_one_clear_error(finished, "openai", "openai at https://127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "what"),
+    [
+        ("opnai/gpt", 2, "model not found: there is no provider 'opnai'. Did you mean openai"),
+        ("no-such-model", 2, "model not found: 'no-such-model'"),
+        ("local/llama", 2, "model not found: local has no 'llama'"),
+        ("openai/nonsense@gpt", 3, "No API key for OpenAI"),
+        ("openai/anthropic-messages@gpt", 2, "openai does not speak 'anthropic-messages'"),
+        ("anthropic/claude-test", 3, "No API key for Anthropic"),
+        ("local/smollm2", 1, "are not on this machine"),
+    ],
+)
+async def test_what_is_missing_here_is_said_before_anything_is_sent(
+    makai: Cli, model: str, code: int, what: str
+) -> None:
+    finished = await makai("run", "-m", model, "Hi")
+
+    assert (finished.code, finished.out) == (code, "")
+    assert_one_clear_error(finished, "", what)
+
+
+async def test_a_missing_key_names_the_variable_to_set(makai: Cli) -> None:
+    finished = await makai("run", "-m", "groq/any", "Hi")
+
+    assert finished == Finished(3, "", "makai: No API key for Groq.\n       Set GROQ_API_KEY and try again.\n")
+
+
+@pytest.mark.parametrize("output_format", ["json", "stream-json"])
+async def test_scripts_get_a_failure_as_their_last_json_object(makai: Cli, output_format: str) -> None:
+    async with upstream(refuses(401, error_body(f"bad key {KEY}"))) as server:
+        finished = await ask(makai, server, "openai", "--output-format", output_format)
+
+    last = finished.json_lines()[-1]
+    assert (finished.code, finished.err) == (3, "")
+    assert {name: last[name] for name in ("type", "reason", "error_code", "provider_id")} == {
+        "type": "error",
+        "reason": "error",
+        "error_code": "auth_required",
+        "provider_id": "openai",
+    }
+    assert KEY not in finished.out
+
+
+async def test_a_failure_before_the_stream_is_json_too(makai: Cli) -> None:
+    finished = await makai("run", "-m", "groq/any", "--output-format", "stream-json", "Hi")
+
+    assert finished.code == 3
+    assert finished.json() == {
+        "type": "error",
+        "reason": "error",
+        "error_code": "auth_required",
+        "error_message": "No API key for Groq.",
+        "provider_id": "groq",
+        "hint": "Set GROQ_API_KEY and try again.",
+    }
+
+
+async def test_a_base_url_that_is_none_is_said(makai: Cli) -> None:
+    finished = await makai("run", "-m", "openai/any", "Hi", environ=variables("localhost:1234"))
+
+    assert finished.code == 2
+    assert_one_clear_error(finished, "", "OPENAI_BASE_URL: the base URL is not usable")

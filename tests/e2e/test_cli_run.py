@@ -1,0 +1,230 @@
+"""`makai run` and `makai chat` as a person and a script use them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.cli import Cli, Finished, interrupt
+from support.upstream import Upstream, answers, chat_stream, starts_then_hangs, upstream
+
+ECHO = ("run", "-m", "scripted/echo")
+MODEL = "openai/openai-completions@gpt-test"
+PARTIAL = chat_stream("Hello", " there", finish=None, done=False)
+PERSON = '{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}'
+
+
+@pytest.fixture
+def makai(tmp_path: Path) -> Cli:
+    return Cli(tmp_path)
+
+
+def at(server: Upstream) -> dict[str, str]:
+    return {"OPENAI_API_KEY": "sk-test-0123456789", "OPENAI_BASE_URL": f"{server.url}/v1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "out"),
+    [
+        ((*ECHO, "Grüße, 世界"), b"", "Grüße, 世界\n"),
+        (("-p", "as an option", "-m", "scripted/echo"), b"", "as an option\n"),
+        (("run", "--prompt=as an option", "-m", "scripted/echo"), b"", "as an option\n"),
+        (ECHO, b"  from a pipe\n", "from a pipe\n"),
+        ((*ECHO, "Review this:"), "a – b".encode(), "Review this:\n\na – b\n"),
+        (ECHO, b"a \xff byte", "a � byte\n"),
+        ((*ECHO, "--", "-m"), b"", "-m\n"),
+    ],
+)
+async def test_the_prompt_comes_from_arguments_and_standard_input(
+    makai: Cli, arguments: tuple[str, ...], stdin: bytes, out: str
+) -> None:
+    assert await makai(*arguments, stdin=stdin) == Finished(0, out, "")
+
+
+async def test_json_is_one_object_with_the_text_and_the_message(makai: Cli) -> None:
+    async with upstream(answers(chat_stream("Hel", "lo"))) as server:
+        finished = await makai("run", "-m", MODEL, "--output-format", "json", "Hi", environ=at(server))
+
+    result = finished.json()
+    assert isinstance(result, dict)
+    assert (finished.code, result["type"], result["text"]) == (0, "result", "Hello")
+    assert result["message"]["content"] == [{"type": "text", "text": "Hello"}]
+    assert result["message"]["stop_reason"] == "end_turn"
+
+
+async def test_stream_json_is_one_event_per_line_from_start_to_done(makai: Cli) -> None:
+    async with upstream(answers(chat_stream("Hel", "lo"))) as server:
+        finished = await makai("run", "-m", MODEL, "--output-format", "stream-json", "Hi", environ=at(server))
+
+    events = finished.json_lines()
+    assert finished.code == 0
+    assert [event["type"] for event in events if event["type"] != "text_delta"] == [
+        "start",
+        "text_start",
+        "text_end",
+        "done",
+    ]
+    assert "".join(str(event["delta"]) for event in events if event["type"] == "text_delta") == "Hello"
+
+
+async def test_the_options_reach_the_request(makai: Cli, tmp_path: Path) -> None:
+    schema = tmp_path / "person.json"
+    schema.write_text(PERSON)
+    options = ("--max-tokens", "7", "--temperature", "0.5", "--system-prompt", "Be brief", "--json-schema", str(schema))
+    async with upstream(answers(chat_stream('{"name":', '"Ada"}'))) as server:
+        finished = await makai("run", "-m", MODEL, *options, "Who?", environ=at(server))
+
+        body = server.requests[0].json()
+    assert finished == Finished(0, '{"name":"Ada"}\n', "")
+    assert (body["max_completion_tokens"], body["temperature"]) == (7, 0.5)
+    assert body["messages"][0]["content"] == "Be brief"
+    assert body["response_format"]["json_schema"]["schema"] == msgspec.json.decode(PERSON)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ('{"name": 1}', "does not fit the schema at name: 1 is not of type"),
+        ("{}", 'does not fit the schema: "name" is a required property'),
+        ("Ada", "is not JSON"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_the_schema_is_never_handed_over(makai: Cli, answer: str, why: str) -> None:
+    finished = await makai(*ECHO, "--json-schema", PERSON, answer)
+
+    assert (finished.code, finished.out) == (1, "")
+    assert finished.err.startswith(f"makai: the answer of scripted {why}")
+
+
+async def test_with_a_schema_a_stream_ends_in_one_done_or_error(makai: Cli) -> None:
+    finished = await makai(*ECHO, "--json-schema", PERSON, "--output-format", "stream-json", "{}")
+
+    kinds = [event["type"] for event in finished.json_lines()]
+    assert (finished.code, kinds[-1], kinds.count("done")) == (1, "error", 0)
+
+
+@pytest.mark.parametrize("schema", ["[1]", '{"type": 7}', '{"$ref": "http://127.0.0.1:9/x"}', "no-such-file.json", "{"])
+async def test_a_schema_that_cannot_be_used_is_refused_before_asking(makai: Cli, schema: str) -> None:
+    async with upstream(answers(b"")) as server:
+        finished = await makai("run", "-m", MODEL, "--json-schema", schema, "Hi", environ=at(server))
+
+    assert (finished.code, finished.out, server.requests) == (2, "", [])
+    assert finished.err.startswith("makai: ")
+
+
+async def test_ctrl_c_ends_with_130_and_closes_the_connection_at_once(makai: Cli) -> None:
+    async with (
+        upstream(starts_then_hangs(PARTIAL)) as server,
+        makai.started("run", "-m", MODEL, "Hi", environ=at(server)) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        async with asyncio.timeout(10):
+            await process.stdout.readexactly(len("Hello there"))
+        interrupt(process)
+        async with asyncio.timeout(1):
+            await server.closed_by_client.wait()
+        async with asyncio.timeout(5):
+            _, err = await process.communicate()
+
+    assert (process.returncode, err) == (130, b"\n")
+
+
+async def test_a_reader_that_goes_away_is_no_traceback(makai: Cli) -> None:
+    long_answer = chat_stream(*["line of text\n" * 1000] * 100)
+    async with (
+        upstream(answers(long_answer)) as server,
+        makai.started("run", "-m", MODEL, "Hi", environ=at(server)) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.close()
+        async with asyncio.timeout(10):
+            await process.stdout.readline()
+            process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+            err = await process.stderr.read()
+            await process.wait()
+
+    assert (process.returncode, err) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("run",), "there is no prompt"),
+        (("run", "a", "-p", "b"), "given twice"),
+        (("run", "--nonsense", "a"), "No such option"),
+        (("run", "--output-format", "xml", "a"), "Invalid value for '--output-format'"),
+        (("run", "--stall-timeout", "0", "a"), "Invalid value for '--stall-timeout'"),
+        (("rum",), "Did you mean `makai run`?"),
+        (("Why is the sky blue?",), 'write `makai run "…"`'),
+        (("models", "list", "--provider", "nobody"), "there is no provider 'nobody'"),
+        (("models", "list", "--api", "nonsense"), "there is no API 'nonsense'"),
+        (("models", "resolve", "nobody/x"), "model not found"),
+        (("models", "pull", "nothing"), "model not found"),
+        (("completion", "tcsh"), "Invalid value"),
+    ],
+)
+async def test_a_command_that_cannot_be_understood_exits_with_2(
+    makai: Cli, arguments: tuple[str, ...], says: str
+) -> None:
+    finished = await makai(*arguments)
+
+    assert (finished.code, finished.out) == (2, "")
+    assert says in finished.err
+    assert "Traceback" not in finished.err
+
+
+async def test_a_chat_survives_ctrl_c_and_ends_with_ctrl_d(makai: Cli) -> None:
+    async with (
+        upstream(starts_then_hangs(PARTIAL), answers(chat_stream("Again"))) as server,
+        makai.on_terminal("chat", "-m", MODEL, environ=at(server)) as terminal,
+    ):
+        await terminal.shows("> ")
+        terminal.press("Hi\n")
+        await terminal.shows("Hello there")
+        terminal.press("\x03")
+        await terminal.shows("(stopped)")
+        async with asyncio.timeout(1):
+            await server.closed_by_client.wait()
+        terminal.press("Hi again\n")
+        await terminal.shows("Again")
+        await terminal.shows("> ")
+        terminal.press("\x04")
+
+        assert await terminal.ended() == 0
+    asked = [[message["content"] for message in request.json()["messages"]] for request in server.requests]
+    assert asked == [["Hi"], ["Hi again"]]
+
+
+async def test_a_chat_remembers_obeys_and_can_be_piped(makai: Cli) -> None:
+    lines = b"first\n/model\n/nonsense\n/model nobody/x\nsecond\n/clear\nthird\n/exit\nnever\n"
+    async with upstream(answers(chat_stream("ok"))) as server:
+        finished = await makai("chat", "-m", MODEL, stdin=lines, environ=at(server))
+
+    asked = [[message["content"] for message in request.json()["messages"]] for request in server.requests]
+    assert finished.code == 0
+    assert asked == [["first"], ["first", "ok", "second"], ["third"]]
+    assert "openai/gpt-test" in finished.out
+    assert "Unknown command /nonsense." in finished.out
+    assert "model not found: there is no provider 'nobody'" in finished.err
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+async def test_colour_is_for_terminals_without_no_color(makai: Cli, no_color: str, coloured: bool) -> None:
+    async with makai.on_terminal("models", "list", "--provider", "groq", environ={"NO_COLOR": no_color}) as terminal:
+        await terminal.shows("MODEL")
+        await terminal.shows("Groq")
+        assert terminal.screen.startswith("\x1b[0m: ") is coloured
+        assert await terminal.ended() == 0
+
+
+async def test_a_terminal_is_not_obeyed_to_what_a_model_says(makai: Cli) -> None:
+    async with makai.on_terminal(*ECHO, "red \x1b[31m alert \x07 end") as terminal:
+        await terminal.shows("red �[31m alert � end")
+
+        assert await terminal.ended() == 0

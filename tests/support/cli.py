@@ -1,0 +1,158 @@
+"""The real `makai` command as a child process.
+
+In: arguments, and the few variables a test wants it to see. Out: what it printed and its exit code, through pipes as a
+script would use it, or on a pseudo-terminal as a person would. The child gets a home of its own and nothing of the
+developer's environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import termios
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
+
+import msgspec
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+DEADLINE_S = 20.0
+
+Environ: TypeAlias = Mapping[str, str]
+NOTHING: Environ = MappingProxyType({})
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> object:
+        """Standard output as one JSON document."""
+        return msgspec.json.decode(self.out)
+
+    def json_lines(self) -> list[dict[str, object]]:
+        """Standard output as one JSON object per line."""
+        return [msgspec.json.decode(line, type=dict[str, object]) for line in self.out.splitlines()]
+
+
+_TAKE_TERMINAL = """
+import os, sys
+terminal = os.open(sys.argv[1], os.O_RDWR)  # the first terminal a session leader opens becomes its own: Ctrl-C works
+for stream in (0, 1, 2):
+    os.dup2(terminal, stream)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Terminal:
+    """What a person at the terminal does and sees."""
+
+    def __init__(self, process: asyncio.subprocess.Process, master: int) -> None:
+        self._process = process
+        self._master = master
+        self._changed = asyncio.Event()
+        self.screen = ""
+        asyncio.get_running_loop().add_reader(master, self._read)
+
+    def press(self, keys: str) -> None:
+        """Type."""
+        os.write(self._master, keys.encode())
+
+    async def shows(self, text: str) -> None:
+        """Wait until the text is on the screen, and forget everything up to it."""
+        async with asyncio.timeout(DEADLINE_S):
+            while text not in self.screen:
+                self._changed.clear()
+                await self._changed.wait()
+        self.screen = self.screen.partition(text)[2]
+
+    async def ended(self) -> int:
+        """The exit code."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._process.wait()
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._master)
+        os.close(self._master)
+
+    def _read(self) -> None:
+        try:
+            self.screen += os.read(self._master, 65536).decode(errors="replace")
+        except OSError:
+            asyncio.get_running_loop().remove_reader(self._master)
+        self._changed.set()
+
+
+class Cli:
+    """Runs makai with one home and one set of variables."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    async def __call__(self, *arguments: str, stdin: bytes = b"", environ: Environ = NOTHING) -> Finished:
+        """Run to the end."""
+        async with self.started(*arguments, environ=environ) as process:
+            async with asyncio.timeout(DEADLINE_S):
+                out, err = await process.communicate(stdin)
+            assert process.returncode is not None
+            return Finished(process.returncode, out.decode(), err.decode())
+
+    @asynccontextmanager
+    async def started(self, *arguments: str, environ: Environ = NOTHING) -> AsyncIterator[asyncio.subprocess.Process]:
+        """A running command with pipes; killed if the test leaves it running."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "makai"),
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self.environment(environ),
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+    @asynccontextmanager
+    async def on_terminal(self, *arguments: str, environ: Environ = NOTHING) -> AsyncIterator[Terminal]:
+        """A running command whose three streams are one terminal of 80 columns."""
+        master, slave = os.openpty()
+        termios.tcsetwinsize(slave, (24, 80))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-c", _TAKE_TERMINAL, os.ttyname(slave), sys.executable, "-m", "makai"),
+            *arguments,
+            env={"TERM": "xterm-256color"} | self.environment(environ),
+            start_new_session=True,
+        )
+        terminal = Terminal(process, master)
+        try:
+            yield terminal
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            terminal.close()
+            os.close(slave)
+
+    def environment(self, environ: Environ) -> dict[str, str]:
+        """All the child sees."""
+        inherited = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
+        own = {"PYTHONPATH": str(SOURCES), "HOME": str(self.home), "MAKAI_HOME": str(self.home), "LC_ALL": "C.UTF-8"}
+        return inherited | own | dict(environ)
+
+
+def interrupt(process: asyncio.subprocess.Process) -> None:
+    """Ctrl-C."""
+    process.send_signal(signal.SIGINT)

@@ -1,0 +1,179 @@
+"""Two connected channels over every transport, for tests that must hold on all of them.
+
+`connected(kind)` yields (client end, server end). The server ends are what a server layer gets: made by the real
+listeners on loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from aiohttp import web
+
+from makai.core.secret import Secret
+from makai.transports.channel import Channel, Oversized
+from makai.transports.grpc import connect_grpc, serve_grpc
+from makai.transports.guard import Guard, GuardConfig
+from makai.transports.http_guard import guard_middleware
+from makai.transports.memory import memory_pair
+from makai.transports.sse import SSEServer
+from makai.transports.sse_client import connect_sse
+from makai.transports.stdio import StdioChannel
+from makai.transports.websocket import connect_websocket, serve_websocket
+
+KINDS = ("memory", "stdio", "websocket", "sse", "grpc")
+DEADLINE_S = 20.0
+TOKEN = Secret("a-token-for-tests-0123456789-abcdef")
+MAX_FRAME_BYTES = 6_000_000
+HELLO = b'"hello"'
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Accepted:
+    """The server of the one connection of a test. Like a real one it ends when its peer is gone or it has closed."""
+
+    def __init__(self) -> None:
+        self.channel: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
+        self.over = asyncio.Event()
+
+    async def serve(self, channel: Channel) -> None:
+        self.channel.set_result(_Served(channel, self.over))
+        await self.over.wait()
+
+
+class _Served:
+    """The channel of a server, in the hands of a test."""
+
+    def __init__(self, channel: Channel, over: asyncio.Event) -> None:
+        self.max_frame_bytes = channel.max_frame_bytes
+        self._channel = channel
+        self._over = over
+
+    async def receive(self) -> bytes | Oversized | None:
+        frame = await self._channel.receive()
+        if frame is None:
+            self._over.set()
+        return frame
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        await self._channel.send(frames)
+
+    async def close(self, reason: str = "") -> None:
+        await self._channel.close(reason)
+        self._over.set()
+
+
+@asynccontextmanager
+async def http_server(method: str, handler: Handler, *, max_connections: int = 100) -> AsyncIterator[int]:
+    """The port of a guarded server whose path /v1/makai `handler` answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        guard = Guard(GuardConfig(TOKEN, port, max_body_bytes=MAX_FRAME_BYTES, max_connections=max_connections))
+        app = web.Application(middlewares=[guard_middleware(guard)])
+        app.router.add_route(method, "/v1/makai", handler)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0, access_log=None)
+        await runner.setup()
+        try:
+            await web.SockSite(runner, listener).start()
+            yield port
+        finally:
+            await runner.cleanup()
+
+
+async def exchange(port: int, request: bytes) -> bytes:
+    """Everything a server answers to these bytes until it closes the connection."""
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(request)
+            return await reader.read()
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def connected(kind: str) -> AsyncIterator[tuple[Channel, Channel]]:
+    """A client's and a server's channel that are each other's peers."""
+    async with asyncio.timeout(DEADLINE_S):
+        match kind:
+            case "memory":
+                near, far = memory_pair(max_frame_bytes=MAX_FRAME_BYTES)
+                yield near, far
+            case "stdio":
+                async with _stdio_pair() as pair:
+                    yield pair
+            case "websocket" | "sse" | "grpc":
+                accepted = Accepted()
+                async with _OPENERS[kind](accepted) as near:
+                    far = await accepted.channel
+                    try:
+                        yield near, far
+                    finally:
+                        await close_both(near, far)
+                        accepted.over.set()
+            case _:
+                raise AssertionError(kind)
+
+
+@asynccontextmanager
+async def _stdio_pair() -> AsyncIterator[tuple[Channel, Channel]]:
+    there, back = os.pipe(), os.pipe()
+    near = StdioChannel(back[0], there[1], max_frame_bytes=MAX_FRAME_BYTES)
+    far = StdioChannel(there[0], back[1], max_frame_bytes=MAX_FRAME_BYTES)
+    try:
+        yield near, far
+    finally:
+        await close_both(near, far)
+
+
+async def close_both(near: Channel, far: Channel) -> None:
+    """End a connection as its two owners would: one closes, the other reads until it notices, and closes too."""
+    await asyncio.gather(near.close(), read_to_the_end(far))
+    await far.close()
+
+
+async def read_to_the_end(channel: Channel) -> list[bytes | Oversized]:
+    """Everything that still arrives."""
+    received = []
+    while (frame := await channel.receive()) is not None:
+        received.append(frame)
+    return received
+
+
+@asynccontextmanager
+async def _websocket(accepted: Accepted) -> AsyncIterator[Channel]:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return await serve_websocket(request, accepted.serve, max_frame_bytes=MAX_FRAME_BYTES)
+
+    async with http_server("GET", handler) as port:
+        yield await connect_websocket(f"http://127.0.0.1:{port}/v1/makai", TOKEN, max_frame_bytes=MAX_FRAME_BYTES)
+
+
+@asynccontextmanager
+async def _sse(accepted: Accepted) -> AsyncIterator[Channel]:
+    server = SSEServer(accepted.serve, max_frame_bytes=MAX_FRAME_BYTES)
+    async with http_server("POST", server.handle) as port:
+        near = await connect_sse(f"http://127.0.0.1:{port}/v1/makai", TOKEN, max_frame_bytes=MAX_FRAME_BYTES)
+        await near.send([HELLO])  # an event stream opens with its first frame
+        assert await (await accepted.channel).receive() == HELLO
+        yield near
+
+
+@asynccontextmanager
+async def _grpc(accepted: Accepted) -> AsyncIterator[Channel]:
+    guard = Guard(GuardConfig(TOKEN, port=0))
+    server = await serve_grpc("127.0.0.1", 0, guard, accepted.serve, max_frame_bytes=MAX_FRAME_BYTES)
+    try:
+        yield await connect_grpc(f"grpc://127.0.0.1:{server.port}", TOKEN, max_frame_bytes=MAX_FRAME_BYTES)
+    finally:
+        await server.close(0)
+
+
+_OPENERS = {"websocket": _websocket, "sse": _sse, "grpc": _grpc}

@@ -1,0 +1,70 @@
+"""Exit codes, hints and text that reaches a terminal."""
+
+from __future__ import annotations
+
+import io
+import typing
+
+import pytest
+
+from makai.cli.console import exit_code, harmless, has_colour, hint_of
+from makai.cli.run import EFFORTS
+from makai.core.errors import (
+    AuthRequired,
+    InvalidRequest,
+    MakaiError,
+    ModelNotFound,
+    ModelRetired,
+    ProviderError,
+    RateLimited,
+)
+from makai.core.model import ReasoningEffort
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MakaiError("x"), 1),
+        (ProviderError("x"), 1),
+        (RateLimited("x"), 1),
+        (InvalidRequest("x"), 2),
+        (ModelNotFound("model not found"), 2),
+        (ModelRetired("x"), 2),
+        (AuthRequired("x", provider_id="p"), 3),
+    ],
+)
+def test_each_error_has_its_exit_code(error: MakaiError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_a_providers_failure_always_says_what_to_do() -> None:
+    assert hint_of(ProviderError("x", hint=" Wait. ")) == "Wait."
+    assert hint_of(ProviderError("x")) == "Try again, or use another model (`makai models list`)."
+    assert hint_of(MakaiError("x")) == ""
+
+
+def test_control_characters_are_harmless_on_a_terminal_and_untouched_in_a_pipe() -> None:
+    text = "a\tb\r\n\x1b]52;c;eA==\x07\x9b31m\x7fz"
+
+    assert harmless(text, Tty()) == "a\tb\r\n�]52;c;eA==��31m�z"
+    assert harmless(text, io.StringIO()) == text
+
+
+def test_colour_needs_a_terminal_without_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert (has_colour(Tty()), has_colour(io.StringIO())) == (True, False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert has_colour(Tty()) is False
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert has_colour(Tty()) is False
+
+
+def test_the_efforts_of_the_command_line_are_those_of_the_vocabulary() -> None:
+    assert typing.get_args(ReasoningEffort) == EFFORTS

@@ -1,0 +1,143 @@
+"""The guard in front of a real listener, spoken to in raw bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from aiohttp import web
+from support.transports import TOKEN, exchange, http_server
+
+BEARER = f"Authorization: Bearer {TOKEN.reveal()}\r\n"
+
+
+class Route:
+    """Counts who reached it, and can hold them."""
+
+    def __init__(self) -> None:
+        self.reached = 0
+        self.entered = asyncio.Event()
+        self.release = asyncio.Event()
+        self.release.set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.reached += 1
+        self.entered.set()
+        await self.release.wait()
+        return web.Response(text="inside")
+
+
+def request(port: int, headers: str = "", line: str = "POST /v1/makai HTTP/1.1", host: str = "") -> bytes:
+    return f"{line}\r\nHost: {host or f'127.0.0.1:{port}'}\r\nConnection: close\r\n{headers}\r\n".encode()
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+async def test_with_token_host_and_no_origin_the_route_is_reached() -> None:
+    route = Route()
+    async with http_server("POST", route.handle) as port:
+        assert (await exchange(port, request(port, BEARER))).endswith(b"\r\n\r\ninside")
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ("", 401),
+        ("Authorization: Bearer wrong\r\n", 401),
+        (BEARER + "Origin: https://evil.example\r\n", 403),
+        (BEARER + "Origin: null\r\n", 403),
+        (BEARER + "Host: evil.com\r\n", 421),
+        (BEARER + "Content-Length: 99999999999\r\n", 413),
+    ],
+)
+async def test_a_refusal_comes_before_the_handler_and_before_the_body(headers: str, expected: int) -> None:
+    route = Route()
+    async with http_server("POST", route.handle) as port:
+        body = "" if "Content-Length" in headers else "Content-Length: 1000\r\n"
+        answer = await exchange(port, request(port, headers + body))
+
+    # aiohttp itself refuses a second Host as a malformed request
+    assert status(answer) == expected or (expected == 421 and status(answer) == 400)
+    assert route.reached == 0
+    assert b"access-control" not in answer.lower()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "POST http://127.0.0.1/v1/makai HTTP/1.1",
+        "POST http://evil.com/v1/makai HTTP/1.1",
+        "POST //v1/makai HTTP/1.1",
+        "POST /v1/./makai HTTP/1.1",
+        "POST /healthz/../v1/makai HTTP/1.1",
+        "POST /%76%31/makai HTTP/1.1",
+        "POST /v1/makai?/healthz HTTP/1.1",
+        "POST /v1/makai#/healthz HTTP/1.1",
+        "POST /v1/makai;x HTTP/1.1",
+        "OPTIONS * HTTP/1.1",
+        "OPTIONS /v1/makai HTTP/1.1",
+        "CONNECT 127.0.0.1:80 HTTP/1.1",
+        "POST /v1/makai HTTP/1.0",
+    ],
+)
+async def test_no_request_line_reaches_a_handler_without_the_token(line: str) -> None:
+    route = Route()
+    async with http_server("POST", route.handle) as port:
+        answer = await exchange(port, request(port, line=line))
+
+    assert status(answer) in (400, 401)
+    assert route.reached == 0
+
+
+@pytest.mark.parametrize("host", ["evil.com", "127.0.0.1.nip.io:{}", "LOCALHOST:{}", "localhost", "[::]:{}", "a/b?"])
+async def test_a_foreign_host_reaches_nothing(host: str) -> None:
+    route = Route()
+    async with http_server("POST", route.handle) as port:
+        assert status(await exchange(port, request(port, BEARER, host=host.format(port)))) in (400, 421)
+    assert route.reached == 0
+
+
+async def test_a_preflight_is_never_answered_with_permission() -> None:
+    async with http_server("POST", Route().handle) as port:
+        preflight = "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n"
+        answer = await exchange(port, request(port, preflight, line="OPTIONS /v1/makai HTTP/1.1"))
+
+    assert status(answer) == 403
+    assert b"access-control" not in answer.lower()
+
+
+async def test_above_the_limit_connections_are_refused_and_let_in_again_later() -> None:
+    route = Route()
+    route.release.clear()
+    async with http_server("POST", route.handle, max_connections=1) as port:
+        first = asyncio.create_task(exchange(port, request(port, BEARER)))
+        await route.entered.wait()
+        second = await exchange(port, request(port, BEARER))
+        route.release.set()
+        third = (await first, await exchange(port, request(port, BEARER)))[1]
+
+    assert (status(second), status(third)) == (503, 200)
+
+
+async def test_wrong_tokens_are_slowed_down() -> None:
+    async with http_server("POST", Route().handle) as port:
+        statuses = [status(await exchange(port, request(port))) for _ in range(22)]
+        with_token = status(await exchange(port, request(port, BEARER)))
+
+    assert (statuses[0], statuses[-1], with_token) == (401, 429, 200)
+
+
+async def test_the_token_is_never_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    offer = (
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        f"Sec-WebSocket-Protocol: makai.token.{TOKEN.reveal()}\r\n"
+    )
+    async with http_server("POST", Route().handle) as port:
+        await exchange(port, request(port, BEARER))
+        await exchange(port, request(port, offer, line="GET /v1/makai HTTP/1.1"))
+
+    assert TOKEN.reveal() not in caplog.text
