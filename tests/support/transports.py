@@ -86,13 +86,13 @@ async def http_server(method: str, handler: Handler, *, max_connections: int = 1
             await runner.cleanup()
 
 
-async def exchange(port: int, request: bytes) -> bytes:
-    """Everything a server answers to these bytes until it closes the connection."""
+async def exchange(port: int, request: bytes, *, head_only: bool = False) -> bytes:
+    """What a server answers to these bytes: everything until it closes the connection, or the head of one answer."""
     async with asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             writer.write(request)
-            return await reader.read()
+            return await (reader.readuntil(b"\r\n\r\n") if head_only else reader.read())
         finally:
             writer.close()
             await writer.wait_closed()

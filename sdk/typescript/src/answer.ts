@@ -1,39 +1,44 @@
 /**
- * The payloads that end a request, as the SDK's own shapes.
+ * The beginning and the end of an answer, as the SDK's own shapes.
  *
- * In: the payload of a `result`, a `start` or a `stream_error`. Out: `CompletionResponse`, `message_start`, an error.
+ * In: the payload of a `result` or a `stream_error`. Out: `CompletionResponse`, the events around it, an error.
  * It must not know how they arrived. Unknown stop reasons are passed through (document 000 §3).
  */
 
 import { isObject, type Payload } from "./envelope.js";
 import { failureFromCode, type MakaiAuthError, type MakaiStreamError } from "./errors.js";
 import { failureDetails } from "./exchange.js";
-import type { CompletionResponse, ContentPart, ProviderStreamEvent, UsageSummary } from "./types.js";
+import type { CompletionResponse, ContentPart, ModelDescriptor, ProviderStreamEvent, UsageSummary } from "./types.js";
 
 /** A whole answer. `content` stands in where the proxy encoding left it out of the result. */
 export function responseFrom(result: Payload, content: ContentPart[]): CompletionResponse {
   const whole = result["content"];
   const usage = usageFrom(result["usage"]);
   const stopReason = result["stop_reason"];
+  const provider = stringOr(result["provider"], "");
+  const api = stringOr(result["api"], "");
+  const model = stringOr(result["model"], "");
   return {
-    message: { role: "assistant", content: Array.isArray(whole) ? (whole as ContentPart[]) : content },
-    provider_id: stringOr(result["provider"], ""),
-    api: stringOr(result["api"], ""),
-    model_id: stringOr(result["model"], ""),
+    message: {
+      role: "assistant",
+      content: Array.isArray(whole) ? (whole as ContentPart[]) : content,
+      provider,
+      api,
+      model,
+    },
+    provider_id: provider,
+    api,
+    model_id: model,
     ...(usage && { usage }),
     ...(typeof stopReason === "string" && { stop_reason: stopReason }),
   };
 }
 
-export function messageStart(start: Payload): ProviderStreamEvent {
-  const about = isObject(start["partial"]) ? start["partial"] : start;
-  const { provider, api, model } = about;
-  return {
-    type: "message_start",
-    ...(typeof provider === "string" && { provider_id: provider }),
-    ...(typeof api === "string" && { api }),
-    ...(typeof model === "string" && { model_id: model }),
-  };
+/** The proxy encoding's `start` is empty; `known` is the model if this client has seen it listed. */
+export function messageStart(known: ModelDescriptor | undefined): ProviderStreamEvent {
+  if (known === undefined) return { type: "message_start" };
+  const { provider_id, api, model_id } = known;
+  return { type: "message_start", provider_id, api, model_id };
 }
 
 export function messageEnd(response: CompletionResponse): ProviderStreamEvent {

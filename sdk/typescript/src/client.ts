@@ -9,7 +9,7 @@ import { AgentClient } from "./agent.js";
 import { AuthClient } from "./auth.js";
 import { AuthRetry } from "./auth_retry.js";
 import { Connection } from "./connection.js";
-import { transportError } from "./errors.js";
+import { MakaiStreamError, transportError } from "./errors.js";
 import { ModelsClient } from "./models.js";
 import { ProviderClient } from "./provider.js";
 import type { Channel, OpenChannel } from "./transports/channel.js";
@@ -65,13 +65,13 @@ class Client implements MakaiClient {
     this.models = new ModelsClient(connection);
     this.agent = new AgentClient(connection);
     const login = this.auth.loginForRetry.bind(this.auth);
-    this.provider = new ProviderClient(connection, new AuthRetry(login, auth.auth_retry_policy));
+    this.provider = new ProviderClient(connection, new AuthRetry(login, auth.auth_retry_policy), this.models);
   }
 
   /** Say goodbye, fail what is still running with a typed error, and end the process or socket. */
   async close(): Promise<void> {
     this.connection.open("stream_id", { received: () => undefined, lost: () => undefined }).send("goodbye", {});
-    this.connection.fail(transportError("the client was closed", { code: "closed" }));
+    this.connection.fail(new MakaiStreamError("the client was closed", { kind: "aborted", code: "aborted" }));
     await this.channel.close();
   }
 }

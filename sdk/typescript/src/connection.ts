@@ -119,7 +119,7 @@ export class Connection {
       this.#receive(frame);
     } catch (error) {
       if (!(error instanceof MalformedFrame)) throw error;
-      this.fail(transportError(`the server broke the protocol: ${error.message}`));
+      this.fail(transportError(`the server broke the protocol: ${error.message}`, { code: "parse_error" }));
     }
   }
 

@@ -83,8 +83,8 @@ function streamKind(code: string | undefined): StreamErrorKind {
 }
 
 /** The connection does not work (any more). */
-export function transportError(message: string, details: Omit<FailureDetails, "kind"> = {}): MakaiStreamError {
-  return new MakaiStreamError(message, { ...details, kind: "transport_error" });
+export function transportError(message: string, details: FailureDetails = {}): MakaiStreamError {
+  return new MakaiStreamError(message, { code: "transport_error", ...details, kind: "transport_error" });
 }
 
 /** The caller's `AbortSignal` fired. */

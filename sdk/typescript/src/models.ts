@@ -51,6 +51,15 @@ export class ModelsClient implements MakaiModelsApi {
     return { model };
   }
 
+  /** The model of this ref, if this client has seen it listed. The ref itself is not taken apart. */
+  known(modelRef: string): ModelDescriptor | undefined {
+    for (const { models } of this.#cache.values()) {
+      const model = models.find(({ model_ref }) => model_ref === modelRef);
+      if (model !== undefined) return model;
+    }
+    return undefined;
+  }
+
   #fresh(response: ListModelsResponse): boolean {
     return this.connection.now() <= response.fetched_at_ms + response.cache_max_age_ms;
   }

@@ -16,15 +16,22 @@ import { Reconstruction } from "./reconstruct.js";
 import type {
   CompletionResponse,
   MakaiProviderApi,
+  ModelDescriptor,
   ProviderCompleteRequest,
   ProviderStream,
   ProviderStreamEvent,
 } from "./types.js";
 
+/** Where to look a ref up without asking the server. */
+export interface KnownModels {
+  known(modelRef: string): ModelDescriptor | undefined;
+}
+
 export class ProviderClient implements MakaiProviderApi {
   constructor(
     private readonly connection: Connection,
     private readonly retry: AuthRetry,
+    private readonly models: KnownModels,
   ) {}
 
   complete(request: ProviderCompleteRequest): Promise<CompletionResponse> {
@@ -32,7 +39,7 @@ export class ProviderClient implements MakaiProviderApi {
   }
 
   stream(request: ProviderCompleteRequest): ProviderStream {
-    return new Stream(this.connection, this.retry, request);
+    return new Stream(this.connection, this.retry, this.models, request);
   }
 }
 
@@ -63,6 +70,7 @@ class Stream implements ProviderStream {
   constructor(
     private readonly connection: Connection,
     private readonly retry: AuthRetry,
+    private readonly models: KnownModels,
     private readonly request: ProviderCompleteRequest,
   ) {
     this.#events = this.#withRetry();
@@ -105,7 +113,7 @@ class Stream implements ProviderStream {
         answer.apply(type, payload);
         switch (type) {
           case "start":
-            yield messageStart(payload);
+            yield messageStart(this.models.known(this.request.model_ref));
             break;
           case "text_delta":
           case "thinking_delta":

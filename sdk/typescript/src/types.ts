@@ -3,7 +3,7 @@
  *
  * In: nothing. Out: types only, no code. It must not know envelopes or transports.
  * Ours only ever adds optional fields to the document's shapes: how to reach a server (`MakaiClientOptions`),
- * `signal` on requests, `response` on a provider stream.
+ * `signal` on requests, `response` on a provider stream, and on messages which model made them.
  */
 
 import type { WebSocketConstructor } from "./transports/websocket.js";
@@ -159,7 +159,14 @@ export type ContentPart =
   | ToolCallContentPart
   | ToolResultContentPart;
 
-export interface ChatMessage {
+/** Which model made an assistant message. Its signatures are only ever sent back to that model. */
+export interface MessageOrigin {
+  provider?: ProviderId;
+  api?: ApiId;
+  model?: string;
+}
+
+export interface ChatMessage extends MessageOrigin {
   role: "system" | "developer" | "user" | "assistant" | "tool";
   content: string | ContentPart[];
   name?: string;
@@ -209,7 +216,7 @@ export interface ProviderCompleteRequest {
 }
 
 export interface CompletionResponse {
-  message: {
+  message: MessageOrigin & {
     role: "assistant";
     content: string | ContentPart[];
   };

@@ -132,7 +132,7 @@ test("a connection lost during a login is a MakaiAuthError", async () => {
   assert.deepEqual(facts(await failure), {
     name: "MakaiAuthError",
     kind: "transport_error",
-    code: undefined,
+    code: "transport_error",
     provider_id: "acme",
     message: "the fake server hung up",
   });

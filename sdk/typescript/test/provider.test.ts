@@ -12,7 +12,8 @@ const REQUEST: ProviderCompleteRequest = {
   tools: [{ name: "look", description: "looks", parameters_schema_json: "{}" }],
   options: { temperature: 0.5, auth_retry_policy: "manual" },
 };
-const ABOUT = { provider: "acme", api: "acme-chat", model: "m-1", timestamp: 1 };
+const ORIGIN = { provider: "acme", api: "acme-chat", model: "m-1" };
+const ABOUT = { ...ORIGIN, timestamp: 1 };
 
 function textStream(server: FakeServer, request: Envelope): void {
   server.ack(request);
@@ -68,6 +69,7 @@ test(`a stream is its events and one message_end, the last ${req("MK-TSSDK-008")
   assert.deepEqual(stream.response, {
     message: {
       role: "assistant",
+      ...ORIGIN,
       content: [
         { type: "text", text: "Hello", text_signature: "sig" },
         { type: "thinking", thinking: "hm", thinking_signature: "t" },
@@ -83,22 +85,21 @@ test(`a stream is its events and one message_end, the last ${req("MK-TSSDK-008")
   assert.deepEqual(server.received.map(({ type }) => type), ["stream_request"]);
 });
 
-test("message_start names the resolved model when the server does", async () => {
-  for (const start of [ABOUT, { partial: ABOUT }]) {
-    const server = new FakeServer();
-    const iterator = (await server.client()).provider.stream(REQUEST)[Symbol.asyncIterator]();
-    const first = iterator.next();
-    const request = await server.next("stream_request");
-    server.ack(request);
-    server.reply(request, "start", start);
+test("message_start names the model when this client has seen it listed", async () => {
+  const server = new FakeServer();
+  const client = await server.client();
+  const about = { provider_id: "acme", api: "acme-chat", model_id: "m-1" };
+  const listing = client.models.list();
+  const models = await server.next("models_request");
+  server.ack(models);
+  server.reply(models, "models_response", { models: [{ ...about, model_ref: REQUEST.model_ref }], fetched_at_ms: 1 });
+  await listing;
+  const first = client.provider.stream(REQUEST)[Symbol.asyncIterator]().next();
+  const request = await server.next("stream_request");
+  server.ack(request);
+  server.reply(request, "start", {});
 
-    assert.deepEqual((await first).value, {
-      type: "message_start",
-      provider_id: "acme",
-      api: "acme-chat",
-      model_id: "m-1",
-    });
-  }
+  assert.deepEqual((await first).value, { type: "message_start", ...about });
 });
 
 test(`a failure upstream is one error event, and nothing is thrown besides ${req("MK-TSSDK-008")}`, async () => {
@@ -146,7 +147,7 @@ test("a lost connection is thrown after what had arrived, and the next request f
   assert.deepEqual(facts(await failureOf(run)), {
     name: "MakaiStreamError",
     kind: "transport_error",
-    code: undefined,
+    code: "transport_error",
     provider_id: undefined,
     message: "the fake server hung up",
   });
@@ -220,7 +221,7 @@ test("complete answers with the whole message, unknown stop reasons unchanged", 
 
   assert.equal(request.encoding, undefined);
   assert.deepEqual(await answer, {
-    message: { role: "assistant", content },
+    message: { role: "assistant", content, ...ORIGIN },
     usage: { input: 0, output: 1, cache_read: 5 },
     provider_id: "acme",
     api: "acme-chat",
@@ -279,8 +280,8 @@ test("close says goodbye, fails what is running with a typed error, and may be c
 
   assert.deepEqual(facts(await failure), {
     name: "MakaiStreamError",
-    kind: "transport_error",
-    code: "closed",
+    kind: "aborted",
+    code: "aborted",
     provider_id: undefined,
     message: "the client was closed",
   });

@@ -22,6 +22,7 @@ from makai.core.secret import Secret
 FILE_NAME: Final = "server-token"
 
 _TOKEN_BYTES: Final = 32
+_MAX_FILE_BYTES: Final = 1024
 # What fits into an HTTP header and into the name of a WebSocket subprotocol (RFC 9110 section 5.6.2), not guessable.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{32,512}")
 
@@ -55,12 +56,14 @@ def _read(path: Path) -> Secret:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise _refused(path, f"cannot be opened safely ({error.strerror})") from None
-    with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise _refused(path, "is not a file")
         _check_owner_and_mode(path, status)
-        token = file.read(1024).strip()
+        token = os.read(descriptor, _MAX_FILE_BYTES).decode("ascii", "replace").strip()
+    finally:
+        os.close(descriptor)
     if not _TOKEN.fullmatch(token):
         raise _refused(path, "holds no token")
     return Secret(token)

@@ -22,7 +22,7 @@ from makai.client.types import (
     AuthUrlEvent,
     MakaiAuthEvent,
 )
-from makai.core.errors import MakaiAuthError
+from makai.core.errors import MakaiAuthError, MakaiStreamError
 from makai.protocols.makai.client import Reply
 
 INTERACTION_REQUIRED: Final = "interaction_required"
@@ -104,7 +104,8 @@ class LoginFlow:
             return await self._exchange.next()
         reply = asyncio.ensure_future(self._exchange.next())
         try:
-            await asyncio.wait({reply, self._answering}, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {reply, self._answering}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if self._answering.done() and not reply.done():
                 answering, self._answering = self._answering, None
                 self._exchange.send("auth_prompt_response", answering.result())
@@ -155,7 +156,7 @@ class LoginFlow:
     async def _cancel(self) -> None:
         """Ask the server to stop, and wait for its word; its last events still reach `on_event`."""
         self._exchange.send("auth_cancel", Cancel(self._flow_id))
-        with suppress(TimeoutError, MakaiAuthError, _GivenUp):
+        with suppress(TimeoutError, MakaiAuthError, MakaiStreamError, _GivenUp):
             async with asyncio.timeout(CANCEL_DEADLINE_S):
                 while (reply := await self._exchange.next()).type != "auth_login_result":
                     event = _flattened(reply) if reply.type == "auth_event" else None
@@ -200,7 +201,7 @@ def _flattened(reply: Reply) -> MakaiAuthEvent | None:
     try:
         for name, fields in _fields(reply.payload).items():
             if name in _EVENT_TYPES:
-                return msgspec.convert({**fields, "type": name}, MakaiAuthEvent)  # type: ignore[arg-type, no-any-return]
+                return msgspec.convert({**fields, "type": name}, MakaiAuthEvent)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, ValueError) as error:
         raise broken_protocol(f"a malformed auth_event: {error}") from error
     return None

@@ -34,6 +34,8 @@ from makai.providers.retry import retry_delay
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1_000
+MAX_FEED = 16 * 1024
+"""Bytes decoded at a time: uvloop reads up to 256 kB, and the first delta of a read must not wait for its last."""
 MAX_ERROR_BODY = 256 * 1024
 LARGE_BODY = 1024 * 1024
 LAST_BYTES_S = 0.02
@@ -248,22 +250,22 @@ async def _batches(
 async def _read(
     response: aiohttp.ClientResponse, decoder: Decoder, parts: Parts, watchdog: _StallWatchdog
 ) -> AsyncGenerator[list[StreamEvent], None]:
-    """Batches of events, one per read; ends with the body or with the terminal event."""
+    """Batches of events, small ones; ends with the body or with the terminal event."""
     read = response.content.readany
     while not parts.finished:
         data = await read()
         if not data:
             return
-        decoder.feed(data)
-        if parts.finished:
-            await _read_to_end(response)
-        batch = parts.take()
-        if not batch:
-            continue
-        watchdog.waiting = False
-        yield batch
-        watchdog.waiting = True
-        watchdog.news()
+        for start in range(0, len(data), MAX_FEED):
+            decoder.feed(data[start : start + MAX_FEED])
+            if parts.finished:
+                await _read_to_end(response)
+            batch = parts.take()
+            if batch:
+                watchdog.waiting = False
+                yield batch
+                watchdog.waiting = True
+                watchdog.news()
 
 
 async def _read_to_end(response: aiohttp.ClientResponse) -> None:

@@ -78,6 +78,8 @@ class Parts:
 
     def take(self) -> list[StreamEvent]:
         """The events made since the last call."""
+        for block in self._open.values():
+            block.settle()
         events, self._events = self._events, []
         return events
 
@@ -146,7 +148,7 @@ class Parts:
     def written(self, key: Hashable) -> str:
         """What an open block holds so far, for vendors that repeat the whole at its end."""
         block = self._open.get(key)
-        return block.buffer.getvalue() if block is not None else ""
+        return block.text() if block is not None else ""
 
     def end(self, key: Hashable, *, redacted: bool = False) -> None:
         """A block is complete."""
@@ -155,10 +157,10 @@ class Parts:
             return
         signature = self._signatures.pop(key, None)
         if block.kind == "text":
-            self._fold.end(block.index, Text(text=block.buffer.getvalue(), text_signature=signature))
+            self._fold.end(block.index, Text(text=block.text(), text_signature=signature))
             self._events.append(TextEnd(block.index, signature))
         elif block.kind == "thinking":
-            thinking = Thinking(thinking=block.buffer.getvalue(), thinking_signature=signature, redacted=redacted)
+            thinking = Thinking(thinking=block.text(), thinking_signature=signature, redacted=redacted)
             self._fold.end(block.index, thinking)
             self._events.append(ThinkingEnd(block.index, signature, redacted))
         else:
@@ -210,7 +212,7 @@ class Parts:
         return block
 
     def _end_tool(self, block: Block, signature: str | None) -> None:
-        arguments_json = block.buffer.getvalue()
+        arguments_json = block.text()
         if not arguments_json.strip():
             # A tool without parameters: vendors send nothing at all. Said as a delta, so that deltas = arguments.
             rest = "{}"

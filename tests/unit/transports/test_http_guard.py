@@ -52,12 +52,14 @@ async def test_with_token_host_and_no_origin_the_route_is_reached() -> None:
         (BEARER + "Host: evil.com\r\n", 421),
         (BEARER + "Content-Length: 99999999999\r\n", 413),
     ],
+    ids=["no token", "wrong token", "foreign origin", "null origin", "second host", "large body"],
 )
 async def test_a_refusal_comes_before_the_handler_and_before_the_body(headers: str, expected: int) -> None:
     route = Route()
     async with http_server("POST", route.handle) as port:
         body = "" if "Content-Length" in headers else "Content-Length: 1000\r\n"
-        answer = await exchange(port, request(port, headers + body))
+        # The body never comes. The server then waits for it a while, so that the answer is not lost; we do not.
+        answer = await exchange(port, request(port, headers + body), head_only=True)
 
     # aiohttp itself refuses a second Host as a malformed request
     assert status(answer) == expected or (expected == 421 and status(answer) == 400)

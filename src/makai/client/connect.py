@@ -1,0 +1,158 @@
+"""Where to connect, and the client that results.
+
+In: options, or the same as keyword arguments. Out: a `MakaiClient`, by `await` or `async with`. The only module of the
+SDK that knows which transports there are; each is imported when it is chosen.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from types import TracebackType
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from makai.client.client import MakaiClient
+from makai.client.failures import transport_failure
+from makai.client.types import AuthOptions
+from makai.core.errors import InvalidRequest, TransportError
+from makai.core.secret import Secret
+from makai.server.backend import Backend
+from makai.transports.channel import Channel
+
+ENDPOINT_PATH = "/v1/makai"
+
+
+class MakaiClientOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server is, and what holds for every request. Without a place, the server runs in this process."""
+
+    auth: AuthOptions = AuthOptions()
+    url: str | None = None
+    """ws:// or wss:// (WebSocket), http:// or https:// (SSE), grpc://. A missing path is /v1/makai."""
+    token: str | Secret | None = None
+    """The server's token, with `url`."""
+    stdio: bool = False
+    """Start `makai stdio` as a child and talk to that."""
+    command: tuple[str, ...] | None = None
+    """The same with a command of your own."""
+    environ: Mapping[str, str] | None = None
+    """The whole environment of a server in this process or of a child; by default ours."""
+    backend: Backend | None = None
+    """Serves a server in this process, such as a `ModelRuntime`; the caller closes it."""
+    channel: Channel | None = None
+    """A connection that is already made."""
+
+
+class Connecting:
+    """A client that is being connected: `client = await connect()`, or `async with connect() as client:`."""
+
+    def __init__(self, options: MakaiClientOptions) -> None:
+        self._options = options
+        self._client: MakaiClient | None = None
+
+    def __await__(self) -> Generator[object, None, MakaiClient]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> MakaiClient:
+        self._client = await self._connect()
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _connect(self) -> MakaiClient:
+        return MakaiClient(await open_channel(self._options), self._options.auth)
+
+
+def create_makai_client(options: MakaiClientOptions | None = None) -> Connecting:
+    """A connected client (document 000 §3); `connect` is the same with keyword arguments."""
+    return Connecting(_checked(options or MakaiClientOptions()))
+
+
+def connect(
+    url: str | None = None,
+    *,
+    token: str | Secret | None = None,
+    stdio: bool = False,
+    command: Sequence[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    backend: Backend | None = None,
+    channel: Channel | None = None,
+    auth: AuthOptions | None = None,
+) -> Connecting:
+    """A connected client, by `await` or `async with`. See `MakaiClientOptions` for what the arguments mean."""
+    return create_makai_client(
+        MakaiClientOptions(
+            auth=auth or AuthOptions(),
+            url=url,
+            token=token,
+            stdio=stdio,
+            command=None if command is None else tuple(command),
+            environ=environ,
+            backend=backend,
+            channel=channel,
+        )
+    )
+
+
+async def open_channel(options: MakaiClientOptions) -> Channel:
+    """The connection the options ask for."""
+    if options.channel is not None:
+        return options.channel
+    try:
+        if options.url is not None:
+            return await _open_url(options.url, _secret(options.token))
+        if options.stdio or options.command is not None:
+            from makai.transports.stdio_child import spawn_stdio
+
+            return await spawn_stdio(options.command or (sys.executable, "-m", "makai", "stdio"), options.environ)
+    except TransportError as error:
+        raise transport_failure(error.message) from error
+    from makai.client.in_process import start_in_process
+
+    return start_in_process(options.environ, options.backend)
+
+
+async def _open_url(url: str, token: Secret | None) -> Channel:
+    parts = urlsplit(url)
+    if parts.scheme == "grpc":
+        from makai.transports.grpc import connect_grpc
+
+        return await connect_grpc(url, token)
+    full_url = urlunsplit(parts if parts.path.strip("/") else parts._replace(path=ENDPOINT_PATH))
+    if parts.scheme in ("ws", "wss"):
+        from makai.transports.websocket import connect_websocket
+
+        return await connect_websocket(full_url, token)
+    if parts.scheme in ("http", "https"):
+        from makai.transports.sse_client import connect_sse
+
+        return await connect_sse(full_url, token)
+    raise InvalidRequest(f"cannot connect to {url!r}", hint="A URL begins with ws, wss, http, https or grpc.")
+
+
+def _checked(options: MakaiClientOptions) -> MakaiClientOptions:
+    """Refuse what contradicts itself, before anything is started."""
+    child = options.stdio or options.command is not None
+    places = {
+        "url": options.url is not None,
+        "stdio or command": child,
+        "backend": options.backend is not None,
+        "channel": options.channel is not None,
+    }
+    chosen = [name for name, given in places.items() if given]
+    if len(chosen) > 1:
+        raise InvalidRequest(f"choose one place to connect to: {' or '.join(chosen)}")
+    if options.token is not None and options.url is None:
+        raise InvalidRequest("token belongs to url")
+    if options.environ is not None and chosen and not child:
+        raise InvalidRequest(f"environ is for a server in this process or a child, not for {chosen[0]}")
+    return options
+
+
+def _secret(token: str | Secret | None) -> Secret | None:
+    return Secret(token) if isinstance(token, str) else token
