@@ -23,7 +23,7 @@ check: lint ## the quick part of `make test`: lint, types, house rules
 	@$(BIN)/python -m pytest tests/house
 
 faults: .venv/.ready model ## long tests: fault injection, and property tests with many more inputs
-	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis" --timeout=1800
+	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis or scaled" --timeout=1800
 
 bench: .venv-bench/.ready ## compare speed and memory with other libraries; results in benchmarks/results
 	@$(BENCH_BIN)/python benchmarks/run.py
@@ -49,7 +49,7 @@ model: .venv/.ready
 .venv/.ready: pyproject.toml constraints.txt | python-is-new-enough
 	@echo "Installing makai and its tools into .venv (about a minute the first time) ..."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,local]'
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,local,grpc]'
 	@touch $@
 
 .venv-bench/.ready: benchmarks/requirements.txt pyproject.toml | python-is-new-enough

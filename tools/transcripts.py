@@ -33,11 +33,22 @@ VARYING_ID = re.compile(
     r"|(?<=call_)[0-9a-zA-Z]{8,}"  # tool calls
     r"|\b[0-9a-f]{32}\b"  # connections
 )
+TIME = re.compile(r'"timestamp":\d+')
 TIMES = ("timestamp", "fetched_at_ms")
-HEADERS_SHOWN = ("http/", "content-type:", "makai-connection:", "www-authenticate:")
+HEADERS_NOT_SHOWN = (
+    "Cache-Control:",
+    "X-Accel-",
+    "Transfer-Encoding:",
+    "Content-Length:",
+    "Connection:",
+    "Date:",
+    "Server:",
+)
+EVENT = "data: "
 TERMINALS = ("result", "stream_error", "nack", "models_response", "pong")
 
-SCENARIO = """
+LAST_WORD = " upon"
+SCENARIO = f"""
 say: Hello there.
 usage: input=5 output=3
 ---
@@ -45,11 +56,11 @@ when: weather
 think: I should look it up.
 signature: c2lnbmVk
 say: One moment.
-tool: get_weather {"city": "Paris"}
+tool: get_weather {{"city": "Paris"}}
 usage: input=20 output=31 reasoning=7
 ---
 when: essay
-say: Once upon
+say: Once{LAST_WORD}
 stall
 ---
 when: again
@@ -63,114 +74,87 @@ JSON = dict[str, Any]
 class Page:
     """The lines of one transcript, with stand-ins for what varies.
 
-    The n-th id of a page is ...00n; the time of an envelope is its line's number; inside a payload it is that of the
-    newest request. A `partial` that repeats the one before it is shown as `{…}`.
+    The n-th id of a page is ...00n. The time of an envelope is its number on the page; inside a payload it is that of
+    the newest request. A `partial` that repeats the one before it is shown as `{…}`.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._ids: dict[str, str] = {}
-        self._frames = 0
+        self._envelopes = 0
         self._asked = 0
         self._partial: object = None
 
     def text(self) -> str:
         """What stands between the markers."""
-        return "\n".join(["```text", *self._lines, "```", ""])
+        return "```text\n" + "\n".join(self._lines).rstrip() + "\n```\n"
 
     def line(self, text: str) -> None:
-        """Anything that is no frame."""
+        """Anything that holds no envelope."""
         self._lines.append(VARYING_ID.sub(self._stand_in, text))
+
+    def command(self, text: str) -> None:
+        """A shell command, of which an envelope may be part."""
+        if TIME.search(text):
+            self._envelopes += 1
+            self._asked = self._envelopes
+        self.line(TIME.sub(f'"timestamp":{SHOWN_TIME + self._envelopes}', text))
 
     def said(self, frame: str) -> None:
         """What the client sent."""
-        self._asked = self._frames + 1
-        self.line(f"→ {self.shown(frame)}")
+        self._asked = self._envelopes + 1
+        self.line(f"→ {self._shown(frame)}")
 
-    def heard(self, frame: str) -> None:
+    def heard(self, frame: str, mark: str = "← ") -> None:
         """What the server sent."""
-        self.line(f"← {self.shown(frame)}")
+        self.line(mark + self._shown(frame))
 
-    def shown(self, frame: str) -> str:
+    def _shown(self, frame: str) -> str:
         """A frame as it is printed; what is not JSON is printed as it is."""
         try:
             value = json.loads(frame, object_hook=self._at_the_time_of_the_request)
         except ValueError:
             return frame
-        self._frames += 1
         if "timestamp" in value:
-            value["timestamp"] = SHOWN_TIME + self._frames
+            self._envelopes += 1
+            value["timestamp"] = SHOWN_TIME + self._envelopes
         partial = value.get("payload", {}).get("partial")
         if partial is not None and partial == self._partial:
             value["payload"]["partial"] = "…"
         self._partial = partial or self._partial
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return text.replace('"partial":"…"', '"partial":{…}')
+        return _json(value).replace('"partial":"…"', '"partial":{…}')
 
     def _at_the_time_of_the_request(self, value: JSON) -> JSON:
         return value | {key: SHOWN_TIME + self._asked for key in TIMES if key in value}
 
     def _stand_in(self, found: re.Match[str]) -> str:
-        real = found[0]
-        number = len(self._ids) + 1
-        if "-" in real:
-            return self._ids.setdefault(real, f"00000000-0000-4000-8000-{number:012d}")
-        return self._ids.setdefault(real, f"{number:0{min(len(real), 32)}d}")
+        real, number = found[0], len(self._ids) + 1
+        readable = f"00000000-0000-4000-8000-{number:012d}" if "-" in real else f"{number:0{len(real)}d}"
+        return self._ids.setdefault(real, readable)
 
 
-class Talk:
-    """One transcript over the standard streams of a running `makai stdio`."""
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
-    def __init__(self, server: asyncio.subprocess.Process) -> None:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        self._input, self._output = server.stdin, server.stdout
-        self._page = Page()
 
-    async def say(self, frame: JSON | str) -> None:
-        text = frame if isinstance(frame, str) else json.dumps(frame)
-        self._page.said(text)
-        self._input.write(f"{text}\n".encode())
-        await self._input.drain()
-
-    async def hear_until(self, *types: str) -> None:
-        while True:
-            line = (await self._output.readline()).decode().rstrip("\n")
-            if not line:
-                raise RuntimeError(f"the server ended before it sent any of {', '.join(types)}")
-            self._page.heard(line)
-            if json.loads(line)["type"] in types:
-                return
-
-    async def ask(self, frame: JSON | str, *terminals: str) -> None:
-        await self.say(frame)
-        await self.hear_until(*(terminals or TERMINALS))
-
-    async def hear_the_end(self) -> None:
-        rest = await self._output.read()
-        if rest:
-            raise RuntimeError(f"the server had more to say: {rest[:200]!r}")
-        self._page.line("(end of output, exit status 0)")
-
-    def text(self) -> str:
-        return self._page.text()
+# ---------------------------------------------------------------- what is asked
 
 
 def envelope(kind: str, payload: JSON, **fields: Any) -> JSON:
     """A request under a new stream id."""
-    own_id, message_id = str(uuid.uuid4()), str(uuid.uuid4())
-    head: JSON = {"type": kind, "stream_id": own_id, "message_id": message_id, "sequence": 1}
-    return head | {"timestamp": SHOWN_TIME, "version": 1} | fields | {"payload": payload}
+    ids = {"stream_id": str(uuid.uuid4()), "message_id": str(uuid.uuid4())}
+    rest: JSON = {"sequence": 1, "timestamp": SHOWN_TIME, "version": 1} | fields
+    return {"type": kind, **ids, **rest, "payload": payload}
 
 
-def prompt(text: str, model_ref: str = "scripted/scripted@scenario") -> JSON:
+def prompt(text: str, model_ref: str = "scripted/scripted@scenario", **context: Any) -> JSON:
     """The payload of a stream or complete request."""
-    return {"model_ref": model_ref, "context": {"messages": [{"role": "user", "content": text}]}}
+    return {"model_ref": model_ref, "context": {"messages": [{"role": "user", "content": text}], **context}}
 
 
 def in_two_fragments(whole: JSON) -> list[JSON]:
     """An envelope as its sender would cut it."""
-    data = json.dumps(whole["payload"]).encode()
+    data = _json(whole["payload"]).encode()
     pieces = (data[: len(data) // 2], data[len(data) // 2 :])
     return [
         envelope(
@@ -184,48 +168,86 @@ def in_two_fragments(whole: JSON) -> list[JSON]:
     ]
 
 
-async def handshake(server: asyncio.subprocess.Process) -> str:
-    talk = Talk(server)
-    await talk.hear_until("ready")
+WEATHER = {
+    "name": "get_weather",
+    "description": "The weather in a city now.",
+    "parameters_schema_json": _json({"type": "object", "properties": {"city": {"type": "string"}}}),
+}
+RETIRED = "anthropic/anthropic-messages@claude-3-opus-20240229"
+WITHOUT_KEY = "anthropic/anthropic-messages@claude-sonnet-5-5"
+
+QUESTIONS: dict[str, list[JSON | str]] = {
+    "stream-full": [envelope("stream_request", prompt("Hi"))],
+    "stream-proxy": [envelope("stream_request", prompt("Hi"), encoding="proxy")],
+    "tool-call": [envelope("stream_request", prompt("The weather in Paris?", tools=[WEATHER]), encoding="proxy")],
+    "complete": [envelope("complete_request", prompt("Hi"))],
+    "failure": [envelope("stream_request", prompt("Try again."), encoding="proxy")],
+    "models": [envelope("models_request", {"provider_id": "scripted"})],
+    "unknown-type": [envelope("translate_request", {})],
+    "bad-sequence": [envelope("stream_request", prompt("Hi"), sequence=number) for number in (0, 2)],
+    "bad-payload": [envelope("stream_request", {"model_ref": "scripted/scripted@scenario"})],
+    "bad-version": [envelope("stream_request", prompt("Hi"), version=2)],
+    "missing-key": [envelope("stream_request", prompt("Hi", WITHOUT_KEY))],
+    "unknown-model": [envelope("stream_request", prompt("Hi", "scripted/scripted@nope"))],
+    "retired-model": [envelope("stream_request", prompt("Hi", RETIRED))],
+    "nonsense": ["hello", "{}"],
+}
+"""Transcripts over stdio in which every request is answered to its end before the next."""
+
+
+# ---------------------------------------------------------------- over stdio
+
+
+class Talk:
+    """One transcript over the standard streams of a running `makai stdio`."""
+
+    def __init__(self, server: asyncio.subprocess.Process) -> None:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        self._input, self._output = server.stdin, server.stdout
+        self.page = Page()
+
+    async def say(self, frame: JSON | str) -> None:
+        text = frame if isinstance(frame, str) else _json(frame)
+        self.page.said(text)
+        self._input.write(f"{text}\n".encode())
+        await self._input.drain()
+
+    async def hear(self) -> JSON:
+        line = (await self._output.readline()).decode().rstrip("\n")
+        if not line:
+            raise RuntimeError("the server ended before its answer did")
+        self.page.heard(line)
+        frame: JSON = json.loads(line)
+        return frame
+
+    async def ask(self, frame: JSON | str) -> None:
+        """Say it and hear everything up to the end of the answer."""
+        await self.say(frame)
+        while True:
+            heard = await self.hear()
+            if heard["type"] in TERMINALS or "payload" not in heard:
+                return
+
+    async def hear_the_end(self) -> None:
+        if rest := await self._output.read():
+            raise RuntimeError(f"the server had more to say: {rest[:200]!r}")
+        self.page.line("(end of output, exit status 0)")
+
+
+async def handshake(talk: Talk) -> None:
+    await talk.hear()
     await talk.ask(envelope("ping", {}))
     await talk.say(envelope("goodbye", {"reason": "done"}))
     await talk.hear_the_end()
-    return talk.text()
-
-
-async def stream_full(talk: Talk) -> None:
-    await talk.ask(envelope("stream_request", prompt("Hi")))
-
-
-async def stream_proxy(talk: Talk) -> None:
-    await talk.ask(envelope("stream_request", prompt("Hi"), encoding="proxy"))
-
-
-async def tool_call(talk: Talk) -> None:
-    payload = prompt("What is the weather in Paris?")
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    tool = {"name": "get_weather", "description": "Weather now", "parameters_schema_json": json.dumps(schema)}
-    payload["context"]["tools"] = [tool]
-    await talk.ask(envelope("stream_request", payload, encoding="proxy"))
-
-
-async def complete(talk: Talk) -> None:
-    await talk.ask(envelope("complete_request", prompt("Hi")))
 
 
 async def abort(talk: Talk) -> None:
     request = envelope("stream_request", prompt("Write an essay."), encoding="proxy")
-    await talk.ask(request, "text_delta")
-    await talk.hear_until("text_delta")
+    await talk.say(request)
+    while (await talk.hear())["payload"].get("delta") != LAST_WORD:
+        pass
     await talk.ask(envelope("abort_request", {"target_stream_id": request["stream_id"], "reason": "enough"}))
-
-
-async def failure(talk: Talk) -> None:
-    await talk.ask(envelope("stream_request", prompt("Try again."), encoding="proxy"))
-
-
-async def models(talk: Talk) -> None:
-    await talk.ask(envelope("models_request", {"provider_id": "scripted"}))
 
 
 async def fragments(talk: Talk) -> None:
@@ -234,63 +256,28 @@ async def fragments(talk: Talk) -> None:
     await talk.ask(second)
 
 
-async def unknown_type(talk: Talk) -> None:
-    await talk.ask(envelope("auth_providers_request", {}))
+async def over_stdio(environ: Mapping[str, str]) -> dict[str, str]:
+    """The transcripts of `makai stdio`."""
+    made: dict[str, str] = {}
+    async with server("stdio", environ) as process:
+        talk = Talk(process)
+        await handshake(talk)
+        made["handshake"] = talk.page.text()
+    async with server("stdio", environ) as process:
+        await Talk(process).hear()
+        for name, perform in (("abort", abort), ("fragments", fragments)):
+            talk = Talk(process)
+            await perform(talk)
+            made[name] = talk.page.text()
+        for name, frames in QUESTIONS.items():
+            talk = Talk(process)
+            for frame in frames:
+                await talk.ask(frame)
+            made[name] = talk.page.text()
+    return made
 
 
-async def bad_sequence(talk: Talk) -> None:
-    for sequence in (0, 2):
-        await talk.ask(envelope("stream_request", prompt("Hi"), sequence=sequence))
-
-
-async def bad_payload(talk: Talk) -> None:
-    await talk.ask(envelope("stream_request", {"model_ref": "scripted/scripted@scenario"}))
-
-
-async def bad_version(talk: Talk) -> None:
-    await talk.ask(envelope("stream_request", prompt("Hi"), version=2))
-
-
-async def missing_key(talk: Talk) -> None:
-    await talk.ask(envelope("stream_request", prompt("Hi", "groq/openai-completions@llama-3.3-70b-versatile")))
-
-
-async def unknown_model(talk: Talk) -> None:
-    await talk.ask(envelope("stream_request", prompt("Hi", "scripted/scripted@nope")))
-
-
-async def retired_model(talk: Talk) -> None:
-    await talk.ask(envelope("stream_request", prompt("Hi", "anthropic/anthropic-messages@claude-3-opus-20240229")))
-
-
-async def nonsense(talk: Talk) -> None:
-    for line in ("hello", "{}"):
-        await talk.ask(line, "error")
-
-
-OVER_STDIO = {
-    "stream-full": stream_full,
-    "stream-proxy": stream_proxy,
-    "tool-call": tool_call,
-    "complete": complete,
-    "abort": abort,
-    "failure": failure,
-    "models": models,
-    "fragments": fragments,
-    "unknown-type": unknown_type,
-    "bad-sequence": bad_sequence,
-    "bad-payload": bad_payload,
-    "bad-version": bad_version,
-    "missing-key": missing_key,
-    "unknown-model": unknown_model,
-    "retired-model": retired_model,
-    "nonsense": nonsense,
-}
-
-
-CURL = f"""curl -sN -i http://127.0.0.1:{SHOWN_PORT}/v1/makai \\
-    -H "Authorization: Bearer $(cat ~/.makai/server-token)" \\
-    -H "Content-Type: application/json" """
+# ---------------------------------------------------------------- over HTTP
 
 
 class Terminal:
@@ -299,81 +286,88 @@ class Terminal:
     def __init__(self, port: str, environ: Mapping[str, str]) -> None:
         self._port = port
         self._environ = environ
-        self._page = Page()
+        self.page = Page()
 
     async def start(self, command: str) -> asyncio.subprocess.Process:
         """Show the command and run it, with the real port."""
-        for line in f"$ {command}".split("\n"):
-            self._page.line(line)
+        self.page.command(f"$ {command}")
         real = command.replace(f":{SHOWN_PORT}/", f":{self._port}/")
         return await asyncio.create_subprocess_exec("sh", "-c", real, env=self._environ, stdout=asyncio.subprocess.PIPE)
 
     async def show(self, running: asyncio.subprocess.Process, until: str | None = None) -> str:
-        """Print what it writes, up to and including a line with `until`; that line, or what it wrote last."""
+        """Print what it writes, up to and including a line with `until`, which is returned, or up to its end."""
         assert running.stdout is not None
-        in_headers = False
-        line = ""
         while raw := await running.stdout.readline():
             line = raw.decode().rstrip("\r\n")
-            in_headers = line.startswith("HTTP/") or (in_headers and line != "")
-            if in_headers and not line.lower().startswith(HEADERS_SHOWN):
+            if line.startswith(HEADERS_NOT_SHOWN):
                 continue
-            field, colon, value = line.partition(": ")
-            self._page.line(f"data: {self._page.shown(value)}" if (field, colon) == ("data", ": ") else line)
+            if line.startswith(EVENT):
+                self.page.heard(line.removeprefix(EVENT), EVENT)
+            else:
+                self.page.line(line)
             if until is not None and until in line:
                 return line
-        await running.wait()
-        return line
+        if until is not None or await running.wait() != 0:
+            raise RuntimeError(f"the command ended too early or failed; is curl installed? (waited for {until})")
+        return ""
 
-    def note(self, text: str) -> None:
-        self._page.line(text)
-
-    def text(self) -> str:
-        return self._page.text()
+    async def run(self, command: str) -> None:
+        await self.show(await self.start(command))
 
 
-def body(kind: str, payload: JSON, number: int, **fields: Any) -> str:
-    """An envelope as a shell word. Its ids are readable from the start, because the command shows them."""
-    ids = [f"00000000-0000-4000-8000-{number + offset:012d}" for offset in (0, 1)]
-    value = envelope(kind, payload, stream_id=ids[0], message_id=ids[1], timestamp=SHOWN_TIME + 1, **fields)
-    return f"\\\n    -d '{json.dumps(value, separators=(',', ':'))}'"
+def post(frame: JSON, *headers: str) -> str:
+    """A curl command that posts one envelope."""
+    lines = [
+        f"curl -sN -i http://127.0.0.1:{SHOWN_PORT}/v1/makai",
+        '-H "Authorization: Bearer $(cat ~/.makai/server-token)"',
+        '-H "Content-Type: application/json"',
+        *(f'-H "{header}"' for header in headers),
+        f"-d '{_json(frame)}'",
+    ]
+    return " \\\n    ".join(lines)
 
 
 async def sse(terminal: Terminal) -> None:
-    running = await terminal.start(CURL + body("stream_request", prompt("Hi"), 1, encoding="proxy"))
-    await terminal.show(running)
+    await terminal.run(post(envelope("stream_request", prompt("Hi"), encoding="proxy")))
 
 
 async def sse_abort(terminal: Terminal) -> None:
-    first = await terminal.start(CURL + body("stream_request", prompt("Write an essay."), 1, encoding="proxy"))
-    connection = (await terminal.show(first, "Makai-Connection: ")).partition(": ")[2]
-    await terminal.show(first, '"delta":" upon"')
-    terminal.note("")
-    terminal.note("(in another terminal, while the first one waits)")
-    target = {"target_stream_id": "00000000-0000-4000-8000-000000000001"}
-    header = f'\\\n    -H "Makai-Connection: {connection}" '
-    second = await terminal.start(CURL + header + body("abort_request", target, 8))
-    await terminal.show(second)
-    terminal.note("(the first terminal goes on)")
+    request = envelope("stream_request", prompt("Write an essay."), encoding="proxy")
+    first = await terminal.start(post(request))
+    connection = await terminal.show(first, "Makai-Connection: ")
+    await terminal.show(first, f'"delta":"{LAST_WORD}"')
+    terminal.page.line("\n(in another terminal, while the first one waits)")
+    await terminal.run(post(envelope("abort_request", {"target_stream_id": request["stream_id"]}), connection))
+    terminal.page.line("(the first terminal goes on)")
     await terminal.show(first)
 
 
 async def http_refusals(terminal: Terminal) -> None:
     url = f"http://127.0.0.1:{SHOWN_PORT}"
-    header = "-H 'Authorization: Bearer '$(cat ~/.makai/server-token)"
     for command in (
         f"curl -si {url}/api/models",
         f"curl -si {url}/healthz -H 'Host: evil.example'",
         f"curl -si {url}/healthz -H 'Origin: https://evil.example'",
-        f"curl -si {url}/v1/makai {header} -H 'Makai-Connection: gone' \\\n    -H 'Content-Type: application/json' -d '{{}}'",
+        post(envelope("ping", {}), "Makai-Connection: gone"),
     ):
-        await terminal.show(await terminal.start(command))
-        terminal.note("")
+        await terminal.run(command)
+        terminal.page.line("")
 
 
-OVER_HTTP = {"sse": sse, "sse-abort": sse_abort, "http-refusals": http_refusals}
+async def over_http(environ: Mapping[str, str]) -> dict[str, str]:
+    """The transcripts of `makai serve`."""
+    made: dict[str, str] = {}
+    async with server("serve", environ, "--port", "0") as process:
+        assert process.stdout is not None
+        port = (await process.stdout.readline()).decode().strip().rpartition(":")[2]
+        for name, perform in (("sse", sse), ("sse-abort", sse_abort), ("http-refusals", http_refusals)):
+            terminal = Terminal(port, environ)
+            await perform(terminal)
+            made[name] = terminal.page.text()
+    return made
 
-NAMES = ("handshake", *OVER_STDIO, *OVER_HTTP)
+
+# ---------------------------------------------------------------- all of it
 
 
 @asynccontextmanager
@@ -408,32 +402,7 @@ async def transcripts() -> dict[str, str]:
             "MAKAI_SCENARIO": str(scenario),
         }
         async with asyncio.timeout(DEADLINE_S):
-            return {**await _over_stdio(environ), **await _over_http(environ)}
-
-
-async def _over_stdio(environ: Mapping[str, str]) -> dict[str, str]:
-    made: dict[str, str] = {}
-    async with server("stdio", environ) as process:
-        made["handshake"] = await handshake(process)
-    async with server("stdio", environ) as process:
-        await Talk(process).hear_until("ready")
-        for name, perform in OVER_STDIO.items():
-            talk = Talk(process)
-            await perform(talk)
-            made[name] = talk.text()
-    return made
-
-
-async def _over_http(environ: Mapping[str, str]) -> dict[str, str]:
-    made: dict[str, str] = {}
-    async with server("serve", environ, "--port", "0") as process:
-        assert process.stdout is not None
-        port = (await process.stdout.readline()).decode().strip().rpartition(":")[2]
-        for name, perform in OVER_HTTP.items():
-            terminal = Terminal(port, environ)
-            await perform(terminal)
-            made[name] = terminal.text()
-    return made
+            return await over_stdio(environ) | await over_http(environ)
 
 
 def renewed(document: str, made: Mapping[str, str]) -> str:

@@ -184,7 +184,7 @@ FAULTS = {
     "invalid UTF-8": Fault(provider="openai", script=answers(BAD_UTF8), says="openai sent"),
     "empty body": Fault(provider="openai", script=answers(b""), says="before it was complete"),
     "empty JSON body": Fault(provider="openai", script=answers(b"", 200, "application/json"), says="openai"),
-    "stalls before the answer": Fault(provider="openai", script=says_nothing, says="no answer", requests=2),
+    "stalls before the answer": Fault(provider="openai", script=says_nothing, says="no answer"),
     "stalls in the middle": Fault(
         provider="openai", script=starts_then_hangs(PARTIAL["openai"]), says="nothing new for 0.3 s", out="Hello\n"
     ),

@@ -109,6 +109,7 @@ async def answered(peer: Peer, frame: bytes) -> None:
 
 
 @pytest.mark.req("MK-ENV-021")
+@pytest.mark.scaled
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_every_mutated_frame_is_answered_and_the_server_goes_on(

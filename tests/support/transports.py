@@ -139,6 +139,15 @@ async def close_both(near: Channel, far: Channel) -> None:
     await far.close()
 
 
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Give other tasks, and the kernel, their turn until `condition` holds."""
+    for _ in range(int(DEADLINE_S * 1000)):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not come true")
+
+
 async def read_to_the_end(channel: Channel) -> list[bytes | Oversized]:
     """Everything that still arrives."""
     received = []

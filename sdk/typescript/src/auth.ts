@@ -76,7 +76,11 @@ export class AuthClient implements MakaiAuthApi {
   }
 
   async #inTurn(providerId: string, handlers: AuthFlowHandlers, signal?: AbortSignal): Promise<void> {
-    while (this.#active !== undefined) await orAborted(this.#active.done.catch(() => undefined), signal);
+    while (this.#active !== undefined)
+      await orAborted(
+        this.#active.done.catch(() => undefined),
+        signal,
+      );
     const active = { providerId, done: runLogin(this.connection, providerId, handlers, signal) };
     this.#active = active;
     try {

@@ -70,7 +70,7 @@ class Client implements MakaiClient {
 
   /** Say goodbye, fail what is still running with a typed error, and end the process or socket. */
   async close(): Promise<void> {
-    this.connection.open("stream_id", { received: () => undefined, lost: () => undefined }).send("goodbye", {});
+    this.connection.post("goodbye", {});
     this.connection.fail(new MakaiStreamError("the client was closed", { kind: "aborted", code: "aborted" }));
     await this.channel.close();
   }

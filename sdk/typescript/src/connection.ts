@@ -113,6 +113,13 @@ export class Connection {
     return scope;
   }
 
+  /** Send an envelope under an id of its own whose answer nobody waits for. */
+  post(type: string, payload: Payload): void {
+    const scope = this.open("stream_id", { received: () => undefined, lost: () => undefined });
+    scope.send(type, payload);
+    scope.release();
+  }
+
   receive(frame: string): void {
     if (this.#failure !== undefined) return;
     try {

@@ -81,7 +81,8 @@ export function decodeFrame(text: string): Envelope | HostFrame {
 
 function decodeHostFrame(type: string, value: Payload): HostFrame {
   if (type === "ready") return { type, protocolVersion: stringAt(value, "protocol_version") };
-  if (type === "error") return { type: "host_error", code: stringAt(value, "code"), message: stringAt(value, "message") };
+  if (type === "error")
+    return { type: "host_error", code: stringAt(value, "code"), message: stringAt(value, "message") };
   throw new MalformedFrame("an envelope without a scope id");
 }
 

@@ -102,7 +102,7 @@ const AUTH_KIND_OF: Readonly<Record<StreamErrorKind, AuthErrorKind>> = {
 /** What went wrong in an auth operation, as document 000 §3 wants it reported there. */
 export function asAuthError(error: unknown, providerId?: string): MakaiAuthError {
   if (error instanceof MakaiAuthError) return error;
-  const cause = error instanceof Error ? error.cause ?? error : error;
+  const cause = error instanceof Error ? (error.cause ?? error) : error;
   if (!(error instanceof MakaiStreamError)) return new MakaiAuthError(String(error), { kind: "unknown", cause });
   return new MakaiAuthError(error.message, {
     kind: AUTH_KIND_OF[error.kind],

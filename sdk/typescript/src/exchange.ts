@@ -66,8 +66,9 @@ export class Exchange implements ScopeListener {
     }
   }
 
-  /** Fail now, forgetting what is queued. */
+  /** Fail now, forgetting what is queued and hearing no more. */
   fail(error: Failure): void {
+    this.#scope.release();
     this.#emptyQueue();
     this.lost(error);
   }
@@ -83,7 +84,8 @@ export class Exchange implements ScopeListener {
   leaveStream(): void {
     const running = !this.#ended && this.#scope.started && this.connection.alive;
     this.end();
-    if (running) abortStream(this.connection, this.id);
+    // An abort travels under an id of its own.
+    if (running) this.connection.post("abort_request", { target_stream_id: this.id });
   }
 
   received(envelope: Envelope, size: number): void {
@@ -133,12 +135,6 @@ export class Exchange implements ScopeListener {
       };
     });
   }
-}
-
-/** Tell the server to stop; an abort travels under its own id, and both its answers end that. */
-function abortStream(connection: Connection, streamId: string): void {
-  const scope = connection.open("stream_id", { received: () => scope.release(), lost: () => undefined });
-  scope.send("abort_request", { target_stream_id: streamId });
 }
 
 function refusal(payload: Payload): Failure {

@@ -68,7 +68,10 @@ function decodeModelId(encoded: string): string {
     throw new ModelRefError("the model id is not UTF-8", "invalid_utf8_model_id");
   }
   if (characters(modelId) > MAX_MODEL_ID_LENGTH) {
-    throw new ModelRefError(`the model id is longer than ${MAX_MODEL_ID_LENGTH} characters`, "invalid_model_id_encoding");
+    throw new ModelRefError(
+      `the model id is longer than ${MAX_MODEL_ID_LENGTH} characters`,
+      "invalid_model_id_encoding",
+    );
   }
   return modelId;
 }

@@ -21,25 +21,12 @@ export type ApiId =
   | string;
 
 export type AuthStatus =
-  | "authenticated"
-  | "login_required"
-  | "expired"
-  | "refreshing"
-  | "login_in_progress"
-  | "failed"
-  | "unknown";
+  "authenticated" | "login_required" | "expired" | "refreshing" | "login_in_progress" | "failed" | "unknown";
 
 export type ModelLifecycle = "stable" | "preview" | "deprecated";
 
 export type ModelCapability =
-  | "chat"
-  | "streaming"
-  | "tools"
-  | "vision"
-  | "reasoning"
-  | "prompt_cache"
-  | "audio_input"
-  | "audio_output";
+  "chat" | "streaming" | "tools" | "vision" | "reasoning" | "prompt_cache" | "audio_input" | "audio_output";
 
 export type ModelSource = "dynamic" | "static_fallback";
 
@@ -153,11 +140,7 @@ export type ToolResultContentPart = {
 };
 
 export type ContentPart =
-  | TextContentPart
-  | ThinkingContentPart
-  | ImageContentPart
-  | ToolCallContentPart
-  | ToolResultContentPart;
+  TextContentPart | ThinkingContentPart | ImageContentPart | ToolCallContentPart | ToolResultContentPart;
 
 /** Which model made an assistant message. Its signatures are only ever sent back to that model. */
 export interface MessageOrigin {

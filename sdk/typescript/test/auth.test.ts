@@ -119,8 +119,18 @@ test("a login that ends as cancelled or failed rejects with what is known of it"
   result(failed, login, "failed");
 
   const about = { name: "MakaiAuthError", provider_id: "acme" };
-  assert.deepEqual(facts(await first), { ...about, kind: "cancelled", code: undefined, message: "the login was cancelled" });
-  assert.deepEqual(facts(await second), { ...about, kind: "provider_error", code: "access_denied", message: "You said no." });
+  assert.deepEqual(facts(await first), {
+    ...about,
+    kind: "cancelled",
+    code: undefined,
+    message: "the login was cancelled",
+  });
+  assert.deepEqual(facts(await second), {
+    ...about,
+    kind: "provider_error",
+    code: "access_denied",
+    message: "You said no.",
+  });
 });
 
 test("a connection lost during a login is a MakaiAuthError", async () => {
@@ -192,7 +202,10 @@ test("an AbortSignal cancels the login; the late answer to its prompt is not sen
   result(server, login, "cancelled");
 
   assert.equal(facts(await failure)["kind"], "cancelled");
-  assert.deepEqual(server.received.map(({ type }) => type), ["auth_login_start", "auth_cancel"]);
+  assert.deepEqual(
+    server.received.map(({ type }) => type),
+    ["auth_login_start", "auth_cancel"],
+  );
 });
 
 test("a second login waits for the first", async () => {
@@ -213,7 +226,13 @@ test("a second login waits for the first", async () => {
 
 const REQUEST = { model_ref: "acme/chat@m", messages: [] };
 const RESULT = { content: [], provider: "acme", api: "chat", model: "m", timestamp: 1, stop_reason: "end_turn" };
-const NEEDED = { name: "MakaiAuthError", kind: "provider_error", code: "auth_required", provider_id: "acme", message: "log in" };
+const NEEDED = {
+  name: "MakaiAuthError",
+  kind: "provider_error",
+  code: "auth_required",
+  provider_id: "acme",
+  message: "log in",
+};
 
 function refuse(server: FakeServer, request: Envelope): void {
   server.nack(request, "auth_required", "log in", { provider_id: "acme" });
@@ -223,11 +242,16 @@ test(`"manual", the default, throws the typed error and starts no login ${req("M
   for (const options of [{}, { auth: { auth_retry_policy: "auto_once" } }] satisfies MakaiClientOptions[]) {
     const server = new FakeServer();
     const client = await server.client(options);
-    const failure = failureOf(client.provider.complete({ ...REQUEST, ...("auth" in options && { options: { auth_retry_policy: "manual" } }) }));
+    const failure = failureOf(
+      client.provider.complete({ ...REQUEST, ...("auth" in options && { options: { auth_retry_policy: "manual" } }) }),
+    );
     refuse(server, await server.next("complete_request"));
 
     assert.deepEqual(facts(await failure), NEEDED);
-    assert.deepEqual(server.received.map(({ type }) => type), ["complete_request"]);
+    assert.deepEqual(
+      server.received.map(({ type }) => type),
+      ["complete_request"],
+    );
   }
 });
 

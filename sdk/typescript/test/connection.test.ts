@@ -6,7 +6,13 @@ import { decodeFrame, encodeEnvelope, type Envelope } from "../src/envelope.js";
 import { type MakaiStreamError, transportError } from "../src/errors.js";
 import { DEFAULT_LIMITS, type FragmentLimits, splitEnvelope } from "../src/fragments.js";
 
-const SMALL: FragmentLimits = { ...DEFAULT_LIMITS, frameBytes: 2048, messageBytes: 10_000, fragments: 8, unfinished: 2 };
+const SMALL: FragmentLimits = {
+  ...DEFAULT_LIMITS,
+  frameBytes: 2048,
+  messageBytes: 10_000,
+  fragments: 8,
+  unfinished: 2,
+};
 
 class Recorder implements ScopeListener {
   readonly envelopes: Envelope[] = [];
@@ -49,7 +55,15 @@ test("a scope counts what it sends from one", () => {
   assert.deepEqual(
     written.map(({ messageId: _, ...rest }) => rest),
     [
-      { type: "stream_request", scopeKind: "stream_id", scopeId: scope.id, sequence: 1, timestamp: 1000, encoding: "proxy", payload: { a: 1 } },
+      {
+        type: "stream_request",
+        scopeKind: "stream_id",
+        scopeId: scope.id,
+        sequence: 1,
+        timestamp: 1000,
+        encoding: "proxy",
+        payload: { a: 1 },
+      },
       { type: "abort_request", scopeKind: "stream_id", scopeId: scope.id, sequence: 2, timestamp: 1000, payload: {} },
     ],
   );
@@ -127,7 +141,10 @@ test("a message too large for a frame travels in fragments and arrives whole", (
   scope.send("next", {});
 
   assert.ok(written.length > 3);
-  assert.deepEqual(written.map(({ sequence }) => sequence), written.map((_, index) => index + 1));
+  assert.deepEqual(
+    written.map(({ sequence }) => sequence),
+    written.map((_, index) => index + 1),
+  );
   assert.ok(written.every((part) => encodeEnvelope(part).length <= SMALL.frameBytes));
 
   const whole = envelope(1, { payload, type: "result", inReplyTo: "r", encoding: "proxy" });
@@ -146,9 +163,12 @@ test("a message above the protocol's bound is refused before anything is sent", 
 });
 
 const data = btoa("x".repeat(900));
-const LIES: Record<string, (at: (sequence: number, index: number, total: number, id?: string) => Envelope) => Envelope[]> = {
+const LIES: Record<
+  string,
+  (at: (sequence: number, index: number, total: number, id?: string) => Envelope) => Envelope[]
+> = {
   "lie about their total": (at) => [at(1, 0, 3), at(2, 1, 4)],
-  "overlap": (at) => [at(1, 0, 3), at(2, 0, 3)],
+  overlap: (at) => [at(1, 0, 3), at(2, 0, 3)],
   "begin in the middle": (at) => [at(1, 1, 3)],
   "are too many": (at) => [at(1, 0, 9)],
   "are none": (at) => [at(1, 0, 0)],
@@ -157,7 +177,9 @@ const LIES: Record<string, (at: (sequence: number, index: number, total: number,
 for (const [name, frames] of Object.entries(LIES)) {
   test(`fragments that ${name} end the connection`, () => {
     const { connection, envelope, receive } = setUp(SMALL);
-    frames((sequence, index, total, id = "a") => envelope(sequence, { fragment: { index, total, id }, payload: { data } })).forEach(receive);
+    frames((sequence, index, total, id = "a") =>
+      envelope(sequence, { fragment: { index, total, id }, payload: { data } }),
+    ).forEach(receive);
 
     assert.equal(connection.alive, false);
   });

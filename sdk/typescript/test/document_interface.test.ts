@@ -1,6 +1,6 @@
 /**
- * Ours against the document's interface block. Most of this test is done by the compiler: a type that does not fit makes
- * one of the `Yes<...>` below an error.
+ * Ours against the document's interface block. Most of this test is done by the compiler: a type that does not fit
+ * makes one of the `Yes<...>` below an error.
  */
 
 import assert from "node:assert/strict";
@@ -104,7 +104,10 @@ export async function program(client: Document.MakaiClient): Promise<void> {
   };
   for await (const event of client.provider.stream(request)) if (event.type === "error") console.log(event.message);
   for await (const event of client.agent.stream(request)) if (event.type === "agent_end") console.log(event.usage);
-  const answers: Document.CompletionResponse[] = [await client.provider.complete(request), await client.agent.run(request)];
+  const answers: Document.CompletionResponse[] = [
+    await client.provider.complete(request),
+    await client.agent.run(request),
+  ];
   console.log(answers);
   await client.close();
 }
@@ -133,7 +136,10 @@ test(`a client has every function the document names ${req("MK-TSSDK-001")}`, as
     client.close,
   ];
 
-  assert.deepEqual(functions.map((value) => typeof value), functions.map(() => "function"));
+  assert.deepEqual(
+    functions.map((value) => typeof value),
+    functions.map(() => "function"),
+  );
 });
 
 test(`the two errors are errors with a kind and an optional code ${req("MK-TSSDK-002")}`, () => {

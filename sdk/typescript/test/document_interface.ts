@@ -17,35 +17,16 @@ export type ApiId =
   | string;
 
 export type AuthStatus =
-  | "authenticated"
-  | "login_required"
-  | "expired"
-  | "refreshing"
-  | "login_in_progress"
-  | "failed"
-  | "unknown";
+  "authenticated" | "login_required" | "expired" | "refreshing" | "login_in_progress" | "failed" | "unknown";
 
 export type ModelLifecycle = "stable" | "preview" | "deprecated";
 
 export type ModelCapability =
-  | "chat"
-  | "streaming"
-  | "tools"
-  | "vision"
-  | "reasoning"
-  | "prompt_cache"
-  | "audio_input"
-  | "audio_output";
+  "chat" | "streaming" | "tools" | "vision" | "reasoning" | "prompt_cache" | "audio_input" | "audio_output";
 
 export type ModelSource = "dynamic" | "static_fallback";
 export type AuthRetryPolicy = "manual" | "auto_once";
-export type StopReason =
-  | "end_turn"
-  | "max_tokens"
-  | "tool_use"
-  | "stop_sequence"
-  | "max_turns"
-  | string;
+export type StopReason = "end_turn" | "max_tokens" | "tool_use" | "stop_sequence" | "max_turns" | string;
 
 export interface ProviderAuthInfo {
   id: ProviderId;
@@ -170,11 +151,7 @@ export type ToolResultContentPart = {
 };
 
 export type ContentPart =
-  | TextContentPart
-  | ThinkingContentPart
-  | ImageContentPart
-  | ToolCallContentPart
-  | ToolResultContentPart;
+  TextContentPart | ThinkingContentPart | ImageContentPart | ToolCallContentPart | ToolResultContentPart;
 
 export interface ChatMessage {
   role: "system" | "developer" | "user" | "assistant" | "tool";

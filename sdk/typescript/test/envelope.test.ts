@@ -38,10 +38,11 @@ test("unknown fields are ignored", () => {
 
 test("the two frames that are no envelopes are told apart from an error event", () => {
   assert.deepEqual(decodeFrame('{"type":"ready","protocol_version":"1"}'), { type: "ready", protocolVersion: "1" });
-  assert.deepEqual(
-    decodeFrame('{"type":"error","code":"unknown_envelope","protocol_version":"1","message":"no id"}'),
-    { type: "host_error", code: "unknown_envelope", message: "no id" },
-  );
+  assert.deepEqual(decodeFrame('{"type":"error","code":"unknown_envelope","protocol_version":"1","message":"no id"}'), {
+    type: "host_error",
+    code: "unknown_envelope",
+    message: "no id",
+  });
   assert.equal(decodeFrame(encodeEnvelope({ ...ENVELOPE, type: "error" })).type, "error");
 });
 

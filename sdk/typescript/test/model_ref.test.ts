@@ -15,7 +15,10 @@ const { valid, invalid } = JSON.parse(readFileSync(packageFile("test/model_ref_v
 
 test(`every valid ref is read as the server reads it ${req("MK-TSSDK-003")}`, () => {
   assert.ok(valid.length >= 10);
-  assert.deepEqual(valid.map(({ ref }) => ({ ref, ...parseModelRef(ref) })), valid);
+  assert.deepEqual(
+    valid.map(({ ref }) => ({ ref, ...parseModelRef(ref) })),
+    valid,
+  );
 });
 
 test(`every invalid ref is refused for the server's reason ${req("MK-TSSDK-003")}`, () => {

@@ -46,12 +46,17 @@ test(`resolve asks with the exact filter and nothing else ${req("MK-TSSDK-007")}
   const server = new FakeServer();
   const client = await server.client();
 
-  assert.deepEqual(await answered(server, client.models.resolve({ provider_id: "acme", model_id: "m" })), { model: MODEL });
+  assert.deepEqual(await answered(server, client.models.resolve({ provider_id: "acme", model_id: "m" })), {
+    model: MODEL,
+  });
   await answered(server, client.models.resolve({ provider_id: "acme", model_id: "m", api: "chat" }));
-  assert.deepEqual(server.received.map(({ type, payload }) => [type, payload]), [
-    ["models_request", { provider_id: "acme", model_id: "m" }],
-    ["models_request", { provider_id: "acme", api: "chat", model_id: "m" }],
-  ]);
+  assert.deepEqual(
+    server.received.map(({ type, payload }) => [type, payload]),
+    [
+      ["models_request", { provider_id: "acme", model_id: "m" }],
+      ["models_request", { provider_id: "acme", api: "chat", model_id: "m" }],
+    ],
+  );
 });
 
 test(`resolve refuses none and more than one ${req("MK-TSSDK-007")}`, async () => {

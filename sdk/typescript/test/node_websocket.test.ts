@@ -56,9 +56,14 @@ test("a fragmented message is joined, with a ping in its middle", () => {
     serverFrame(OPCODE.continuation, text(""), false),
     serverFrame(OPCODE.continuation, text("lo")),
   ]);
-  const messages = new FrameDecoder(100).push(wire).map(({ opcode, payload }) => [opcode, Buffer.from(payload).toString()]);
+  const messages = new FrameDecoder(100)
+    .push(wire)
+    .map(({ opcode, payload }) => [opcode, Buffer.from(payload).toString()]);
 
-  assert.deepEqual(messages, [[OPCODE.ping, "p"], [OPCODE.text, "Hello"]]);
+  assert.deepEqual(messages, [
+    [OPCODE.ping, "p"],
+    [OPCODE.text, "Hello"],
+  ]);
 });
 
 const BAD_FRAMES: Record<string, [Uint8Array, number]> = {
@@ -69,10 +74,16 @@ const BAD_FRAMES: Record<string, [Uint8Array, number]> = {
   "a fragmented ping": [serverFrame(OPCODE.ping, text("x"), false), 1002],
   "a long ping": [serverFrame(OPCODE.ping, new Uint8Array(126)), 1002],
   "a continuation of nothing": [serverFrame(OPCODE.continuation, text("x")), 1002],
-  "a second start": [Buffer.concat([serverFrame(OPCODE.text, text("x"), false), serverFrame(OPCODE.text, text("y"))]), 1002],
+  "a second start": [
+    Buffer.concat([serverFrame(OPCODE.text, text("x"), false), serverFrame(OPCODE.text, text("y"))]),
+    1002,
+  ],
   "too large a size, before its bytes are there": [serverFrame(OPCODE.text, new Uint8Array(101)).subarray(0, 4), 1009],
   "too large a sum": [
-    Buffer.concat([serverFrame(OPCODE.text, new Uint8Array(60), false), serverFrame(OPCODE.continuation, new Uint8Array(60))]),
+    Buffer.concat([
+      serverFrame(OPCODE.text, new Uint8Array(60), false),
+      serverFrame(OPCODE.continuation, new Uint8Array(60)),
+    ]),
     1009,
   ],
 };
@@ -98,10 +109,15 @@ async function connected(t: { after(end: () => void): void }, accept = (proof: s
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   t.after(() => (server.close(), server.closeAllConnections()));
-  const client = new NodeWebSocket(`ws://127.0.0.1:${(server.address() as AddressInfo).port}/v1/makai`, ["makai.v1", "makai.token.T"]);
+  const client = new NodeWebSocket(`ws://127.0.0.1:${(server.address() as AddressInfo).port}/v1/makai`, [
+    "makai.v1",
+    "makai.token.T",
+  ]);
   const [request, socket] = (await once(server, "upgrade")) as [{ headers: Record<string, string> }, Duplex];
   t.after(() => socket.destroy());
-  const proof = createHash("sha1").update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
+  const proof = createHash("sha1")
+    .update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
+    .digest("base64");
   socket.write(
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
       `Sec-WebSocket-Accept: ${accept(proof)}\r\nSec-WebSocket-Protocol: makai.v1\r\n\r\n`,

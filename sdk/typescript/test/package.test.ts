@@ -17,12 +17,20 @@ test("it can be imported and required by its name", async () => {
   const required = createRequire(import.meta.url)(name) as object;
 
   assert.deepEqual(Object.keys(imported).sort(), NAMES);
-  assert.deepEqual(Object.keys(required).filter((key) => key !== "__esModule").sort(), NAMES);
+  assert.deepEqual(
+    Object.keys(required)
+      .filter((key) => key !== "__esModule")
+      .sort(),
+    NAMES,
+  );
 });
 
 test("every file that package.json names exists, and it has no runtime dependency", () => {
   const { exports, browser, dependencies } = JSON.parse(readFileSync(packageFile("package.json"), "utf8"));
-  const named = [...Object.values(exports["."]).flatMap((entry) => Object.values(entry as object)), ...Object.keys(browser)];
+  const named = [
+    ...Object.values(exports["."]).flatMap((entry) => Object.values(entry as object)),
+    ...Object.keys(browser),
+  ];
 
   for (const path of named) assert.ok(readFileSync(packageFile(path)).length > 0);
   assert.equal(dependencies, undefined);
@@ -41,14 +49,21 @@ function loadedWith(entry: string, seen = new Set<string>()): Set<string> {
 
 test("nothing of Node is loaded until a transport needs it, so a browser can load the package", () => {
   const root = packageFile("dist/esm");
-  const loaded = [...loadedWith(join(root, "index.js"))].map((path) => (path.startsWith(root) ? relative(root, path) : path));
+  const loaded = [...loadedWith(join(root, "index.js"))].map((path) =>
+    path.startsWith(root) ? relative(root, path) : path,
+  );
 
   assert.ok(loaded.includes("transports/websocket.js"));
-  assert.deepEqual(loaded.filter((path) => path.startsWith("node:") || /stdio|node_websocket/.test(path)), []);
+  assert.deepEqual(
+    loaded.filter((path) => path.startsWith("node:") || /stdio|node_websocket/.test(path)),
+    [],
+  );
 });
 
 test(`only the stdio transport starts a program, and no file is ever read ${req("MK-TSSDK-009")}`, () => {
-  const sources = readdirSync(packageFile("src"), { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
+  const sources = readdirSync(packageFile("src"), { recursive: true, encoding: "utf8" }).filter((name) =>
+    name.endsWith(".ts"),
+  );
   const users = (pattern: RegExp): string[] =>
     sources.filter((name) => pattern.test(readFileSync(packageFile(join("src", name)), "utf8")));
 

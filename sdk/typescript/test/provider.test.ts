@@ -82,7 +82,10 @@ test(`a stream is its events and one message_end, the last ${req("MK-TSSDK-008")
     model_id: "m-1",
     stop_reason: "tool_use",
   });
-  assert.deepEqual(server.received.map(({ type }) => type), ["stream_request"]);
+  assert.deepEqual(
+    server.received.map(({ type }) => type),
+    ["stream_request"],
+  );
 });
 
 test("message_start names the model when this client has seen it listed", async () => {
@@ -116,7 +119,10 @@ test(`a failure upstream is one error event, and nothing is thrown besides ${req
     { type: "error", message: "slow down Wait.", code: "rate_limited" },
   ]);
   assert.equal(stream.response, undefined);
-  assert.deepEqual(server.received.map(({ type }) => type), ["stream_request"]);
+  assert.deepEqual(
+    server.received.map(({ type }) => type),
+    ["stream_request"],
+  );
 });
 
 test(`a refusal is thrown once, with its code ${req("MK-TSSDK-002", "MK-TSSDK-008")}`, async () => {
@@ -131,7 +137,10 @@ test(`a refusal is thrown once, with its code ${req("MK-TSSDK-002", "MK-TSSDK-00
     provider_id: undefined,
     message: "that model is retired",
   });
-  assert.deepEqual(server.received.map(({ type }) => type), ["stream_request"]);
+  assert.deepEqual(
+    server.received.map(({ type }) => type),
+    ["stream_request"],
+  );
 });
 
 test("a lost connection is thrown after what had arrived, and the next request fails too", async () => {
@@ -217,7 +226,13 @@ test("complete answers with the whole message, unknown stop reasons unchanged", 
   const request = await server.next("complete_request");
   server.ack(request);
   const content = [{ type: "text", text: "Hello" }];
-  server.reply(request, "result", { role: "assistant", content, ...ABOUT, stop_reason: "napping", usage: { output: 1, cache_read: 5 } });
+  server.reply(request, "result", {
+    role: "assistant",
+    content,
+    ...ABOUT,
+    stop_reason: "napping",
+    usage: { output: 1, cache_read: 5 },
+  });
 
   assert.equal(request.encoding, undefined);
   assert.deepEqual(await answer, {
@@ -258,15 +273,19 @@ test("two streams at once do not mix", async () => {
   const both = [collect(client.provider.stream(REQUEST)), collect(client.provider.stream(REQUEST))];
   const requests = [await server.next("stream_request"), await server.next("stream_request")];
   for (const request of requests) server.ack(request);
-  for (const delta of ["a", "b"]) requests.forEach((request, index) => server.reply(request, "text_delta", { delta: delta + index }));
+  for (const delta of ["a", "b"])
+    requests.forEach((request, index) => server.reply(request, "text_delta", { delta: delta + index }));
   for (const request of requests.toReversed()) server.reply(request, "result", { ...ABOUT, stop_reason: "end_turn" });
 
   const end = { type: "message_end", stop_reason: "end_turn" };
-  assert.deepEqual(await Promise.all(both), [0, 1].map((index) => [
-    { type: "text_delta", delta: `a${index}` },
-    { type: "text_delta", delta: `b${index}` },
-    end,
-  ]));
+  assert.deepEqual(
+    await Promise.all(both),
+    [0, 1].map((index) => [
+      { type: "text_delta", delta: `a${index}` },
+      { type: "text_delta", delta: `b${index}` },
+      end,
+    ]),
+  );
 });
 
 test("close says goodbye, fails what is running with a typed error, and may be called twice", async () => {
@@ -285,7 +304,10 @@ test("close says goodbye, fails what is running with a typed error, and may be c
     provider_id: undefined,
     message: "the client was closed",
   });
-  assert.deepEqual(server.received.map(({ type }) => type), ["complete_request", "goodbye"]);
+  assert.deepEqual(
+    server.received.map(({ type }) => type),
+    ["complete_request", "goodbye"],
+  );
   assert.equal(server.closed, true);
 });
 

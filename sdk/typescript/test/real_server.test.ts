@@ -3,7 +3,12 @@
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 
-import { createMakaiClient, type MakaiClient, type MakaiClientOptions, type ProviderStreamEvent } from "../src/index.js";
+import {
+  createMakaiClient,
+  type MakaiClient,
+  type MakaiClientOptions,
+  type ProviderStreamEvent,
+} from "../src/index.js";
 import { collect, facts, failureOf } from "./support/fake_server.js";
 import { type Ended, MODEL_REF, overStdio, overWebSocket, skipReal } from "./support/real_server.js";
 
@@ -38,7 +43,9 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
 
       assert.ok(models.some(({ model_ref }) => model_ref === MODEL_REF));
       assert.equal(model.model_ref, MODEL_REF);
-      const missing = facts(await failureOf((await client()).models.resolve({ provider_id: "scripted", model_id: "none" })));
+      const missing = facts(
+        await failureOf((await client()).models.resolve({ provider_id: "scripted", model_id: "none" })),
+      );
       assert.equal(missing["code"], "invalid_request");
       assert.match(String(missing["message"]), /model not found/);
     });
@@ -63,13 +70,18 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
       ];
       assert.deepEqual(stream.response?.message, { role: "assistant", ...ORIGIN, content: content(toolCallId) });
       const last = completed.message.content.at(-1) as { tool_call_id: string };
-      assert.deepEqual(completed, { ...stream.response, message: { role: "assistant", ...ORIGIN, content: content(last.tool_call_id) } });
+      assert.deepEqual(completed, {
+        ...stream.response,
+        message: { role: "assistant", ...ORIGIN, content: content(last.tool_call_id) },
+      });
     });
 
     test("an answer can be sent back for the next turn", async () => {
       const first = await (await client()).provider.complete(asked("weather"));
       const call = first.message.content.at(-1) as { tool_call_id: string; name: string };
-      const second = await (await client()).provider.complete({
+      const second = await (
+        await client()
+      ).provider.complete({
         model_ref: MODEL_REF,
         messages: [
           { role: "user", content: "weather" },
@@ -88,7 +100,7 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
     });
 
     test("text that other line splitters cut arrives whole", async () => {
-      const text = "one\u2028two\u2029three\u0085 \u{1F30D} \\ \" end";
+      const text = 'one\u2028two\u2029three\u0085 \u{1F30D} \\ " end';
       const answer = await (await client()).provider.complete({ ...asked(text), model_ref: "scripted/scripted@echo" });
 
       assert.deepEqual(answer.message.content, [{ type: "text", text }]);
@@ -107,16 +119,21 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
     });
 
     test("a model that does not exist is refused", async () => {
-      const error = await failureOf(collect((await client()).provider.stream({ ...asked("hi"), model_ref: "scripted/scripted@none" })));
+      const error = await failureOf(
+        collect((await client()).provider.stream({ ...asked("hi"), model_ref: "scripted/scripted@none" })),
+      );
 
       assert.equal(facts(error)["name"], "MakaiStreamError");
       assert.match(String(facts(error)["message"]), /model not found/);
     });
 
     test("breaking out and aborting leave the connection usable", async () => {
-      for await (const event of (await client()).provider.stream(asked("for ever"))) if (event.type === "text_delta") break;
+      for await (const event of (await client()).provider.stream(asked("for ever")))
+        if (event.type === "text_delta") break;
       const controller = new AbortController();
-      const failure = failureOf((await client()).provider.complete({ ...asked("for ever"), signal: controller.signal }));
+      const failure = failureOf(
+        (await client()).provider.complete({ ...asked("for ever"), signal: controller.signal }),
+      );
       controller.abort();
 
       assert.equal(facts(await failure)["kind"], "aborted");
@@ -124,7 +141,9 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
     });
 
     test("a long stream arrives complete, beside others", async () => {
-      const requests = ["a lot", "hi", "a lot", "hi"].map(async (text) => said(await collect((await client()).provider.stream(asked(text)))).length);
+      const requests = ["a lot", "hi", "a lot", "hi"].map(
+        async (text) => said(await collect((await client()).provider.stream(asked(text)))).length,
+      );
 
       assert.deepEqual(await Promise.all(requests), [80_000, 12, 80_000, 12]);
     });
@@ -137,23 +156,28 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
   });
 }
 
-test("a server that dies mid-stream ends the stream with transport_error", { skip: skipReal, timeout: 60_000 }, async (t) => {
-  const { process: server, ...options } = await overWebSocket(t);
-  const client = await createMakaiClient(options);
-  const failure = failureOf(
-    (async () => {
-      for await (const event of client.provider.stream(asked("for ever"))) if (event.type === "text_delta") server.kill("SIGKILL");
-    })(),
-  );
+test(
+  "a server that dies mid-stream ends the stream with transport_error",
+  { skip: skipReal, timeout: 60_000 },
+  async (t) => {
+    const { process: server, ...options } = await overWebSocket(t);
+    const client = await createMakaiClient(options);
+    const failure = failureOf(
+      (async () => {
+        for await (const event of client.provider.stream(asked("for ever")))
+          if (event.type === "text_delta") server.kill("SIGKILL");
+      })(),
+    );
 
-  assert.equal(facts(await failure)["kind"], "transport_error");
-  await client.close();
-});
+    assert.equal(facts(await failure)["kind"], "transport_error");
+    await client.close();
+  },
+);
 
 test("a wrong token is refused", { skip: skipReal, timeout: 60_000 }, async (t) => {
   const { url = "" } = await overWebSocket(t);
   const error = facts(await failureOf(createMakaiClient({ url, token: "wrong" })));
 
   assert.equal(error["kind"], "transport_error");
-  assert.match(String(error["message"]), /could not connect to .*HTTP 401|could not connect/);
+  assert.match(String(error["message"]), /could not connect to ws:/);
 });

@@ -30,7 +30,10 @@ const program = (source: string) => createMakaiClient({ command: process.execPat
 const READY = 'console.log(JSON.stringify({type:"ready",protocol_version:"1"}));';
 
 const BAD_PROGRAMS: Record<string, [string, RegExp]> = {
-  "ends before it is ready": ['console.error("no model here"); process.exit(3)', /ended \(exit code 3\)\nno model here$/],
+  "ends before it is ready": [
+    'console.error("no model here"); process.exit(3)',
+    /ended \(exit code 3\)\nno model here$/,
+  ],
   "greets with something else": ['console.log("hello")', /not the protocol: not JSON: hello/],
   "speaks another version": ['console.log(\'{"type":"ready","protocol_version":"2"}\')', /speaks version 2/],
 };
@@ -51,7 +54,9 @@ test("a program that does not exist is reported with what to do", async () => {
 });
 
 test("a program that dies in the middle fails the request with what it last said", async () => {
-  const client = await program(`${READY} process.stdin.once("data", () => { console.error("out of memory"); process.exit(9) })`);
+  const client = await program(
+    `${READY} process.stdin.once("data", () => { console.error("out of memory"); process.exit(9) })`,
+  );
   const error = await failureOf(client.models.list());
   await client.close();
 
@@ -70,7 +75,10 @@ test("a program that writes something that is not the protocol fails the request
 test("environment and working directory reach the program", async () => {
   const client = await createMakaiClient({
     command: process.execPath,
-    args: ["-e", `${READY} process.stdin.once("data", () => { console.error(process.env.GREETING, process.cwd()); process.exit() })`],
+    args: [
+      "-e",
+      `${READY} process.stdin.once("data", () => { console.error(process.env.GREETING, process.cwd()); process.exit() })`,
+    ],
     env: { GREETING: "hello" },
     cwd: "/",
   });
@@ -81,8 +89,8 @@ test("environment and working directory reach the program", async () => {
 
 test("an address or token that cannot be right is refused before anything is sent", async () => {
   const messages = await Promise.all(
-    [{ url: "http://localhost/" }, { url: "ws://localhost/", token: "a b" }].map(async (options) =>
-      facts(await failureOf(createMakaiClient(options)))["message"],
+    [{ url: "http://localhost/" }, { url: "ws://localhost/", token: "a b" }].map(
+      async (options) => facts(await failureOf(createMakaiClient(options)))["message"],
     ),
   );
 

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-import makai
 from makai.catalog.resolver import DEFAULT_ORDER, Resolver
 from makai.catalog.vendors import vendors
 from makai.cli.access import Access, access_of
 from makai.cli.reach import Reach, reach_all
 from makai.core.errors import MakaiError
 from makai.core.home import home_directory
+from makai.core.version import __version__
 from makai.providers.local.weights import SMOLLM2, installed
 
 
@@ -86,7 +86,7 @@ async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
     )
     default, reason = _default_model(environ, access)
     return Checkup(
-        makai=makai.__version__,
+        makai=__version__,
         python=f"{platform.python_version()} ({sys.executable})",
         platform=f"{platform.system()} {platform.machine()}",
         uvloop=_version("uvloop"),

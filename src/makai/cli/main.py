@@ -17,9 +17,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The console script: parse, run, exit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):
-        import makai
+        from makai.core.version import __version__
 
-        sys.stdout.write(f"makai {makai.__version__}\n")
+        sys.stdout.write(f"makai {__version__}\n")
         return
     if arguments in (["stdio"], ["--stdio"]):
         # A program waits for the first line: it need not wait for the command-line parser too.

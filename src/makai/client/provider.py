@@ -17,7 +17,7 @@ from makai.client.connection import Connection, Exchange
 from makai.client.models import ModelsApi
 from makai.client.requests import Messages, Options, Tools, payload_of, request_of
 from makai.client.types import CompletionResponse, MessageStartEvent, ProviderCompleteRequest, ProviderStreamEvent
-from makai.core.errors import MakaiAuthError, MakaiStreamError
+from makai.core.errors import MakaiAuthError, MakaiError, MakaiStreamError
 
 
 class ProviderApi:
@@ -131,6 +131,7 @@ class ProviderStreamIterator:
         self._may_retry = True
         self._started = False
         self._over = False
+        self._failure: MakaiError | None = None
 
     def __aiter__(self) -> ProviderStreamIterator:
         return self
@@ -161,11 +162,18 @@ class ProviderStreamIterator:
 
     async def batch(self) -> list[ProviderStreamEvent]:
         """At least one event and all that need no waiting, or none at the end: fewer hops for another thread."""
+        if self._failure is not None:
+            raise self._failure
         events: list[ProviderStreamEvent] = []
-        async for event in self:
-            events.append(event)
-            if self._exchange is None or not self._exchange.waiting:
-                break
+        try:
+            async for event in self:
+                events.append(event)
+                if self._exchange is None or not self._exchange.waiting:
+                    break
+        except MakaiError as error:
+            if not events:
+                raise
+            self._failure = error  # the caller gets what came before it first
         return events
 
     async def _next(self) -> ProviderStreamEvent:

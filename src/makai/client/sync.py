@@ -38,6 +38,7 @@ from makai.client.types import (
     ResolveModelRequest,
     ResolveModelResponse,
 )
+from makai.core.errors import MakaiStreamError
 from makai.core.secret import Secret
 from makai.server.backend import Backend
 
@@ -55,6 +56,9 @@ class Portal:
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run this there and wait for it. Ctrl-C while waiting cancels it."""
+        if self._loop.is_closed():
+            coroutine.close()
+            raise MakaiStreamError("the client was closed", kind="aborted", code="aborted")
         future: Future[_T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -66,6 +70,7 @@ class Portal:
         """End the thread; may be repeated."""
         if self._loop.is_closed():
             return
+        self.run(_wind_up())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_DEADLINE_S)
         self._loop.close()
@@ -282,6 +287,16 @@ def connect_sync(
     except BaseException:
         portal.stop()
         raise
+
+
+async def _wind_up() -> None:
+    """Let calls of other threads hear that the client was closed: nobody would ever wake them afterwards."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, stuck = await asyncio.wait(others, timeout=_END_DEADLINE_S)
+        for task in stuck:
+            task.cancel()
+        await asyncio.gather(*stuck, return_exceptions=True)
 
 
 async def _connected(connecting: Connecting) -> MakaiClient:

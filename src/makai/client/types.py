@@ -11,13 +11,24 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from makai.catalog.descriptors import AuthStatus, ModelDescriptor
-from makai.core.content import Text, ToolCall
+from makai.catalog.descriptors import AuthStatus, ModelDescriptor, ModelsRequest, ModelsResponse
+from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.request import ToolDefinition
 from makai.core.usage import Usage
 from makai.protocols.makai.payloads import ChatMessage, RequestOptions
 
 AuthRetryPolicy: TypeAlias = Literal["manual", "auto_once"]
+
+# What makai calls otherwise inside.
+TextContentPart: TypeAlias = Text
+ThinkingContentPart: TypeAlias = Thinking
+ImageContentPart: TypeAlias = Image
+AudioContentPart: TypeAlias = Audio
+ToolCallContentPart: TypeAlias = ToolCall
+ToolResultContentPart: TypeAlias = ToolResult
+UsageSummary: TypeAlias = Usage
+ListModelsRequest: TypeAlias = ModelsRequest
+ListModelsResponse: TypeAlias = ModelsResponse
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

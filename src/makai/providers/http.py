@@ -21,11 +21,11 @@ from typing import Self
 
 import aiohttp
 
-import makai
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.model import Model
 from makai.core.secret import Secret
 from makai.core.stream_events import StreamEvent
+from makai.core.version import __version__
 from makai.providers.base import Api, Decoder, HttpRequest, ProviderRequest
 from makai.providers.failure import http_failure
 from makai.providers.parts import Parts
@@ -72,7 +72,7 @@ class HttpClient:
                 connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._ssl or True),
                 auto_decompress=True,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": f"makai/{makai.__version__}"},
+                headers={"User-Agent": f"makai/{__version__}"},
             )
         return self._session
 

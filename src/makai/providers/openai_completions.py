@@ -24,6 +24,7 @@ from makai.providers.failure import stream_failure
 from makai.providers.history import normalised_tool_id, prepare
 from makai.providers.parts import Parts
 from makai.providers.schema import schema_object
+from makai.wire import strict_json
 from makai.wire.sse import SSEDecoder
 
 STOP_REASONS: dict[str, StopReason] = {
@@ -58,7 +59,7 @@ class OpenAICompletions:
         return HttpRequest(
             url=model.base_url.rstrip("/") + quirks.path,
             headers=headers,
-            body=msgspec.json.encode(_body(request, model, quirks)),
+            body=strict_json.encode(_body(request, model, quirks)),
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> ChatDecoder:

@@ -3,8 +3,9 @@
 In: two descriptors of any kind (pipe, socket, file, terminal, /dev/null). Out: a channel. It must not know which side
 of the protocol it is on.
 
-Everything happens on the event loop, without threads. Descriptors are read only after the loop says they are readable,
-so they need not be switched to non-blocking, which would also switch them for every process that shares them.
+Everything happens on the event loop, without threads. Only pipes and sockets are switched to non-blocking, and only for
+writing: the switch also counts for every process that shares the descriptor, such as the shell behind a terminal. uvloop
+switches whatever it watches. All get their mode back at the end.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ class StdioChannel:
 
     def __init__(self, input: int, output: int, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self._reader = _LineReader(input, max_frame_bytes)
+        # Both may be one terminal or socket. The first to come is the last to give its mode back.
         self._writer = _LineWriter(output)
+        self._reader = _LineReader(input, max_frame_bytes)
 
     async def receive(self) -> bytes | Oversized | None:
         return await self._reader.receive()
@@ -104,6 +106,7 @@ class _LineReader:
         self._reading = False
         self._waiter: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
+        self._was_blocking = os.get_blocking(descriptor)
         self._pollable = _is_pollable(descriptor) and self._resume()
 
     async def receive(self) -> bytes | Oversized | None:
@@ -128,6 +131,7 @@ class _LineReader:
             self._closed = True
             self._lines.clear()
             self._end()
+            os.set_blocking(self._descriptor, self._was_blocking)
             os.close(self._descriptor)
 
     def _resume(self) -> bool:
@@ -185,9 +189,8 @@ class _LineWriter:
         self._drain_below = 0
         self._loop = asyncio.get_running_loop()
         mode = os.fstat(descriptor).st_mode
-        # Files never block for long. A terminal is shared with the shell, so its mode is left alone.
-        self._made_nonblocking = (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and os.get_blocking(descriptor)
-        if self._made_nonblocking:
+        self._was_blocking = os.get_blocking(descriptor)
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
             os.set_blocking(descriptor, False)
 
     async def write(self, data: bytes) -> None:
@@ -211,8 +214,7 @@ class _LineWriter:
         finally:
             self._stop_waiting()
             self._break()
-            if self._made_nonblocking:
-                os.set_blocking(self._descriptor, True)
+            os.set_blocking(self._descriptor, self._was_blocking)
             os.close(self._descriptor)
 
     async def _drain(self, bound: int) -> None:

@@ -1,9 +1,9 @@
 /**
  * A small WebSocket client for Node 20, which has no global one.
  *
- * In: an address and subprotocols. Out: the part of the standard WebSocket that `websocket.ts` uses. It does the opening
- * handshake over `node:http(s)` and moves bytes; frames are `ws_frames.ts`. No extensions are offered. It must not know
- * what messages mean.
+ * In: an address and subprotocols. Out: the part of the standard WebSocket that `websocket.ts` uses. It does the
+ * opening handshake over `node:http(s)` and moves bytes; frames are `ws_frames.ts`. No extensions are offered. It must
+ * not know what messages mean.
  */
 
 import { createHash, randomBytes } from "node:crypto";
@@ -66,7 +66,9 @@ export class NodeWebSocket implements WebSocketLike {
   }
 
   #upgraded(response: IncomingMessage, socket: Duplex, head: Uint8Array, key: string): void {
-    const proof = createHash("sha1").update(key + HANDSHAKE_GUID).digest("base64");
+    const proof = createHash("sha1")
+      .update(key + HANDSHAKE_GUID)
+      .digest("base64");
     socket.on("error", (error) => this.onerror?.({ message: error.message }));
     socket.once("close", () => this.#finish());
     if (this.#closing || response.headers["sec-websocket-accept"] !== proof) {

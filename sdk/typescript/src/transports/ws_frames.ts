@@ -87,7 +87,12 @@ export class FrameDecoder {
     const headerLength = 2 + (short === 126 ? 2 : short === 127 ? 8 : 0);
     const bytes = this.#bytes.peek(headerLength);
     if (bytes === undefined) return undefined;
-    const header = { final: (first & FIN) !== 0, opcode: first & 0x0f, headerLength, length: payloadLength(bytes, short) };
+    const header = {
+      final: (first & FIN) !== 0,
+      opcode: first & 0x0f,
+      headerLength,
+      length: payloadLength(bytes, short),
+    };
     this.#check(header);
     return header;
   }
