@@ -7,7 +7,7 @@ BENCH_BIN := .venv-bench/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults bench schema requirements clean lint model python-is-new-enough
+.PHONY: help run test check faults bench schema docs requirements clean lint model sdk python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -16,8 +16,8 @@ run: .venv/.ready ## chat in the terminal with a model on this machine; no accou
 	@$(BIN)/makai models pull $(MODEL)
 	@$(BIN)/makai
 
-test: lint model ## everything CI runs: lint, types, house rules, all tests
-	@$(BIN)/python -m pytest
+test: lint model sdk ## everything CI runs: lint, types, house rules, all tests
+	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: lint ## the quick part of `make test`: lint, types, house rules
 	@$(BIN)/python -m pytest tests/house
@@ -31,6 +31,9 @@ bench: .venv-bench/.ready ## compare speed and memory with other libraries; resu
 schema: .venv/.ready ## write schema/ anew from the types
 	@$(BIN)/python tools/schema.py
 
+docs: .venv/.ready ## write the transcripts in docs/protocol/ anew from running servers (needs curl)
+	@$(BIN)/python tools/transcripts.py
+
 requirements: .venv/.ready ## covered, diverging and open requirements per area
 	@$(BIN)/python tools/requirements.py
 
@@ -42,6 +45,11 @@ lint: .venv/.ready
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+
+sdk: .venv/.ready
+	@if command -v npm >/dev/null; then cd sdk/typescript && npm ci --silent --no-audit --no-fund && \
+	MAKAI_TEST_PYTHON="$(CURDIR)/$(BIN)/python" npm test --silent; \
+	else echo "SKIPPED: npm is not installed; the TypeScript SDK was not tested"; fi
 
 model: .venv/.ready
 	@$(BIN)/makai models pull $(MODEL) || echo "SKIPPED: could not pull $(MODEL); tests that talk to a real local model will be skipped"

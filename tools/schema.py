@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from makai.core.config import Config
 from makai.core.messages import Message
 from makai.core.stream_events import StreamEvent
 from makai.protocols.makai.envelope import SCOPE_KINDS, Fragment, HostError, Ready
@@ -37,6 +38,12 @@ def events_schema() -> JSON:
         "$ref": "#/$defs/StreamEvent",
         "$defs": {"StreamEvent": stream_event, "Message": message, **dict(sorted(components.items()))},
     }
+
+
+def config_schema() -> JSON:
+    """What may be written in config.toml, for editors that complete TOML by schema."""
+    (config,), components = msgspec.json.schema_components([Config], ref_template=REF)
+    return {"$schema": DIALECT, "title": "makai config.toml", **config, "$defs": dict(sorted(components.items()))}
 
 
 def makai_client_schema() -> JSON:
@@ -96,6 +103,7 @@ def _envelope(kind: str, payloads: tuple[type[msgspec.Struct], ...]) -> JSON:
 
 
 SCHEMAS = {
+    "config.json": config_schema,
     "events.json": events_schema,
     "makai/client.json": makai_client_schema,
     "makai/server.json": makai_server_schema,

@@ -19,7 +19,7 @@ def run(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     inherited = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "VIRTUAL_ENV") if name in os.environ}
     environment = {**inherited, "HOME": str(home), "MAKAI_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
-        [sys.executable, "-X", "dev", *arguments], env=environment, capture_output=True, text=True, timeout=150
+        [sys.executable, "-W", "error", *arguments], env=environment, capture_output=True, text=True, timeout=150
     )
 
 

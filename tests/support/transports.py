@@ -77,7 +77,7 @@ async def http_server(method: str, handler: Handler, *, max_connections: int = 1
         guard = Guard(GuardConfig(TOKEN, port, max_body_bytes=MAX_FRAME_BYTES, max_connections=max_connections))
         app = web.Application(middlewares=[guard_middleware(guard)])
         app.router.add_route(method, "/v1/makai", handler)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1.0, access_log=None)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
         await runner.setup()
         try:
             await web.SockSite(runner, listener).start()

@@ -114,12 +114,15 @@ class FakeWebSocket implements WebSocketLike {
     readonly protocols: string[],
   ) {
     FakeWebSocket.last = this;
-    queueMicrotask(() => this.onopen?.({}));
+    queueMicrotask(() => this.begin());
+  }
+  begin(): void {
+    this.onopen?.({});
   }
   send(text: string): void {
     this.sent.push(text);
   }
-  close(code: number): void {
+  close(code = 1005): void {
     this.onclose?.({ code, reason: "" });
   }
 }
@@ -139,6 +142,18 @@ test("a server that chose no subprotocol of ours is refused", async () => {
   const error = await failureOf(createMakaiClient({ url: "ws://h/", WebSocket: Other }));
 
   assert.match(String(facts(error)["message"]), /does not speak makai\.v1/);
+});
+
+test("a refused connection is reported at once, though no close event follows", async () => {
+  class Refused extends FakeWebSocket {
+    override begin(): void {
+      this.onerror?.({ message: "HTTP 401" });
+    }
+    override close(): void {}
+  }
+  const error = await failureOf(createMakaiClient({ url: "ws://h/", WebSocket: Refused }));
+
+  assert.equal(facts(error)["message"], "could not connect to ws://h/: HTTP 401");
 });
 
 test("a binary message, and a close by the server, end the connection", async () => {

@@ -20,7 +20,6 @@ from makai.catalog.descriptors import (
     ModelsResponse,
 )
 from makai.catalog.model_ref import format_model_ref
-from makai.catalog.vendors import vendors
 from makai.core.errors import InvalidRequest, ModelNotFound
 
 DYNAMIC_MAX_AGE_MS = 300_000
@@ -28,10 +27,9 @@ STATIC_MAX_AGE_MS = 3_600_000
 
 
 def descriptor_of(
-    row: ModelRow, auth_status: AuthStatus, source: ModelSource, *, base_url: str = ""
+    row: ModelRow, api: str, auth_status: AuthStatus, source: ModelSource, *, base_url: str = ""
 ) -> ModelDescriptor:
-    """What a client is told about a row."""
-    api = row.api or vendors()[row.provider].api
+    """What a client is told about a row that is served by this API."""
     return ModelDescriptor(
         model_ref=format_model_ref(row.provider, api, row.id),
         model_id=row.id,

@@ -18,7 +18,7 @@ from makai.catalog.descriptors import AuthStatus, ModelDescriptor, ModelSource
 from makai.catalog.discovery import ProviderListing, is_offered, with_known_facts
 from makai.catalog.listing import descriptor_of
 from makai.catalog.model_ref import ModelRef, parse_model_ref
-from makai.catalog.vendors import ASSUMED_CAPABILITIES, Vendor, find_vendor, known_apis, vendors
+from makai.catalog.vendors import ASSUMED_CAPABILITIES, Vendor, VendorTable, builtin_vendors
 from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ModelNotFound, ModelRetired
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.secret import Secret
@@ -61,10 +61,12 @@ class Resolver:
         self,
         environ: Mapping[str, str],
         *,
+        vendors: VendorTable | None = None,
         rows: Iterable[ModelRow] = (),
         base_urls: Mapping[str, str] | None = None,
     ) -> None:
         self._environ = environ
+        self.vendors = vendors or builtin_vendors()
         self._extra = tuple(rows)
         self._runtime_urls = dict(base_urls or {})
         self._index: dict[tuple[str, str], ModelRow] | None = None
@@ -105,7 +107,7 @@ class Resolver:
         """A caller's own model with what it left open filled in. What it states is kept."""
         if model.base_url:
             origin_of(model.base_url)
-        vendor = find_vendor(model.provider)
+        vendor = self.vendors.find(model.provider)
         if vendor is None or model.api not in vendor.paths:
             if not model.base_url:
                 raise self._unknown_provider(model.provider) if vendor is None else _not_spoken(vendor, model.api)
@@ -132,14 +134,14 @@ class Resolver:
     def default_model(self) -> Model:
         """The default model of the first provider in `DEFAULT_ORDER` that has a credential, else the local one."""
         for provider_id in DEFAULT_ORDER:
-            vendor = vendors()[provider_id]
+            vendor = self.vendors[provider_id]
             if self.auth_status(provider_id) is AuthStatus.AUTHENTICATED:
                 return self.resolve(f"{provider_id}/{vendor.default_model}")
-        return self.resolve(f"local/{vendors()['local'].default_model}")
+        return self.resolve(f"local/{self.vendors['local'].default_model}")
 
     def credential_for(self, model: Model) -> Credential | None:
         """The credential for a resolved model; `None` where none is needed; `AuthRequired` says what to do."""
-        vendor = find_vendor(model.provider)
+        vendor = self.vendors.find(model.provider)
         if vendor is None:
             return None
         return credential_for(self._key_source(vendor), model.base_url, self._environ)
@@ -147,7 +149,7 @@ class Resolver:
     def auth_status(self, provider_id: str) -> AuthStatus:
         """Whether a provider can be used with what the environment holds. Never raises: one broken provider must not
         fail a listing (document 000 §2.3)."""
-        vendor = find_vendor(provider_id)
+        vendor = self.vendors.find(provider_id)
         if vendor is None:
             return AuthStatus.UNKNOWN
         try:
@@ -166,13 +168,14 @@ class Resolver:
         static = {(row.provider, row.id): row for row in (*builtin().models, *self._extra)}
         rows = [row for row in static.values() if row.provider not in dynamic and not row.retired]
         rows += [row for told in dynamic.values() for row in told]
-        statuses = {provider_id: self._shown_status(provider_id, listings) for provider_id in vendors()}
+        statuses = {provider_id: self._shown_status(provider_id, listings) for provider_id in self.vendors}
         return [
             descriptor_of(
                 row,
+                row.api or self.vendors[row.provider].api,
                 statuses[row.provider],
                 ModelSource.DYNAMIC if row.provider in dynamic else ModelSource.STATIC_FALLBACK,
-                base_url=self._shown_base_url(vendors()[row.provider], row.api),
+                base_url=self._shown_base_url(self.vendors[row.provider], row.api),
             )
             for row in rows
         ]
@@ -185,11 +188,11 @@ class Resolver:
     def _reference(self, text: str) -> ModelRef:
         provider, slash, rest = text.partition("/")
         api, at, _ = rest.partition("@")
-        if at and api in known_apis():
+        if at and api in self.vendors.apis:
             return parse_model_ref(text)
         if not slash:
             return self._only_model_called(text)
-        vendor = find_vendor(provider)
+        vendor = self.vendors.find(provider)
         if vendor is None:
             return self._only_model_called(text)
         if not rest:
@@ -213,18 +216,18 @@ class Resolver:
             provider, slash, _ = model_id.partition("/")
             raise self._unknown_provider(provider) if slash else self._unknown_model(model_id)
         row = live[0]
-        return ModelRef(row.provider, row.api or vendors()[row.provider].api, model_id)
+        return ModelRef(row.provider, row.api or self.vendors[row.provider].api, model_id)
 
     def _canonical(self, ref: ModelRef) -> ModelRef:
         """Legacy aliases are remapped to the canonical ref (document 000 §3.1), of the provider's name too."""
-        vendor = find_vendor(ref.provider_id)
+        vendor = self.vendors.find(ref.provider_id)
         if vendor is not None and vendor.id != ref.provider_id:
             ref = ModelRef(vendor.id, ref.api, ref.model_id)
         target = builtin().aliases.get(str(ref))
         return parse_model_ref(target) if target else ref
 
     def _model(self, ref: ModelRef) -> Model:
-        vendor = find_vendor(ref.provider_id)
+        vendor = self.vendors.find(ref.provider_id)
         if vendor is None:
             raise self._unknown_provider(ref.provider_id)
         if ref.api not in vendor.paths:
@@ -293,8 +296,8 @@ class Resolver:
 
     def _unknown_provider(self, name: str) -> MakaiError:
         return ModelNotFound(
-            f"model not found: there is no provider {_quoted(name)}.{_did_you_mean(name, vendors())}",
-            hint=f"Providers are {', '.join(vendors())}.",
+            f"model not found: there is no provider {_quoted(name)}.{_did_you_mean(name, self.vendors)}",
+            hint=f"Providers are {', '.join(self.vendors)}.",
         )
 
     def _unknown_model(self, model_id: str) -> MakaiError:

@@ -6,6 +6,7 @@ adding a row. It must not know models, credentials' values or HTTP.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Literal, TypeAlias
 
@@ -65,26 +66,36 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
         return (self.api, *(api for api in self.paths if api != self.api))
 
 
+class VendorTable(Mapping[str, Vendor]):
+    """Vendors by id; `find` also knows their other names."""
+
+    def __init__(self, rows: Iterable[Vendor]) -> None:
+        self._by_id = {vendor.id: vendor for vendor in rows}
+        self._by_alias = {alias: vendor for vendor in self._by_id.values() for alias in vendor.aliases}
+        self.apis = frozenset(api for vendor in self._by_id.values() for api in vendor.paths)
+        """Every API id any vendor speaks."""
+
+    def __getitem__(self, vendor_id: str) -> Vendor:
+        return self._by_id[vendor_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def find(self, name: str) -> Vendor | None:
+        """The vendor of that id or alias."""
+        return self._by_id.get(name) or self._by_alias.get(name)
+
+    def with_rows(self, rows: Iterable[Vendor]) -> VendorTable:
+        """This table with more rows; one of the same id replaces ours."""
+        return VendorTable({**self._by_id, **{vendor.id: vendor for vendor in rows}}.values())
+
+
 @cache
-def vendors() -> dict[str, Vendor]:
-    """Every vendor by its id."""
+def builtin_vendors() -> VendorTable:
+    """The vendors we know without asking anyone."""
     from makai.catalog.vendor_table import VENDORS  # 20 rows are built only when someone asks
 
-    return {vendor.id: vendor for vendor in VENDORS}
-
-
-@cache
-def _by_any_name() -> dict[str, Vendor]:
-    names = {alias: vendor for vendor in vendors().values() for alias in vendor.aliases}
-    return names | vendors()
-
-
-def find_vendor(name: str) -> Vendor | None:
-    """The vendor of that id or alias."""
-    return _by_any_name().get(name)
-
-
-@cache
-def known_apis() -> frozenset[str]:
-    """Every API id any vendor speaks."""
-    return frozenset(api for vendor in vendors().values() for api in vendor.paths)
+    return VendorTable(VENDORS)

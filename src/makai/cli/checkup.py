@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from makai.catalog.resolver import DEFAULT_ORDER, Resolver
-from makai.catalog.vendors import vendors
+from makai.catalog.vendors import builtin_vendors
 from makai.cli.access import Access, access_of
 from makai.cli.reach import Reach, reach_all
 from makai.core.errors import MakaiError
@@ -77,7 +77,7 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
     """Look at everything. With `offline`, only this machine's own servers are tried."""
     home = home_directory(environ)
-    access = [access_of(vendor, environ, home) for vendor in vendors().values() if vendor.id != "scripted"]
+    access = [access_of(vendor, environ, home) for vendor in builtin_vendors().values() if vendor.id != "scripted"]
     to_try = {one.provider: one.base_url for one in access if _is_worth_a_try(one, offline)}
     reached = await reach_all(to_try.values())
     providers = tuple(

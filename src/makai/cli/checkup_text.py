@@ -6,7 +6,7 @@ next.
 
 from __future__ import annotations
 
-from makai.catalog.vendors import vendors
+from makai.catalog.vendors import builtin_vendors
 from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck
 from makai.cli.model_table import Paint, plain
 from makai.providers.local.weights import SMOLLM2
@@ -109,7 +109,7 @@ def _first_try(found: Checkup) -> list[str]:
     if found.default_model.partition("/")[0] in usable:
         return ['makai run "Say hello"           or just `makai` to talk']
     for provider in usable:
-        vendor = vendors()[provider]
+        vendor = builtin_vendors()[provider]
         model = vendor.default_model or "MODEL"
         return [f'makai run -m {provider}/{model} "Say hello"']
     return []

@@ -23,7 +23,7 @@ from makai.catalog.descriptors import (
 from makai.catalog.listing import list_models
 from makai.catalog.model_ref import format_model_ref
 from makai.catalog.resolver import Resolver
-from makai.catalog.vendors import Vendor, find_vendor, known_apis, vendors
+from makai.catalog.vendors import Vendor, builtin_vendors
 from makai.cli.access import Access, access_of
 from makai.cli.console import run_async
 from makai.core.errors import InvalidRequest
@@ -73,13 +73,17 @@ def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> Listed:
 
 
 def _chosen_vendors(wanted: ListRequest) -> list[Vendor]:
-    if wanted.api and wanted.api not in known_apis():
-        raise InvalidRequest(f"there is no API {wanted.api!r}.", hint=f"There are {', '.join(sorted(known_apis()))}.")
+    if wanted.api and wanted.api not in builtin_vendors().apis:
+        raise InvalidRequest(
+            f"there is no API {wanted.api!r}.", hint=f"There are {', '.join(sorted(builtin_vendors().apis))}."
+        )
     if not wanted.provider:
-        return [vendor for vendor in vendors().values() if vendor.id != _HIDDEN]
-    vendor = find_vendor(wanted.provider)
+        return [vendor for vendor in builtin_vendors().values() if vendor.id != _HIDDEN]
+    vendor = builtin_vendors().find(wanted.provider)
     if vendor is None:
-        raise InvalidRequest(f"there is no provider {wanted.provider!r}.", hint=f"There are {', '.join(vendors())}.")
+        raise InvalidRequest(
+            f"there is no provider {wanted.provider!r}.", hint=f"There are {', '.join(builtin_vendors())}."
+        )
     return [vendor]
 
 
@@ -96,11 +100,12 @@ def _only_usable(access: list[Access]) -> list[Access]:
 def _worth_showing(access: list[Access], response: ModelsResponse, api: str) -> list[Access]:
     """Providers with a model in the answer, and those without any list of their own that speak the API."""
     listed = {model.provider_id for model in response.models}
-    unlisted = set(vendors()) - {row.provider for row in builtin().models}
+    unlisted = set(builtin_vendors()) - {row.provider for row in builtin().models}
     return [
         one
         for one in access
-        if one.provider in listed or (one.provider in unlisted and (not api or api in vendors()[one.provider].paths))
+        if one.provider in listed
+        or (one.provider in unlisted and (not api or api in builtin_vendors()[one.provider].paths))
     ]
 
 
@@ -133,7 +138,7 @@ def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor,
 
     resolver = ModelRuntime(environ).resolver
     model = resolver.resolve(name)
-    vendor = find_vendor(model.provider)
+    vendor = builtin_vendors().find(model.provider)
     known = [one for one in resolver.descriptors() if (one.provider_id, one.model_id) == (model.provider, model.id)]
     base = known[0] if known else None
     descriptor = ModelDescriptor(

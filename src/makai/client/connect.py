@@ -111,7 +111,7 @@ async def open_channel(options: MakaiClientOptions) -> Channel:
 
             return await spawn_stdio(options.command or (sys.executable, "-m", "makai", "stdio"), options.environ)
     except TransportError as error:
-        raise transport_failure(error.message) from error
+        raise transport_failure(error.message, hint=error.hint) from error
     from makai.client.in_process import start_in_process
 
     return start_in_process(options.environ, options.backend)

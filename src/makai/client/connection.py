@@ -36,6 +36,7 @@ _REPLY_OVERHEAD: Final = 256
 _FRAMES_IN_A_ROW: Final = 64
 """A transport that always has a frame ready must not keep callers from reading theirs."""
 _WRITE_DEADLINE_S: Final = 60.0
+_FLUSH_DEADLINE_S: Final = 1.0
 
 _Failure: TypeAlias = Callable[[], MakaiStreamError]
 """Makes the exception anew for everyone who is told."""
@@ -110,6 +111,8 @@ class Connection:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        self._something_to_write.set()  # the writer sends what is left, sees that we are closing, and ends
+        await asyncio.wait({self._writer}, timeout=_FLUSH_DEADLINE_S)
         self._reader.cancel()
         self._writer.cancel()
         await asyncio.gather(self._reader, self._writer, return_exceptions=True)
@@ -131,7 +134,7 @@ class Connection:
         except (ParseError, msgspec.DecodeError) as error:
             self._lose(partial(broken_protocol, str(error)))
         except TransportError as error:
-            self._lose(partial(transport_failure, error.message))
+            self._lose(partial(transport_failure, error.message, hint=error.hint))
         finally:
             # However reading ended: whoever waits for an answer will not get it.
             self._lose(partial(transport_failure, "the connection to the server was lost"))
@@ -171,9 +174,11 @@ class Connection:
                 while frames := self._protocol.take():
                     await self._channel.send(frames)
             except TransportError as error:
-                self._lose(partial(transport_failure, error.message))
+                self._lose(partial(transport_failure, error.message, hint=error.hint))
             finally:
                 self._idle.set()
+            if self._closing is not None:
+                return
 
 
 class Exchange:

@@ -33,9 +33,9 @@ def stream_failure(error: StreamError) -> ClientFailure:
     return _failure(error.error_code, error.error_message, error)
 
 
-def transport_failure(message: str, code: str = "transport_error") -> MakaiStreamError:
+def transport_failure(message: str, code: str = "transport_error", hint: str | None = None) -> MakaiStreamError:
     """The connection does not work, or not any more."""
-    return MakaiStreamError(message, kind="transport_error", code=code)
+    return MakaiStreamError(message, kind="transport_error", code=code, hint=hint)
 
 
 def broken_protocol(what: str) -> MakaiStreamError:

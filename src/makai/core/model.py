@@ -75,7 +75,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The vendor's own name, byte for byte."""
     api: str
     provider: str
-    base_url: str
+    base_url: str = ""
+    """Empty in a caller's object: the provider's own address."""
     name: str = ""
     capabilities: tuple[ModelCapability, ...] = (ModelCapability.CHAT, ModelCapability.STREAMING)
     context_window: int | None = None

@@ -21,9 +21,10 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one model answer, or a sum of them, consumed."""
 
-    input: int = 0
+    # A factory, because a plain default of 0 would be left out on the wire, where document 000 wants both counts.
+    input: int = msgspec.field(default_factory=int)
     """Prompt tokens that were neither read from nor written to a cache."""
-    output: int = 0
+    output: int = msgspec.field(default_factory=int)
     """Generated tokens, reasoning included."""
     cache_read: int = 0
     cache_write: int = 0

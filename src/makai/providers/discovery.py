@@ -22,7 +22,7 @@ from makai.catalog.descriptors import ModelsRequest
 from makai.catalog.discovery import ProviderListing, listing_request, read_listing
 from makai.catalog.listing import DYNAMIC_MAX_AGE_MS
 from makai.catalog.resolver import ListingAccess, Resolver
-from makai.catalog.vendors import Vendor, vendors
+from makai.catalog.vendors import Vendor
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.secret import Secret
 from makai.providers.http import HttpClient
@@ -68,7 +68,7 @@ class ModelDiscovery:
         """What each vendor said that has a list, can be asked now and is of interest to the request."""
         asked = {
             vendor.id: self._listing(vendor, access, refresh)
-            for vendor in vendors().values()
+            for vendor in self._resolver.vendors.values()
             if request.provider_id in ("", vendor.id)
             and (not request.api or request.api in vendor.paths)
             and (access := self._resolver.listing_access(vendor)) is not None

@@ -66,7 +66,7 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
             stack.callback(loop.remove_signal_handler, number)
         listener = _listen(options)
         port = listener.getsockname()[1]
-        guard = Guard(_guard_config(options, port, token))
+        guard = Guard(_guard_config(options, port, token, tls=tls is not None))
         # Without handler cancellation aiohttp tells nobody that the reader of an event stream hung up.
         runner = web.AppRunner(make_app(makai, guard), access_log=None, handler_cancellation=True, shutdown_timeout=5)
         await runner.setup()
@@ -84,7 +84,7 @@ async def _serve_grpc(options: ServeOptions, token: Secret, makai: MakaiServer, 
         return None
     from makai.transports.grpc import serve_grpc
 
-    guard = Guard(_guard_config(options, options.grpc_port, token))
+    guard = Guard(_guard_config(options, options.grpc_port, token, tls=False))
     server = await serve_grpc(options.host, options.grpc_port, guard, makai.serve)
     stack.push_async_callback(server.close)
     return f"grpc://{_shown(options.host)}:{server.port}"
@@ -101,8 +101,12 @@ def _listen(options: ServeOptions) -> socket.socket:
         ) from error
 
 
-def _guard_config(options: ServeOptions, port: int, token: Secret) -> GuardConfig:
-    return GuardConfig(token=token, port=port, hosts=frozenset(options.allowed_hosts))
+def _guard_config(options: ServeOptions, port: int, token: Secret, *, tls: bool) -> GuardConfig:
+    """Further names are allowed as Host, and as Origin of a page that we served under them."""
+    origins = {f"{scheme}://{host}" for host in options.allowed_hosts for scheme in ("http", "https")}
+    if tls:
+        origins |= {f"https://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+    return GuardConfig(token=token, port=port, hosts=frozenset(options.allowed_hosts), origins=frozenset(origins))
 
 
 def _refuse_open_doors(options: ServeOptions, tls: ssl.SSLContext | None) -> None:

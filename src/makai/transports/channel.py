@@ -36,7 +36,8 @@ class Channel(Protocol):
         """Write all `frames` in order, with nothing of another sender between them (MK-TRANS-014).
 
         Returns once the transport holds less than its bound, so a slow peer slows its senders and costs no memory.
-        A cancelled send has written all of its frames or none. Raises `ChannelClosed` when the peer is gone.
+        A cancelled send leaves no part of a frame behind; which whole frames it wrote is not known. Raises
+        `ChannelClosed` when the peer is gone.
         """
 
     async def close(self, reason: str = "") -> None:

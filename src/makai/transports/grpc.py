@@ -22,6 +22,8 @@ from makai.transports.serving import serve_to_the_end
 
 SERVICE: Final = "makai.v1.Makai"
 METHOD: Final = "Connect"
+ACCEPTED: Final = ("makai-protocol", "1")
+"""Metadata with which the server tells that it serves the call: a refusal looks like an accepted call until it ends."""
 CONNECT_DEADLINE_S: Final = 10.0
 CLOSE_DEADLINE_S: Final = 5.0
 
@@ -101,7 +103,7 @@ async def serve_grpc(
         refusal = _refusal(guard, context)
         if refusal is not None:
             await context.abort(getattr(grpc.StatusCode, refusal[0]), refusal[1])
-        await context.send_initial_metadata(())  # tells the client that it is connected
+        await context.send_initial_metadata((ACCEPTED,))
         channel = _GrpcChannel(context.read, context.write, grpc.aio.EOF, max_frame_bytes)
         await serve_to_the_end(serve, channel)
 
@@ -150,7 +152,9 @@ async def connect_grpc(
     call = method(metadata=metadata, wait_for_ready=True)
     try:
         async with asyncio.timeout(deadline_s):
-            await call.wait_for_connection()
+            if ACCEPTED not in tuple(await call.initial_metadata()):
+                await call.read()  # raises what ended the call
+                raise TransportError(f"{url} speaks gRPC, but not {SERVICE}.")
     except BaseException as error:
         call.cancel()
         await connection.close()

@@ -212,6 +212,8 @@ class _ServerChannel:
             except ConnectionError:
                 self.end()
                 raise ChannelClosed(_GONE) from None
+            if self._request.transport is None:  # aiohttp ends the wait without an error when we abort the connection
+                raise ChannelClosed(_GONE)
 
     async def _finish(self) -> None:
         try:

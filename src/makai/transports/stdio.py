@@ -4,8 +4,8 @@ In: two descriptors of any kind (pipe, socket, file, terminal, /dev/null). Out: 
 of the protocol it is on.
 
 Everything happens on the event loop, without threads. Only pipes and sockets are switched to non-blocking, and only for
-writing: the switch also counts for every process that shares the descriptor, such as the shell behind a terminal. uvloop
-switches whatever it watches. All get their mode back at the end.
+writing: the switch also counts for every process that shares the descriptor, such as the shell behind a terminal.
+uvloop switches whatever it watches. All get their mode back at the end.
 """
 
 from __future__ import annotations

@@ -143,14 +143,16 @@ class _ServerChannel:
             await self._protocol._drain_helper()
         except ConnectionError:
             raise ChannelClosed(_GONE) from None
+        if self._request.transport is None:  # aiohttp ends the wait without an error when we abort the connection
+            raise ChannelClosed(_GONE)
 
     async def _close(self, code: WSCloseCode, reason: str) -> None:
         try:
-            async with asyncio.timeout(CLOSE_DEADLINE_S):
+            # In turn, because aiohttp waits for the peer to read here, and cancelling one such wait cancels all.
+            async with asyncio.timeout(CLOSE_DEADLINE_S), self._turn:
                 await self._socket.close(code=code, message=_close_reason(reason))
         except TimeoutError:
-            # The peer does not read, so the close frame is still in our buffer.
-            self.lose()
+            self.lose()  # the peer does not read
 
 
 def _close_reason(reason: str) -> bytes:

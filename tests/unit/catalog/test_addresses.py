@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from makai.catalog.addresses import base_url_of, key_source_of, ollama_url, options_of
-from makai.catalog.vendors import vendors
+from makai.catalog.vendors import builtin_vendors
 from makai.core.errors import InvalidRequest
 
 
@@ -62,12 +62,12 @@ def test_ollama_host_in_its_loose_forms(text: str, url: str) -> None:
     ],
 )
 def test_base_urls_are_what_the_official_sdk_takes(provider: str, api: str, environ: dict[str, str], url: str) -> None:
-    assert base_url_of(vendors()[provider], api, environ, {}) == url
+    assert base_url_of(builtin_vendors()[provider], api, environ, {}) == url
 
 
 def test_the_runtime_knows_where_the_local_server_is() -> None:
     runtime = {"local": "http://127.0.0.1:40001/v1"}
-    local = vendors()["local"]
+    local = builtin_vendors()["local"]
     assert {api: base_url_of(local, api, {}, runtime) for api in local.apis} == {
         "openai-completions": "http://127.0.0.1:40001/v1",
         "openai-responses": "http://127.0.0.1:40001/v1",
@@ -76,7 +76,7 @@ def test_the_runtime_knows_where_the_local_server_is() -> None:
 
 
 def test_a_base_url_in_the_environment_widens_where_the_key_may_go() -> None:
-    openai = vendors()["openai"]
+    openai = builtin_vendors()["openai"]
     plain = key_source_of(openai, {}, {})
     proxied = key_source_of(openai, {"OPENAI_BASE_URL": "http://localhost:9/v1"}, {})
     assert plain.origins == {"https://api.openai.com:443"}
@@ -84,7 +84,7 @@ def test_a_base_url_in_the_environment_widens_where_the_key_may_go() -> None:
 
 
 def test_the_ollama_key_goes_to_the_hosted_service_only_unless_the_user_says_so() -> None:
-    ollama = vendors()["ollama"]
+    ollama = builtin_vendors()["ollama"]
     assert key_source_of(ollama, {}, {}).origins == {"https://ollama.com:443"}
     named = key_source_of(ollama, {"OLLAMA_HOST": "127.0.0.1:11434"}, {})
     assert named.origins == {"https://ollama.com:443", "http://127.0.0.1:11434"}
@@ -93,13 +93,13 @@ def test_the_ollama_key_goes_to_the_hosted_service_only_unless_the_user_says_so(
 @pytest.mark.parametrize("value", ["not a url", "ftp://h", "https://user:pw@h/v1"])
 def test_a_broken_base_url_names_its_variable_and_keeps_its_password(value: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        base_url_of(vendors()["openai"], "openai-responses", {"OPENAI_BASE_URL": value}, {})
+        base_url_of(builtin_vendors()["openai"], "openai-responses", {"OPENAI_BASE_URL": value}, {})
     assert "OPENAI_BASE_URL" in str(caught.value)
     assert "pw" not in str(caught.value)
 
 
 def test_options_come_from_the_first_variable_that_is_set() -> None:
-    azure = vendors()["azure"]
+    azure = builtin_vendors()["azure"]
     assert options_of(azure, {}) == {}
     assert options_of(azure, {"OPENAI_API_VERSION": "preview"}) == {"api_version": "preview"}
     both = {"OPENAI_API_VERSION": "preview", "AZURE_OPENAI_API_VERSION": "2025-04-01-preview"}

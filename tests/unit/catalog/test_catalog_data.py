@@ -11,16 +11,16 @@ from makai.catalog.builtin import ModelRow, builtin
 from makai.catalog.descriptors import ModelLifecycle
 from makai.catalog.model_ref import format_model_ref, parse_model_ref
 from makai.catalog.resolver import DEFAULT_ORDER
-from makai.catalog.vendors import find_vendor, known_apis, vendors
+from makai.catalog.vendors import builtin_vendors
 from makai.core.model import ModelCapability
 
 
 def ref_of(row: ModelRow) -> str:
-    return format_model_ref(row.provider, row.api or vendors()[row.provider].api, row.id)
+    return format_model_ref(row.provider, row.api or builtin_vendors()[row.provider].api, row.id)
 
 
 def test_every_vendor_the_issue_names_has_a_row() -> None:
-    assert set(vendors()) == {
+    assert set(builtin_vendors()) == {
         *("openai", "anthropic", "google", "google-gemini-cli", "azure", "ollama", "groq", "deepseek", "mistral"),
         *("xai", "openrouter", "together", "fireworks", "cerebras", "vllm", "llama.cpp", "lmstudio", "local"),
         "scripted",
@@ -28,31 +28,31 @@ def test_every_vendor_the_issue_names_has_a_row() -> None:
 
 
 def test_vendor_names_and_aliases_lead_to_one_vendor_each() -> None:
-    names = [name for vendor in vendors().values() for name in (vendor.id, *vendor.aliases)]
+    names = [name for vendor in builtin_vendors().values() for name in (vendor.id, *vendor.aliases)]
     assert len(names) == len(set(names))
-    assert [find_vendor(name) is not None for name in names] == [True] * len(names)
-    for vendor in vendors().values():
+    assert [builtin_vendors().find(name) is not None for name in names] == [True] * len(names)
+    for vendor in builtin_vendors().values():
         for api in vendor.apis:
             format_model_ref(vendor.id, api, "any")
 
 
 def test_a_vendor_speaks_its_own_default_and_only_known_apis() -> None:
-    assert known_apis() == {
+    assert builtin_vendors().apis == {
         *("anthropic-messages", "openai-completions", "openai-responses", "azure-openai-responses"),
         *("google-generative-ai", "google-gemini-cli", "ollama", "scripted"),
     }
-    assert [vendor.id for vendor in vendors().values() if vendor.api not in vendor.paths] == []
+    assert [vendor.id for vendor in builtin_vendors().values() if vendor.api not in vendor.paths] == []
 
 
 def test_every_remote_vendor_is_reached_by_https_and_has_a_variable_for_its_key() -> None:
-    for vendor in vendors().values():
+    for vendor in builtin_vendors().values():
         if vendor.needs_key:
             assert vendor.key_variables, vendor.id
             assert vendor.root == "" or origin_of(vendor.root).startswith("https://"), vendor.id
 
 
 def test_only_the_runtimes_own_vendors_are_closed() -> None:
-    assert {vendor.id for vendor in vendors().values() if not vendor.open_ended} == {"local", "scripted"}
+    assert {vendor.id for vendor in builtin_vendors().values() if not vendor.open_ended} == {"local", "scripted"}
 
 
 def test_no_model_has_two_rows() -> None:
@@ -62,7 +62,7 @@ def test_no_model_has_two_rows() -> None:
 
 def test_every_row_belongs_to_a_vendor_and_has_a_ref() -> None:
     for row in builtin().models:
-        assert row.provider in vendors()
+        assert row.provider in builtin_vendors()
         assert parse_model_ref(ref_of(row)).model_id == row.id
 
 
@@ -100,7 +100,7 @@ def test_aliases_lead_from_no_row_to_a_live_row_in_one_step() -> None:
 def test_default_models_exist_and_are_not_on_their_way_out() -> None:
     rows = {(row.provider, row.id): row for row in builtin().models}
     for provider in (*DEFAULT_ORDER, "local"):
-        row = rows[provider, vendors()[provider].default_model]
+        row = rows[provider, builtin_vendors()[provider].default_model]
         assert not row.retired
         assert row.lifecycle is ModelLifecycle.STABLE
 

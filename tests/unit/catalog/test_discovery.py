@@ -21,7 +21,7 @@ from makai.catalog.discovery import (
     read_listing,
     with_known_facts,
 )
-from makai.catalog.vendors import ASSUMED_CAPABILITIES, vendors
+from makai.catalog.vendors import ASSUMED_CAPABILITIES, builtin_vendors
 from makai.core.errors import ParseError
 from makai.core.model import ModelCapability
 from makai.core.secret import Secret
@@ -30,11 +30,11 @@ from makai.core.usage import Price
 CHAT, STREAMING, TOOLS, VISION, REASONING = ASSUMED_CAPABILITIES
 KEY = Secret("test-key")
 BEARER = {"Authorization": Secret("Bearer test-key")}
-LISTING_VENDORS = [vendor.id for vendor in vendors().values() if vendor.listing != "none"]
+LISTING_VENDORS = [vendor.id for vendor in builtin_vendors().values() if vendor.listing != "none"]
 
 
 def page(provider_id: str, value: Any) -> ListingPage:
-    return read_listing(vendors()[provider_id], msgspec.json.encode(value))
+    return read_listing(builtin_vendors()[provider_id], msgspec.json.encode(value))
 
 
 def only_row(provider_id: str, value: Any) -> ModelRow:
@@ -81,13 +81,13 @@ def in_data(**entry: Any) -> Any:
 def test_a_vendor_is_asked_where_and_how_its_documentation_says(
     provider_id: str, base_url: str, cursor: str, expected: ListingRequest
 ) -> None:
-    assert listing_request(vendors()[provider_id], base_url, KEY, cursor) == expected
+    assert listing_request(builtin_vendors()[provider_id], base_url, KEY, cursor) == expected
 
 
 def test_a_login_token_of_anthropic_is_sent_as_a_bearer_token() -> None:
     token = Secret("sk-ant-oat01-test")
 
-    assert listing_request(vendors()["anthropic"], "https://h", token).headers == {
+    assert listing_request(builtin_vendors()["anthropic"], "https://h", token).headers == {
         "anthropic-version": "2023-06-01",
         "anthropic-beta": "oauth-2025-04-20",
         "Authorization": Secret("Bearer sk-ant-oat01-test"),
@@ -96,7 +96,7 @@ def test_a_login_token_of_anthropic_is_sent_as_a_bearer_token() -> None:
 
 @pytest.mark.parametrize("provider_id", LISTING_VENDORS)
 def test_without_a_credential_none_is_sent(provider_id: str) -> None:
-    headers = listing_request(vendors()[provider_id], "https://h", None).headers
+    headers = listing_request(builtin_vendors()[provider_id], "https://h", None).headers
 
     assert [value for value in headers.values() if isinstance(value, Secret)] == []
 
@@ -328,7 +328,7 @@ def test_a_name_that_would_move_the_cursor_of_a_terminal_is_replaced_by_the_id()
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"data": {}}', b'"text"', b"\xff", b"[" * 100_000])
 def test_what_is_not_a_list_of_models_is_a_parse_error(body: bytes) -> None:
     with pytest.raises(ParseError, match="list of models"):
-        read_listing(vendors()["openai"], body)
+        read_listing(builtin_vendors()["openai"], body)
 
 
 NESTED_FIELDS = ("capabilities", "architecture", "pricing", "top_provider", "meta")
@@ -373,8 +373,8 @@ def test_a_strange_link_to_the_next_page_is_followed_on_our_own_base_url_or_not_
 def test_a_name_tells_that_a_model_does_not_chat(model_id: str) -> None:
     row = ModelRow(provider="openai", id=model_id, name=model_id)
 
-    assert not is_offered(vendors()["openai"], row, None)
-    assert is_offered(vendors()["openai"], row, row), "the catalog knows better than the name"
+    assert not is_offered(builtin_vendors()["openai"], row, None)
+    assert is_offered(builtin_vendors()["openai"], row, row), "the catalog knows better than the name"
 
 
 def test_the_name_table_leaves_every_built_in_model_alone() -> None:
@@ -384,7 +384,7 @@ def test_the_name_table_leaves_every_built_in_model_alone() -> None:
 def test_a_retired_model_is_not_offered_though_its_vendor_lists_it() -> None:
     retired = next(row for row in builtin().models if row.retired)
 
-    assert not is_offered(vendors()[retired.provider], retired, retired)
+    assert not is_offered(builtin_vendors()[retired.provider], retired, retired)
 
 
 def test_what_the_catalog_knows_is_kept_and_what_it_does_not_know_is_filled_in() -> None:

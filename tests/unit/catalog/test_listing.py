@@ -180,7 +180,7 @@ def test_a_row_becomes_a_descriptor_with_its_id_untouched() -> None:
         price=Price(input=0.5, output=2),
         lifecycle=ModelLifecycle.PREVIEW,
     )
-    descriptor = descriptor_of(row, AuthStatus.UNKNOWN, ModelSource.DYNAMIC, base_url="http://box:11434")
+    descriptor = descriptor_of(row, "ollama", AuthStatus.UNKNOWN, ModelSource.DYNAMIC, base_url="http://box:11434")
     assert descriptor == ModelDescriptor(
         model_ref="ollama/ollama@hf.co%2FSome%20Org%2Fmod%C3%A8le%3Aq4%40x",
         model_id="hf.co/Some Org/modèle:q4@x",

@@ -7,7 +7,7 @@ import pytest
 from makai.catalog.builtin import ModelRow
 from makai.catalog.descriptors import AuthStatus
 from makai.catalog.resolver import Resolver
-from makai.catalog.vendors import ASSUMED_CAPABILITIES, vendors
+from makai.catalog.vendors import ASSUMED_CAPABILITIES, builtin_vendors
 from makai.core.errors import AuthRequired, InvalidRequest, ModelNotFound, ModelRefError, ModelRetired
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.usage import Price
@@ -72,7 +72,7 @@ def test_an_unknown_model_of_a_known_vendor_gets_the_vendors_defaults(resolver: 
         base_url="https://api.mistral.ai/v1",
         name="brand-new",
         capabilities=ASSUMED_CAPABILITIES,
-        quirks=vendors()["mistral"].quirks,
+        quirks=builtin_vendors()["mistral"].quirks,
     )
 
 

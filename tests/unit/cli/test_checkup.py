@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from support.upstream import answers, upstream
 
-from makai.catalog.vendors import vendors
+from makai.catalog.vendors import builtin_vendors
 from makai.cli.access import Access, access_of
 from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck, WeightsCheck, check_home, examine
 from makai.cli.checkup_text import checkup_text, next_steps
@@ -154,13 +154,13 @@ def test_a_home_that_is_missing_or_a_file_is_said(tmp_path: Path) -> None:
 def test_access_says_what_is_missing(
     tmp_path: Path, provider: str, environ: dict[str, str], ready: bool, status: str
 ) -> None:
-    found = access_of(vendors()[provider], environ, tmp_path)
+    found = access_of(builtin_vendors()[provider], environ, tmp_path)
 
     assert (found.ready, found.status) == (ready, status)
 
 
 def test_a_setting_that_cannot_be_used_is_a_broken_access(tmp_path: Path) -> None:
-    found = access_of(vendors()["openai"], {"OPENAI_BASE_URL": "not a url"}, tmp_path)
+    found = access_of(builtin_vendors()["openai"], {"OPENAI_BASE_URL": "not a url"}, tmp_path)
 
     assert (found.ready, found.is_broken) == (False, True)
     assert found.status.startswith("OPENAI_BASE_URL: ")

@@ -80,6 +80,8 @@ def test_lies_and_excess_are_refused_and_forgotten() -> None:
     with pytest.raises(InvalidRequest, match="unfinished"):
         reassembler.add(SCOPE, fragment(0, 2, "h"), 1, {"data": "AAAA"}, 0)
     # What never completes is forgotten after its time, and makes room.
+    assert reassembler.expire(30) == []
+    assert [name for _, name in reassembler.expire(31)] == ["f", "g"]
     assert reassembler.add(SCOPE, fragment(0, 1, "i"), 1, {"data": "AAAA"}, 31) is not None
 
 
@@ -121,6 +123,16 @@ def test_an_answer_too_large_for_a_frame_reaches_the_client_in_pieces() -> None:
     (reply,) = [reply for reply in replies if reply]
     assert reply.type == "result"
     assert msgspec.json.decode(reply.payload, type=type(final)) == final
+
+
+def test_a_message_that_never_completes_is_nacked_when_its_time_is_over() -> None:
+    server = Server(Limits(fragments=FragmentLimits(seconds=30)))
+    whole = new_id()
+    piece = envelope("stream_request", {"data": "AAAA"}, fragment={"index": 0, "total": 2, "id": whole})
+    assert server.say(piece, now=0.0) == []
+    nack, pong = server.say(envelope("ping"), now=31.0)
+    assert (nack["payload"]["rejected_id"], nack["payload"]["error_code"]) == (whole, "invalid_request")
+    assert pong["type"] == "pong"
 
 
 @pytest.mark.parametrize("payload", [b"[]", b"{", b"7", b'{"a":NaN}'])

@@ -24,7 +24,7 @@ from makai.catalog.descriptors import (
     ModelsResponse,
 )
 from makai.catalog.resolver import Resolver
-from makai.catalog.vendors import ASSUMED_CAPABILITIES, vendors
+from makai.catalog.vendors import ASSUMED_CAPABILITIES, builtin_vendors
 from makai.core.errors import ModelNotFound, ProviderError
 from makai.core.model import ModelCapability
 from makai.core.usage import Price
@@ -455,7 +455,9 @@ async def test_every_ref_once_emitted_is_accepted_after_a_refresh_that_drops_it_
 
 @pytest.mark.req("MK-MODEL-022")
 def test_every_vendor_that_can_be_asked_accepts_ids_without_a_row() -> None:
-    assert [vendor.id for vendor in vendors().values() if vendor.listing != "none" and not vendor.open_ended] == []
+    assert [
+        vendor.id for vendor in builtin_vendors().values() if vendor.listing != "none" and not vendor.open_ended
+    ] == []
 
 
 async def test_what_a_vendor_told_is_used_when_the_model_is_run() -> None:

@@ -204,6 +204,21 @@ async def test_a_slow_reader_blocks_its_sender_and_misses_nothing(kind: str, ups
     assert received == [frame(number, noise) for number in range(count)]
 
 
+@pytest.mark.parametrize("kind", [param for param in TRANSPORTS if param.id != "grpc"])
+async def test_a_server_can_close_although_its_client_does_not_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not over gRPC, whose library ends the call when the handler returns."""
+    monkeypatch.setattr(f"makai.transports.{kind}.CLOSE_DEADLINE_S", 0.1, raising=False)
+    noise = random.Random(1).randbytes(2_000_000).hex().encode()
+    async with connected(kind) as (_, far):
+        blocked = asyncio.create_task(far.send([noise] * 5))
+        await asyncio.wait({blocked}, timeout=BLOCKED_AFTER_S)
+        assert not blocked.done()
+        await far.close()
+        (outcome,) = await asyncio.gather(blocked, return_exceptions=True)
+
+    assert isinstance(outcome, ChannelClosed) or (kind == "memory" and outcome is None)
+
+
 @pytest.mark.parametrize("kind", ["memory", "stdio"])
 async def test_a_frame_above_the_limit_is_reported_and_skipped(kind: str) -> None:
     async with connected(kind) as (near, far):

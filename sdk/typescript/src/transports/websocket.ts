@@ -81,6 +81,7 @@ class SocketChannel implements Channel {
     socket.onmessage = ({ data }: { data: unknown }) => this.#message(data);
     socket.onerror = (event: { message?: unknown }) => {
       if (typeof event.message === "string" && event.message !== "") this.#complaint = `: ${event.message}`;
+      if (!this.#isOpen) this.#refused();
     };
     socket.onclose = ({ code, reason }: { code: number; reason: string }) => {
       this.#resolveClosed();
@@ -114,6 +115,12 @@ class SocketChannel implements Channel {
     if (this.socket.protocol !== SUBPROTOCOL) return this.#lose(`does not speak ${SUBPROTOCOL}`);
     this.#isOpen = true;
     this.#resolveOpened();
+  }
+
+  /** An error before the socket is open is the end of it; some sockets never fire `close` then. */
+  #refused(): void {
+    this.#resolveClosed();
+    this.#lose("refused the connection");
   }
 
   #message(data: unknown): void {

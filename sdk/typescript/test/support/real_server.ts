@@ -13,11 +13,14 @@ import { join } from "node:path";
 
 import type { MakaiClientOptions } from "../../src/index.js";
 
-export const PYTHON = process.env["MAKAI_TEST_PYTHON"] ?? "python3";
+const NAMED = process.env["MAKAI_TEST_PYTHON"];
+export const PYTHON = NAMED ?? "python3";
 
-/** Why the tests against the real server cannot run, or false when they can. */
+/** Why the tests against the real server do not run, or false when they do. A Python that was named has to work. */
 export const skipReal: string | false =
-  spawnSync(PYTHON, ["-c", "import makai.server.stdio"]).status === 0 ? false : `${PYTHON} cannot import makai`;
+  NAMED !== undefined || spawnSync(PYTHON, ["-c", "import makai.server.stdio"]).status === 0
+    ? false
+    : `${PYTHON} cannot import makai`;
 
 export const SCENARIO = `
 say: Hello there.

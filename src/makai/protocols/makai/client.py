@@ -99,6 +99,7 @@ class ClientConnection:
     def _join(self, inbound: _Inbound, now: float) -> msgspec.Raw | None:
         assert inbound.scope is not None
         assert inbound.fragment is not None
+        self._reassembler.expire(now)
         try:
             joined = self._reassembler.add(
                 inbound.scope, inbound.fragment, inbound.sequence, msgspec.json.decode(inbound.payload), now

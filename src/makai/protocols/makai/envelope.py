@@ -6,8 +6,8 @@ know payloads, sequences or transports. Documents 000 §7 and 001 phase 1; DESIG
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -108,7 +108,7 @@ class MessageIds:
     __slots__ = ("_count", "_prefix")
 
     def __init__(self) -> None:
-        digits = secrets.token_hex(10)
+        digits = os.urandom(10).hex()  # what `secrets` does, without loading hashes for `makai stdio` to wait for
         self._prefix = f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-a{digits[15:18]}-"
         self._count = 0
 

@@ -64,12 +64,21 @@ class Reassembler:
         self._limits = limits
         self._unfinished: dict[tuple[Scope, str], _Assembly] = {}
 
+    def expire(self, now: float) -> list[tuple[Scope, str]]:
+        """Forget messages that took too long to arrive; their scopes and ids."""
+        if not self._unfinished:
+            return []
+        started_before = now - self._limits.seconds
+        late = [key for key, assembly in self._unfinished.items() if assembly.started < started_before]
+        for key in late:
+            del self._unfinished[key]
+        return late
+
     def add(self, scope: Scope, fragment: Fragment, sequence: int, payload: object, now: float) -> Joined | None:
         """Take one fragment; the message when it was the last missing one.
 
         A fragment that comes twice is ignored. `InvalidRequest` says what the sender did wrong.
         """
-        self._forget_late(now)
         key = (scope, fragment.id)
         try:
             assembly = self._assembly(key, fragment.total, now)
@@ -112,8 +121,3 @@ class Reassembler:
         if assembly.size > self._limits.message_bytes:
             raise InvalidRequest(f"a message may have at most {self._limits.message_bytes} bytes")
         assembly.pieces[index] = piece
-
-    def _forget_late(self, now: float) -> None:
-        late = [key for key, assembly in self._unfinished.items() if now - assembly.started > self._limits.seconds]
-        for key in late:
-            del self._unfinished[key]

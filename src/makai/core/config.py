@@ -1,0 +1,78 @@
+"""`config.toml`: what a user may settle once for every command (DESIGN §10).
+
+In: the file's text. Out: a `Config`, or `InvalidRequest` naming the line or key that is wrong. Pure. Its JSON Schema is
+published as `schema/config.json`. Unknown keys are refused: a misspelt setting must not be ignored in silence.
+
+    [providers.corp]
+    name = "Our gateway"
+    api = "openai-completions"
+    base_url = "https://llm.corp.example/v1"
+    default_model = "large"
+
+    [providers.corp.login]
+    issuer = "https://sso.corp.example"
+    client_id = "makai"
+    scopes = ["openid", "offline_access"]
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from makai.core.errors import InvalidRequest
+
+
+class LoginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How to log in at an OAuth 2 or OpenID Connect server: its issuer, or its endpoints one by one."""
+
+    client_id: str
+    issuer: str | None = None
+    authorization_endpoint: str | None = None
+    token_endpoint: str | None = None
+    device_authorization_endpoint: str | None = None
+    revocation_endpoint: str | None = None
+    client_secret: str | None = None
+    """Only for clients that were registered with one; public clients have none."""
+    scopes: tuple[str, ...] = ()
+    flow: Literal["authorization_code", "device_code"] = "authorization_code"
+    redirect_port: int = 0
+    """0 is any free port; some servers want the registered one."""
+    send_as: str = "Authorization"
+    """The header that carries the token: `Authorization` (as a bearer token), or another name for the bare token."""
+
+
+class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A provider of the user's own: a company gateway, a self-hosted server."""
+
+    base_url: str
+    api: str = "openai-completions"
+    name: str = ""
+    default_model: str = ""
+    models: tuple[str, ...] = ()
+    """Model ids to list when the server has no listing of its own."""
+    key_variable: str = ""
+    """The environment variable that holds its API key."""
+    needs_key: bool = True
+    login: LoginConfig | None = None
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The whole file."""
+
+    providers: dict[str, ProviderConfig] = {}
+
+
+def parse_config(text: str, where: str = "config.toml") -> Config:
+    """Read the file's text."""
+    import tomllib
+
+    try:
+        return msgspec.convert(tomllib.loads(text), Config)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidRequest(f"{where} is not valid TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(
+            f"{where}: {error}", hint="See schema/config.json for what may be written there."
+        ) from error

@@ -1,0 +1,384 @@
+"""Logins over the auth protocol, and what happens when a request needs one, against a server played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.sdk import DEADLINE_S, JSON, FakeServer, fake_server
+
+from makai import (
+    AuthErrorEvent,
+    AuthFlowHandlers,
+    AuthOptions,
+    AuthProgressEvent,
+    AuthPromptEvent,
+    AuthStatus,
+    AuthSuccessEvent,
+    AuthUrlEvent,
+    LoginResult,
+    MakaiAuthError,
+    MakaiAuthEvent,
+    MakaiClient,
+    MessageStartEvent,
+    ProviderAuthInfo,
+)
+
+AUTO = AuthOptions(auth_retry_policy="auto_once")
+
+
+class Stage:
+    """A client and the server the test plays."""
+
+    def __init__(self) -> None:
+        self.channel, self.server = fake_server()
+        self.client: MakaiClient
+
+    def connect(self, auth: AuthOptions | None = None) -> MakaiClient:
+        self.client = MakaiClient(self.channel, auth)
+        return self.client
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    stage = Stage()
+    async with asyncio.timeout(DEADLINE_S):
+        yield stage
+        await stage.client.close()
+
+
+async def event(server: FakeServer, start: JSON, kind: str, **fields: Any) -> None:
+    payload = {kind: {"flow_id": start["stream_id"], "provider_id": "acme", **fields}}
+    await server.say(start, "auth_event", payload)
+
+
+async def finish(server: FakeServer, start: JSON, status: str = "success") -> None:
+    payload = {"flow_id": start["stream_id"], "provider_id": "acme", "status": status}
+    await server.say(start, "auth_login_result", payload)
+
+
+async def begin(server: FakeServer) -> JSON:
+    start = await server.expect("auth_login_start")
+    assert start["payload"] == {"provider_id": "acme"}
+    await server.ack(start)
+    return start
+
+
+@pytest.mark.req("MK-SDK-007", "MK-SDK-005")
+async def test_providers_are_listed_without_what_is_not_documented(stage: Stage) -> None:
+    client = stage.connect()
+    listing = asyncio.ensure_future(client.auth.list_providers())
+    request = await stage.server.expect("auth_providers_request")
+    await stage.server.ack(request)
+    entry = {"id": "acme", "name": "Acme", "auth_status": "failed", "last_error": "no", "access_token": "leak"}
+    await stage.server.say(request, "auth_providers_response", {"providers": [entry]})
+
+    listed = await listing
+
+    assert request["payload"] == {}
+    assert listed == (ProviderAuthInfo(id="acme", name="Acme", auth_status=AuthStatus.FAILED, last_error="no"),)
+    assert "leak" not in repr(listed)
+
+
+@pytest.mark.req("MK-SDK-008", "MK-SDK-011", "MK-SDK-012")
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_login_publishes_its_events_in_order_and_sends_the_answers(stage: Stage, is_async: bool) -> None:
+    events: list[MakaiAuthEvent] = []
+
+    async def answer_later(prompt: AuthPromptEvent) -> str:
+        await asyncio.sleep(0)
+        return "1234"
+
+    handlers = AuthFlowHandlers(on_event=events.append, on_prompt=answer_later if is_async else lambda prompt: "1234")
+    login = asyncio.ensure_future(stage.connect().auth.login("acme", handlers))
+    start = await begin(stage.server)
+    flow = start["stream_id"]
+    await event(stage.server, start, "auth_url", url="https://acme.example/login")
+    await event(stage.server, start, "prompt", prompt_id="code", message="Code?")
+    response = await stage.server.expect("auth_prompt_response")
+    await stage.server.ack(response)
+    await event(stage.server, start, "progress", message="Checking")
+    await event(stage.server, start, "success")
+    await finish(stage.server, start)
+
+    assert await login == LoginResult(status="success")
+    assert response["payload"] == {"flow_id": flow, "prompt_id": "code", "answer": "1234"}
+    assert (response["stream_id"], response["sequence"]) == (flow, 2)
+    assert events == [
+        AuthUrlEvent(flow_id=flow, provider_id="acme", url="https://acme.example/login"),
+        AuthPromptEvent(flow_id=flow, prompt_id="code", provider_id="acme", message="Code?"),
+        AuthProgressEvent(flow_id=flow, provider_id="acme", message="Checking"),
+        AuthSuccessEvent(flow_id=flow, provider_id="acme"),
+    ]
+    assert [item.type for item in events] == ["auth_url", "prompt", "progress", "success"]
+
+
+async def test_a_login_that_ends_elsewhere_does_not_wait_for_its_prompt(stage: Stage) -> None:
+    cancelled = asyncio.Event()
+
+    async def never(prompt: AuthPromptEvent) -> str:
+        try:
+            await asyncio.Event().wait()
+            return ""
+        finally:
+            cancelled.set()
+
+    login = asyncio.ensure_future(stage.connect().auth.login("acme", AuthFlowHandlers(on_prompt=never)))
+    start = await begin(stage.server)
+    await event(stage.server, start, "prompt", prompt_id="code", message="Paste the code, or finish in the browser")
+    await event(stage.server, start, "success")
+    await finish(stage.server, start)
+
+    assert await login == LoginResult()
+    assert cancelled.is_set()
+
+
+@pytest.mark.req("MK-SDK-008")
+async def test_a_cancelled_login_raises_that(stage: Stage) -> None:
+    login = asyncio.ensure_future(stage.connect().auth.login("acme"))
+    start = await begin(stage.server)
+    await event(stage.server, start, "error", code="cancelled", message="cancelled")
+    await finish(stage.server, start, "cancelled")
+
+    with pytest.raises(MakaiAuthError) as raised:
+        await login
+    assert (raised.value.kind, raised.value.provider_id) == ("cancelled", "acme")
+
+
+@pytest.mark.req("MK-SDK-009")
+async def test_a_failed_login_raises_what_its_last_event_said(stage: Stage) -> None:
+    events: list[MakaiAuthEvent] = []
+    login = asyncio.ensure_future(stage.connect().auth.login("acme", AuthFlowHandlers(on_event=events.append)))
+    start = await begin(stage.server)
+    await event(stage.server, start, "error", code="access_denied", message="You said no.")
+    await finish(stage.server, start, "failed")
+
+    with pytest.raises(MakaiAuthError, match="You said no") as raised:
+        await login
+    assert (raised.value.kind, raised.value.code) == ("provider_error", "access_denied")
+    flow = start["stream_id"]
+    assert events == [AuthErrorEvent(flow_id=flow, provider_id="acme", code="access_denied", message="You said no.")]
+
+
+@pytest.mark.req("MK-SDK-010")
+async def test_losing_the_connection_during_a_login_is_a_transport_error(stage: Stage) -> None:
+    login = asyncio.ensure_future(stage.connect().auth.login("acme"))
+    await begin(stage.server)
+    await stage.server.channel.close()
+
+    with pytest.raises(MakaiAuthError) as raised:
+        await login
+    assert raised.value.kind == "transport_error"
+
+
+@pytest.mark.req("MK-SDK-013")
+async def test_handlers_of_the_call_win_over_those_of_the_client(stage: Stage) -> None:
+    seen: list[str] = []
+    defaults = AuthFlowHandlers(
+        on_event=lambda event: seen.append(f"client {event.type}"), on_prompt=lambda prompt: "from the client"
+    )
+    client = stage.connect(AuthOptions(handlers=defaults))
+    own = AuthFlowHandlers(on_event=lambda event: seen.append(f"call {event.type}"))
+    login = asyncio.ensure_future(client.auth.login("acme", own))
+    start = await begin(stage.server)
+    await event(stage.server, start, "prompt", prompt_id="p", message="?")
+    response = await stage.server.expect("auth_prompt_response")
+    await finish(stage.server, start)
+
+    await login
+    assert (seen, response["payload"]["answer"]) == (["call prompt"], "from the client")
+
+
+@pytest.mark.req("MK-SDK-014")
+async def test_a_second_login_waits_for_the_first(stage: Stage) -> None:
+    client = stage.connect()
+    first = asyncio.ensure_future(client.auth.login("acme"))
+    start = await begin(stage.server)
+    second = asyncio.ensure_future(client.auth.login("acme"))
+    await asyncio.sleep(0)
+    await finish(stage.server, start)
+    await first
+
+    again = await begin(stage.server)
+    await finish(stage.server, again)
+
+    assert await second == LoginResult()
+    assert [envelope["type"] for envelope in stage.server.received] == ["auth_login_start"] * 2
+
+
+@pytest.mark.req("MK-SDK-015")
+@pytest.mark.parametrize("kind", ["prompt", "auth_url"])
+async def test_a_login_that_needs_a_person_without_any_handler_is_cancelled(stage: Stage, kind: str) -> None:
+    login = asyncio.ensure_future(stage.connect().auth.login("acme"))
+    start = await begin(stage.server)
+    await event(stage.server, start, kind, prompt_id="p", message="?", url="https://acme.example")
+    cancel = await stage.server.expect("auth_cancel")
+    await stage.server.ack(cancel)
+    await finish(stage.server, start, "cancelled")
+
+    with pytest.raises(MakaiAuthError, match="needs a person") as raised:
+        await login
+    assert cancel["payload"] == {"flow_id": start["stream_id"]}
+    assert (raised.value.kind, raised.value.code) == ("cancelled", "interaction_required")
+
+
+@pytest.mark.parametrize("name", ["on_event", "on_prompt"])
+async def test_a_handler_that_fails_cancels_the_login(stage: Stage, name: str) -> None:
+    def fail(event: MakaiAuthEvent) -> str:
+        raise ValueError("oops")
+
+    login = asyncio.ensure_future(stage.connect().auth.login("acme", AuthFlowHandlers(**{name: fail})))
+    start = await begin(stage.server)
+    await event(stage.server, start, "prompt", prompt_id="p", message="?")
+    await stage.server.ack(await stage.server.expect("auth_cancel"))
+    await finish(stage.server, start, "cancelled")
+
+    with pytest.raises(MakaiAuthError, match=f"{name} handler failed: oops") as raised:
+        await login
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+async def test_a_caller_who_is_cancelled_cancels_the_login(stage: Stage) -> None:
+    login = asyncio.ensure_future(stage.connect().auth.login("acme"))
+    start = await begin(stage.server)
+
+    login.cancel()
+    cancel = await stage.server.expect("auth_cancel")
+
+    assert cancel["payload"] == {"flow_id": start["stream_id"]}
+    assert (await asyncio.gather(login, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+
+
+@pytest.mark.req("MK-SDK-028")
+async def test_by_default_a_needed_login_is_raised_and_not_attempted(stage: Stage) -> None:
+    client = stage.connect()
+    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+    request = await stage.server.expect("complete_request")
+    await stage.server.nack(request, "auth_required", provider_id="acme")
+
+    with pytest.raises(MakaiAuthError) as raised:
+        await asked
+    assert (raised.value.kind, raised.value.code, raised.value.provider_id) == (
+        "provider_error",
+        "auth_required",
+        "acme",
+    )
+    assert len(stage.server.received) == 1
+
+
+@pytest.mark.req("MK-SDK-029", "MK-SDK-031")
+@pytest.mark.parametrize("accepted_first", [False, True])
+async def test_auto_once_logs_in_and_asks_again(stage: Stage, accepted_first: bool) -> None:
+    """Also when the vendor refuses the credential only after the server has accepted the request."""
+    client = stage.connect(AUTO)
+
+    async def collect() -> list[object]:
+        return [event async for event in client.provider.stream(model_ref="m", messages="Hi")]
+
+    asked = asyncio.ensure_future(collect())
+    request = await stage.server.expect("stream_request")
+    if accepted_first:
+        await stage.server.ack(request)
+        await stage.server.say(request, "start", {})
+        failure = {"error_code": "auth_required", "error_message": "no", "provider_id": "acme"}
+        await stage.server.say(request, "error", {"reason": "error"})
+        await stage.server.say(request, "stream_error", failure)
+    else:
+        await stage.server.nack(request, "auth_required", provider_id="acme")
+    await finish(stage.server, await begin(stage.server))
+    again = await stage.server.expect("stream_request")
+    await stage.server.answer(again)
+
+    events = await asked
+    assert again["payload"] == request["payload"]
+    assert again["stream_id"] != request["stream_id"]
+    assert [event for event in events if isinstance(event, MessageStartEvent)] == [MessageStartEvent()]
+    assert len(events) == 3
+
+
+@pytest.mark.req("MK-SDK-029")
+async def test_a_second_auth_required_is_raised(stage: Stage) -> None:
+    client = stage.connect(AUTO)
+    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    await finish(stage.server, await begin(stage.server))
+    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+
+    with pytest.raises(MakaiAuthError) as raised:
+        await asked
+    assert (raised.value.code, len(stage.server.received)) == ("auth_required", 3)
+
+
+@pytest.mark.req("MK-SDK-029")
+async def test_auto_once_uses_the_handlers_of_the_client(stage: Stage) -> None:
+    handlers = AuthFlowHandlers(on_prompt=lambda prompt: "1234")
+    client = stage.connect(AuthOptions(auth_retry_policy="auto_once", handlers=handlers))
+    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    start = await begin(stage.server)
+    await event(stage.server, start, "prompt", prompt_id="p", message="?")
+    response = await stage.server.expect("auth_prompt_response")
+    await finish(stage.server, start)
+    await stage.server.answer(await stage.server.expect("complete_request"))
+
+    assert (await asked).text == "Hi"
+    assert response["payload"]["answer"] == "1234"
+
+
+@pytest.mark.req("MK-SDK-030")
+@pytest.mark.parametrize("kind", ["prompt", "auth_url"])
+async def test_auto_once_without_handlers_fails_fast_when_a_person_is_needed(stage: Stage, kind: str) -> None:
+    client = stage.connect(AUTO)
+    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    start = await begin(stage.server)
+    await event(stage.server, start, kind, prompt_id="p", message="?", url="https://acme.example")
+    await stage.server.expect("auth_cancel")
+    await finish(stage.server, start, "cancelled")
+
+    with pytest.raises(MakaiAuthError) as raised:
+        await asked
+    assert (raised.value.code, raised.value.provider_id) == ("auth_required", "acme")
+
+
+async def test_auto_once_on_a_server_without_logins_raises_auth_required(stage: Stage) -> None:
+    client = stage.connect(AUTO)
+    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    await stage.server.nack(await stage.server.expect("auth_login_start"), "not_implemented")
+
+    with pytest.raises(MakaiAuthError) as raised:
+        await asked
+    assert raised.value.code == "auth_required"
+
+
+async def test_requests_that_fail_together_share_one_login(stage: Stage) -> None:
+    client = stage.connect(AUTO)
+    asked = [asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi")) for _ in range(3)]
+    for _ in asked:
+        await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    await finish(stage.server, await begin(stage.server))
+    for _ in asked:
+        await stage.server.answer(await stage.server.expect("complete_request"))
+
+    assert [(await each).text for each in asked] == ["Hi"] * 3
+
+
+@pytest.mark.req("MK-SDK-032")
+@pytest.mark.parametrize(("of_client", "of_request"), [("manual", "auto_once"), ("auto_once", "manual")])
+async def test_the_policy_of_the_request_wins_and_stays_here(stage: Stage, of_client: Any, of_request: str) -> None:
+    client = stage.connect(AuthOptions(auth_retry_policy=of_client))
+    options = {"auth_retry_policy": of_request, "max_tokens": 7}
+    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi", options=options))
+    request = await stage.server.expect("complete_request")
+    await stage.server.nack(request, "auth_required", provider_id="acme")
+    if of_request == "auto_once":
+        await finish(stage.server, await begin(stage.server))
+        await stage.server.answer(await stage.server.expect("complete_request"))
+        assert (await asked).text == "Hi"
+    else:
+        with pytest.raises(MakaiAuthError):
+            await asked
+    assert request["payload"]["options"] == {"max_tokens": 7}

@@ -1,0 +1,166 @@
+"""Every way to write a request means the same request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from makai import (
+    ChatMessage,
+    ImageContentPart,
+    InvalidRequest,
+    ProviderCompleteRequest,
+    RunOptions,
+    TextContentPart,
+    ThinkingContentPart,
+    ToolCallContentPart,
+    ToolDefinition,
+    ToolResultContentPart,
+    UsageSummary,
+)
+from makai.client.requests import chat_messages, payload_of, request_of
+from makai.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+
+TOOL = {"name": "f", "description": "d", "parameters_schema_json": "{}"}
+
+
+def request(
+    request: ProviderCompleteRequest | Mapping[str, Any] | None = None, **fields: Any
+) -> ProviderCompleteRequest:
+    names = ("model_ref", "messages", "tools", "options")
+    return request_of(ProviderCompleteRequest, request, *(fields.get(name) for name in names))
+
+
+TYPED = ProviderCompleteRequest(
+    model_ref="m",
+    messages=(ChatMessage(role="user", content="Hi"),),
+    tools=(ToolDefinition(name="f", description="d", parameters_schema_json="{}"),),
+    options=RunOptions(temperature=0.5, auth_retry_policy="auto_once"),
+)
+
+
+@pytest.mark.req("MK-SDK-002")
+@pytest.mark.parametrize(
+    "written",
+    [
+        request(TYPED),
+        request({"model_ref": "m", "messages": "Hi", "tools": [TOOL], "options": TYPED.options}),
+        request(model_ref="m", messages="Hi", tools=TYPED.tools, options=TYPED.options),
+        request(
+            model_ref="m",
+            messages=[{"role": "user", "content": "Hi"}],
+            tools=[TOOL],
+            options={"temperature": 0.5, "auth_retry_policy": "auto_once"},
+        ),
+    ],
+)
+def test_objects_dicts_and_keywords_are_the_same_request(written: ProviderCompleteRequest) -> None:
+    assert written == TYPED
+
+
+@pytest.mark.req("MK-SDK-002")
+def test_every_option_travels_but_the_retry_policy() -> None:
+    options = {
+        "temperature": 0.5,
+        "max_tokens": 7,
+        "reasoning_effort": "high",
+        "session_id": "s",
+        "metadata": {"a": "b"},
+    }
+    asked = request(model_ref="m", messages="Hi", options={**options, "auth_retry_policy": "auto_once"})
+
+    assert msgspec.to_builtins(payload_of(asked)) == {
+        "model_ref": "m",
+        "context": {"messages": ({"role": "user", "content": "Hi"},)},
+        "options": options,
+    }
+
+
+@pytest.mark.req("MK-SDK-003")
+@pytest.mark.parametrize(
+    ("part", "shape"),
+    [
+        (TextContentPart(text="a", text_signature="s"), {"type": "text", "text": "a", "text_signature": "s"}),
+        (ThinkingContentPart(thinking="a"), {"type": "thinking", "thinking": "a"}),
+        (ImageContentPart(data="aa", mime_type="image/png"), {"type": "image", "data": "aa", "mime_type": "image/png"}),
+        (
+            ToolCallContentPart(tool_call_id="1", name="f", arguments_json="{}"),
+            {"type": "tool_call", "tool_call_id": "1", "name": "f", "arguments_json": "{}"},
+        ),
+        (
+            ToolResultContentPart(tool_call_id="1", tool_name="f", content="x", is_error=True, details_json="{}"),
+            {
+                "type": "tool_result",
+                "tool_call_id": "1",
+                "tool_name": "f",
+                "content": "x",
+                "is_error": True,
+                "details_json": "{}",
+            },
+        ),
+    ],
+)
+def test_parts_have_the_documents_fields(part: msgspec.Struct, shape: dict[str, object]) -> None:
+    (message,) = chat_messages([{"role": "user", "content": [shape]}])
+
+    assert message.content == (part,)
+    assert msgspec.to_builtins(message) == {"role": "user", "content": (shape,)}
+
+
+@pytest.mark.req("MK-SDK-004")
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
+def test_a_chat_message_has_one_of_five_roles(role: Any) -> None:
+    (message,) = chat_messages([{"role": role, "content": "a", "name": "n", "tool_call_id": "1"}])
+
+    assert message == ChatMessage(role=role, content="a", name="n", tool_call_id="1")
+
+
+def test_messages_of_the_core_are_accepted() -> None:
+    result = ToolResultContentPart(tool_call_id="1", tool_name="f", content="x")
+    answer = AssistantMessage(content=(TextContentPart(text="b"),), provider="p", api="x", model="m", timestamp=3)
+
+    assert chat_messages(
+        [SystemMessage(content="s"), UserMessage(content="a"), answer, ToolMessage(result=result), "c"]
+    ) == (
+        ChatMessage(role="system", content="s"),
+        ChatMessage(role="user", content="a"),
+        ChatMessage(
+            role="assistant",
+            content=(TextContentPart(text="b"),),
+            provider="p",
+            api="x",
+            model="m",
+            usage=UsageSummary(),
+            timestamp=3,
+        ),
+        ChatMessage(role="tool", content=(result,)),
+        ChatMessage(role="user", content="c"),
+    )
+
+
+@pytest.mark.req("MK-SDK-004")
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"messages": "Hi"}, "model_ref is missing"),
+        ({"model_ref": "m"}, "messages is missing"),
+        ({"model_ref": "m", "messages": [{"role": "robot", "content": ""}]}, r"messages\[0\]"),
+        ({"model_ref": "m", "messages": ["a", 7]}, r"messages\[1\]"),
+        ({"model_ref": "m", "messages": "Hi", "options": {"temprature": 1}}, "temprature"),
+        ({"model_ref": "m", "messages": "Hi", "options": {"auth_retry_policy": "always"}}, "options"),
+        ({"model_ref": "m", "messages": "Hi", "tools": [{"name": "f"}]}, "tools"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_it_is_sent(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidRequest, match=problem):
+        request(**fields)
+
+
+def test_a_request_comes_from_one_place() -> None:
+    with pytest.raises(InvalidRequest, match="not both: messages"):
+        request(TYPED, messages="Hi")
+    with pytest.raises(InvalidRequest, match="has no stream"):
+        request({"model_ref": "m", "messages": "Hi", "stream": True})
