@@ -1,5 +1,7 @@
 """The vectors of the TypeScript package: both parsers must agree on them."""
 
+import json
+
 import msgspec
 import pytest
 from support.fixtures import FIXTURES
@@ -27,17 +29,18 @@ class _Vectors(msgspec.Struct):
     invalid: list[_Invalid]
 
 
-SHARED = msgspec.json.decode(VECTORS.read_bytes(), type=_Vectors)
+# The standard library reads lone surrogates, which some vectors hold on purpose; msgspec refuses them.
+SHARED = msgspec.convert(json.loads(VECTORS.read_text(encoding="utf-8")), _Vectors)
 
 
 @pytest.mark.req("MK-TSSDK-003")
-@pytest.mark.parametrize("vector", SHARED.valid, ids=lambda vector: vector.ref)
+@pytest.mark.parametrize("vector", SHARED.valid, ids=lambda vector: ascii(vector.ref))
 def test_valid_refs_parse_alike(vector: _Valid) -> None:
     assert parse_model_ref(vector.ref) == ModelRef(vector.provider_id, vector.api, vector.model_id)
 
 
 @pytest.mark.req("MK-TSSDK-003")
-@pytest.mark.parametrize("vector", SHARED.invalid, ids=lambda vector: vector.ref[:40])
+@pytest.mark.parametrize("vector", SHARED.invalid, ids=lambda vector: ascii(vector.ref[:40]))
 def test_invalid_refs_fail_alike(vector: _Invalid) -> None:
     with pytest.raises(ModelRefError) as failure:
         parse_model_ref(vector.ref)
