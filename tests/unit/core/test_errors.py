@@ -38,3 +38,10 @@ def test_an_unknown_code_becomes_the_base_error() -> None:
 def test_an_error_reads_as_its_message_and_what_to_do_next() -> None:
     assert str(MakaiError("It broke.", hint="Try again.")) == "It broke. Try again."
     assert str(MakaiError("It broke.")) == "It broke."
+
+
+def test_a_grant_that_is_over_reads_as_an_expired_login_to_clients() -> None:
+    error = errors.InvalidGrant("The server ended this login.", provider_id="acme")
+
+    assert error.code == "auth_expired"
+    assert type(error_from_code(error.code, error.message, provider_id="acme")) is errors.AuthExpired

@@ -171,7 +171,12 @@ def test_a_failure_is_told_by_one_event_and_one_terminal() -> None:
     event, terminal = server.play(server.open(), [failed])
     assert (event["type"], event["payload"]) == (
         "error",
-        {"reason": "error", "error_message": "slow down", "error_code": "rate_limited", "usage": {"input": 1, "output": 0}},
+        {
+            "reason": "error",
+            "error_message": "slow down",
+            "error_code": "rate_limited",
+            "usage": {"input": 1, "output": 0},
+        },
     )
     assert (terminal["type"], terminal["payload"]) == (
         "stream_error",
