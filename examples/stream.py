@@ -7,7 +7,7 @@ async def main(model_ref: str) -> None:
     async with makai.connect() as client:
         async for event in client.provider.stream(model_ref=model_ref, messages="Why is the sky blue?"):
             if event.type == "text_delta":
-                print(event.delta, end="", flush=True)  # noqa: T201
+                print(event.delta, end="", flush=True)
             elif event.type == "error":
                 raise SystemExit(event.message)
 

@@ -19,6 +19,7 @@ HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n"
 )
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 DISTINCT_WORDS = 2_000
 MODEL_ID = "bench-model"

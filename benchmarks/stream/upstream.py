@@ -20,7 +20,7 @@ from typing import Any
 
 import uvloop
 from stream.cores import take_core
-from stream.traffic import HEAD, Traffic, chunk, traffic
+from stream.traffic import HEAD, NOT_FOUND, Traffic, chunk, traffic
 
 FLAT_EVENTS_PER_WRITE = 8
 LIVE_DELTAS_PER_SECOND = 50
@@ -102,6 +102,10 @@ class Upstream(asyncio.Protocol):
         if head_end < 0:
             return
         head = bytes(self._received[:head_end]).lower()
+        if b"content-length:" not in head:  # LiteLLM's proxy also asks for a list of models
+            self._received.clear()
+            self._transport.write(NOT_FOUND)
+            return
         body_length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
         if len(self._received) < head_end + 4 + body_length:
             return

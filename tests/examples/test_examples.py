@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from support.llama import installed_weights
 
 ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
 STREAM = ROOT / "examples" / "stream.py"
 LOCAL = "local/openai-completions@smollm2-135m"
 
@@ -44,3 +46,11 @@ def test_the_program_streams_from_a_scripted_model(tmp_path: Path) -> None:
 
 def test_the_program_fits_on_a_slide() -> None:
     assert len(STREAM.read_text(encoding="utf-8").splitlines()) <= 15
+
+
+@pytest.mark.parametrize("source", ["examples/stream.py", "sdk/typescript/README.md"])
+def test_the_readme_shows_the_programs_that_are_tested(source: str) -> None:
+    shown = re.search(rf"<!-- example: {source} -->\n```\w+\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert shown is not None
+    assert shown[1] in (ROOT / source).read_text(encoding="utf-8")
+    assert len(shown[1].splitlines()) <= 15

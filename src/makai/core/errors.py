@@ -13,6 +13,7 @@ protocol, transport or vendor; they map to and from these classes through `error
     ├── AuthError
     │   ├── AuthRequired            auth_required         no credential for this provider
     │   ├── AuthExpired             auth_expired          expired and cannot be refreshed
+    │   ├── InvalidGrant            auth_expired          the server says this grant is over for good
     │   └── AuthRefreshFailed       auth_refresh_failed
     ├── Aborted                     aborted               the caller stopped it
     ├── TransportError              transport_error       the connection could not be made or broke
@@ -101,6 +102,15 @@ class AuthRequired(AuthError):
 
 class AuthExpired(AuthError):
     """The credential expired and there is no way to refresh it."""
+
+    code = "auth_expired"
+
+
+class InvalidGrant(AuthError):
+    """The OAuth server's `invalid_grant` (RFC 6749 section 5.2): this code or refresh token is over for good.
+
+    The only refusal of a refresh that is permanent; every other one may pass.
+    """
 
     code = "auth_expired"
 

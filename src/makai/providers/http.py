@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import io
-import ipaddress
 import logging
 import ssl
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -21,6 +19,7 @@ from typing import Self
 
 import aiohttp
 
+from makai.auth.proxies import proxy_for
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.model import Model
 from makai.core.secret import Secret
@@ -93,7 +92,7 @@ class HttpClient:
                     data=body,
                     headers=_revealed(request.headers),
                     timeout=timeout,
-                    proxy=_proxy_for(request.url),
+                    proxy=proxy_for(request.url),
                     allow_redirects=False,
                 )
         except aiohttp.ServerTimeoutError as error:
@@ -120,7 +119,7 @@ class HttpClient:
                     url,
                     headers=_revealed(headers),
                     timeout=aiohttp.ClientTimeout(total=None),
-                    proxy=_proxy_for(url),
+                    proxy=proxy_for(url),
                     allow_redirects=False,
                 ) as response,
             ):
@@ -308,27 +307,6 @@ async def _bounded_body(response: aiohttp.ClientResponse, provider_id: str, most
 
 def _revealed(headers: Mapping[str, str | Secret]) -> dict[str, str]:
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in headers.items()}
-
-
-def _proxy_for(url: str) -> str | None:
-    """The proxy the environment names for this URL (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), read per request.
-
-    Never for this machine itself: a proxy cannot reach our loopback, and the local model's key is none of its business.
-    """
-    parsed = urllib.parse.urlsplit(url)
-    proxy = urllib.request.getproxies().get(parsed.scheme)
-    if proxy is None or _is_loopback(parsed.hostname or "") or urllib.request.proxy_bypass(parsed.netloc):
-        return None
-    return proxy
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _connect_failure(provider_id: str, url: str, error: Exception) -> ProviderError:

@@ -149,7 +149,7 @@ async def connect_grpc(
     connection = grpc.aio.insecure_channel(url.removeprefix("grpc://"), options=_options(max_frame_bytes))
     metadata = (("authorization", f"Bearer {token.reveal()}"),) if token else ()
     method = connection.stream_stream(f"/{SERVICE}/{METHOD}", encode_frame, decode_frame)
-    call = method(metadata=metadata, wait_for_ready=True)
+    call = method(metadata=metadata)
     try:
         async with asyncio.timeout(deadline_s):
             if ACCEPTED not in tuple(await call.initial_metadata()):
@@ -165,15 +165,15 @@ async def connect_grpc(
             raise TransportError(f"{url} refused the connection: {error.details()}", hint=hint) from None
         raise
 
-    async def end() -> None:
-        with contextlib.suppress(TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
-            async with asyncio.timeout(CLOSE_DEADLINE_S):
-                await call.done_writing()
-                await call.code()
+    async def half_close() -> None:
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+            await call.done_writing()
+
+    async def hang_up() -> None:
         call.cancel()
         await connection.close()
 
-    return _GrpcChannel(call.read, call.write, grpc.aio.EOF, max_frame_bytes, end)
+    return _GrpcChannel(call.read, call.write, grpc.aio.EOF, max_frame_bytes, half_close, hang_up)
 
 
 class _GrpcChannel:
@@ -188,13 +188,15 @@ class _GrpcChannel:
         write: Callable[[bytes], Coroutine[Any, Any, None]],
         end_of_stream: object,
         max_frame_bytes: int,
-        end_call: Callable[[], Awaitable[None]] | None = None,
+        half_close: Callable[[], Awaitable[None]] | None = None,
+        hang_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._read = read
         self._write = write
         self._end_of_stream = end_of_stream
-        self._end_call = end_call
+        self._half_close = half_close
+        self._hang_up = hang_up
         self._turn = asyncio.Lock()
         self._reading: asyncio.Task[Any] | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -243,11 +245,25 @@ class _GrpcChannel:
         for frame in frames:
             await self._write(frame)
 
+    async def _read_out(self) -> None:
+        """Take what the peer still says: the library tells of the end of a call only to those who read up to it."""
+        while True:
+            reading = self._reading = self._reading or asyncio.create_task(self._read())
+            await asyncio.wait({reading})
+            self._reading = None
+            if reading.cancelled() or reading.exception() or reading.result() is self._end_of_stream:
+                return
+
     async def _finish(self) -> None:
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=CLOSE_DEADLINE_S)
-        if self._end_call is not None:
-            await self._end_call()
+        if self._half_close is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_DEADLINE_S):
+                    await self._half_close()
+                    await self._read_out()
+        if self._hang_up is not None:
+            await self._hang_up()
         for task in (self._reading, self._writing):
             if task is not None:
                 task.cancel()

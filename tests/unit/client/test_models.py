@@ -48,6 +48,21 @@ async def answer(server: FakeServer, *models: JSON, **fields: int) -> JSON:
     return request
 
 
+@pytest.mark.req("MK-ENV-026")
+async def test_answers_in_another_order_reach_the_right_callers(stage: Stage) -> None:
+    names = ["one", "two", "three"]
+    asking = [asyncio.ensure_future(stage.models.list(ListModelsRequest(provider_id=name))) for name in names]
+    requests = [await stage.server.expect("models_request") for _ in names]
+    for request in reversed(requests):
+        await stage.server.ack(request)
+    for request in (requests[1], requests[2], requests[0]):
+        told = MODEL | {"provider_id": request["payload"]["provider_id"]}
+        payload = {"models": [told], "fetched_at_ms": 1_000, "cache_max_age_ms": 5}
+        await stage.server.say(request, "models_response", payload, in_reply_to=request["message_id"])
+
+    assert [listed.models[0].provider_id for listed in await asyncio.gather(*asking)] == names
+
+
 @pytest.mark.req("MK-SDK-016", "MK-SDK-005")
 async def test_filters_travel_unchanged(stage: Stage) -> None:
     filters = ListModelsRequest(

@@ -171,7 +171,7 @@ async def send_until_closed(client: Channel, frame: bytes) -> str:
 
 @needs_grpc
 async def test_a_server_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(TransportError, match=r"did not answer within 0\.2 s"):
+    with pytest.raises(TransportError, match=r"refused the connection"):
         await connect_grpc("grpc://127.0.0.1:9", TOKEN, deadline_s=0.2)
 
 

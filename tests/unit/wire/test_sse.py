@@ -59,6 +59,7 @@ def by_the_letter(stream: bytes) -> tuple[list[SSEEvent], int | None]:
     return events, retry
 
 
+@pytest.mark.req("MK-TRANS-007")
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["name"]))
 def test_vectors_hold_whole_byte_by_byte_and_at_every_cut(vector: dict[str, Any]) -> None:
     stream = bytes.fromhex(vector["hex"])

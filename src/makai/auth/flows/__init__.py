@@ -1,0 +1,101 @@
+"""Ways to log in, one file each.
+
+In: a `LoginIO` (how to talk to the person), a `LoginProvider` (plain data) and an HTTP client. Out: an `Account` that
+is not stored yet, or one typed error. A flow must not know protocols, transports, stores or other flows' state; it may
+be cancelled at any `await`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from makai.auth.credentials import DEFAULT_ACCOUNT, Account, StoredCredential
+from makai.auth.http import AuthHttp
+from makai.core.errors import InvalidRequest
+from makai.core.secret import Secret
+
+FlowName: TypeAlias = Literal[
+    "anthropic", "api_key", "github_copilot", "google_gemini_cli", "oidc", "openai_codex", "openrouter", "test_fixture"
+]
+"""A file of this folder that has a `login`."""
+
+
+class LoginIO(Protocol):
+    """How a flow talks to the person who logs in."""
+
+    async def auth_url(self, url: str, instructions: str = "") -> None:
+        """Show a page to open."""
+
+    async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
+        """Ask, and wait for the answer; an empty one is asked again unless it is allowed."""
+
+    async def progress(self, message: str) -> None:
+        """Say what is happening."""
+
+
+class KeyCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A cheap request that tells whether a key works."""
+
+    url: str
+    header: str = "Authorization"
+    prefix: str = "Bearer "
+    headers: dict[str, str] = {}
+
+
+class LoginProvider(msgspec.Struct, frozen=True, kw_only=True):
+    """Somewhere to log in, as plain data."""
+
+    id: str
+    name: str
+    flow: FlowName = "api_key"
+    origins: tuple[str, ...] = ()
+    """Where the credential may be sent (canonical origins)."""
+    key_variables: tuple[str, ...] = ()
+    """Environment variables that stand for a login."""
+    required: bool = True
+    """Whether the provider refuses requests without a credential."""
+    key_page: str = ""
+    """Where the vendor shows API keys, for people."""
+    check: KeyCheck | None = None
+    options: dict[str, str] = {}
+    """What the flow needs to know: endpoints, client id, scopes. Never a secret."""
+    client_secret: Secret | None = None
+    option_variables: dict[str, str] = {}
+    """Option (or `client_secret`) -> the environment variable that sets it."""
+
+
+LoginProcedure: TypeAlias = Callable[[LoginIO, LoginProvider, AuthHttp], Awaitable[Account]]
+
+
+def procedure_of(provider: LoginProvider) -> LoginProcedure:
+    """The flow's `login`; its file is imported only now."""
+    procedure: LoginProcedure = import_module(f"{__name__}.{provider.flow}").login
+    return procedure
+
+
+def account_of(
+    provider: LoginProvider, credential: StoredCredential, *, label: str = "", origins: tuple[str, ...] = ()
+) -> Account:
+    """The account for a credential. `InvalidRequest` where nobody has said to which server it may be sent."""
+    bound = origins or provider.origins
+    if not bound:
+        raise InvalidRequest(
+            f"It is not known where {provider.name} is reached, so a credential for it cannot be bound to a server.",
+            hint="Set its base URL first, then log in.",
+        )
+    return Account(name=DEFAULT_ACCOUNT, credential=credential, origins=bound, label=label)
+
+
+def required_option(provider: LoginProvider, name: str) -> str:
+    """An option without which the flow cannot start."""
+    if value := provider.options.get(name, ""):
+        return value
+    variable = provider.option_variables.get(name)
+    raise InvalidRequest(
+        f"Logging in to {provider.name} needs `{name}`.",
+        hint=f"Set it in [providers.{provider.id}.login] of config.toml" + (f" or in {variable}." if variable else "."),
+    )

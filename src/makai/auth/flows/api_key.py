@@ -1,0 +1,71 @@
+"""Log in by pasting an API key, which is tried before it is kept.
+
+In: the provider's `KeyCheck`. Out: an account with an `ApiKey`. It must not know how a vendor's models are asked.
+
+A key that could not be tried is not stored: a wrong key is best noticed while the right one is still in the clipboard.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from makai.auth.credentials import Account, ApiKey
+from makai.auth.flows import KeyCheck, LoginIO, LoginProvider, account_of
+from makai.auth.http import AuthHttp
+from makai.core.errors import AuthRequired, ProviderError
+from makai.core.secret import Secret
+
+ATTEMPTS: Final = 3
+MAX_KEY: Final = 8 * 1024
+_CANNOT_CHECK: Final = frozenset({404, 405, 501})
+"""What servers answer that have no such page: it says nothing about the key."""
+
+
+async def login(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
+    """Ask for a key, try it, return it."""
+    where = f" (you find it at {provider.key_page})" if provider.key_page else ""
+    key = await ask(io, provider, f"Paste your API key for {provider.name}{where}:")
+    account = account_of(provider, ApiKey(key=key))
+    if provider.check is None:
+        await io.progress("The key is stored without a test: this provider has no request for that.")
+    else:
+        await try_key(io, provider, http, key, provider.check)
+    return account
+
+
+async def ask(io: LoginIO, provider: LoginProvider, message: str) -> Secret:
+    """What the user pasted, once it can be a key at all."""
+    for _ in range(ATTEMPTS):
+        text = (await io.prompt(message)).strip().strip("\"'")
+        if text and len(text) <= MAX_KEY and text.isascii() and text.isprintable() and " " not in text:
+            return Secret(text)
+        await io.progress("That is not an API key: it must be one word of plain letters, digits and signs.")
+    raise AuthRequired(
+        f"No usable API key for {provider.name} was given.",
+        provider_id=provider.id,
+        hint=f"Try again: `makai auth login {provider.id}`",
+    )
+
+
+async def try_key(io: LoginIO, provider: LoginProvider, http: AuthHttp, key: Secret, check: KeyCheck) -> None:
+    """Ask the vendor whether the key works; an error when it does not, or when nobody can tell."""
+    await io.progress(f"Trying the key at {provider.name}.")
+    value = Secret(f"{check.prefix}{key.reveal()}")
+    answer = await http.get(check.url, {**check.headers, check.header: value})
+    if 200 <= answer.status < 300:
+        return
+    if answer.status in _CANNOT_CHECK:
+        await io.progress(f"{provider.name} has no request to test a key with; it is stored untested.")
+        return
+    if answer.status in (401, 403):
+        raise AuthRequired(
+            f"{provider.name} refused the key (HTTP {answer.status}). It was not stored.",
+            provider_id=provider.id,
+            hint="Copy it again as a whole, and check that it is for this provider and not revoked.",
+        )
+    raise ProviderError(
+        f"{provider.name} could not tell whether the key works (HTTP {answer.status}). It was not stored.",
+        provider_id=provider.id,
+        status=answer.status,
+        hint=f"Try again in a while: `makai auth login {provider.id}`",
+    )

@@ -1,0 +1,227 @@
+"""Tokens that are good right now: refreshed once, however many tasks and processes ask.
+
+In: a provider, an account, perhaps the access token that was just refused. Out: the stored account when it is still
+good, else the refreshed one; or one of `AuthRequired`, `AuthExpired`, `AuthRefreshFailed`. It must not know how any
+server is asked: that is a `RefreshProcedure`.
+
+A rotating refresh token is good for one use, and a second use makes the server end the login (RFC 9700 section
+4.14.2). So a token is only sent by the one task that holds the lock of its account, after it has read the store inside
+that lock, and only while there is room to keep the answer. Nothing here ever removes a login: what cannot be refreshed
+stays in the store until the user logs in again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
+
+from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken
+from makai.auth.locks import FileLock, pauses
+from makai.auth.store import CredentialStore, unix_milliseconds
+from makai.core.errors import (
+    AuthError,
+    AuthExpired,
+    AuthRefreshFailed,
+    AuthRequired,
+    InvalidGrant,
+    MakaiError,
+    ProviderError,
+)
+from makai.core.secret import Secret
+
+if TYPE_CHECKING:
+    from makai.auth.http import AuthHttp
+
+EXPIRY_MARGIN_MS: Final = 60_000
+LOCK_DEADLINE_S: Final = 30.0
+ANSWER_DEADLINE_S: Final = 25.0
+"""Less than others wait for the lock: whoever holds it is done before they give up."""
+CLOSE_DEADLINE_S: Final = 5.0
+
+RefreshProcedure: TypeAlias = "Callable[[OAuthToken, AuthHttp], Awaitable[OAuthToken]]"
+"""Asks the server for the next token. Raises `InvalidGrant` when this one is over for good, and another `MakaiError`
+when it may work later: a `ProviderError` without status when no answer came."""
+
+
+class Refresher:
+    """Belongs to one event loop. Close it, so that an answer that is under way is kept."""
+
+    def __init__(
+        self,
+        store: CredentialStore,
+        http: AuthHttp,
+        refreshers: Mapping[str, RefreshProcedure],
+        *,
+        now_ms: Callable[[], int] = unix_milliseconds,
+    ) -> None:
+        self._store = store
+        self._http = http
+        self._refreshers = refreshers
+        self._now_ms = now_ms
+        self._running: dict[tuple[str, str, Secret], asyncio.Task[Account]] = {}
+        self._refused: dict[tuple[str, str], Secret] = {}
+
+    async def fresh(
+        self, provider_id: str, account_name: str | None = None, *, rejected: Secret | None = None
+    ) -> Account:
+        """The account with a token to send now. `rejected` is one that the provider has just refused."""
+        account = self._stored(provider_id, account_name)
+        stale = _secret(account)
+        if stale != rejected and not self._expires_within(account, EXPIRY_MARGIN_MS):
+            return account
+        if isinstance(account.credential, ApiKey):
+            raise AuthRequired(
+                f"{provider_id} refused the stored API key.", provider_id=provider_id, hint=_login(provider_id, account)
+            )
+        key = (provider_id, account.name, stale)
+        if (task := self._running.get(key)) is None:
+            task = self._running[key] = asyncio.create_task(self._refresh(provider_id, account))
+            task.add_done_callback(lambda done: self._ended(key, done))
+        try:
+            # A caller that goes away must not stop a request whose answer is the only copy of the next token.
+            return await asyncio.shield(task)
+        except AuthRefreshFailed:
+            if stale == rejected or self._expires_within(account, 0):
+                raise
+            return account  # it was early: what there is still works
+
+    def status(self, provider_id: str, account_name: str) -> Literal["refreshing"] | None:
+        """Whether this process is refreshing that account."""
+        return "refreshing" if any(key[:2] == (provider_id, account_name) for key in self._running) else None
+
+    async def aclose(self) -> None:
+        """Wait a while for what is under way, then stop it."""
+        if running := list(self._running.values()):
+            _, late = await asyncio.wait(running, timeout=CLOSE_DEADLINE_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _refresh(self, provider_id: str, stale: Account) -> Account:
+        try:
+            return await self._refresh_in_turn(provider_id, stale)
+        except AuthError:
+            raise
+        except MakaiError as error:  # of the store or a lock
+            raise _failed(provider_id, error.message) from None
+
+    async def _refresh_in_turn(self, provider_id: str, stale: Account) -> Account:
+        with FileLock(self._lock_path(provider_id, stale.name)) as lock:
+            try:
+                async with asyncio.timeout(LOCK_DEADLINE_S):
+                    for pause in pauses():
+                        if lock.try_acquire():
+                            break
+                        await asyncio.sleep(pause)
+                        if (account := self._stored(provider_id, stale.name)).credential != stale.credential:
+                            return account
+            except TimeoutError:
+                raise _failed(provider_id, f"another process has been at it for {LOCK_DEADLINE_S:g} seconds") from None
+            return await self._refresh_alone(provider_id, stale)
+
+    async def _refresh_alone(self, provider_id: str, stale: Account) -> Account:
+        """Inside the lock."""
+        account = self._stored(provider_id, stale.name)
+        token = account.credential
+        if token != stale.credential or isinstance(token, ApiKey):
+            return account
+        procedure = self._refreshers.get(token.refresher)
+        if token.refresh is None or procedure is None or self._refused.get((provider_id, stale.name)) == token.refresh:
+            raise _over(provider_id, stale)
+        await asyncio.to_thread(self._store.rehearse)
+        try:
+            async with asyncio.timeout(ANSWER_DEADLINE_S):
+                answer = await self._ask(procedure, token)
+        except InvalidGrant:
+            # Final only if the store still holds what was refused: a process elsewhere, on a file system whose locks do
+            # not reach us, or a new login may have been faster.
+            if (current := self._stored(provider_id, stale.name)).credential != token:
+                return current
+            self._refused[provider_id, stale.name] = token.refresh
+            raise _over(provider_id, stale) from None
+        except TimeoutError:
+            raise _failed(provider_id, f"no answer within {ANSWER_DEADLINE_S:g} seconds") from None
+        except MakaiError as error:
+            raise _failed(provider_id, error.message) from None
+        if answer.refresh is None:
+            # RFC 6749 section 6: the server "MAY issue a new refresh token"; else the old one stays in use
+            answer = msgspec.structs.replace(answer, refresh=token.refresh)
+        renewed = msgspec.structs.replace(account, credential=answer)
+        await asyncio.to_thread(self._store.replace, provider_id, account, renewed)
+        # Not `renewed`: if the user logged in or out meanwhile, that is what counts.
+        return self._stored(provider_id, stale.name)
+
+    async def _ask(self, procedure: RefreshProcedure, token: OAuthToken) -> OAuthToken:
+        """Ask, and once more if no answer came: servers forgive the repetition of a request whose answer was lost."""
+        try:
+            return await procedure(token, self._http)
+        except ProviderError as error:
+            if error.status is not None:
+                raise
+        return await procedure(token, self._http)
+
+    def _stored(self, provider_id: str, account_name: str | None) -> Account:
+        account = self._store.snapshot().account(provider_id, account_name)
+        if account is None:
+            raise AuthRequired(
+                f"There is no login for {provider_id}" + (f" named {account_name!r}." if account_name else "."),
+                provider_id=provider_id,
+                hint=_login(provider_id, None),
+            )
+        return account
+
+    def _expires_within(self, account: Account, margin_ms: int) -> bool:
+        token = account.credential
+        if isinstance(token, ApiKey) or token.expires_at_ms is None:
+            return False
+        if token.refresh is None:
+            margin_ms = 0  # nothing could be done earlier
+        # A life shorter than the margin would always be about to end: leave it its first half.
+        life_ms = max(0, token.expires_at_ms - account.saved_at_ms)
+        return self._now_ms() >= token.expires_at_ms - min(margin_ms, life_ms // 2)
+
+    def _ended(self, key: tuple[str, str, Secret], task: asyncio.Task[Account]) -> None:
+        del self._running[key]
+        if not task.cancelled():
+            task.exception()  # the callers have it, unless all of them went away
+
+    def _lock_path(self, provider_id: str, account_name: str) -> Path:
+        folder = self._store.home / "locks"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise _failed(provider_id, f"{folder} cannot be made ({error.strerror})") from None
+        name = hashlib.sha256(f"{provider_id}\0{account_name}".encode()).hexdigest()[:16]
+        return folder / f"refresh-{name}.lock"
+
+
+def _secret(account: Account) -> Secret:
+    """What is sent to the provider."""
+    credential = account.credential
+    return credential.key if isinstance(credential, ApiKey) else credential.access
+
+
+def _failed(provider_id: str, why: str) -> AuthRefreshFailed:
+    return AuthRefreshFailed(
+        f"The login for {provider_id} could not be refreshed: {why.rstrip('.')}.",
+        provider_id=provider_id,
+        hint="The login is kept; try again.",
+    )
+
+
+def _over(provider_id: str, account: Account) -> AuthExpired:
+    return AuthExpired(
+        f"The login for {provider_id} has expired.", provider_id=provider_id, hint=_login(provider_id, account)
+    )
+
+
+def _login(provider_id: str, account: Account | None) -> str:
+    command = f"makai auth login {provider_id}"
+    if account is not None and account.name != DEFAULT_ACCOUNT:
+        command += f" --account {account.name}"
+    return f"Run: {command}"

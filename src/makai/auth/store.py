@@ -1,0 +1,262 @@
+"""The logins of this user: `MAKAI_HOME/auth.json`.
+
+In: accounts to keep, from login flows and refreshes of any number of processes. Out: snapshots of what is kept. It
+must not know vendors, servers, how a credential is used or how it is spelled in the file (`stored_form`).
+
+Three rules keep logins alive. The file is only ever replaced as a whole, by one that is already on disk, so whoever
+reads it, also after a crash, finds all of the old or all of the new. Every change reads, modifies and replaces under
+one lock across processes. What cannot be understood or trusted is refused and stays as it is: a file that is corrupt,
+a link, or somebody else's is never overwritten, and never taken for an empty one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+from makai.auth.credentials import Account
+from makai.auth.locks import exclusive
+from makai.auth.stored_form import MAX_BYTES, Entries, Logins, UnreadableEntry, encoded, plain, understood
+from makai.core.errors import InvalidRequest, MakaiError, ParseError
+from makai.wire import strict_json
+
+FILE_NAME: Final = "auth.json"
+LOCK_NAME: Final = "auth.lock"
+LOCK_DEADLINE_S: Final = 10.0
+
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OTHERS_MAY_READ: Final = 0o077
+_OTHERS_MAY_WRITE: Final = 0o022
+
+_Version: TypeAlias = tuple[int, int, int]
+"""Inode, time of modification, size: see `_modify` for why these tell any two versions of the file apart."""
+_NO_FILE: Final[_Version] = (0, 0, 0)
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What was stored at one moment."""
+
+    logins: dict[str, Logins] = {}
+
+    def account(self, provider_id: str, name: str | None = None) -> Account | None:
+        """The account of that name, or the provider's default account."""
+        if logins := self.logins.get(provider_id):
+            return logins.accounts.get(logins.default if name is None else name)
+        return None
+
+    def providers(self) -> tuple[str, ...]:
+        """Providers with an account."""
+        return tuple(self.logins)
+
+    def accounts(self, provider_id: str) -> tuple[Account, ...]:
+        """All accounts at the provider, in the order they were added."""
+        return tuple(self.logins.get(provider_id, Logins()).accounts.values())
+
+    def default(self, provider_id: str) -> str | None:
+        """The name of the account that is used where none is named."""
+        return self.logins.get(provider_id, Logins()).default or None
+
+
+class CredentialStore:
+    """Reading costs one `lstat` while the file stays the same. A change waits for other processes and for the disk."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._path = home / FILE_NAME
+        self._draft = home / f"{FILE_NAME}.new"
+        self._cached: tuple[_Version, Snapshot] = (_NO_FILE, Snapshot())
+
+    def snapshot(self) -> Snapshot:
+        """What is stored now."""
+        try:
+            version = _version(os.lstat(self._path))
+        except FileNotFoundError:
+            return Snapshot()
+        except OSError as error:
+            raise self._refused(f"cannot be read ({error.strerror})") from None
+        if version != self._cached[0]:
+            version, _, snapshot = self._read()
+            self._cached = (version, snapshot)
+        return self._cached[1]
+
+    def save(self, provider_id: str, account: Account, *, make_default: bool = True) -> None:
+        """Keep the account, in place of one of the same name. The first of a provider is its default in any case."""
+
+        def change(logins: Logins) -> Logins:
+            default = account.name if make_default or not logins.accounts else logins.default
+            return Logins(default=default, accounts={**logins.accounts, account.name: _saved_now(account)})
+
+        self._modify(provider_id, change)
+
+    def replace(self, provider_id: str, expected: Account, account: Account) -> bool:
+        """Put `account` in the place of `expected`, unless a login or logout has changed its credential meanwhile."""
+
+        def change(logins: Logins) -> Logins:
+            present = logins.accounts.get(expected.name)
+            if present is None or present.credential != expected.credential:
+                return logins
+            return Logins(default=logins.default, accounts={**logins.accounts, expected.name: _saved_now(account)})
+
+        return self._modify(provider_id, change)
+
+    def remove(self, provider_id: str, name: str | None = None) -> bool:
+        """Forget the account, or the default one. If it was the default, the first that is left takes its place."""
+
+        def change(logins: Logins) -> Logins:
+            gone = logins.default if name is None else name
+            left = {kept: account for kept, account in logins.accounts.items() if kept != gone}
+            return Logins(default=logins.default if logins.default in left else next(iter(left), ""), accounts=left)
+
+        return self._modify(provider_id, change)
+
+    def set_default(self, provider_id: str, name: str) -> None:
+        """Use this account wherever none is named."""
+
+        def change(logins: Logins) -> Logins:
+            if name not in logins.accounts:
+                raise InvalidRequest(
+                    f"There is no account {name!r} at {provider_id}.",
+                    hint=f"There is: {', '.join(logins.accounts)}." if logins.accounts else None,
+                )
+            return Logins(default=name, accounts=logins.accounts)
+
+        self._modify(provider_id, change)
+
+    def rehearse(self) -> None:
+        """Fail now where a change would fail: a full disk, a read-only home, a file that is refused."""
+        with self._alone():
+            _, entries, _ = self._read()
+            with self._drafted(encoded(entries), modified_ns=0):
+                pass
+
+    def _modify(self, provider_id: str, change: Callable[[Logins], Logins]) -> bool:
+        """The one way in which the file changes. Tells whether it did."""
+        with self._alone():
+            version, entries, snapshot = self._read()
+            before = snapshot.logins.get(provider_id, Logins())
+            after = change(before)
+            if after == before:
+                return False
+            entries[provider_id] = plain(after)
+            if not after.accounts:
+                del entries[provider_id]
+            # Strictly later than the version before: the kernel's clock is coarse and the inode of a replaced file is
+            # soon given to a new one, so that two versions could look alike to a reader.
+            with self._drafted(encoded(entries), modified_ns=max(time.time_ns(), version[1] + 1)):
+                os.rename(self._draft, self._path)
+                _sync_directory(self.home)
+            return True
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """In a home that exists and is ours, while no other process changes the file."""
+        try:
+            self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check_home()
+        except OSError as error:
+            raise self._refused(f"cannot be written ({error.strerror})") from None
+        with exclusive(self.home / LOCK_NAME, LOCK_DEADLINE_S):
+            yield
+
+    @contextlib.contextmanager
+    def _drafted(self, data: bytes, modified_ns: int) -> Iterator[None]:
+        """For the length of the block the file's next content is on disk, under another name."""
+        try:
+            # One that is already there was left by a process that was killed: we hold the lock.
+            self._draft.unlink(missing_ok=True)
+            with open(os.open(self._draft, _CREATE, 0o600), "wb") as file:
+                os.fchmod(file.fileno(), 0o600)  # whatever the umask took away
+                file.write(data)
+                file.flush()
+                os.utime(file.fileno(), ns=(modified_ns, modified_ns))
+                os.fsync(file.fileno())
+            yield
+        except OSError as error:
+            raise self._refused(f"cannot be written ({error.strerror})") from None
+        finally:
+            with contextlib.suppress(OSError):
+                self._draft.unlink()  # unless it has become the file
+
+    def _read(self) -> tuple[_Version, Entries, Snapshot]:
+        """The file as it is now; a home without one holds no logins."""
+        try:
+            self._check_home()
+            descriptor = os.open(self._path, _READ)
+        except FileNotFoundError:
+            return _NO_FILE, {}, Snapshot()
+        except OSError as error:
+            # ELOOP is what O_NOFOLLOW makes of a link
+            why = "is a symbolic link" if error.errno == errno.ELOOP else f"cannot be read ({error.strerror})"
+            raise self._refused(why) from None
+        try:
+            version = self._check_file(descriptor)
+            with open(descriptor, "rb", closefd=False) as file:
+                entries = strict_json.decode(file.read(MAX_BYTES + 1), max_bytes=MAX_BYTES)
+            if not isinstance(entries, dict):
+                raise self._refused("holds no JSON object")
+            return version, entries, Snapshot(understood(entries))
+        except OSError as error:
+            raise self._refused(f"cannot be read ({error.strerror})") from None
+        except ParseError:
+            raise self._refused("holds no valid JSON") from None
+        except UnreadableEntry as error:
+            raise self._refused(f"has an entry for {error.provider_id!r} that this version cannot read") from None
+        finally:
+            os.close(descriptor)
+
+    def _check_home(self) -> None:
+        status = os.stat(self.home)
+        if status.st_uid != os.geteuid():
+            raise self._refused("is in a directory of another user")
+        if status.st_mode & _OTHERS_MAY_WRITE:
+            raise self._refused("is in a directory that other users may write to")
+
+    def _check_file(self, descriptor: int) -> _Version:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise self._refused("is not a file")
+        if status.st_uid != os.geteuid():
+            raise self._refused("belongs to another user")
+        if status.st_mode & _OTHERS_MAY_WRITE:
+            raise self._refused("may be written to by other users")
+        if status.st_mode & _OTHERS_MAY_READ:
+            os.fchmod(descriptor, 0o600)  # copied or restored by hand, most likely: close it as soon as it is seen
+        return _version(status)
+
+    def _refused(self, why: str) -> MakaiError:
+        return MakaiError(
+            f"{self._path} {why}. It was left as it is.",
+            hint="It has to be a file of yours (mode 600) in a directory of yours (mode 700). "
+            "To start over, move it away and log in again.",
+        )
+
+
+def unix_milliseconds() -> int:
+    """The wall clock, in the unit of `expires_at_ms`."""
+    return time.time_ns() // 1_000_000
+
+
+def _version(status: os.stat_result) -> _Version:
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _saved_now(account: Account) -> Account:
+    return msgspec.structs.replace(account, saved_at_ms=unix_milliseconds())
+
+
+def _sync_directory(path: Path) -> None:
+    """After a rename, so that it survives a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
