@@ -4,6 +4,7 @@ PYTHON ?= python3
 MODEL := smollm2
 BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
+BENCH_LITELLM_BIN := .venv-bench-litellm/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -25,7 +26,7 @@ check: lint ## the quick part of `make test`: lint, types, house rules
 faults: .venv/.ready model ## long tests: fault injection, and property tests with many more inputs
 	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis or scaled" --timeout=1800
 
-bench: .venv-bench/.ready ## compare speed and memory with other libraries; results in benchmarks/results
+bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
 	@$(BENCH_BIN)/python benchmarks/run.py
 
 schema: .venv/.ready ## write schema/ anew from the types
@@ -64,6 +65,12 @@ model: .venv/.ready
 	@echo "Installing makai and the libraries it is compared with into .venv-bench ..."
 	@$(PYTHON) -m venv .venv-bench
 	@$(BENCH_BIN)/python $(PIP_INSTALL) -r benchmarks/requirements.txt -e .
+	@touch $@
+
+.venv-bench-litellm/.ready: benchmarks/requirements-litellm.txt | python-is-new-enough
+	@echo "Installing LiteLLM and any-llm, which need older SDKs, into .venv-bench-litellm ..."
+	@$(PYTHON) -m venv .venv-bench-litellm
+	@$(BENCH_LITELLM_BIN)/python $(PIP_INSTALL) -r benchmarks/requirements-litellm.txt
 	@touch $@
 
 python-is-new-enough:

@@ -17,6 +17,7 @@ import msgspec
 from makai.core.config import Config
 from makai.core.messages import Message
 from makai.core.stream_events import StreamEvent
+from makai.protocols.makai.auth_payloads import AUTH_CLIENT_PAYLOADS, AUTH_SERVER_PAYLOADS
 from makai.protocols.makai.envelope import SCOPE_KINDS, Fragment, HostError, Ready
 from makai.protocols.makai.fragments import FragmentData
 from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
@@ -48,13 +49,13 @@ def config_schema() -> JSON:
 
 def makai_client_schema() -> JSON:
     """Every frame a client may send: one `$defs` entry per envelope type."""
-    payloads = {kind: (payload,) for kind, payload in CLIENT_PAYLOADS.items()}
+    payloads = {kind: (payload,) for kind, payload in (CLIENT_PAYLOADS | AUTH_CLIENT_PAYLOADS).items()}
     return _envelopes("Makai protocol: client to server", payloads, ())
 
 
 def makai_server_schema() -> JSON:
     """Every frame a server may send."""
-    return _envelopes("Makai protocol: server to client", SERVER_PAYLOADS, (Ready, HostError))
+    return _envelopes("Makai protocol: server to client", SERVER_PAYLOADS | AUTH_SERVER_PAYLOADS, (Ready, HostError))
 
 
 def _envelopes(

@@ -1,4 +1,5 @@
-"""The start-up benchmark: what it costs to say one word on the command line, or to import a library.
+"""The start-up benchmark: what it costs to say one word on the command line, to import a library, or to be answered by
+`makai stdio`.
 
 In: nothing. Out: `results/startup.md` and `.json`. Each command is a fresh process; its CPU is user plus system time as
 the kernel counted it for that process and its children (`wait4`). Compiled bytecode is there, as after any first run.
@@ -23,6 +24,11 @@ REPEATS = 20
 PEER_REPEATS = 5
 CLI = "import sys; from makai.cli.main import main; sys.exit(main())"
 """What the installed `makai` script does."""
+STDIO = "makai stdio, to the first pong"
+PING = (
+    b'{"type":"ping","stream_id":"00000000-0000-4000-8000-000000000001","message_id":'
+    b'"00000000-0000-4000-8000-000000000002","sequence":1,"timestamp":0,"version":1,"payload":{}}\n'
+)
 HTTP_LIBRARIES = ("aiohttp", "httpx", "requests", "urllib3", "http.client")
 
 
@@ -34,6 +40,8 @@ class Command:
     python: Path
     arguments: tuple[str, ...]
     repeats: int
+    ping: bool = False
+    """Whether it is sent a ping as it starts; its wall time then ends with the pong."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ COMMANDS = (
     Command("python -c pass", machine.PEERS_PYTHON, ("-c", "pass"), REPEATS),
     Command("makai --version", machine.PEERS_PYTHON, ("-c", CLI, "--version"), REPEATS),
     Command("makai run --help", machine.PEERS_PYTHON, ("-c", CLI, "run", "--help"), REPEATS),
+    Command(STDIO, machine.PEERS_PYTHON, ("-m", "makai", "stdio"), REPEATS, ping=True),
     Command("import makai", machine.PEERS_PYTHON, ("-c", "import makai"), REPEATS),
     Command("import openai", machine.PEERS_PYTHON, ("-c", "import openai"), PEER_REPEATS),
     Command("import anthropic", machine.PEERS_PYTHON, ("-c", "import anthropic"), PEER_REPEATS),
@@ -65,7 +74,7 @@ def run(*, quick: bool) -> None:
     where = machine.describe()
     costs = measure(COMMANDS, 1 if quick else REPEATS)
     for cost in costs:
-        print(f"{cost.name:20} {cost.error or f'{cost.cpu_ms:8.1f} ms CPU {cost.wall_ms:8.1f} ms wall'}")
+        print(f"{cost.name:32} {cost.error or f'{cost.cpu_ms:8.1f} ms CPU {cost.wall_ms:8.1f} ms wall'}")
     bars = startup_bars(costs)
     print("\n" + "\n".join(bar_table(bars)) + "\n")
     if quick:
@@ -106,26 +115,43 @@ def cost_of(name: str, samples: list[tuple[float, float]], error: str | None) ->
 
 def start(command: Command) -> tuple[float, float, int]:
     """CPU seconds, wall seconds and exit code of one process."""
+    pipe = subprocess.PIPE if command.ping else subprocess.DEVNULL
     began = time.perf_counter()
     process = subprocess.Popen(
         [command.python, *command.arguments],
         env=machine.child_environment(),
-        stdout=subprocess.DEVNULL,
+        stdin=pipe,
+        stdout=pipe,
         stderr=subprocess.DEVNULL,
     )
+    answered = wait_for_pong(process) if command.ping else None
     _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - began
+    wall = (answered or time.perf_counter()) - began
     process.returncode = os.waitstatus_to_exitcode(status)
     return usage.ru_utime + usage.ru_stime, wall, process.returncode
 
 
+def wait_for_pong(process: subprocess.Popen[bytes]) -> float:
+    """Ping a stdio server; when it answered. Its input is then closed, which ends it."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdout as answers, process.stdin as requests:
+        requests.write(PING)
+        requests.flush()
+        if b'"ready"' not in answers.readline() or b'"pong"' not in answers.readline():
+            raise RuntimeError("makai stdio answered a ping with something else")
+        return time.perf_counter()
+
+
 def startup_bars(costs: list[Cost]) -> list[Bar]:
-    """The promises about starting (issue 2, "Bars")."""
+    """The promises about starting (issues 2 and 3, "Bars")."""
     by_name = {cost.name: cost for cost in costs if cost.error is None}
-    bare, version = by_name.get("python -c pass"), by_name.get("makai --version")
+    bare, version, stdio = (by_name.get(name) for name in ("python -c pass", "makai --version", STDIO))
     times = version.cpu_ms / bare.cpu_ms if bare and version else None
+    pong = stdio.wall_ms / bare.wall_ms if bare and stdio else None
     return [
         Bar("`makai --version`: CPU relative to `python -c pass`", 3, times, "x"),
+        Bar("`makai stdio`: wall time to the first pong relative to `python -c pass`", 6, pong, "x"),
         Bar("HTTP libraries that `import makai` imports", 0, http_libraries_imported(), ""),
     ]
 
@@ -137,6 +163,11 @@ def http_libraries_imported() -> int:
     return int(subprocess.run(command, env=machine.child_environment(), capture_output=True, check=True).stdout)
 
 
+NOTE = """\
+Medians; every start is a new process, with bytecode already compiled. CPU includes the end of a process; the wall time
+of `makai stdio` runs from its spawn (as `python -m makai stdio`) to its answer to a ping."""
+
+
 def page(costs: list[Cost], bars: list[Bar], where: dict[str, object]) -> str:
     """The Markdown page people read."""
     bare = next((cost.cpu_ms for cost in costs if cost.name == "python -c pass"), 0.0)
@@ -145,5 +176,5 @@ def page(costs: list[Cost], bars: list[Bar], where: dict[str, object]) -> str:
     for cost in costs:
         numbers = f"{cost.cpu_ms:.0f} | {cost.cpu_ms - bare:+.0f} | {cost.wall_ms:.0f} | {cost.starts}"
         lines.append(f"| `{cost.name}` | {f'{cost.error} | | | ' if cost.error else numbers} |")
-    lines += ["", "Medians; every start is a new process, with bytecode already compiled."]
+    lines += ["", NOTE]
     return "\n".join(lines) + "\n"

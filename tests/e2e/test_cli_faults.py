@@ -275,7 +275,9 @@ async def test_what_is_missing_here_is_said_before_anything_is_sent(
 async def test_a_missing_key_names_the_variable_to_set(makai: Cli) -> None:
     finished = await makai("run", "-m", "groq/any", "Hi")
 
-    assert finished == Finished(3, "", "makai: No API key for Groq.\n       Set GROQ_API_KEY and try again.\n")
+    assert finished == Finished(
+        3, "", "makai: No API key for Groq.\n       Run `makai auth login groq`, or set GROQ_API_KEY.\n"
+    )
 
 
 @pytest.mark.parametrize("output_format", ["json", "stream-json"])
@@ -304,7 +306,7 @@ async def test_a_failure_before_the_stream_is_json_too(makai: Cli) -> None:
         "error_code": "auth_required",
         "error_message": "No API key for Groq.",
         "provider_id": "groq",
-        "hint": "Set GROQ_API_KEY and try again.",
+        "hint": "Run `makai auth login groq`, or set GROQ_API_KEY.",
     }
 
 

@@ -122,8 +122,12 @@ async def killed_saves(home: Path, *, points: int) -> KillReport:
             ):
                 stores_lost.append(step)
             CredentialStore(home).save(PROVIDER, SECOND_ACCOUNT)  # nothing that was left is in the way
-            assert sorted(path.name for path in home.glob("auth.json*")) == [FILE_NAME]
+            assert _files(home) == [FILE_NAME]
         return KillReport(len(spread(points, steps)), killed, stores_lost, [])
+
+
+def _files(home: Path) -> list[str]:
+    return sorted(path.name for path in home.glob(f"{FILE_NAME}*"))
 
 
 async def _steps(mode: str, home: Path, server: TokenServer) -> int:

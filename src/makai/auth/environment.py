@@ -1,7 +1,7 @@
 """API keys from environment variables, each bound to the origins it may be sent to.
 
-In: a `KeySource` (names of variables, origins: plain data), a base URL and an environment. Out: a `Credential`,
-`None` where none is needed, or `AuthRequired` that says what to do. It must not know vendors, models or HTTP.
+In: a `KeySource` (names of variables, origins: plain data) and an environment. Out: a `Credential` or None. It must not
+know vendors, models or HTTP.
 
 DESIGN §9: "Every stored credential, API keys too, is bound to the origins it may be sent to; a caller's `base_url`
 outside them gets no credential."
@@ -41,7 +41,12 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     secret: Secret
     origins: frozenset[str]
     source: str
-    """For people: the variable it was read from, such as "OPENAI_API_KEY"."""
+    """For people: where it comes from, such as "OPENAI_API_KEY" or "login 'work'"."""
+    account: str = ""
+    """The stored account it belongs to; empty for a key from the environment."""
+    expires_at_ms: int | None = None
+    provider_data: dict[str, str] = {}
+    """What else the vendor needs with each request (`OAuthToken.provider_data`)."""
 
     def may_be_sent_to(self, url: str) -> bool:
         """Whether the URL's origin is exactly one of this credential's."""
@@ -62,33 +67,3 @@ def find_key(source: KeySource, environ: Mapping[str, str]) -> Credential | None
             )
         return Credential(provider_id=source.provider_id, secret=Secret(value), origins=source.origins, source=variable)
     return None
-
-
-def credential_for(source: KeySource, base_url: str, environ: Mapping[str, str]) -> Credential | None:
-    """The credential to use at `base_url`.
-
-    `None` where the provider needs no key and none may be sent there; `AuthRequired` where it needs one.
-    """
-    credential = find_key(source, environ)
-    if credential is not None and credential.may_be_sent_to(base_url):
-        return credential
-    if not source.required:
-        return None
-    if credential is None:
-        raise AuthRequired(
-            f"No API key for {source.name}.", provider_id=source.provider_id, hint=_how_to_set(source.variables)
-        )
-    raise AuthRequired(
-        f"{credential.source} is not sent to {origin_of(base_url)}: "
-        f"a key of {source.name} may only go to {', '.join(sorted(source.origins)) or 'its own servers'}.",
-        provider_id=source.provider_id,
-        hint=f"If you trust that server, set {source.base_url_variable} to it." if source.base_url_variable else None,
-    )
-
-
-def _how_to_set(variables: tuple[str, ...]) -> str:
-    if not variables:
-        return "This provider has no environment variable for its key."
-    first, *others = variables
-    alternatives = f" (or {', '.join(others)})" if others else ""
-    return f"Set {first}{alternatives} and try again."

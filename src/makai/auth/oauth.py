@@ -33,7 +33,9 @@ MAX_TOKEN: Final = 64 * 1024
 MAX_PASTED: Final = 8 * 1024
 
 _WORD: Final = re.compile(
-    r"[\"'(]*([A-Za-z][a-z'-]{0,23}|[a-z]{1,12}(_[a-z]{1,12}){1,4}|[A-Z]{2,8}|\d{1,4})[.,:;!?)\"']*"
+    r"[\"'(]*"
+    r"([A-Z]?[a-z']{1,20}(-[A-Z]?[a-z']{1,20}){0,2}|[AI]|[a-z]{1,12}(_[a-z]{1,12}){1,4}|[A-Z]{2,8}|\d{1,4})"
+    r"[.,:;!?)\"']*"
 )
 _ERROR_CODE: Final = re.compile(r"[a-z][a-z_]{2,39}")
 _MAX_WORDS: Final = 30
@@ -48,6 +50,10 @@ _EXPLANATIONS: Final = {
     "temporarily_unavailable": "the server is not available at the moment",
     "server_error": "the server failed",
 }
+_OVER: Final = frozenset(
+    {"invalid_grant", "refresh_token_expired", "refresh_token_reused", "refresh_token_invalidated"}
+)
+"""RFC 6749 section 5.2, and how auth.openai.com spells it."""
 _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
@@ -182,11 +188,15 @@ def read_token_answer(answer: HttpAnswer, *, provider_id: str, now_ms: int) -> T
         # RFC 6749 section 7.1: "The client MUST NOT use an access token if it does not understand the token type."
         raise ProviderError("The login server issued a kind of token we cannot use.", provider_id=provider_id)
     lifetime = _seconds(fields.get("expires_in"))
+    if lifetime is None:
+        expires_at_ms = local_expiry_ms(jwt_claims(access).get("exp"), answer, now_ms)
+    else:
+        expires_at_ms = now_ms + lifetime * 1000
     scope = fields.get("scope")
     return TokenAnswer(
         access=access,
         refresh=_token(fields, "refresh_token"),
-        expires_at_ms=None if lifetime is None else now_ms + lifetime * 1000,
+        expires_at_ms=expires_at_ms,
         scope=scope if isinstance(scope, str) else "",
         id_token=_token(fields, "id_token"),
     )
@@ -294,13 +304,14 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
 
 def refusal(error: object, description: object, *, provider_id: str) -> MakaiError:
     """The exception for a server's error code, in words that cannot hold a secret."""
-    if isinstance(error, Mapping):  # auth.openai.com answers {"error": {"code", "message"}}
-        error, description = error.get("code") or error.get("type"), error.get("message")
+    if isinstance(error, dict):  # auth.openai.com answers {"error": {"code", "message"}}
+        description = error.get("message")
+        error = error.get("code")
     code = error if isinstance(error, str) and _ERROR_CODE.fullmatch(error) else "an error it did not name"
     words = plain_words(description)
-    explanation = _EXPLANATIONS.get(code, f"the server answered {code}")
+    explanation = _EXPLANATIONS.get("invalid_grant" if code in _OVER else code, f"the server answered {code}")
     message = f"The login at {provider_id} failed: {explanation}" + (f" ({words})" if words else "") + "."
-    if code == "invalid_grant":
+    if code in _OVER:
         return InvalidGrant(message, provider_id=provider_id, hint=f"Log in again: `makai auth login {provider_id}`")
     if code in _PASSING:
         return ProviderError(message, provider_id=provider_id, vendor_code=code, hint="Try again in a while.")

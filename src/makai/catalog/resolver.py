@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from makai.auth.environment import Credential, KeySource, credential_for, find_key
+from makai.auth.environment import Credential, KeySource
+from makai.auth.keychain import Keychain
 from makai.auth.origins import origin_of
 from makai.catalog.addresses import base_url_of, key_source_of, options_of
 from makai.catalog.builtin import ModelRow, builtin
@@ -61,11 +62,13 @@ class Resolver:
         self,
         environ: Mapping[str, str],
         *,
+        keychain: Keychain | None = None,
         vendors: VendorTable | None = None,
         rows: Iterable[ModelRow] = (),
         base_urls: Mapping[str, str] | None = None,
     ) -> None:
         self._environ = environ
+        self._keychain = keychain or Keychain(environ)
         self.vendors = vendors or builtin_vendors()
         self._extra = tuple(rows)
         self._runtime_urls = dict(base_urls or {})
@@ -90,7 +93,7 @@ class Resolver:
             base_url = base_url_of(vendor, vendor.api, self._environ, self._runtime_urls)
             if not base_url:
                 return None
-            credential = credential_for(self._key_source(vendor), base_url, self._environ)
+            credential = self._keychain.credential_for(self._key_source(vendor), base_url)
         except (InvalidRequest, AuthRequired):
             return None  # what is wrong with it shows in `auth_status`
         return ListingAccess(base_url=base_url, secret=credential.secret if credential else None)
@@ -128,6 +131,7 @@ class Resolver:
             reasoning_default=model.reasoning_default or known.reasoning_default,
             price=model.price or known.price,
             quirks=known.quirks if model.quirks == ChatQuirks() else model.quirks,
+            headers=known.headers | model.headers,
             options=known.options | model.options,
         )
 
@@ -139,12 +143,27 @@ class Resolver:
                 return self.resolve(f"{provider_id}/{vendor.default_model}")
         return self.resolve(f"local/{self.vendors['local'].default_model}")
 
-    def credential_for(self, model: Model) -> Credential | None:
+    def credential_for(self, model: Model, account: str | None = None) -> Credential | None:
         """The credential for a resolved model; `None` where none is needed; `AuthRequired` says what to do."""
         vendor = self.vendors.find(model.provider)
         if vendor is None:
             return None
-        return credential_for(self._key_source(vendor), model.base_url, self._environ)
+        return self._keychain.credential_for(self._key_source(vendor), model.base_url, account)
+
+    def with_account(self, model: Model, credential: Credential) -> Model:
+        """The model with what the login learned: headers that name the account, and the address made for it."""
+        data = credential.provider_data
+        if not data:
+            return model
+        vendor = self.vendors.find(model.provider)
+        carried = vendor.account_headers if vendor else {}
+        headers = {header: data[key] for header, key in carried.items() if key in data}
+        return msgspec.structs.replace(
+            model,
+            base_url=data.get("base_url", model.base_url),
+            headers=model.headers | headers,
+            options=model.options | data,
+        )
 
     def auth_status(self, provider_id: str) -> AuthStatus:
         """Whether a provider can be used with what the environment holds. Never raises: one broken provider must not
@@ -153,22 +172,26 @@ class Resolver:
         if vendor is None:
             return AuthStatus.UNKNOWN
         try:
-            found = find_key(self._key_source(vendor), self._environ)
+            found = self._keychain.find(self._key_source(vendor))
         except (InvalidRequest, AuthRequired):
             return AuthStatus.FAILED
         return AuthStatus.AUTHENTICATED if found or not vendor.needs_key else AuthStatus.LOGIN_REQUIRED
 
-    def descriptors(self, listings: Mapping[str, ProviderListing] | None = None) -> list[ModelDescriptor]:
+    def descriptors(
+        self,
+        listings: Mapping[str, ProviderListing] | None = None,
+        known: Mapping[str, AuthStatus] | None = None,
+    ) -> list[ModelDescriptor]:
         """Every model to offer: what a vendor listed, where it was asked and answered, else the rows we have.
 
-        Retired models are not offered.
+        `known` are statuses someone knows better, such as a login in progress. Retired models are not offered.
         """
         listings = listings or {}
         dynamic = {provider_id: listing.rows for provider_id, listing in listings.items() if listing.error is None}
         static = {(row.provider, row.id): row for row in (*builtin().models, *self._extra)}
         rows = [row for row in static.values() if row.provider not in dynamic and not row.retired]
         rows += [row for told in dynamic.values() for row in told]
-        statuses = {provider_id: self._shown_status(provider_id, listings) for provider_id in self.vendors}
+        statuses = {provider_id: self._shown_status(provider_id, listings, known or {}) for provider_id in self.vendors}
         return [
             descriptor_of(
                 row,
@@ -180,10 +203,14 @@ class Resolver:
             for row in rows
         ]
 
-    def _shown_status(self, provider_id: str, listings: Mapping[str, ProviderListing]) -> AuthStatus:
+    def _shown_status(
+        self, provider_id: str, listings: Mapping[str, ProviderListing], known: Mapping[str, AuthStatus]
+    ) -> AuthStatus:
         listing = listings.get(provider_id)
-        refused = listing is not None and isinstance(listing.error, AuthRequired)
-        return AuthStatus.FAILED if refused else self.auth_status(provider_id)
+        if listing is not None and isinstance(listing.error, AuthRequired):
+            return AuthStatus.FAILED
+        own = self.auth_status(provider_id)
+        return own if own is AuthStatus.FAILED else known.get(provider_id, own)
 
     def _reference(self, text: str) -> ModelRef:
         provider, slash, rest = text.partition("/")
@@ -265,6 +292,7 @@ class Resolver:
             reasoning_default=row.reasoning_default if row else None,
             price=row.price if row else None,
             quirks=quirks,
+            headers=vendor.headers,
             options=options_of(vendor, self._environ),
         )
 

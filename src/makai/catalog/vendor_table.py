@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from makai.catalog.vendors import Vendor
 from makai.core.model import ChatQuirks
+from makai.core.version import __version__
 
 CHAT = "openai-completions"
 RESPONSES = "openai-responses"
@@ -245,6 +246,34 @@ VENDORS: tuple[Vendor, ...] = (
         needs_key=False,
         aliases=("lm-studio",),
         quirks=ChatQuirks(reasoning="effort"),
+    ),
+    Vendor(
+        id="openai-codex",
+        name="ChatGPT plan (Codex)",
+        api=RESPONSES,
+        root="https://chatgpt.com/backend-api/codex",
+        paths={RESPONSES: ""},
+        account_headers={"chatgpt-account-id": "account_id"},
+        listing="none",
+    ),
+    Vendor(
+        id="github-copilot",
+        name="GitHub Copilot",
+        api=CHAT,
+        root="https://api.githubcopilot.com",  # the login names the address made for the subscription
+        paths={CHAT: ""},
+        headers={"Editor-Version": f"makai/{__version__}"},
+        aliases=("copilot",),
+    ),
+    Vendor(
+        id="test-fixture",
+        name="Test fixture",
+        api="scripted",
+        root="https://test-fixture.invalid",
+        paths={"scripted": ""},
+        open_ended=False,
+        default_model="fixture",
+        listing="none",
     ),
     Vendor(
         id="local",

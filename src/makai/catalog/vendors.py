@@ -57,8 +57,17 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     listing: ListingKind = "openai"
     quirks: ChatQuirks = ChatQuirks()
+    headers: dict[str, str] = {}
+    """Sent with every request. Never a secret."""
+    account_headers: dict[str, str] = {}
+    """Header -> what the login learned that it carries (`OAuthToken.provider_data`)."""
     option_variables: dict[str, tuple[str, ...]] = {}
     """Option of `Model.options` -> environment variables that set it."""
+
+    @property
+    def can_log_in(self) -> bool:
+        """Whether there is anything to log in for: it wants a key, or takes one."""
+        return self.needs_key or bool(self.key_variables)
 
     @property
     def apis(self) -> tuple[str, ...]:

@@ -64,8 +64,6 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt_cache_key: bool = False
     store: bool = False
     """Whether the API has `store`, which we always switch off."""
-    headers: dict[str, str] = {}
-    """Extra headers without secrets."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,6 +82,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_default: ReasoningEffort | None = None
     price: Price | None = None
     quirks: ChatQuirks = ChatQuirks()
+    headers: dict[str, str] = {}
+    """Sent with every request. Never a secret."""
     options: dict[str, str] = {}
     """Settings of one API that others do not have, such as Azure's api-version."""
 

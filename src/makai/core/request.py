@@ -53,6 +53,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     session_id: str | None = None
     """Groups requests of one conversation for vendors' prompt caches."""
     metadata: dict[str, str] = {}
+    account: str | None = None
+    """Which of the user's logins to use; the provider's default one when not given."""
     connect_timeout_s: float = 15.0
     stall_timeout_s: float = 300.0
     """How long upstream may say nothing new before we give up. Keep-alives are not news."""

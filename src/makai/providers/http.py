@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
+import msgspec
 
 from makai.auth.proxies import proxy_for
 from makai.core.errors import MakaiError, ParseError, ProviderError
@@ -142,7 +143,7 @@ class HttpProvider:
 
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
         """Ask the model and yield its answer as it arrives (the law is in `providers.base.Provider`)."""
-        prepared = self._api.request(request)
+        prepared = _addressed(self._api.request(request), request)
         parts = Parts(request.model, time.time_ns() // 1_000_000)
         parts.start()
         for event in parts.take():
@@ -193,6 +194,15 @@ class HttpProvider:
                 raise failure
             attempt += 1
             await asyncio.sleep(delay)
+
+
+def _addressed(prepared: HttpRequest, request: ProviderRequest) -> HttpRequest:
+    """The request with what this model's place wants: extra headers, and the token in a header of its own choice."""
+    headers = {**request.model.headers, **prepared.headers}
+    if (send_as := request.model.options.get("send_as")) and request.secret:
+        headers.pop("Authorization", None)
+        headers[send_as] = request.secret
+    return msgspec.structs.replace(prepared, headers=headers)
 
 
 class _StallWatchdog:

@@ -49,11 +49,7 @@ class OpenAICompletions:
     def request(self, request: ProviderRequest) -> HttpRequest:
         """The HTTP request for one streamed answer."""
         model, quirks = request.model, request.model.quirks
-        headers: dict[str, str | Secret] = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream",
-            **quirks.headers,
-        }
+        headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if request.secret:
             headers["Authorization"] = Secret(f"Bearer {request.secret.reveal()}")
         return HttpRequest(

@@ -12,8 +12,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+import msgspec
+
+from makai.auth.environment import Credential
 from makai.catalog.builtin import ModelRow
 from makai.catalog.descriptors import ModelsRequest, ModelsResponse
 from makai.catalog.listing import list_models
@@ -23,17 +26,24 @@ from makai.core.home import home_directory
 from makai.core.messages import AssistantMessage
 from makai.core.model import Model, ModelCapability
 from makai.core.request import Context, StreamOptions
-from makai.core.stream_events import Done, Failed, StreamEvent
+from makai.core.stream_events import Done, Failed, Start, StreamEvent
 from makai.core.usage import Price
 from makai.providers.base import Provider, ProviderRequest
 from makai.providers.discovery import ModelDiscovery
 from makai.providers.http import HttpClient, HttpProvider
+from makai.providers.logins import Logins
 from makai.providers.registry import ProviderRegistry, builtin_api
 from makai.providers.scenario import Scenario, parse_scenario
 from makai.providers.scripted import ScriptedProvider
 
+if TYPE_CHECKING:
+    from makai.auth.runtime import AuthRuntime
+
 SCENARIO_VARIABLE = "MAKAI_SCENARIO"
 """Names a file; its scenario is the model `scripted/scenario`."""
+
+_SCENARIOS = {"echo": "echo", "fixture": "say: You are logged in. You said:\necho"}
+"""Scripted models that are always there."""
 
 _SCRIPTED_CAPABILITIES = (
     ModelCapability.CHAT,
@@ -59,7 +69,13 @@ class ModelRuntime:
         self._client = HttpClient()
         self.registry = ProviderRegistry(self._client)
         self.registry.register("scripted", ScriptedProvider(self._scenario))
-        self.resolver = Resolver(self.environ, rows=_scripted_rows(self.environ))
+        self.logins = Logins(self.environ, self.home)
+        self.resolver = Resolver(
+            self.environ,
+            keychain=self.logins.keychain,
+            vendors=self.logins.vendors,
+            rows=_scripted_rows(self.environ),
+        )
         self._discovery = ModelDiscovery(self._client, self.resolver)
         self._local: Provider | None = None
 
@@ -78,7 +94,12 @@ class ModelRuntime:
         if isinstance(self._local, LocalProvider):
             await self._local.close()
         await self._discovery.close()
+        await self.logins.close()
         await self._client.close()
+
+    def auth(self) -> AuthRuntime:
+        """Where logins run."""
+        return self.logins.auth()
 
     def resolve(self, model: str | Model | None) -> Model:
         """The execution model of a name, of a caller's object, or the default one."""
@@ -93,16 +114,42 @@ class ModelRuntime:
     ) -> AsyncGenerator[StreamEvent, None]:
         """Ask a model. Raises before the first event for what can be checked here (unknown model, missing key)."""
         target = self.resolve(model)
-        credential = self.resolver.credential_for(target)
-        request = ProviderRequest(
-            model=target,
-            context=context,
-            options=options or StreamOptions(),
-            secret=credential.secret if credential else None,
-        )
-        async with aclosing(self._provider_for(target).stream(request)) as events:
+        options = options or StreamOptions()
+        credential = self.resolver.credential_for(target, options.account)
+        if credential is not None and credential.expires_at_ms is not None:
+            credential = await self.logins.refreshed(credential)
+        async with aclosing(self._ask(target, context, options, credential)) as events:
             async for event in events:
+                if self._may_try_again(event, credential):
+                    break
                 yield event
+            else:
+                return
+        # The provider refused a token that looked good: refresh it and ask once more (document 000 §8).
+        assert credential is not None
+        try:
+            credential = await self.logins.refreshed(credential, rejected=credential.secret)
+        except MakaiError as error:
+            yield _as_event(event, error)
+            return
+        async with aclosing(self._ask(target, context, options, credential)) as events:
+            async for event in events:
+                if not isinstance(event, Start):
+                    yield event
+
+    def _ask(
+        self, model: Model, context: Context, options: StreamOptions, credential: Credential | None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        if credential is not None:
+            model = self.resolver.with_account(model, credential)
+        secret = credential.secret if credential else None
+        request = ProviderRequest(model=model, context=context, options=options, secret=secret)
+        return self._provider_for(model).stream(request)
+
+    @staticmethod
+    def _may_try_again(event: StreamEvent, credential: Credential | None) -> bool:
+        refused = isinstance(event, Failed) and event.error_code == "auth_required" and not event.message.content
+        return refused and credential is not None and credential.expires_at_ms is not None
 
     async def complete(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
@@ -123,7 +170,7 @@ class ModelRuntime:
         raised only for a request that names the provider when there is nothing else to tell about it.
         """
         listings = await self._discovery.listings(request, refresh=refresh)
-        candidates = self.resolver.descriptors(listings)
+        candidates = self.resolver.descriptors(listings, self.logins.statuses())
         named = listings.get(request.provider_id)
         known = {model.provider_id for model in candidates}
         if named is not None and named.error is not None and request.provider_id not in known:
@@ -145,10 +192,18 @@ class ModelRuntime:
         return self.registry.provider_for(model)
 
     def _scenario(self, model_id: str) -> Scenario:
-        if model_id == "echo":
-            return parse_scenario("echo")
+        if model_id in _SCENARIOS:
+            return parse_scenario(_SCENARIOS[model_id])
         with open(self.environ[SCENARIO_VARIABLE], encoding="utf-8") as file:
             return parse_scenario(file.read())
+
+
+def _as_event(refusal: StreamEvent, error: MakaiError) -> StreamEvent:
+    """The refusal, as what it turned out to mean."""
+    assert isinstance(refusal, Failed)
+    return msgspec.structs.replace(
+        refusal, error_code=error.code, error_message=error.message, hint=error.hint, retry_after_ms=None
+    )
 
 
 def failure_of(event: Failed) -> MakaiError:

@@ -7,12 +7,15 @@ imported with the first request and not at start-up.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from makai.catalog.descriptors import ModelsRequest, ModelsResponse
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import StreamEvent
+
+if TYPE_CHECKING:
+    from makai.auth.runtime import AuthRuntime
 
 
 class Backend(Protocol):
@@ -25,6 +28,9 @@ class Backend(Protocol):
 
     async def models(self, request: ModelsRequest) -> ModelsResponse:
         """What can be asked."""
+
+    def auth(self) -> AuthRuntime:
+        """Where logins run."""
 
     async def close(self) -> None:
         """Release everything."""
@@ -52,6 +58,10 @@ class LazyBackend:
     async def models(self, request: ModelsRequest) -> ModelsResponse:
         """What can be asked."""
         return await self._get().models(request)
+
+    def auth(self) -> AuthRuntime:
+        """Where logins run."""
+        return self._get().auth()
 
     async def close(self) -> None:
         """Release everything that was made."""

@@ -17,6 +17,7 @@ from contextlib import aclosing, suppress
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import TERMINAL, Failed, StreamEvent
+from makai.protocols.makai.auth import AuthCommand
 from makai.protocols.makai.envelope import Scope
 from makai.protocols.makai.server import (
     CancelStream,
@@ -28,6 +29,7 @@ from makai.protocols.makai.server import (
     ServerConnection,
 )
 from makai.server.backend import Backend
+from makai.server.makai_login import ConnectionLogins
 from makai.server.metrics import Metrics
 from makai.transports.channel import Channel, Oversized
 
@@ -98,6 +100,7 @@ class _Connection:
         self._something_to_write = asyncio.Event()
         self._room = asyncio.Event()
         self._reading = True
+        self._logins = ConnectionLogins(self._protocol.auth, server.backend, self._something_to_write.set)
 
     async def run(self) -> None:
         """Read, answer, write, until one side is done."""
@@ -108,6 +111,7 @@ class _Connection:
                 self._reading = False
                 for task in list(self._tasks.values()):
                     task.cancel()
+                self._logins.cancel()
                 self._something_to_write.set()
                 # What was answered before the goodbye still goes out; a reader that takes nothing is not waited for.
                 with suppress(TimeoutError):
@@ -134,7 +138,9 @@ class _Connection:
             self._something_to_write.set()
             await self._wait_for_room()
 
-    def _carry_out(self, command: OpenStream | CancelStream | ListModels, group: asyncio.TaskGroup) -> None:
+    def _carry_out(
+        self, command: OpenStream | CancelStream | ListModels | AuthCommand, group: asyncio.TaskGroup
+    ) -> None:
         match command:
             case OpenStream() if self._server.draining:
                 error = Overloaded("the server is shutting down", hint="Try again in a moment.")
@@ -148,6 +154,8 @@ class _Connection:
                     task_to_stop.cancel()
             case ListModels():
                 group.create_task(self._list_models(command), name="makai-models")
+            case _:
+                self._logins.carry_out(command, group)
 
     async def _stream(self, command: OpenStream) -> None:
         """Run one model request. Whatever happens, the client hears of exactly one end."""

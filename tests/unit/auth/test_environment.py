@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from makai.auth.environment import Credential, KeySource, credential_for, find_key
+from makai.auth.environment import Credential, KeySource, find_key
+from makai.auth.keychain import Keychain
 from makai.core.errors import AuthRequired
 from makai.core.secret import Secret
 
@@ -32,7 +33,7 @@ KEY = {"OPENAI_API_KEY": "sk-test-1234"}
 
 
 def test_a_key_is_found_with_its_source_and_origins() -> None:
-    assert credential_for(OPENAI, "https://api.openai.com/v1", KEY) == Credential(
+    assert Keychain(KEY).credential_for(OPENAI, "https://api.openai.com/v1") == Credential(
         provider_id="openai",
         secret=Secret("sk-test-1234"),
         origins=frozenset({"https://api.openai.com:443"}),
@@ -53,9 +54,11 @@ def test_variables_are_tried_in_order_and_empty_ones_are_absent() -> None:
 
 def test_a_missing_key_says_which_variable_to_set() -> None:
     with pytest.raises(AuthRequired) as caught:
-        credential_for(GOOGLE, "https://generativelanguage.googleapis.com", {})
+        Keychain({}).credential_for(GOOGLE, "https://generativelanguage.googleapis.com")
     assert caught.value.provider_id == "google"
-    assert str(caught.value) == ("No API key for Google Gemini. Set GEMINI_API_KEY (or GOOGLE_API_KEY) and try again.")
+    assert str(caught.value) == (
+        "No API key for Google Gemini. Run `makai auth login google`, or set GEMINI_API_KEY or GOOGLE_API_KEY."
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def test_a_missing_key_says_which_variable_to_set() -> None:
 )
 def test_a_look_alike_server_gets_no_key(base_url: str) -> None:
     with pytest.raises(AuthRequired) as caught:
-        credential_for(OPENAI, base_url, KEY)
+        Keychain(KEY).credential_for(OPENAI, base_url)
     message = str(caught.value)
     assert "OPENAI_API_KEY is not sent to" in message
     assert "OPENAI_BASE_URL" in message
@@ -84,18 +87,18 @@ def test_a_look_alike_server_gets_no_key(base_url: str) -> None:
     "base_url", ["https://API.OPENAI.COM/v1", "https://api.openai.com:443", "https://api.openai.com/"]
 )
 def test_the_same_origin_written_differently_gets_the_key(base_url: str) -> None:
-    credential = credential_for(OPENAI, base_url, KEY)
+    credential = Keychain(KEY).credential_for(OPENAI, base_url)
     assert credential is not None
     assert credential.source == "OPENAI_API_KEY"
 
 
 def test_where_no_key_is_needed_none_is_sent_to_other_origins() -> None:
     key = {"OLLAMA_API_KEY": "ollama-key"}
-    hosted = credential_for(OLLAMA, "https://ollama.com", key)
+    hosted = Keychain(key).credential_for(OLLAMA, "https://ollama.com")
     assert hosted is not None
     assert hosted.secret.reveal() == "ollama-key"
-    assert credential_for(OLLAMA, "http://127.0.0.1:11434", key) is None
-    assert credential_for(OLLAMA, "http://127.0.0.1:11434", {}) is None
+    assert Keychain(key).credential_for(OLLAMA, "http://127.0.0.1:11434") is None
+    assert Keychain({}).credential_for(OLLAMA, "http://127.0.0.1:11434") is None
 
 
 @pytest.mark.parametrize("value", ["sk-\u200btest", "sk-te\nst", "sk-té"])

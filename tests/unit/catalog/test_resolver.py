@@ -247,7 +247,7 @@ def test_a_callers_base_url_gets_no_key_but_the_users_does() -> None:
 
 
 def test_a_missing_key_is_explained_and_a_local_model_needs_none(resolver: Resolver) -> None:
-    with pytest.raises(AuthRequired, match="Set GROQ_API_KEY and try again"):
+    with pytest.raises(AuthRequired, match="makai auth login groq`, or set GROQ_API_KEY"):
         resolver.credential_for(resolver.resolve("groq/openai/gpt-oss-120b"))
     for name in ("local/smollm2", "ollama/qwen2.5:7b", "vllm/m", "llama.cpp/m", "lmstudio/m"):
         assert resolver.credential_for(resolver.resolve(name)) is None

@@ -11,6 +11,7 @@ from support.sdk import DEADLINE_S, ECHO, KINDS, SCENARIO, serving
 
 import makai
 from makai import (
+    AuthFlowHandlers,
     ErrorEvent,
     MakaiAuthError,
     MakaiClient,
@@ -199,12 +200,32 @@ async def test_what_the_server_cannot_do_yet_is_said_honestly(client: MakaiClien
         await client.agent.run(model_ref=ECHO, messages="Hi")
     with pytest.raises(MakaiStreamError) as stream:
         await anext(client.agent.stream(model_ref=ECHO, messages="Hi"))
-    with pytest.raises(MakaiAuthError) as providers:
-        await client.auth.list_providers()
-    with pytest.raises(MakaiAuthError) as login:
-        await client.auth.login("anthropic")
 
-    assert {error.value.code for error in (run, stream, providers, login)} == {"not_implemented"}
+    assert {error.value.code for error in (run, stream)} == {"not_implemented"}
+
+
+@pytest.mark.req("MK-SDK-007", "MK-SDK-008", "MK-SDK-013", "MK-AUTH-016")
+async def test_one_login_opens_a_provider_for_listing_and_for_requests(client: MakaiClient) -> None:
+    fixture = "test-fixture/scripted@fixture"
+
+    async def status() -> str:
+        return {provider.id: provider.auth_status for provider in await client.auth.list_providers()}["test-fixture"]
+
+    assert await status() == "login_required"
+    with pytest.raises(MakaiAuthError) as refused:
+        await client.provider.complete(model_ref=fixture, messages="Hi")
+    assert (refused.value.code, refused.value.provider_id) == ("auth_required", "test-fixture")
+    result = await client.auth.login("test-fixture", AuthFlowHandlers(on_prompt=lambda prompt: "ok"))
+    assert (result.status, await status()) == ("success", "authenticated")
+    answer = await client.provider.complete(model_ref=fixture, messages="Hi")
+    assert "You are logged in" in str(answer.message.content)
+
+
+@pytest.mark.req("MK-SDK-009", "MK-AUTH-013")
+async def test_a_login_at_an_unknown_provider_fails_with_its_reason(client: MakaiClient) -> None:
+    with pytest.raises(MakaiAuthError, match="no provider of that name") as failed:
+        await client.auth.login("nobody")
+    assert failed.value.kind == "provider_error"
 
 
 @pytest.mark.req("MK-SDK-037")

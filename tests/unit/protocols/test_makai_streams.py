@@ -443,7 +443,7 @@ def test_a_stream_request_in_a_session_scope_is_refused() -> None:
 
 
 @pytest.mark.req("MK-ENV-018")
-@pytest.mark.parametrize("kind", ["auth_providers_request", "auth_login_start", "agent_start", "tool_register"])
+@pytest.mark.parametrize("kind", ["agent_start", "agent_message", "tool_register"])
 def test_what_is_not_built_yet_is_nacked_not_implemented(kind: str) -> None:
     (nack,) = Server().say(envelope(kind))
     assert code(nack) == "not_implemented"

@@ -80,14 +80,18 @@ def procedure_of(provider: LoginProvider) -> LoginProcedure:
 def account_of(
     provider: LoginProvider, credential: StoredCredential, *, label: str = "", origins: tuple[str, ...] = ()
 ) -> Account:
-    """The account for a credential. `InvalidRequest` where nobody has said to which server it may be sent."""
-    bound = origins or provider.origins
-    if not bound:
+    """The account for a credential, bound to where it may be sent."""
+    return Account(name=DEFAULT_ACCOUNT, credential=credential, origins=origins or known_origins(provider), label=label)
+
+
+def known_origins(provider: LoginProvider) -> tuple[str, ...]:
+    """Where the provider's credential may be sent; `InvalidRequest` where nobody has said so."""
+    if not provider.origins:
         raise InvalidRequest(
             f"It is not known where {provider.name} is reached, so a credential for it cannot be bound to a server.",
             hint="Set its base URL first, then log in.",
         )
-    return Account(name=DEFAULT_ACCOUNT, credential=credential, origins=bound, label=label)
+    return provider.origins
 
 
 def required_option(provider: LoginProvider, name: str) -> str:

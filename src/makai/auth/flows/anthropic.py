@@ -24,10 +24,9 @@ async def login(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account
         io, provider, f"Paste your Anthropic API key{where}, or the token that `claude setup-token` printed:"
     )
     is_token = pasted.reveal().startswith(TOKEN_PREFIX)
-    account = account_of(provider, OAuthToken(access=pasted) if is_token else ApiKey(key=pasted))
     if provider.check is not None:
         await try_key(io, provider, http, pasted, _as_bearer(provider.check) if is_token else provider.check)
-    return account
+    return account_of(provider, OAuthToken(access=pasted) if is_token else ApiKey(key=pasted))
 
 
 def _as_bearer(check: KeyCheck) -> KeyCheck:

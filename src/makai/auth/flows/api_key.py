@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from makai.auth.credentials import Account, ApiKey
-from makai.auth.flows import KeyCheck, LoginIO, LoginProvider, account_of
+from makai.auth.flows import KeyCheck, LoginIO, LoginProvider, account_of, known_origins
 from makai.auth.http import AuthHttp
 from makai.core.errors import AuthRequired, ProviderError
 from makai.core.secret import Secret
@@ -25,16 +25,16 @@ async def login(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account
     """Ask for a key, try it, return it."""
     where = f" (you find it at {provider.key_page})" if provider.key_page else ""
     key = await ask(io, provider, f"Paste your API key for {provider.name}{where}:")
-    account = account_of(provider, ApiKey(key=key))
     if provider.check is None:
         await io.progress("The key is stored without a test: this provider has no request for that.")
     else:
         await try_key(io, provider, http, key, provider.check)
-    return account
+    return account_of(provider, ApiKey(key=key))
 
 
 async def ask(io: LoginIO, provider: LoginProvider, message: str) -> Secret:
-    """What the user pasted, once it can be a key at all."""
+    """What the user pasted, once it can be a key at all. Fails before it asks where the key could not be used."""
+    known_origins(provider)
     for _ in range(ATTEMPTS):
         text = (await io.prompt(message)).strip().strip("\"'")
         if text and len(text) <= MAX_KEY and text.isascii() and text.isprintable() and " " not in text:

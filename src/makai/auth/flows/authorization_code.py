@@ -100,13 +100,10 @@ async def _first_answer(io: LoginIO, callback: Callback, listener: Listener | No
     browser = asyncio.ensure_future(listener.code())
     user = asyncio.ensure_future(_pasted_later(io, callback, switch_word))
     try:
-        while True:
-            done, _ = await asyncio.wait({browser, user}, return_when=asyncio.FIRST_COMPLETED)
-            if browser in done:
-                return browser.result()
-            if (code := user.result()) is not None:
-                return code
-            return await browser
+        await asyncio.wait({browser, user}, return_when=asyncio.FIRST_COMPLETED)
+        if not browser.done() and (code := user.result()) is not None:
+            return code
+        return await browser
     finally:
         browser.cancel()
         user.cancel()

@@ -100,6 +100,9 @@ AUTH_CLIENT_PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "auth_prompt_response": AuthPromptResponse,
     "auth_cancel": AuthCancel,
 }
+AUTH_AFTERTHOUGHTS = frozenset({"auth_prompt_response", "auth_cancel"})
+"""What belongs to a login that was started before; it may come when that is already over."""
+
 AUTH_SERVER_PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "auth_providers_response": (AuthProvidersResponse,),
     "auth_event": (AuthEvent,),

@@ -26,7 +26,7 @@ Encoding: TypeAlias = Literal["full", "proxy"]
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
 
-class Scope(msgspec.Struct, frozen=True):
+class Scope(msgspec.Struct, frozen=True, cache_hash=True):
     """What a sequence of envelopes belongs to: a provider stream, an agent session or a tool server."""
 
     kind: ScopeKind

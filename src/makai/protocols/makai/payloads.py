@@ -58,6 +58,8 @@ class RequestOptions(Payload, frozen=True, kw_only=True):
     cache_retention: CacheRetention = "short"
     session_id: str | None = None
     metadata: dict[str, str] = {}
+    account: str | None = None
+    """Ours: which of the user's logins to use."""
 
 
 class StreamRequest(Payload, frozen=True, kw_only=True):

@@ -55,9 +55,10 @@ class Outbound:
     def next(self, scope: Scope) -> int:
         """The number for the next envelope of this scope."""
         live = self._live
-        if scope in live:
-            live[scope] = number = live[scope] + 1
-            return number
+        last = live.get(scope)
+        if last is not None:
+            live[scope] = last + 1
+            return last + 1
         number = self._idle.pop(scope, 0) + 1
         self._idle[scope] = number
         if len(self._idle) > MAX_IDLE_SCOPES:

@@ -10,7 +10,7 @@ once, what has no readable id gets `unknown_envelope`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,15 @@ from makai.core.messages import AssistantMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Failed, Start, StreamEvent
+from makai.protocols.makai.auth import AuthCommand, AuthScopes
+from makai.protocols.makai.auth_payloads import (
+    AUTH_AFTERTHOUGHTS,
+    AUTH_CLIENT_PAYLOADS,
+    AuthCancel,
+    AuthLoginStart,
+    AuthPromptResponse,
+    AuthProvidersRequest,
+)
 from makai.protocols.makai.envelope import MAX_DEPTH, Envelope, HostError, Problem, Scope, encode, read_envelope
 from makai.protocols.makai.fragments import FragmentLimits, Reassembler
 from makai.protocols.makai.messages import context_of, options_of
@@ -30,7 +39,6 @@ from makai.protocols.makai.payloads import (
     CompleteRequest,
     Goodbye,
     Nack,
-    Ping,
     Pong,
     StreamRequest,
 )
@@ -52,6 +60,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     frame_bytes: int = 16 * 1024 * 1024
     streams: int = 100
     listings: int = 100
+    logins: int = 8
+    """Provider queries and logins together."""
     fragments: FragmentLimits = FragmentLimits()
 
 
@@ -81,13 +91,14 @@ class EndConnection(msgspec.Struct, frozen=True):
     """The client said goodbye: cancel its streams and close."""
 
 
-Command: TypeAlias = OpenStream | CancelStream | ListModels | EndConnection
+Command: TypeAlias = OpenStream | CancelStream | ListModels | EndConnection | AuthCommand
 
 
 class _Request:
     """A request that has not reached its terminal."""
 
-    def __init__(self, message_id: str, encoding: Literal["proxy"] | None, *, whole: bool) -> None:
+    def __init__(self, scope: Scope, message_id: str, encoding: Literal["proxy"] | None, *, whole: bool) -> None:
+        self.scope = scope
         self.message_id = message_id
         self.whole = whole
         self.encoding = None if whole else encoding
@@ -105,13 +116,15 @@ class ServerConnection:
         self._reassembler = Reassembler(self._limits.fragments)
         self._streams: dict[str, _Request] = {}
         self._listings: dict[Scope, _Request] = {}
+        self.auth = AuthScopes(self._sender, self._inbound)
+        """What the auth runtime tells: provider lists, login events and results."""
 
     # ------------------------------------------------------------ what the shell asks
 
     @property
     def busy(self) -> bool:
         """Whether any request has not reached its terminal."""
-        return bool(self._streams or self._listings)
+        return bool(self._streams or self._listings or self.auth.running)
 
     @property
     def pending_bytes(self) -> int:
@@ -154,7 +167,7 @@ class ServerConnection:
         stream = self._streams.get(stream_id)
         if stream is not None and not stream.accepted:
             stream.accepted = True
-            self._ack(Scope("stream_id", stream_id), stream.message_id)
+            self._ack(stream.scope, stream.message_id)
 
     def refuse(self, scope: Scope, error: MakaiError) -> None:
         """The request cannot be carried out: nack it, and that was all."""
@@ -170,7 +183,7 @@ class ServerConnection:
         stream = self._streams.get(stream_id)
         if stream is None:
             return  # aborted meanwhile: nothing more is sent for it
-        scope = Scope("stream_id", stream_id)
+        scope = stream.scope
         if not stream.whole:
             kind, payload = stream.projection.project(event)
             self._sender.send(scope, kind, payload, encoding=stream.encoding)
@@ -222,10 +235,11 @@ class ServerConnection:
         if kind == "ping":
             self._reply(scope, "pong", Pong(message_id), message_id)
             return []
-        if fault := self._inbound.check(scope, envelope.sequence):
+        is_late = kind in AUTH_AFTERTHOUGHTS and not self.auth.is_live(scope)
+        if not is_late and (fault := self._inbound.check(scope, envelope.sequence)):
             self._refuse(scope, message_id, fault, f"sequence {envelope.sequence} is not the next one of its scope")
             return []
-        payload_type = CLIENT_PAYLOADS.get(kind)
+        payload_type = CLIENT_PAYLOADS.get(kind) or AUTH_CLIENT_PAYLOADS.get(kind)
         if payload_type is None:
             self._refuse(scope, message_id, "not_implemented", f"unknown request type {kind!r}")
             return []
@@ -250,10 +264,15 @@ class ServerConnection:
                 return self._begin_listing(envelope, payload, numbers_used)
             case Goodbye():
                 return [EndConnection()]
-            case Ping():
-                raise AssertionError("answered before the sequence rules")
+            case AuthProvidersRequest() | AuthLoginStart():
+                running, limit = self.auth.running, self._limits.logins
+                if not self._has_room(envelope, numbers_used, running, limit, "logins"):
+                    return []
+                return [self.auth.begin(envelope, payload, numbers_used)]
+            case AuthPromptResponse() | AuthCancel():
+                return [*self.auth.carry_on(envelope, payload, numbers_used)]
             case _:
-                assert_never(payload)
+                raise AssertionError("every type of CLIENT_PAYLOADS but ping is handled above")
 
     def _open(self, envelope: Envelope, payload: StreamRequest, numbers_used: int) -> list[Command]:
         scope = envelope.scope
@@ -270,7 +289,7 @@ class ServerConnection:
         self._inbound.take(scope, numbers_used)
         self._sender.sequences.begin(scope)
         whole = isinstance(payload, CompleteRequest)
-        self._streams[scope.id] = _Request(envelope.message_id, envelope.encoding, whole=whole)
+        self._streams[scope.id] = _Request(scope, envelope.message_id, envelope.encoding, whole=whole)
         return [command]
 
     def _begin_listing(self, envelope: Envelope, payload: ModelsRequest, numbers_used: int) -> list[Command]:
@@ -279,7 +298,7 @@ class ServerConnection:
             return []
         self._inbound.take(scope, numbers_used)
         self._sender.sequences.begin(scope)
-        self._listings[scope] = _Request(envelope.message_id, None, whole=True)
+        self._listings[scope] = _Request(scope, envelope.message_id, None, whole=True)
         return [ListModels(scope=scope, request=payload)]
 
     def _has_room(self, envelope: Envelope, numbers_used: int, running: int, limit: int, what: str) -> bool:
@@ -345,7 +364,9 @@ class ServerConnection:
         self._sender.send(scope, kind, payload, in_reply_to=message_id)
 
     def _is_live(self, scope: Scope) -> bool:
-        return scope in self._listings or (scope.kind == "stream_id" and scope.id in self._streams)
+        if scope in self._listings or self.auth.is_live(scope):
+            return True
+        return scope.kind == "stream_id" and scope.id in self._streams
 
     def _end(self, scope: Scope) -> None:
         """The terminal was sent: the id may be used anew."""

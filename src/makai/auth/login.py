@@ -1,0 +1,174 @@
+"""One login as it runs: events out, answers in, one result.
+
+In: a way to obtain an account and a way to keep it. Out: events of document 000 §4, ending in `Success` or `Failed`.
+It must not know providers, stores or protocols; no secret passes through an event.
+
+Every flow ends: by itself, by `cancel`, or after `FLOW_S`. Its result is settled once, together with its last event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Final, Literal, TypeAlias
+
+from makai.auth.credentials import Account
+from makai.auth.flows import LoginIO
+from makai.auth.flows.events import AuthEvent, AuthUrl, Failed, Progress, Prompt, Success
+from makai.core.errors import Aborted, AuthRequired, MakaiError
+
+log = logging.getLogger(__name__)
+
+FLOW_S: Final = 20 * 60.0
+"""Longer than any single wait inside a flow, so that those can say what they waited for."""
+MAX_UNREAD: Final = 256
+CANCELLED: Final = "cancelled"
+
+LoginResult: TypeAlias = Literal["success", "cancelled", "failed"]
+
+
+class LoginFlow:
+    """An async iterator of events, for one reader. Starts when it is made; needs a running event loop.
+
+    It is the `LoginIO` of its procedure; clients use `answer`, `cancel`, `result`, `ended` and the iteration.
+    """
+
+    def __init__(
+        self,
+        provider_id: str,
+        flow_id: str,
+        obtain: Callable[[LoginIO], Coroutine[Any, Any, Account]],
+        keep: Callable[[Account], Awaitable[None]],
+        ended: Callable[[LoginFlow, str], None],
+    ) -> None:
+        self.provider_id = provider_id
+        self.flow_id = flow_id
+        self.result: LoginResult | None = None
+        """None while it runs."""
+        self._events: deque[AuthEvent] = deque()
+        self._news = asyncio.Event()
+        self._prompts: dict[str, asyncio.Future[str]] = {}
+        self._prompt_count = 0
+        self._on_end = ended
+        loop = asyncio.get_running_loop()
+        self._obtaining = loop.create_task(obtain(self), name=f"login at {provider_id}")
+        self._task = loop.create_task(self._run(keep), name=f"login flow {flow_id}")
+
+    def __repr__(self) -> str:
+        return f"LoginFlow(provider_id={self.provider_id!r}, result={self.result!r})"
+
+    def answer(self, prompt_id: str, text: str) -> bool:
+        """Answer a question. False, and nothing happens, when it is not being asked (any more)."""
+        waiting = self._prompts.get(prompt_id)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(text)
+        return True
+
+    def cancel(self) -> bool:
+        """End the flow. False, and nothing happens, when it has ended or is already keeping its credential."""
+        return self._obtaining.cancel()
+
+    async def ended(self) -> LoginResult:
+        """Wait for the end, without reading events."""
+        await asyncio.shield(self._task)
+        assert self.result is not None
+        return self.result
+
+    async def __aiter__(self) -> AsyncIterator[AuthEvent]:
+        """Events in order, up to the last one."""
+        while True:
+            while self._events:
+                yield self._events.popleft()
+            if self.result is not None:
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    async def auth_url(self, url: str, instructions: str = "") -> None:
+        """See `LoginIO`."""
+        self._emit(AuthUrl(flow_id=self.flow_id, provider_id=self.provider_id, url=url, instructions=instructions))
+
+    async def progress(self, message: str) -> None:
+        """See `LoginIO`."""
+        self._emit(Progress(flow_id=self.flow_id, provider_id=self.provider_id, message=message))
+
+    async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
+        """See `LoginIO`. Each question has an own id, also the same one asked again."""
+        while True:
+            text = await self._ask(message, allow_empty)
+            if text.strip() or allow_empty:
+                return text
+
+    async def _ask(self, message: str, allow_empty: bool) -> str:
+        self._prompt_count += 1
+        prompt_id = f"prompt-{self._prompt_count}"
+        waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._prompts[prompt_id] = waiting
+        try:
+            self._emit(
+                Prompt(
+                    flow_id=self.flow_id,
+                    provider_id=self.provider_id,
+                    prompt_id=prompt_id,
+                    message=message,
+                    allow_empty=allow_empty,
+                )
+            )
+            return await waiting
+        finally:
+            del self._prompts[prompt_id]
+
+    def _emit(self, event: AuthEvent) -> None:
+        if len(self._events) >= MAX_UNREAD:
+            raise MakaiError("Nobody reads the events of this login.")
+        self._events.append(event)
+        self._news.set()
+
+    async def _run(self, keep: Callable[[Account], Awaitable[None]]) -> None:
+        try:
+            await asyncio.wait({self._obtaining}, timeout=FLOW_S)
+            if self._obtaining.done():
+                failure = await self._kept(keep)
+            else:
+                failure = self._too_late()
+        finally:  # also when the event loop is being closed
+            self._obtaining.cancel()
+            await asyncio.gather(self._obtaining, return_exceptions=True)
+        self._settle(failure)
+
+    async def _kept(self, keep: Callable[[Account], Awaitable[None]]) -> MakaiError | None:
+        """Keep what was obtained; None when that worked."""
+        try:
+            await keep(self._obtaining.result())
+        except asyncio.CancelledError:
+            if not self._obtaining.cancelled():
+                raise
+            return Aborted("The login was cancelled.")
+        except MakaiError as error:
+            return error
+        except Exception as error:
+            # Neither its text nor its arguments: nobody knows what an unforeseen exception quotes.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            log.error("the login at %s failed with %s\n%s", self.provider_id, type(error).__name__, where)
+            return MakaiError("The login failed because of an internal error.", hint="Please report this.")
+        return None
+
+    def _too_late(self) -> MakaiError:
+        return AuthRequired(f"The login was not finished within {FLOW_S / 60:g} minutes.", provider_id=self.provider_id)
+
+    def _settle(self, failure: MakaiError | None) -> None:
+        about = {"flow_id": self.flow_id, "provider_id": self.provider_id}
+        last: Success | Failed
+        if failure is None:
+            self.result, last = "success", Success(**about)
+        elif isinstance(failure, Aborted):
+            self.result, last = "cancelled", Failed(**about, code=CANCELLED, message=str(failure))
+        else:
+            self.result, last = "failed", Failed(**about, code=failure.code, message=str(failure))
+        self._on_end(self, str(failure) if failure else "")
+        self._events.append(last)
+        self._news.set()

@@ -1,0 +1,98 @@
+"""The user's logins as the runtime uses them: one store, one refresher, one place where login flows run.
+
+In: an environment and MAKAI_HOME. Out: a keychain and vendor table for the resolver, refreshed credentials, statuses,
+and the auth runtime that protocols and the command line drive. It must not know models or protocols. What only a login
+needs is imported when one starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from makai.auth.environment import Credential
+from makai.auth.keychain import Keychain, credential_of
+from makai.auth.store import CredentialStore
+from makai.catalog.descriptors import AuthStatus
+from makai.catalog.vendors import VendorTable, builtin_vendors
+from makai.core.config import Config, parse_config
+from makai.core.errors import InvalidRequest
+from makai.core.secret import Secret
+
+if TYPE_CHECKING:
+    from makai.auth.refresh import Refresher
+    from makai.auth.runtime import AuthRuntime
+
+CONFIG_FILE = "config.toml"
+
+
+class Logins:
+    """Everything about credentials in one process."""
+
+    def __init__(self, environ: Mapping[str, str], home: Path) -> None:
+        self._environ = environ
+        self.config = _read_config(home / CONFIG_FILE)
+        self.store = CredentialStore(home)
+        self.keychain = Keychain(environ, self.store)
+        self.vendors = _vendors(self.config)
+        self._auth: AuthRuntime | None = None
+        self._refresher: Refresher | None = None
+
+    def auth(self) -> AuthRuntime:
+        """Where logins run."""
+        self._make()
+        assert self._auth is not None
+        return self._auth
+
+    async def refreshed(self, credential: Credential, *, rejected: Secret | None = None) -> Credential:
+        """The credential of the same account, good to send now (document 000 §8)."""
+        self._make()
+        assert self._refresher is not None
+        account = await self._refresher.fresh(credential.provider_id, credential.account, rejected=rejected)
+        return credential_of(credential.provider_id, account)
+
+    def statuses(self) -> dict[str, AuthStatus]:
+        """What is known about each provider here and now."""
+        return {provider.id: AuthStatus(provider.auth_status) for provider in self.auth().list_providers()}
+
+    async def close(self) -> None:
+        """End running logins; let a refresh that is under way keep its answer."""
+        if self._auth is not None:
+            await self._auth.close()
+        if self._refresher is not None:
+            await self._refresher.aclose()
+            await self._http.close()
+
+    def _make(self) -> None:
+        if self._auth is not None:
+            return
+        from makai.auth.flows.renewal import REFRESHERS
+        from makai.auth.http import AuthHttp
+        from makai.auth.refresh import Refresher
+        from makai.auth.runtime import AuthRuntime
+        from makai.catalog.logins import login_providers
+
+        self._http = AuthHttp()
+        refresher = Refresher(self.store, self._http, REFRESHERS)
+        providers = login_providers(self.vendors, self.config, self._environ)
+        self._auth = AuthRuntime(self.store, providers, self._http, self._environ, refresher=refresher)
+        self._refresher = refresher
+
+
+def _read_config(path: Path) -> Config:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Config()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}") from error
+    return parse_config(text, str(path))
+
+
+def _vendors(config: Config) -> VendorTable:
+    if not config.providers:
+        return builtin_vendors()
+    from makai.catalog.logins import configured_vendors
+
+    return builtin_vendors().with_rows(configured_vendors(config))

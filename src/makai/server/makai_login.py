@@ -1,0 +1,142 @@
+"""Logins on a protocol connection: where its auth scopes meet the auth runtime.
+
+In: auth commands of one connection. Out: calls of its `AuthScopes`. Every login is a task of the connection's task
+group, so a client that goes takes its logins with it (MK-TRANS-005). No secret passes through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, assert_never
+
+from makai.catalog.descriptors import AuthStatus
+from makai.core.errors import MakaiError
+from makai.protocols.makai.auth import (
+    AnswerPrompt,
+    AuthCommand,
+    AuthScopes,
+    CancelLogin,
+    ListProviders,
+    LoginStatus,
+    StartLogin,
+)
+from makai.protocols.makai.auth_payloads import (
+    AuthEvent,
+    AuthFailure,
+    AuthProgress,
+    AuthPrompt,
+    AuthProviderInfo,
+    AuthSuccess,
+    AuthUrl,
+)
+
+if TYPE_CHECKING:
+    from makai.auth.flows.events import AuthEvent as LoginEvent
+    from makai.auth.login import LoginFlow
+    from makai.server.backend import Backend
+
+log = logging.getLogger(__name__)
+
+
+class ConnectionLogins:
+    """The provider queries and logins of one connection."""
+
+    def __init__(self, scopes: AuthScopes, backend: Backend, on_news: Callable[[], None]) -> None:
+        self._scopes = scopes
+        self._backend = backend
+        self._on_news = on_news
+        self._flows: dict[str, LoginFlow] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def carry_out(self, command: AuthCommand, group: asyncio.TaskGroup) -> None:
+        """Do what the client asked for; what takes time becomes a task of the group."""
+        match command:
+            case ListProviders():
+                self._start(group, self._list_providers(command), "makai-providers")
+            case StartLogin():
+                self._start(group, self._login(command), f"makai-login-{command.flow_id}")
+            case AnswerPrompt():
+                if flow := self._flows.get(command.flow_id):
+                    flow.answer(command.prompt_id, command.answer)
+            case CancelLogin():
+                if flow := self._flows.get(command.flow_id):
+                    flow.cancel()
+            case _:
+                assert_never(command)
+
+    def cancel(self) -> None:
+        """The client is gone."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _start(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = group.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _list_providers(self, command: ListProviders) -> None:
+        providers: tuple[AuthProviderInfo, ...] = ()
+        try:
+            providers = tuple(
+                AuthProviderInfo(
+                    id=provider.id,
+                    name=provider.name,
+                    auth_status=AuthStatus(provider.auth_status),
+                    last_error=provider.last_error,
+                )
+                for provider in self._backend.auth().list_providers()
+            )
+        except MakaiError:
+            log.exception("listing providers failed")
+        self._scopes.providers(command.scope, providers)
+        self._on_news()
+
+    async def _login(self, command: StartLogin) -> None:
+        status: LoginStatus = "failed"
+        try:
+            flow = self._backend.auth().start_login(command.provider_id, command.flow_id, command.account)
+        except MakaiError as error:
+            self._fail(command, error)
+        else:
+            self._flows[command.flow_id] = flow
+            try:
+                async for event in flow:
+                    self._scopes.event(command.flow_id, wire_event(event))
+                    self._on_news()
+                status = flow.result or "failed"
+            finally:
+                flow.cancel()
+                del self._flows[command.flow_id]
+        self._scopes.result(command.flow_id, status)
+        self._on_news()
+
+    def _fail(self, command: StartLogin, error: MakaiError) -> None:
+        failure = AuthFailure(
+            flow_id=command.flow_id, provider_id=command.provider_id, message=str(error), code=error.code
+        )
+        self._scopes.event(command.flow_id, AuthEvent(error=failure))
+
+
+def wire_event(event: LoginEvent) -> AuthEvent:
+    """A login's event as the wire has it: an object with one key."""
+    from makai.auth.flows import events
+
+    whose = {"flow_id": event.flow_id, "provider_id": event.provider_id}
+    match event:
+        case events.AuthUrl():
+            return AuthEvent(auth_url=AuthUrl(**whose, url=event.url, instructions=event.instructions))
+        case events.Prompt():
+            prompt = AuthPrompt(
+                **whose, prompt_id=event.prompt_id, message=event.message, allow_empty=event.allow_empty
+            )
+            return AuthEvent(prompt=prompt)
+        case events.Progress():
+            return AuthEvent(progress=AuthProgress(**whose, message=event.message))
+        case events.Success():
+            return AuthEvent(success=AuthSuccess(**whose))
+        case events.Failed():
+            return AuthEvent(error=AuthFailure(**whose, message=event.message, code=event.code))
+        case _:
+            assert_never(event)

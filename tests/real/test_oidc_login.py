@@ -1,0 +1,214 @@
+"""Logins against a certified OAuth server: npm's `oidc-provider`, walked by HTTP as a browser would."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+from support.oidc import Browser, OidcServer
+
+from makai.auth.credentials import Account, OAuthToken
+from makai.auth.flows import LoginProvider, device_code
+from makai.auth.flows.events import AuthEvent, AuthUrl, Failed, Progress, Success
+from makai.auth.flows.renewal import REFRESHERS, refresh_oauth2
+from makai.auth.flows.table import configured
+from makai.auth.http import AuthHttp
+from makai.auth.login import LoginFlow
+from makai.auth.refresh import Refresher
+from makai.auth.runtime import AuthRuntime
+from makai.auth.store import CredentialStore
+from makai.core.config import parse_config
+from makai.core.errors import AuthExpired, InvalidGrant
+from makai.core.secret import Secret
+
+CONFIG = """
+[providers.corp]
+name = "Our gateway"
+base_url = "https://llm.corp.example/v1"
+
+[providers.corp.login]
+issuer = "{issuer}"
+client_id = "{client_id}"
+scopes = ["openid", "email", "offline_access"]
+flow = "{flow}"
+"""
+
+
+def corp(server: OidcServer, flow: str = "authorization_code") -> LoginProvider:
+    text = CONFIG.format(issuer=server.issuer, client_id=server.client_id, flow=flow)
+    return configured("corp", parse_config(text).providers["corp"])
+
+
+class Login:
+    """A runtime with one provider and somebody at a browser."""
+
+    def __init__(self, runtime: AuthRuntime, store: CredentialStore, http: AuthHttp, browser: Browser) -> None:
+        self.runtime, self.store, self.http, self.browser = runtime, store, http, browser
+
+    async def log_in(self, *, deny: bool = False) -> tuple[LoginFlow, list[AuthEvent]]:
+        flow = self.runtime.start_login("corp", "flow-1")
+        events = []
+        async with asyncio.timeout(30), asyncio.TaskGroup() as people:
+            async for event in flow:
+                events.append(event)
+                if isinstance(event, AuthUrl):
+                    people.create_task(self.browser.visit(event.url, deny=deny))
+        return flow, events
+
+    def account(self) -> Account:
+        account = self.store.snapshot().account("corp")
+        assert account is not None
+        return account
+
+    def token(self) -> OAuthToken:
+        credential = self.account().credential
+        assert isinstance(credential, OAuthToken)
+        return credential
+
+
+@asynccontextmanager
+async def login_at(provider: LoginProvider, home: Path) -> AsyncIterator[Login]:
+    store = CredentialStore(home)
+    async with AuthHttp() as http, Browser() as browser:
+        runtime = AuthRuntime(store, [provider], http, {})
+        yield Login(runtime, store, http, browser)
+        await runtime.close()
+
+
+async def is_active(server: OidcServer, token: Secret) -> bool:
+    """What the server itself says of a token (RFC 7662)."""
+    form = {"token": token.reveal(), "client_id": server.client_id}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{server.issuer}/token/introspection", data=form) as response,
+    ):
+        return bool((await response.json())["active"])
+
+
+async def test_a_browser_login_is_kept_and_its_token_works(oidc_server: OidcServer, tmp_path: Path) -> None:
+    async with login_at(corp(oidc_server), tmp_path) as login:
+        flow, events = await login.log_in()
+
+        assert flow.result == "success"
+        assert [type(event) for event in events] == [AuthUrl, Progress, Success]
+        account, token = login.account(), login.token()
+        assert (account.label, account.origins) == ("alice@users.example", ("https://llm.corp.example:443",))
+        assert await is_active(oidc_server, token.access)
+        assert [provider.auth_status for provider in login.runtime.list_providers()] == ["authenticated"]
+    # MK-AUTH-016: whoever starts next finds it
+    assert CredentialStore(tmp_path).snapshot().account("corp") == account
+
+
+async def test_a_login_that_the_user_denies_fails_and_stores_nothing(oidc_server: OidcServer, tmp_path: Path) -> None:
+    async with login_at(corp(oidc_server), tmp_path) as login:
+        flow, events = await login.log_in(deny=True)
+
+        assert flow.result == "failed"
+        assert events[-1] == Failed(
+            flow_id="flow-1",
+            provider_id="corp",
+            code="auth_required",
+            message="The login at corp failed: access was denied (End-User aborted interaction). "
+            "Try again: `makai auth login corp`",
+        )
+        assert login.store.snapshot().providers() == ()
+        [status] = login.runtime.list_providers()
+        assert (status.auth_status, status.last_error) == ("failed", events[-1].message)
+
+
+async def test_a_refresh_rotates_the_token_and_reuse_of_the_old_one_ends_the_login(
+    oidc_server: OidcServer, tmp_path: Path
+) -> None:
+    async with login_at(corp(oidc_server), tmp_path) as login:
+        await login.log_in()
+        first = login.token()
+        refresher = Refresher(login.store, login.http, REFRESHERS)
+
+        renewed = (await refresher.fresh("corp", "default", rejected=first.access)).credential
+        assert isinstance(renewed, OAuthToken)
+        assert renewed.access != first.access
+        assert renewed.refresh != first.refresh
+        assert await is_active(oidc_server, renewed.access)
+
+        with pytest.raises(InvalidGrant):
+            await refresh_oauth2(first, login.http)
+        assert not await is_active(oidc_server, renewed.access), "the server ends the whole grant"
+        with pytest.raises(AuthExpired):
+            await refresher.fresh("corp", "default", rejected=renewed.access)
+        assert login.token() == renewed, "a dead login is kept until the user logs in again"
+        await refresher.aclose()
+
+        flow, _ = await login.log_in()
+        assert flow.result == "success"
+        assert await is_active(oidc_server, login.token().access)
+
+
+async def test_a_login_by_code_on_another_device(
+    oidc_server: OidcServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = asyncio.Event()
+    waits: list[float] = []
+
+    async def until_entered(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) > 1:  # the first question comes too early, as it does in life
+            await entered.wait()
+
+    monkeypatch.setattr(device_code, "sleep", until_entered)
+
+    async def somebody(browser: Browser, event: AuthUrl) -> None:
+        code = re.search(r"enter the code (\S+)", event.instructions)
+        assert code is not None
+        await browser.visit(f"{oidc_server.issuer}/device", user_code=code[1])
+        entered.set()
+
+    async with login_at(corp(oidc_server, "device_code"), tmp_path) as login:
+        flow = login.runtime.start_login("corp", "flow-1")
+        events = []
+        async with asyncio.timeout(30), asyncio.TaskGroup() as people:
+            async for event in flow:
+                events.append(event)
+                if isinstance(event, AuthUrl):
+                    people.create_task(somebody(login.browser, event))
+
+        assert flow.result == "success"
+        assert [type(event) for event in events] == [AuthUrl, Progress, Success]
+        assert waits == [5.0, 5.0]
+        assert await is_active(oidc_server, login.token().access)
+
+
+async def test_logging_out_ends_the_login_at_the_server_too(oidc_server: OidcServer, tmp_path: Path) -> None:
+    async with login_at(corp(oidc_server), tmp_path) as login:
+        await login.log_in()
+        token = login.token()
+
+        assert await login.runtime.logout("corp")
+
+        assert login.store.snapshot().account("corp") is None
+        assert token.refresh is not None
+        assert not await is_active(oidc_server, token.refresh)
+        assert not await is_active(oidc_server, token.access)
+        assert not await login.runtime.logout("corp")
+        assert [provider.auth_status for provider in login.runtime.list_providers()] == ["login_required"]
+
+
+async def test_a_wrong_client_id_fails_with_the_servers_reason(oidc_server: OidcServer, tmp_path: Path) -> None:
+    provider = corp(oidc_server, "device_code")
+    stranger = msgspec.structs.replace(provider, options={**provider.options, "client_id": "nobody"})
+    async with login_at(stranger, tmp_path) as login:
+        flow, events = await login.log_in()
+
+        assert flow.result == "failed"
+        assert events[-1] == Failed(
+            flow_id="flow-1",
+            provider_id="corp",
+            code="auth_required",
+            message="The login at corp failed: the server does not know this client id, or its secret is wrong "
+            "(client authentication failed). Try again: `makai auth login corp`",
+        )

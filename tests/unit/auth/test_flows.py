@@ -1,0 +1,756 @@
+"""Every way to log in, against scripted servers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import urllib.parse
+from typing import Any
+
+import msgspec
+import pytest
+from support.people import Person, query_of, redirected
+from support.upstream import Request, Script, answers, refuses, upstream
+
+from makai.auth.credentials import Account, ApiKey, OAuthToken
+from makai.auth.flows import KeyCheck, LoginProvider, authorization_code, device_code, openai_codex, procedure_of
+from makai.auth.flows.renewal import REFRESHERS, refresh_oauth2, revoke
+from makai.auth.flows.table import TEST_FIXTURE, VENDOR_LOGINS, configured, with_login_config, with_vendor_login
+from makai.auth.http import MAX_BODY, AuthHttp
+from makai.core.config import LoginConfig, ProviderConfig, parse_config
+from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiError, ProviderError
+from makai.core.secret import Secret
+
+ORIGIN = "https://api.acme.example:443"
+ACME = LoginProvider(id="acme", name="Acme", origins=(ORIGIN,))
+
+
+def says(body: Any, status: int = 200, **headers: str) -> Script:
+    return answers(json.dumps(body).encode(), status, "application/json", **headers)
+
+
+def form_of(request: Request) -> dict[str, str]:
+    return dict(urllib.parse.parse_qsl(request.body.decode()))
+
+
+def jwt(claims: dict[str, Any]) -> str:
+    middle = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+    return f"eyJhbGciOiJub25lIn0.{middle}.signature"
+
+
+async def log_in(person: Person, provider: LoginProvider) -> Account:
+    async with AuthHttp() as http, asyncio.timeout(20):
+        return await procedure_of(provider)(person, provider, http)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long the device flow waited each time, on a clock that only these waits move."""
+    recorded: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        recorded.append(seconds)
+
+    monkeypatch.setattr(device_code, "sleep", sleep)
+    monkeypatch.setattr(device_code, "monotonic", lambda: sum(recorded))
+    return recorded
+
+
+# API keys
+
+
+async def test_a_key_is_tried_before_it_is_kept() -> None:
+    async with upstream(says({"data": []})) as server:
+        check = KeyCheck(url=f"{server.url}/models", header="x-api-key", prefix="", headers={"version": "1"})
+        account = await log_in(Person([' "sk-1" ']), msgspec.structs.replace(ACME, check=check))
+
+    assert account == Account(name="default", credential=ApiKey(key=Secret("sk-1")), origins=(ORIGIN,))
+    [request] = server.requests
+    assert (request.path, request.headers["x-api-key"], request.headers["version"]) == ("/models", "sk-1", "1")
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        (refuses(401), AuthRequired, r"Acme refused the key \(HTTP 401\). It was not stored."),
+        (refuses(403), AuthRequired, r"Acme refused the key \(HTTP 403\). It was not stored."),
+        (refuses(500), ProviderError, r"could not tell whether the key works \(HTTP 500\). It was not stored."),
+        (refuses(302, Location="https://evil.example"), ProviderError, "HTTP 302"),
+    ],
+)
+async def test_a_key_that_does_not_work_is_an_error(script: Script, kind: type[MakaiError], words: str) -> None:
+    async with upstream(script) as server:
+        provider = msgspec.structs.replace(ACME, check=KeyCheck(url=server.url))
+        with pytest.raises(kind, match=words):
+            await log_in(Person(["sk-1"]), provider)
+
+
+async def test_without_a_network_nothing_is_kept() -> None:
+    async with upstream(says({})) as server:
+        pass  # it is gone
+    provider = msgspec.structs.replace(ACME, check=KeyCheck(url=server.url))
+    with pytest.raises(ProviderError, match=rf"Cannot reach {server.url}: .* Check the network"):
+        await log_in(Person(["sk-1"]), provider)
+
+
+async def test_where_a_key_cannot_be_tried_the_user_is_told() -> None:
+    person = Person(["sk-1"])
+    assert (await log_in(person, ACME)).credential == ApiKey(key=Secret("sk-1"))
+    assert "stored without a test" in person.said[0]
+
+    async with upstream(refuses(404)) as server:
+        person = Person(["sk-1"])
+        await log_in(person, msgspec.structs.replace(ACME, check=KeyCheck(url=server.url)))
+        assert "stored untested" in person.said[-1]
+
+
+async def test_what_cannot_be_a_key_is_asked_for_again_and_then_given_up() -> None:
+    person = Person(["two words", "tab\there", "ключ"])
+    with pytest.raises(AuthRequired, match="No usable API key for Acme"):
+        await log_in(person, ACME)
+    assert (len(person.prompts), len(person.said)) == (3, 3)
+
+
+async def test_a_provider_without_address_is_refused_before_anything_is_asked() -> None:
+    person = Person(["sk-1"])
+    with pytest.raises(InvalidRequest, match="not known where Azure is reached"):
+        await log_in(person, LoginProvider(id="azure", name="Azure"))
+    assert person.prompts == []
+
+
+async def test_anthropic_takes_a_key_or_a_token_of_the_users_own_cli() -> None:
+    async with upstream(says({})) as server:
+        check = KeyCheck(url=server.url, header="x-api-key", prefix="", headers={"anthropic-version": "2023-06-01"})
+        provider = with_vendor_login(LoginProvider(id="anthropic", name="Anthropic", origins=(ORIGIN,), check=check))
+        key = await log_in(Person(["sk-ant-api03-k"]), provider)
+        token = await log_in(Person(["sk-ant-oat01-t"]), provider)
+
+    assert key.credential == ApiKey(key=Secret("sk-ant-api03-k"))
+    assert token.credential == OAuthToken(access=Secret("sk-ant-oat01-t"))
+    first, second = server.requests
+    assert first.headers["x-api-key"] == "sk-ant-api03-k"
+    assert (second.headers["authorization"], second.headers["anthropic-beta"]) == (
+        "Bearer sk-ant-oat01-t",
+        "oauth-2025-04-20",
+    )
+    assert "x-api-key" not in second.headers
+
+
+# The browser flow
+
+
+def oidc(url: str, **options: str) -> LoginProvider:
+    endpoints = {"authorization_endpoint": "https://sso.example/a", "token_endpoint": f"{url}/token"}
+    return msgspec.structs.replace(
+        ACME, flow="oidc", options={**endpoints, "client_id": "makai", "scope": "openid", **options}
+    )
+
+
+async def test_a_browser_login_trades_the_code_with_its_verifier() -> None:
+    id_token = jwt({"email": "a@b.example"})
+    async with upstream(says({"access_token": "at", "refresh_token": "rt", "id_token": id_token})) as server:
+        person = Person(opens=redirected())
+        provider = oidc(server.url, revocation_endpoint=f"{server.url}/revoke", send_as="X-Token")
+        account = await log_in(person, msgspec.structs.replace(provider, client_secret=Secret("cs")))
+
+    assert account == Account(
+        name="default",
+        credential=OAuthToken(
+            access=Secret("at"),
+            refresh=Secret("rt"),
+            token_url=f"{server.url}/token",
+            client_id="makai",
+            client_secret=Secret("cs"),
+            scope="openid",
+            provider_data={"revocation_endpoint": f"{server.url}/revoke", "send_as": "X-Token"},
+        ),
+        origins=(ORIGIN,),
+        label="a@b.example",
+    )
+    asked, form = query_of(person.urls[0]), form_of(server.requests[0])
+    assert await person.pages() == [200]
+    verifier = form.pop("code_verifier")
+    assert verifier not in person.urls[0]
+    assert len(verifier) == 43
+    assert form == {
+        "grant_type": "authorization_code",
+        "code": "c0de",
+        "redirect_uri": asked["redirect_uri"],
+        "client_id": "makai",
+        "client_secret": "cs",
+    }
+
+
+async def test_states_and_verifiers_are_used_once() -> None:
+    async with upstream(says({"access_token": "at"})) as server:
+        people = [Person(opens=redirected()), Person(opens=redirected())]
+        for person in people:
+            await log_in(person, oidc(server.url))
+
+    first, second = (query_of(person.urls[0]) for person in people)
+    assert first["state"] != second["state"]
+    assert first["code_challenge"] != second["code_challenge"]
+    assert form_of(server.requests[0])["code_verifier"] != form_of(server.requests[1])["code_verifier"]
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        (answers(b"<html>captive portal</html>", 200, "text/html"), ProviderError, "a web page instead of a token"),
+        (says({"error": "invalid_grant"}, 400), InvalidGrant, "no longer valid"),
+        (says({}), ProviderError, "no access token"),
+        (answers(b"x" * (MAX_BODY + 1), 200, "application/json"), ProviderError, "longer than"),
+        (refuses(307, Location="https://evil.example/"), ProviderError, "HTTP status 307"),
+    ],
+)
+async def test_a_token_endpoint_that_does_not_keep_to_the_standard(
+    script: Script, kind: type[MakaiError], words: str
+) -> None:
+    async with upstream(script) as server:
+        with pytest.raises(kind, match=words):
+            await log_in(Person(opens=redirected()), oidc(server.url))
+        assert len(server.requests) == 1
+
+
+async def test_a_foreign_issuer_in_the_answer_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 9207: the mix-up attack."""
+    metadata = {
+        "authorization_endpoint": "https://sso.example/a",
+        "token_endpoint": "https://sso.example/t",
+    }
+
+    async def discovery(request: Request, writer: asyncio.StreamWriter) -> None:
+        issuer = f"http://{request.headers['host']}"
+        await says({"issuer": issuer, **metadata})(request, writer)
+
+    monkeypatch.setattr("makai.auth.loopback.WAIT_S", 0.5)
+    async with upstream(discovery) as server:
+        provider = msgspec.structs.replace(ACME, flow="oidc", options={"issuer": server.url, "client_id": "makai"})
+        person = Person(opens=redirected(iss="https://evil.example"))
+        with pytest.raises(AuthRequired, match="brought no answer"):
+            await log_in(person, provider)
+        assert await person.pages() == [400]
+
+
+async def test_the_address_can_be_pasted_where_the_browser_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    state: list[str] = []
+
+    class Remote(Person):
+        async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
+            self.prompts.append(message)
+            assert allow_empty, "whoever finishes in the browser must not have to answer"
+            asked = query_of(self.urls[0])
+            state.append(asked["state"])
+            wrong = len(self.prompts) == 1
+            return f"{asked['redirect_uri']}?code=c0de&state={'wrong' if wrong else asked['state']}"
+
+    async with upstream(says({"access_token": "at"})) as server:
+        person = Remote()
+        account = await log_in(person, oidc(server.url))
+
+    assert isinstance(account.credential, OAuthToken)
+    assert (len(person.prompts), person.said[0]) == (
+        2,
+        "This answer does not belong to the login that is running. Copy the whole address of the last page.",
+    )
+
+
+async def test_an_empty_answer_leaves_it_to_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    asked = asyncio.Event()
+
+    async def later(url: str) -> object:
+        await asked.wait()
+        return await redirected()(url)
+
+    class Patient(Person):
+        async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
+            asked.set()
+            return ""
+
+    async with upstream(says({"access_token": "at"})) as server:
+        account = await log_in(Patient(opens=later), oidc(server.url))
+    assert isinstance(account.credential, OAuthToken)
+
+
+async def test_the_browser_ends_a_question_that_nobody_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    async with upstream(says({"access_token": "at"})) as server:
+        account = await log_in(Person(opens=redirected()), oidc(server.url))
+    assert isinstance(account.credential, OAuthToken)
+
+
+async def test_a_taken_port_leaves_pasting(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+
+    class Pasting(Person):
+        async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
+            assert not allow_empty
+            asked = query_of(self.urls[0])
+            assert asked["redirect_uri"] == f"http://127.0.0.1:{port}/callback"
+            return f"c0de#{asked['state']}"
+
+    async with upstream(says({"access_token": "at"})) as server:
+        person = Pasting()
+        account = await log_in(person, oidc(server.url, redirect_port=str(port)))
+    taken.close()
+    assert isinstance(account.credential, OAuthToken)
+    assert f"port {port} on this machine is in use" in person.said[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"client_id": ""}, r"needs `client_id`. Set it in \[providers.acme.login\] of config.toml"),
+        ({"authorization_endpoint": ""}, "names no authorization_endpoint"),
+        ({"token_endpoint": ""}, "names no token_endpoint"),
+        ({"flow": "device_code"}, "names no device_authorization_endpoint"),
+        ({"token_endpoint": "http://sso.example/t"}, "unencrypted"),
+    ],
+)
+async def test_a_login_that_is_set_up_wrongly_says_what_to_write_where(options: dict[str, str], words: str) -> None:
+    person = Person()
+    with pytest.raises(InvalidRequest, match=words):
+        await log_in(person, oidc("https://sso.example", **options))
+    assert person.urls == []
+
+
+# The device flow
+
+DEVICE = {
+    "device_code": "d",
+    "user_code": "ABCD-EFGH",
+    "verification_uri": "https://sso.example/device",
+    "expires_in": 600,
+    "interval": 2,
+}
+PENDING = says({"error": "authorization_pending"}, 400)
+SLOW_DOWN = says({"error": "slow_down"}, 400)
+
+
+def device(url: str) -> LoginProvider:
+    return oidc(url, flow="device_code", device_authorization_endpoint=f"{url}/device")
+
+
+async def test_the_device_flow_asks_no_more_often_than_told(waits: list[float]) -> None:
+    scripts = [says(DEVICE), *[PENDING] * 5, SLOW_DOWN, SLOW_DOWN, says({"access_token": "at"})]
+    async with upstream(*scripts) as server:
+        person = Person()
+        account = await log_in(person, device(server.url))
+
+    assert isinstance(account.credential, OAuthToken)
+    assert account.credential.access == Secret("at")
+    assert waits == [2, 2, 2, 2, 2, 2, 2, 7, 12][: len(waits)]
+    assert len(waits) == 8
+    assert form_of(server.requests[0]) == {"client_id": "makai", "scope": "openid"}
+    assert form_of(server.requests[-1])["device_code"] == "d"
+    assert (person.urls, person.instructions) == (
+        ["https://sso.example/device"],
+        ["Open https://sso.example/device on any device and enter the code ABCD-EFGH"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        (says({"error": "access_denied"}, 400), AuthRequired, "access was denied"),
+        (says({"error": "expired_token"}, 400), AuthRequired, "not entered in time"),
+    ],
+)
+async def test_the_device_flow_ends_when_the_server_says_so(
+    waits: list[float], script: Script, kind: type[MakaiError], words: str
+) -> None:
+    async with upstream(says(DEVICE), PENDING, script) as server:
+        with pytest.raises(kind, match=words):
+            await log_in(Person(), device(server.url))
+    assert waits == [2, 2]
+
+
+async def test_the_device_flow_stops_when_the_code_expires(waits: list[float]) -> None:
+    async with upstream(says({**DEVICE, "expires_in": 9}), PENDING) as server:
+        with pytest.raises(AuthRequired, match="The code was not entered in time"):
+            await log_in(Person(), device(server.url))
+    assert waits == [2, 2, 2, 2]
+
+
+async def test_the_device_flow_outlives_a_server_that_is_away_for_a_while(waits: list[float]) -> None:
+    away = [refuses(503), answers(b"<html>", 502, "text/html"), PENDING]
+    async with upstream(says(DEVICE), *away, says({"access_token": "at"})) as server:
+        account = await log_in(Person(), device(server.url))
+    assert isinstance(account.credential, OAuthToken)
+    assert waits == [2, 4, 8, 8]
+
+
+async def test_a_server_that_stays_away_is_named_in_the_end(waits: list[float]) -> None:
+    async with upstream(says({**DEVICE, "expires_in": 60}), refuses(503)) as server:
+        with pytest.raises(ProviderError, match="HTTP status 503"):
+            await log_in(Person(), device(server.url))
+    assert waits == [2, 4, 8, 16]
+
+
+# Vendors
+
+
+def codex(url: str) -> LoginProvider:
+    provider = LoginProvider(
+        id="openai-codex", name="ChatGPT", origins=("https://chatgpt.com:443",), options={"issuer": url}
+    )
+    return with_vendor_login(provider)
+
+
+CODEX_TOKENS = {
+    "access_token": "at",
+    "refresh_token": "rt",
+    "expires_in": 3600,
+    "id_token": jwt({"email": "a@b.example", "https://api.openai.com/auth": {"chatgpt_account_id": "acc-1"}}),
+}
+
+
+async def test_chatgpt_in_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_codex, "PORTS", (0,))
+    async with upstream(says(CODEX_TOKENS)) as server:
+        person = Person(opens=redirected())
+        account = await log_in(person, codex(server.url))
+
+    assert isinstance(account.credential, OAuthToken)
+    assert account.credential.provider_data == {
+        "revocation_endpoint": f"{server.url}/oauth/revoke",
+        "revocation_encoding": "json",
+        "account_id": "acc-1",
+    }
+    assert (account.label, account.origins) == ("a@b.example", ("https://chatgpt.com:443",))
+    asked = query_of(person.urls[0])
+    assert re.fullmatch(r"http://localhost:\d+/auth/callback", asked["redirect_uri"])
+    assert {name: asked[name] for name in ("client_id", "scope", "originator", "code_challenge_method")} == {
+        "client_id": VENDOR_LOGINS["openai-codex"].options["client_id"],
+        "scope": "openid profile email offline_access",
+        "originator": "makai",
+        "code_challenge_method": "S256",
+    }
+    assert server.requests[0].path == "/oauth/token"
+
+
+async def test_chatgpt_with_a_code_on_another_device(monkeypatch: pytest.MonkeyPatch, waits: list[float]) -> None:
+    monkeypatch.setattr(openai_codex, "PORTS", (0,))
+    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    started = says({"device_auth_id": "id-1", "user_code": "WXYZ", "interval": "3"})
+    typed = says({"authorization_code": "c0de", "code_verifier": "v3rifier", "code_challenge": "x"})
+    async with upstream(started, refuses(403), refuses(404), typed, says(CODEX_TOKENS)) as server:
+        person = Person(["code"])
+        account = await log_in(person, codex(server.url))
+
+    assert isinstance(account.credential, OAuthToken)
+    assert waits == [3, 3, 3]
+    assert 'Or type "code"' in person.prompts[0]
+    assert person.instructions[1] == f"Open {server.url}/codex/device on any device and enter the code WXYZ"
+    assert [request.path for request in server.requests] == [
+        "/api/accounts/deviceauth/usercode",
+        *["/api/accounts/deviceauth/token"] * 3,
+        "/oauth/token",
+    ]
+    form = form_of(server.requests[-1])
+    assert (form["code"], form["code_verifier"], form["redirect_uri"]) == (
+        "c0de",
+        "v3rifier",
+        f"{server.url}/deviceauth/callback",
+    )
+
+
+async def test_chatgpt_without_an_account_id_is_no_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_codex, "PORTS", (0,))
+    async with upstream(says({**CODEX_TOKENS, "id_token": jwt({})})) as server:
+        with pytest.raises(ProviderError, match="names no ChatGPT account"):
+            await log_in(Person(opens=redirected()), codex(server.url))
+
+
+def copilot(url: str) -> LoginProvider:
+    provider = LoginProvider(id="github-copilot", name="GitHub Copilot", options={"web": url, "api": url})
+    return with_vendor_login(provider)
+
+
+GITHUB_PENDING = says({"error": "authorization_pending"})  # GitHub sends errors with status 200
+COPILOT_TOKEN = {
+    "token": "tid=1;exp=2",
+    "expires_at": 1_000_000_600,
+    "endpoints": {"api": "https://api.individual.githubcopilot.com"},
+}
+
+
+async def test_github_copilot_trades_the_github_token(waits: list[float]) -> None:
+    scripts = [
+        says({**DEVICE, "interval": 5}),
+        GITHUB_PENDING,
+        says({"access_token": "gho_1", "token_type": "bearer", "scope": "read:user"}),
+        says(COPILOT_TOKEN, date="Sun, 09 Sep 2001 01:46:40 GMT"),
+        says({"login": "octocat"}),
+    ]
+    async with upstream(*scripts) as server:
+        account = await log_in(Person(), copilot(server.url))
+
+        token = account.credential
+        assert isinstance(token, OAuthToken)
+        assert token.expires_at_ms is not None
+        assert token == OAuthToken(
+            access=Secret("tid=1;exp=2"),
+            refresh=Secret("gho_1"),
+            expires_at_ms=token.expires_at_ms,
+            refresher="github_copilot",
+            token_url=f"{server.url}/copilot_internal/v2/token",
+            client_id=VENDOR_LOGINS["github-copilot"].options["client_id"],
+            provider_data={"base_url": "https://api.individual.githubcopilot.com"},
+        )
+    assert account.label == "octocat"
+    assert account.origins == ("https://api.individual.githubcopilot.com:443",)
+    assert [request.path for request in server.requests] == [
+        "/login/device/code",
+        "/login/oauth/access_token",
+        "/login/oauth/access_token",
+        "/copilot_internal/v2/token",
+        "/user",
+    ]
+    exchange = server.requests[3].headers
+    assert exchange["authorization"] == "Bearer gho_1"
+    assert exchange["editor-version"].startswith("makai/")
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        (refuses(401), InvalidGrant, "GitHub no longer accepts this login"),
+        (refuses(403), AuthRequired, "may not use Copilot"),
+        (refuses(500), ProviderError, "HTTP status 500"),
+        (says({}), ProviderError, "no Copilot token"),
+    ],
+)
+async def test_a_copilot_token_that_is_not_given(script: Script, kind: type[MakaiError], words: str) -> None:
+    async with upstream(script) as server, AuthHttp() as http:
+        token = OAuthToken(access=Secret("old"), refresh=Secret("gho_1"), token_url=server.url)
+        with pytest.raises(kind, match=words):
+            await REFRESHERS["github_copilot"](token, http)
+
+
+async def test_a_refreshed_copilot_token_stays_at_its_address() -> None:
+    elsewhere = {**COPILOT_TOKEN, "endpoints": {"api": "https://evil.example"}}
+    async with upstream(says(elsewhere)) as server, AuthHttp() as http:
+        data = {"base_url": "https://api.business.githubcopilot.com"}
+        token = OAuthToken(access=Secret("old"), refresh=Secret("gho_1"), token_url=server.url, provider_data=data)
+        renewed = await REFRESHERS["github_copilot"](token, http)
+    assert (renewed.access, renewed.refresh, renewed.provider_data) == (Secret("tid=1;exp=2"), Secret("gho_1"), data)
+
+
+def google(url: str, **options: str) -> LoginProvider:
+    provider = LoginProvider(
+        id="google-gemini-cli",
+        name="Gemini Code Assist",
+        origins=(ORIGIN,),
+        options={
+            "client_id": "mine.apps.example",
+            "authorization_endpoint": "https://accounts.example/a",
+            "token_endpoint": f"{url}/token",
+            "revocation_endpoint": f"{url}/revoke",
+            "base_url": url,
+            **options,
+        },
+        client_secret=Secret("cs"),
+    )
+    return with_vendor_login(provider)
+
+
+GOOGLE_TOKENS = {"access_token": "at", "refresh_token": "rt", "expires_in": 3599, "id_token": jwt({"email": "a@b.c"})}
+
+
+async def test_google_uses_the_users_own_client_and_finds_the_project() -> None:
+    async with upstream(says(GOOGLE_TOKENS), says({"cloudaicompanionProject": "proj-1"})) as server:
+        person = Person(opens=redirected())
+        account = await log_in(person, google(server.url))
+
+    assert isinstance(account.credential, OAuthToken)
+    assert account.credential.provider_data["project"] == "proj-1"
+    assert account.credential.client_secret == Secret("cs")
+    assert server.requests[1].path == "/v1internal:loadCodeAssist"
+    asked = query_of(person.urls[0])
+    assert (asked["access_type"], asked["prompt"]) == ("offline", "consent")
+    assert "cs" not in asked.values()
+
+
+async def test_google_without_a_project_is_still_a_login() -> None:
+    async with upstream(says(GOOGLE_TOKENS), refuses(403)) as server:
+        person = Person(opens=redirected())
+        account = await log_in(person, google(server.url))
+    assert isinstance(account.credential, OAuthToken)
+    assert "project" not in account.credential.provider_data
+    assert "set GOOGLE_CLOUD_PROJECT" in person.said[-1]
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [("client_id", "needs `client_id`.*GOOGLE_OAUTH_CLIENT_ID"), ("client_secret", "GOOGLE_OAUTH_CLIENT_SECRET")],
+)
+async def test_google_says_what_to_set(missing: str, words: str) -> None:
+    provider = google("https://x.example")
+    if missing == "client_id":
+        provider = msgspec.structs.replace(provider, options={})
+    else:
+        provider = msgspec.structs.replace(provider, client_secret=None)
+    with pytest.raises(InvalidRequest, match=words):
+        await log_in(Person(), provider)
+
+
+def openrouter(url: str) -> LoginProvider:
+    provider = LoginProvider(
+        id="openrouter",
+        name="OpenRouter",
+        origins=(ORIGIN,),
+        check=KeyCheck(url=f"{url}/key"),
+        options={"token_endpoint": f"{url}/keys"},
+    )
+    return with_vendor_login(provider)
+
+
+async def test_openrouter_gives_a_key_and_the_state_travels_in_the_path() -> None:
+    async with upstream(says({"key": "sk-or-v1-1", "user_id": "u"})) as server:
+        person = Person(opens=redirected(parameter="callback_url"))
+        account = await log_in(person, openrouter(server.url))
+
+    assert account.credential == ApiKey(key=Secret("sk-or-v1-1"))
+    asked = query_of(person.urls[0])
+    assert re.fullmatch(r"http://localhost:\d+/callback/[\w-]{43}", asked["callback_url"])
+    assert sorted(asked) == ["callback_url", "code_challenge", "code_challenge_method"]
+    sent = server.requests[0].json()
+    assert (sent["code"], sent["code_challenge_method"], len(sent["code_verifier"])) == ("c0de", "S256", 43)
+
+
+async def test_openrouter_also_takes_a_pasted_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    async with upstream(says({})) as server:
+        account = await log_in(Person(["sk-or-v1-2"]), openrouter(server.url))
+    assert account.credential == ApiKey(key=Secret("sk-or-v1-2"))
+    assert server.requests[0].headers["authorization"] == "Bearer sk-or-v1-2"
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [(refuses(403), AuthRequired, "refused the code"), (says({}), ProviderError, "holds no key")],
+)
+async def test_openrouter_without_a_key(script: Script, kind: type[MakaiError], words: str) -> None:
+    async with upstream(script) as server:
+        with pytest.raises(kind, match=words):
+            await log_in(Person(opens=redirected(parameter="callback_url")), openrouter(server.url))
+
+
+async def test_the_fixture_wants_one_word() -> None:
+    account = await log_in(Person([" ok "]), TEST_FIXTURE)
+    assert isinstance(account.credential, OAuthToken)
+    assert (account.label, account.origins) == ("test", TEST_FIXTURE.origins)
+    with pytest.raises(AuthRequired, match='The answer was not "ok"'):
+        await log_in(Person(["no"]), TEST_FIXTURE)
+
+
+# After the login
+
+
+async def test_a_refresh_keeps_what_the_server_does_not_repeat() -> None:
+    async with upstream(says({"access_token": "at2"}), says({"access_token": "at3", "refresh_token": "rt3"})) as server:
+        token = OAuthToken(
+            access=Secret("at1"),
+            refresh=Secret("rt1"),
+            expires_at_ms=1,
+            token_url=server.url,
+            client_id="makai",
+            scope="openid",
+            provider_data={"account_id": "1"},
+        )
+        async with AuthHttp() as http:
+            second = await refresh_oauth2(token, http)
+            third = await refresh_oauth2(second, http)
+
+    assert second == msgspec.structs.replace(token, access=Secret("at2"), expires_at_ms=None)
+    assert third == msgspec.structs.replace(second, access=Secret("at3"), refresh=Secret("rt3"))
+    assert form_of(server.requests[0]) == {"grant_type": "refresh_token", "refresh_token": "rt1", "client_id": "makai"}
+
+
+async def test_a_token_without_a_refresh_token_is_over() -> None:
+    async with AuthHttp() as http:
+        with pytest.raises(InvalidGrant):
+            await refresh_oauth2(OAuthToken(access=Secret("at"), token_url="https://sso.example"), http)
+
+
+@pytest.mark.parametrize(("status", "ended"), [(200, True), (503, False)])
+async def test_a_login_is_ended_at_its_server_as_far_as_possible(status: int, ended: bool) -> None:
+    async with upstream(refuses(status)) as server, AuthHttp() as http:
+        token = OAuthToken(
+            access=Secret("at"), refresh=Secret("rt"), client_id="c", provider_data={"revocation_endpoint": server.url}
+        )
+        assert await revoke(token, http) is ended
+        assert form_of(server.requests[0]) == {"token": "rt", "token_type_hint": "refresh_token", "client_id": "c"}
+
+        as_json = {"revocation_endpoint": server.url, "revocation_encoding": "json"}
+        assert await revoke(msgspec.structs.replace(token, refresh=None, provider_data=as_json), http) is ended
+        assert server.requests[1].json() == {"token": "at", "token_type_hint": "access_token", "client_id": "c"}
+        assert not await revoke(OAuthToken(access=Secret("at")), http)
+
+
+# Data
+
+
+def test_config_describes_a_login() -> None:
+    text = """
+    [providers.corp]
+    base_url = "https://llm.corp.example:8443/v1"
+    key_variable = "CORP_KEY"
+
+    [providers.corp.login]
+    issuer = "https://sso.corp.example"
+    client_id = "makai"
+    client_secret = "hidden"
+    scopes = ["openid", "offline_access"]
+    redirect_port = 8123
+    send_as = "X-Corp-Token"
+    """
+    provider = configured("corp", parse_config(text).providers["corp"])
+
+    assert provider == LoginProvider(
+        id="corp",
+        name="corp",
+        flow="oidc",
+        origins=("https://llm.corp.example:8443",),
+        key_variables=("CORP_KEY",),
+        options={
+            "client_id": "makai",
+            "issuer": "https://sso.corp.example",
+            "scope": "openid offline_access",
+            "flow": "authorization_code",
+            "redirect_port": "8123",
+            "send_as": "X-Corp-Token",
+        },
+        client_secret=Secret("hidden"),
+    )
+    assert "hidden" not in repr(provider)
+    assert configured("plain", ProviderConfig(base_url="https://x.example/v1")).flow == "api_key"
+
+
+def test_config_replaces_the_client_of_a_known_vendor_but_not_its_flow() -> None:
+    known = with_vendor_login(LoginProvider(id="openai-codex", name="ChatGPT"))
+    mine = with_login_config(known, LoginConfig(client_id="mine"))
+
+    assert (mine.flow, mine.options["client_id"], mine.options["issuer"]) == (
+        "openai_codex",
+        "mine",
+        "https://auth.openai.com",
+    )
+
+
+def test_config_names_an_address_that_is_not_safe() -> None:
+    with pytest.raises(InvalidRequest, match=r"\[providers.acme.login\] token_endpoint: .* unencrypted"):
+        with_login_config(ACME, LoginConfig(client_id="c", token_endpoint="http://sso.example/t"))
+
+
+@pytest.mark.parametrize(
+    "flow", sorted({"api_key", "oidc", "test_fixture", *(row.flow for row in VENDOR_LOGINS.values())})
+)
+def test_every_flow_has_a_procedure(flow: Any) -> None:
+    assert callable(procedure_of(LoginProvider(id="x", name="X", flow=flow)))
