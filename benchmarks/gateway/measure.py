@@ -1,7 +1,7 @@
 """Runs every job: a fresh gateway, a load generator, a row.
 
-In: jobs. Out: rows, one per job, in the same order. A gateway that fails or loses a delta of any stream gives a row
-with an error and no numbers.
+In: jobs. Out: rows, one per gateway and traffic. A gateway that fails or loses a delta of any stream gives a row with
+an error and no numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from gateway.plan import Job
 from gateway.servers import NotInstalledError, Server, running
@@ -19,6 +19,9 @@ from machine import PEERS_PYTHON, ROOT, child_environment
 from stream.measure import representative, upstream
 
 LOAD_TIMEOUT_S = 400
+
+Report: TypeAlias = dict[str, Any] | str
+"""What a load generator printed, or an error."""
 
 
 @dataclass(frozen=True)
@@ -40,24 +43,27 @@ class Row:
 
 def run_jobs(planned: Sequence[Job]) -> list[Row]:
     """Run them one after the other, saying what comes out."""
-    rows = []
+    reports: dict[tuple[str, str], list[Report]] = {}
+    rows: dict[tuple[str, str], Row] = {}
     with upstream() as url:
         for number, job in enumerate(planned, 1):
-            row = run_job(job, url)
+            key = job.gateway.key, job.config.key
+            of_row = reports.setdefault(key, [])
+            of_row.append(run_job(job, url))
+            rows[key] = row = reduce(job, of_row)
             told = row.error or f"{row.cpu_us:8.1f} us/delta  {row.peak_rss_mb:6.0f} MB"
             print(f"[{number:2}/{len(planned)}] {job.config.title:34} {job.gateway.title:30} {told}", flush=True)
-            rows.append(row)
-    return rows
+    return list(rows.values())
 
 
-def run_job(job: Job, upstream_url: str) -> Row:
-    """One gateway process and its row."""
+def run_job(job: Job, upstream_url: str) -> Report:
+    """One gateway process: what its load generator reports, or why there is nothing to report."""
     base_url = f"{upstream_url}/{job.config.shape}/{job.config.deltas}"
     try:
         with running(job.gateway.server, base_url) as server:
-            return reduce(job, put_under_load(job, server))
+            return put_under_load(job, server)
     except (NotInstalledError, RuntimeError, subprocess.TimeoutExpired) as error:
-        return failed(job, str(error))
+        return str(error)
 
 
 def put_under_load(job: Job, server: Server) -> dict[str, Any]:
@@ -85,9 +91,12 @@ def failed(job: Job, error: str) -> Row:
     return Row(job.gateway.key, job.config.key, error=error)
 
 
-def reduce(job: Job, measured: dict[str, Any]) -> Row:
-    """The generator's report as one row."""
-    passes, config = measured["passes"], job.config
+def reduce(job: Job, reports: Sequence[Report]) -> Row:
+    """The generator's reports as one row."""
+    measured, config = [report for report in reports if not isinstance(report, str)], job.config
+    if len(measured) < len(reports):
+        return failed(job, next(report for report in reports if isinstance(report, str)))
+    passes = [one for report in measured for one in report["passes"]]
     for one in passes:
         if lost := [deltas for deltas in one["stream_deltas"] if deltas != config.deltas]:
             return failed(job, f"{len(lost)} streams lost deltas; one delivered {lost[0]} of {config.deltas}")
@@ -102,6 +111,6 @@ def reduce(job: Job, measured: dict[str, Any]) -> Row:
         deltas_per_second=config.total() / min(one["wall_s"] for one in passes),
         first_delta_median_ms=statistics.median(late),
         first_delta_max_ms=max(late),
-        ready_rss_mb=measured["ready_rss_mb"],
-        peak_rss_mb=measured["peak_rss_mb"],
+        ready_rss_mb=max(report["ready_rss_mb"] for report in measured),
+        peak_rss_mb=max(report["peak_rss_mb"] for report in measured),
     )

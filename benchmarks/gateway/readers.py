@@ -1,7 +1,7 @@
 """Clients that do as little as possible: they send a request and count what comes back, in bytes.
 
 In: bytes of a socket. Out: for every stream its deltas and when the first one came. No JSON is parsed: a delta is
-recognised by how its message begins. What a gateway costs is measured elsewhere, so these only have to be fast and sure.
+recognised by how its message begins. What a gateway costs is measured elsewhere; these only have to be fast and sure.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from makai.auth.credentials import Account, ApiKey
 from makai.auth.environment import Credential, KeySource, find_key
 from makai.auth.origins import origin_of
@@ -27,7 +29,9 @@ class Keychain:
         """What we have for this provider, wherever it may be sent."""
         stored = self._stored(source.provider_id, account)
         if stored is not None:
-            return credential_of(source.provider_id, stored)
+            # A login kept by an older version does not say where it may go: to its own vendor, then.
+            bound = stored if stored.origins else msgspec.structs.replace(stored, origins=tuple(source.origins))
+            return credential_of(source.provider_id, bound)
         return None if account else find_key(source, self._environ)
 
     def credential_for(self, source: KeySource, base_url: str, account: str | None = None) -> Credential | None:

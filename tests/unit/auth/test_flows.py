@@ -234,6 +234,7 @@ async def test_a_foreign_issuer_in_the_answer_is_not_ours(monkeypatch: pytest.Mo
         assert await person.pages() == [400]
 
 
+@pytest.mark.req("MK-AUTH-015")
 async def test_the_address_can_be_pasted_where_the_browser_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
     state: list[str] = []
@@ -344,8 +345,7 @@ async def test_the_device_flow_asks_no_more_often_than_told(waits: list[float]) 
 
     assert isinstance(account.credential, OAuthToken)
     assert account.credential.access == Secret("at")
-    assert waits == [2, 2, 2, 2, 2, 2, 2, 7, 12][: len(waits)]
-    assert len(waits) == 8
+    assert waits == [2, 2, 2, 2, 2, 2, 7, 12]
     assert form_of(server.requests[0]) == {"client_id": "makai", "scope": "openid"}
     assert form_of(server.requests[-1])["device_code"] == "d"
     assert (person.urls, person.instructions) == (

@@ -1,0 +1,1 @@
+"""What an agent may do (files, shell, search, fetch, MCP) and what confines it (policy, sandbox)."""
