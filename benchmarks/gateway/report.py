@@ -36,8 +36,8 @@ three warm-up streams come beforehand.
   the load generator has it, in the live shape.
 - Live numbers are mostly the price of waking up a process, and that depends on what else the machine does: makai, which
   sleeps between deltas, pays it for each of them; LiteLLM, which is saturated, does not. Other work on the machine
-  therefore lowers the live ratio. A gateway of a hundred lines on the same HTTP library, doing nothing but translate,
-  pays most of it too.
+  therefore lowers the live ratio. The *bare relay* (`gateway/floor.py`, no product) shows what the HTTP library and the
+  machine cost anyone.
 """
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from machine import PEERS_PYTHON, PINNED_PEERS_PYTHON, child_environment
+from machine import PEERS_PYTHON, PINNED_PEERS_PYTHON, ROOT, child_environment
 from stream.cores import take_core
 from stream.traffic import MODEL_ID
 
@@ -46,7 +46,7 @@ class NotInstalledError(Exception):
 def running(name: str, upstream_url: str) -> Iterator[Server]:
     """The gateway of that name until the block ends."""
     with tempfile.TemporaryDirectory(prefix="makai-bench-") as folder:
-        start = {"makai": _start_makai, "litellm": _start_litellm}[name]
+        start = {"makai": _start_makai, "floor": _start_floor, "litellm": _start_litellm}[name]
         with open(Path(folder) / "log", "wb") as log, start(Path(folder), upstream_url, log.fileno()) as server:
             yield server
 
@@ -56,12 +56,24 @@ def _start_makai(folder: Path, upstream_url: str, log: int) -> Iterator[Server]:
     environment = {"MAKAI_HOME": str(folder), "LLAMA_CPP_BASE_URL": f"{upstream_url}/v1"}
     command = [str(PEERS_PYTHON), "-m", "makai", "serve", "--port", "0"]
     with _process(command, environment, subprocess.PIPE, log) as process:
-        assert process.stdout is not None
-        announced = process.stdout.readline().decode()
-        if "http://" not in announced:
-            raise RuntimeError(f"makai serve did not start: {(folder / 'log').read_text()[-500:]}")
-        port = int(announced.strip().rpartition(":")[2])
+        port = _announced_port(process, folder / "log")
         yield Server(process.pid, port, (folder / "server-token").read_text().strip())
+
+
+@contextmanager
+def _start_floor(folder: Path, upstream_url: str, log: int) -> Iterator[Server]:
+    command = [str(PEERS_PYTHON), str(ROOT / "benchmarks" / "gateway" / "floor.py"), f"{upstream_url}/v1"]
+    with _process(command, {}, subprocess.PIPE, log) as process:
+        yield Server(process.pid, _announced_port(process, folder / "log"), "no-key-needed")
+
+
+def _announced_port(process: subprocess.Popen[bytes], log: Path) -> int:
+    """From the first line on its standard output, which ends in the port."""
+    assert process.stdout is not None
+    announced = process.stdout.readline().decode()
+    if "http://" not in announced:
+        raise RuntimeError(f"the server did not start: {log.read_text()[-500:]}")
+    return int(announced.strip().rpartition(":")[2])
 
 
 @contextmanager
