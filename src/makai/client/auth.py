@@ -60,14 +60,19 @@ class AuthApi:
         except MakaiStreamError as error:
             raise as_auth_error(error) from error
 
-    async def login(self, provider_id: str, handlers: AuthFlowHandlers | None = None) -> LoginResult:
-        """Log in. Each handler is looked up in `handlers`, then in the client's; raises unless it succeeds."""
+    async def login(
+        self, provider_id: str, handlers: AuthFlowHandlers | None = None, *, account: str | None = None
+    ) -> LoginResult:
+        """Log in. Each handler is looked up in `handlers`, then in the client's; raises unless it succeeds.
+
+        `account` names the login, where a provider has several.
+        """
         own, defaults = handlers or AuthFlowHandlers(), self._options.handlers
         chosen = AuthFlowHandlers(
             on_event=own.on_event or defaults.on_event, on_prompt=own.on_prompt or defaults.on_prompt
         )
         async with self._turn:
-            await self._run(provider_id, chosen)
+            await self._run(provider_id, chosen, account)
         return LoginResult()
 
     async def login_for_retry(self, error: Exception, policy: AuthRetryPolicy | None, logins_before: int) -> None:
@@ -94,11 +99,11 @@ class AuthApi:
                     raise error from reason
                 raise
 
-    async def _run(self, provider_id: str, handlers: AuthFlowHandlers) -> None:
+    async def _run(self, provider_id: str, handlers: AuthFlowHandlers, account: str | None = None) -> None:
         """One flow, while it is our turn."""
         outcome: MakaiAuthError | None = None
         try:
-            await LoginFlow(await self._connection.open(), provider_id, handlers).run()
+            await LoginFlow(await self._connection.open(), provider_id, handlers, account).run()
             self._on_login()
         except MakaiAuthError as error:
             outcome = error

@@ -33,10 +33,11 @@ CANCEL_DEADLINE_S: Final = 5.0
 _EVENT_TYPES: Final = ("auth_url", "prompt", "progress", "success", "error")
 
 
-class LoginStart(msgspec.Struct, frozen=True):
+class LoginStart(msgspec.Struct, frozen=True, omit_defaults=True):
     """The payload of `auth_login_start`."""
 
     provider_id: str
+    account: str | None = None
 
 
 class PromptResponse(msgspec.Struct, frozen=True):
@@ -64,9 +65,12 @@ _fields = msgspec.json.Decoder(dict[str, dict[str, Any]]).decode
 class LoginFlow:
     """A login that runs once."""
 
-    def __init__(self, exchange: Exchange, provider_id: str, handlers: AuthFlowHandlers) -> None:
+    def __init__(
+        self, exchange: Exchange, provider_id: str, handlers: AuthFlowHandlers, account: str | None = None
+    ) -> None:
         self._exchange = exchange
         self._provider_id = provider_id
+        self._account = account
         self._handlers = handlers
         self._flow_id = exchange.scope.id
         self._last_error: AuthErrorEvent | None = None
@@ -74,7 +78,7 @@ class LoginFlow:
 
     async def run(self) -> None:
         """Log in. Whatever ends this early, also a cancelled task, cancels the flow on the server."""
-        self._exchange.send("auth_login_start", LoginStart(self._provider_id))
+        self._exchange.send("auth_login_start", LoginStart(self._provider_id, self._account))
         try:
             await self._follow()
         except _GivenUp as reason:

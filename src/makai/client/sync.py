@@ -87,9 +87,12 @@ class SyncAuth:
         """Every provider and whether it can be used."""
         return self._portal.run(self._api.list_providers())
 
-    def login(self, provider_id: str, handlers: AuthFlowHandlers | None = None) -> LoginResult:
+    def login(
+        self, provider_id: str, handlers: AuthFlowHandlers | None = None, *, account: str | None = None
+    ) -> LoginResult:
         """Log in; raises unless it succeeds."""
-        return self._portal.run(self._api.login(provider_id, _in_threads(handlers or AuthFlowHandlers())))
+        own = _in_threads(handlers or AuthFlowHandlers())
+        return self._portal.run(self._api.login(provider_id, own, account=account))
 
 
 class SyncModels:
