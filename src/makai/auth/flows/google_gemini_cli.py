@@ -69,7 +69,7 @@ def _server(provider: LoginProvider) -> ServerMetadata:
 
 async def _project(io: LoginIO, provider: LoginProvider, http: AuthHttp, access: Secret) -> str:
     """The Cloud project that Code Assist keeps for this user. The login is good without it."""
-    base_url = required_option(provider, "base_url")
+    base_url = required_option(provider, "base_url").rstrip("/")
     try:
         answer = await http.post_json(
             f"{base_url}/v1internal:loadCodeAssist",

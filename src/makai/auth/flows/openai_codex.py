@@ -15,7 +15,7 @@ from makai.auth.flows.device_code import MAX_WAIT_S, poll, show
 from makai.auth.flows.oidc import label_of, token_of
 from makai.auth.http import AuthHttp
 from makai.auth.oauth import DeviceAuthorization, Pkce, ServerMetadata, TokenAnswer, jwt_claims, successful_object
-from makai.core.errors import ProviderError
+from makai.core.errors import AuthRequired, ProviderError
 from makai.core.secret import Secret
 
 PORTS: Final = (1455, 1457)
@@ -84,7 +84,9 @@ async def _device_answer(
         if answer.status in (403, 404):  # not typed yet
             return "authorization_pending"
         fields = successful_object(answer, provider_id=provider.id)
-        code, verifier = str(fields.get("authorization_code", "")), str(fields.get("code_verifier", ""))
+        code, verifier = fields.get("authorization_code"), fields.get("code_verifier")
+        if not (isinstance(code, str) and isinstance(verifier, str)):
+            raise AuthRequired("OpenAI's answer holds no authorization code.", provider_id=provider.id)
         return Code(Secret(code), f"{issuer}/deviceauth/callback", Pkce(Secret(verifier), ""))
 
     code = await poll(provider, ask, interval_s=device.interval_s, expires_in_s=device.expires_in_s)

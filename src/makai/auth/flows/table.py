@@ -71,6 +71,9 @@ VENDOR_LOGINS: Final[dict[str, VendorLogin]] = {
     ),
 }
 
+_FLOWS_WITH_CLIENT: Final = frozenset({"openai_codex", "github_copilot", "google_gemini_cli"})
+"""Vendors' own flows that a client of the user's can go through."""
+
 TEST_FIXTURE: Final = LoginProvider(
     id="test-fixture", name="Test fixture", flow="test_fixture", origins=("https://test-fixture.invalid:443",)
 )
@@ -84,7 +87,7 @@ def with_vendor_login(provider: LoginProvider) -> LoginProvider:
     return msgspec.structs.replace(
         provider,
         flow=known.flow,
-        key_page=known.key_page,
+        key_page=known.key_page or provider.key_page,
         options={**known.options, **provider.options},
         option_variables={**known.option_variables, **provider.option_variables},
     )
@@ -103,7 +106,15 @@ def configured(provider_id: str, config: ProviderConfig) -> LoginProvider:
 
 
 def with_login_config(provider: LoginProvider, login: LoginConfig) -> LoginProvider:
-    """The provider with what the user wrote about its login. A provider of the table keeps its own flow."""
+    """The provider with what the user wrote about its login.
+
+    A vendor whose login differs from the standard keeps its own flow: then this is about the client to log in with.
+    """
+    known = VENDOR_LOGINS.get(provider.id)
+    if known is not None and known.flow in _FLOWS_WITH_CLIENT:
+        provider = with_vendor_login(provider)
+    else:
+        provider = msgspec.structs.replace(provider, flow="oidc")
     written = {
         "client_id": login.client_id,
         "issuer": login.issuer,
@@ -122,7 +133,6 @@ def with_login_config(provider: LoginProvider, login: LoginConfig) -> LoginProvi
             _check(provider.id, name, options[name])
     return msgspec.structs.replace(
         provider,
-        flow=provider.flow if provider.id in VENDOR_LOGINS else "oidc",
         options={**provider.options, **options},
         client_secret=Secret(login.client_secret) if login.client_secret else provider.client_secret,
     )

@@ -1,0 +1,39 @@
+"""Scripted login servers: what they say, what they were sent, and a login at one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import urllib.parse
+from typing import Any
+
+from makai.auth.credentials import Account
+from makai.auth.flows import LoginProvider, procedure_of
+from makai.auth.http import AuthHttp
+from support.people import Person
+from support.upstream import Request, Script, answers
+
+ORIGIN = "https://api.acme.example:443"
+
+
+def says(body: Any, status: int = 200, **headers: str) -> Script:
+    """An answer in JSON."""
+    return answers(json.dumps(body).encode(), status, "application/json", **headers)
+
+
+def form_of(request: Request) -> dict[str, str]:
+    """The form that was posted."""
+    return dict(urllib.parse.parse_qsl(request.body.decode()))
+
+
+def jwt(claims: dict[str, Any]) -> str:
+    """An unsigned token with these claims."""
+    middle = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+    return f"eyJhbGciOiJub25lIn0.{middle}.signature"
+
+
+async def log_in(person: Person, provider: LoginProvider) -> Account:
+    """Run the provider's flow with this person."""
+    async with AuthHttp() as http, asyncio.timeout(20):
+        return await procedure_of(provider)(person, provider, http)

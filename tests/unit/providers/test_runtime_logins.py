@@ -1,0 +1,202 @@
+"""How the runtime uses logins: precedence, refresh before dispatch, once more after a refusal, origins."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.upstream import Request, Script, Upstream, answers, chat_stream, refuses, upstream
+
+from makai.auth.credentials import Account, ApiKey, OAuthToken
+from makai.auth.origins import origin_of
+from makai.auth.store import CredentialStore
+from makai.core.errors import AuthExpired, AuthRefreshFailed, AuthRequired, MakaiError
+from makai.core.messages import UserMessage
+from makai.core.model import Model
+from makai.core.request import Context, StreamOptions
+from makai.core.secret import Secret
+from makai.core.stream_events import Done, Failed, Start, StreamEvent
+from makai.providers.runtime import ModelRuntime
+
+HI = Context(messages=(UserMessage(content="Hi"),))
+QUICK = StreamOptions(max_retries=0)
+HOUR_MS = 3_600_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def gateway(home: Path, url: str) -> None:
+    """A provider of the user's own at this address."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.toml").write_text(f'[providers.corp]\nbase_url = "{url}"\nkey_variable = "CORP_KEY"\n')
+
+
+def token(access: str, *, expires_in_ms: int = HOUR_MS, token_url: str = "", refresh: str | None = "r1") -> OAuthToken:
+    return OAuthToken(
+        access=Secret(access),
+        refresh=Secret(refresh) if refresh else None,
+        expires_at_ms=now_ms() + expires_in_ms,
+        token_url=token_url,
+        client_id="makai",
+    )
+
+
+def keep(home: Path, credential: ApiKey | OAuthToken, url: str, name: str = "default") -> None:
+    account = Account(name=name, credential=credential, origins=(origin_of(url),))
+    CredentialStore(home).save("corp", account, make_default=name == "default")
+
+
+async def ask(home: Path, environ: dict[str, str] | None = None, options: StreamOptions = QUICK) -> list[StreamEvent]:
+    async with asyncio.timeout(15), ModelRuntime(environ or {}, home=home) as runtime:
+        return [event async for event in runtime.stream("corp/m", HI, options)]
+
+
+def sent(server: Upstream) -> list[str]:
+    """The tokens the server was shown, in order."""
+    return [request.headers.get("authorization", "none").removeprefix("Bearer ") for request in server.requests]
+
+
+def issues(access: str) -> Script:
+    body = {"access_token": access, "token_type": "Bearer", "expires_in": 3600, "refresh_token": "r2"}
+    return answers(msgspec.json.encode(body), content_type="application/json")
+
+
+def wants(good: str) -> Script:
+    """A model that answers only those who show this token."""
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        known = request.headers.get("authorization") == f"Bearer {good}"
+        await (answers(chat_stream("Hello")) if known else refuses(401))(request, writer)
+
+    return script
+
+
+@pytest.mark.req("MK-AUTH-016")
+async def test_a_stored_key_is_used_and_wins_over_the_environment(tmp_path: Path) -> None:
+    async with upstream(answers(chat_stream("Hello"))) as model:
+        gateway(tmp_path, model.url)
+        await ask(tmp_path, {"CORP_KEY": "from-environment"})
+        keep(tmp_path, ApiKey(key=Secret("from-login")), model.url)
+        keep(tmp_path, ApiKey(key=Secret("from-work")), model.url, "work")
+        await ask(tmp_path, {"CORP_KEY": "from-environment"})
+        await ask(tmp_path, options=StreamOptions(max_retries=0, account="work"))
+        assert sent(model) == ["from-environment", "from-login", "from-work"]
+        with pytest.raises(AuthRequired, match="no account 'home'"):
+            await ask(tmp_path, options=StreamOptions(account="home"))
+
+
+@pytest.mark.req("MK-AUTH-018")
+async def test_without_any_credential_the_request_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    async with upstream(answers(chat_stream("Hello"))) as model:
+        gateway(tmp_path, model.url)
+        with pytest.raises(AuthRequired) as refused:
+            await ask(tmp_path)
+        assert refused.value.provider_id == "corp"
+        assert "makai auth login corp" in str(refused.value)
+        assert model.requests == []
+
+
+@pytest.mark.req("MK-AUTH-019")
+async def test_an_expired_token_is_refreshed_before_anything_is_sent(tmp_path: Path) -> None:
+    async with upstream(wants("a2")) as model, upstream(issues("a2")) as server:
+        gateway(tmp_path, model.url)
+        keep(tmp_path, token("a1", expires_in_ms=-1, token_url=server.url + "/token"), model.url)
+        events = await ask(tmp_path)
+        assert isinstance(events[-1], Done)
+        assert sent(model) == ["a2"]
+        assert len(server.requests) == 1
+        await ask(tmp_path)
+        assert len(server.requests) == 1
+
+
+async def test_a_token_that_is_refused_is_refreshed_and_the_request_sent_once_more(tmp_path: Path) -> None:
+    async with upstream(wants("a2")) as model, upstream(issues("a2")) as server:
+        gateway(tmp_path, model.url)
+        keep(tmp_path, token("a1", token_url=server.url + "/token"), model.url)
+        events = await ask(tmp_path)
+        assert isinstance(events[-1], Done)
+        assert sum(isinstance(event, Start) for event in events) == 1
+        assert sent(model) == ["a1", "a2"]
+
+
+async def test_a_second_refusal_is_told_and_not_tried_again(tmp_path: Path) -> None:
+    async with upstream(refuses(401)) as model, upstream(issues("a2")) as server:
+        gateway(tmp_path, model.url)
+        keep(tmp_path, token("a1", token_url=server.url + "/token"), model.url)
+        last = (await ask(tmp_path))[-1]
+        assert isinstance(last, Failed)
+        assert (last.error_code, last.provider_id) == ("auth_required", "corp")
+        assert sent(model) == ["a1", "a2"]
+
+
+REFRESH_ANSWERS: list[tuple[Script, type[MakaiError]]] = [
+    (refuses(400, b'{"error":"invalid_grant"}'), AuthExpired),
+    (refuses(500), AuthRefreshFailed),
+    (answers(b"<html>", 200, "text/html"), AuthRefreshFailed),
+]
+
+
+@pytest.mark.req("MK-AUTH-020")
+@pytest.mark.parametrize(("answer", "error"), REFRESH_ANSWERS)
+async def test_a_refresh_that_fails_has_its_typed_code_and_keeps_the_login(
+    tmp_path: Path, answer: Script, error: type[MakaiError]
+) -> None:
+    async with upstream(answers(chat_stream("Hello"))) as model, upstream(answer) as server:
+        gateway(tmp_path, model.url)
+        keep(tmp_path, token("a1", expires_in_ms=-1, token_url=server.url + "/token"), model.url)
+        with pytest.raises(error):
+            await ask(tmp_path)
+        assert model.requests == []
+        assert CredentialStore(tmp_path).snapshot().account("corp") is not None
+
+
+@pytest.mark.req("MK-AUTH-020")
+async def test_a_refusal_whose_refresh_fails_says_so_in_the_stream(tmp_path: Path) -> None:
+    async with upstream(refuses(401)) as model, upstream(refuses(400, b'{"error":"invalid_grant"}')) as server:
+        gateway(tmp_path, model.url)
+        keep(tmp_path, token("a1", token_url=server.url + "/token"), model.url)
+        last = (await ask(tmp_path))[-1]
+        assert isinstance(last, Failed)
+        assert last.error_code == "auth_expired"
+        assert last.hint is not None
+
+
+async def test_an_expired_token_without_a_way_to_refresh_is_auth_expired(tmp_path: Path) -> None:
+    async with upstream(answers(chat_stream("Hello"))) as model:
+        gateway(tmp_path, model.url)
+        keep(tmp_path, token("a1", expires_in_ms=-1, refresh=None), model.url)
+        with pytest.raises(AuthExpired):
+            await ask(tmp_path)
+
+
+async def test_a_login_is_never_sent_to_an_address_a_caller_names(tmp_path: Path) -> None:
+    async with upstream(answers(chat_stream("Hello"))) as model, upstream(answers(chat_stream("Hello"))) as thief:
+        gateway(tmp_path, model.url)
+        keep(tmp_path, ApiKey(key=Secret("precious")), model.url)
+        stolen = Model(id="m", api="openai-completions", provider="corp", base_url=thief.url)
+        async with ModelRuntime({}, home=tmp_path) as runtime:
+            with pytest.raises(AuthRequired, match="is not sent to"):
+                await anext(runtime.stream(stolen, HI))
+        assert thief.requests == []
+
+
+async def test_a_token_may_travel_in_a_header_of_the_gateways_choice(tmp_path: Path) -> None:
+    async with upstream(answers(chat_stream("Hello"))) as model:
+        gateway(tmp_path, model.url)
+        own_header = msgspec.structs.replace(token("a1"), provider_data={"send_as": "X-Corp-Token"})
+        keep(tmp_path, own_header, model.url)
+        await ask(tmp_path)
+        (request,) = model.requests
+        assert "authorization" not in request.headers
+        assert request.headers["x-corp-token"] == "a1"
+
+
+async def test_a_broken_config_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[providers.corp]\ncolour = 1\n")
+    with pytest.raises(MakaiError, match="colour"):
+        ModelRuntime({}, home=tmp_path)
