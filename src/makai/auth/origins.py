@@ -8,6 +8,7 @@ read differently (userinfo, backslashes, white space, non-ASCII hosts) is refuse
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from makai.core.errors import InvalidRequest
@@ -18,6 +19,7 @@ _IPV6 = re.compile(r"[0-9a-f:.]+")
 _UNSAFE = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 
 
+@lru_cache(maxsize=1024)
 def origin_of(url: str) -> str:
     """The canonical origin of an http(s) URL; `InvalidRequest` when it has none that is beyond doubt."""
     if _UNSAFE.search(url):

@@ -12,6 +12,7 @@ import click
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("makai.cli.run", "Ask a model once and print its answer."),
     "chat": ("makai.cli.chat", "Talk to a model in the terminal."),
+    "auth": ("makai.cli.auth", "Log in, log out, and see who is logged in."),
     "models": ("makai.cli.models", "List models, or pull the weights of the local one."),
     "serve": ("makai.cli.serve", "Serve other programs: WebSocket, SSE, gRPC."),
     "stdio": ("makai.cli.stdio", "Serve one program on standard input and output."),
@@ -27,7 +28,8 @@ Examples:
   makai -p "Why is the sky blue?"         the same
   git diff | makai run "Review this"      standard input is added to the prompt
   makai run -m anthropic/claude-sonnet-5-5 --output-format json "Hi"
-  makai models list                       what can be used, and with which key
+  makai auth login anthropic              log in once, for every makai process
+  makai models list                       what can be used, and what is missing
   makai doctor                            what is missing, and what to do about it
 
 \b

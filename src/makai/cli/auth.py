@@ -1,0 +1,234 @@
+"""`makai auth`: who is logged in, logging in and out.
+
+In: options. Out: text or JSON on stdout and an exit code. Thin: providers and logins go through the SDK's client and
+thereby the auth protocol, as everybody else's do (document 000 §2.2); what the protocol has no words for, logging out
+and the accounts' details, is asked of the same runtime. Tests hand in another runtime as click's `obj`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from makai.cli.console import EXIT_FAILED, EXIT_LOGIN_NEEDED, explain, has_colour, note, run_async, say, say_json
+
+if TYPE_CHECKING:
+    from makai.server.backend import Backend
+
+
+def _formats(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--output-format`, and its shorter name for scripts."""
+    choice = click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
+    short = click.option("--json", "as_json", is_flag=True, help="Short for --output-format json.")
+    return choice(short(function))
+
+
+_ACCOUNT = click.option("--account", metavar="NAME", help="Which login, where a provider has several.")
+
+
+@click.group(
+    "auth",
+    epilog="""\b
+Examples:
+  makai auth login anthropic
+  makai auth login openai --account work
+  makai auth status
+  makai auth logout openai
+
+\b
+Logins are kept in MAKAI_HOME/auth.json (~/.makai), readable by you only. Every makai process uses them at once.
+""",
+)
+def command() -> None:
+    """Log in, log out, and see who is logged in."""
+
+
+@command.command(
+    "providers",
+    epilog="""\b
+Examples:
+  makai auth providers
+  makai auth providers --json | jq -r '.providers[] | select(.auth_status == "login_required").id'
+""",
+)
+@_formats
+@click.pass_obj
+def providers_command(given: Backend | None, output_format: str, as_json: bool) -> int:
+    """List the providers one can log in to, and whether one has to."""
+
+    async def ask(backend: Backend) -> int:
+        from makai.cli.login_text import errors_of, providers_text
+        from makai.client.connect import connect
+
+        async with connect(backend=backend) as client:
+            providers = await client.auth.list_providers()
+        if as_json or output_format == "json":
+            say_json({"providers": providers})
+        else:
+            say("\n".join(providers_text(providers, paint=_paint())))
+        return _complain(errors_of(providers))
+
+    return _with_runtime(given, ask)
+
+
+@command.command(
+    "login",
+    epilog="""\b
+Examples:
+  makai auth login anthropic                    asks for an API key, without showing it
+  makai auth login openai-codex                 opens the browser
+  makai auth login openrouter --no-browser      prints the page to open, on any machine
+  makai auth login openai --account work        a second login, used with --account work
+  echo "$KEY" | makai auth login groq           answers can be piped in, a line each
+  makai auth login test-fixture --json          a line of JSON per event, for programs
+
+\b
+Exit codes: 0 logged in, 1 failed, 130 interrupted (the login is cancelled).
+""",
+)
+@click.argument("provider")
+@_ACCOUNT
+@click.option("--no-browser", is_flag=True, help="Only print the page to open.")
+@_formats
+@click.pass_obj
+def login_command(
+    given: Backend | None, provider: str, account: str | None, no_browser: bool, output_format: str, as_json: bool
+) -> int:
+    """Log in to PROVIDER (`makai auth providers` lists them).
+
+    A browser is opened where there is one; over SSH the page's address is printed. What PROVIDER refuses is not stored.
+    """
+
+    async def log_in_now(backend: Backend) -> int:
+        from makai.cli.browser import has_browser
+        from makai.cli.login import JsonScreen, Screen, log_in
+        from makai.cli.typed_lines import TypedLines
+
+        if as_json or output_format == "json":
+            screen: Screen = JsonScreen(TypedLines())
+        else:
+            browser = not no_browser and sys.stdout.isatty() and has_browser(os.environ)
+            screen = Screen(TypedLines(), browser=browser)
+        return await log_in(backend, provider, account, screen)
+
+    return _with_runtime(given, log_in_now)
+
+
+@command.command(
+    "logout",
+    epilog="""\b
+Examples:
+  makai auth logout openai
+  makai auth logout openai --account work
+""",
+)
+@click.argument("provider")
+@_ACCOUNT
+@click.pass_obj
+def logout_command(given: Backend | None, provider: str, account: str | None) -> int:
+    """Forget a login, and end it at PROVIDER where that is possible."""
+
+    async def log_out(backend: Backend) -> int:
+        auth = backend.auth()
+        if not await auth.logout(provider, account):
+            note(f"makai: there is no login{f' {account!r}' if account else ''} at {provider}", fg="red")
+            return EXIT_FAILED
+        say(f"Logged out of {provider}{f' ({account})' if account else ''}.")
+        left = next((one for one in auth.list_providers() if one.id == provider), None)
+        if left is not None and left.source:
+            where = f"the login {_default(left)!r}" if left.accounts else left.source
+            note(f"{provider} can still be used, with {where}.")
+        return 0
+
+    return _with_runtime(given, log_out)
+
+
+@command.command(
+    "status",
+    epilog="""\b
+Examples:
+  makai auth status
+  makai auth status openai && makai run -m openai/gpt-6.1-sol "Hi"
+
+\b
+* marks the account that is used without --account. Tokens and keys are never shown, not even in part.
+With PROVIDER the exit code is 3 when a login is needed.
+""",
+)
+@click.argument("provider", required=False)
+@_formats
+@click.pass_obj
+def status_command(given: Backend | None, provider: str | None, output_format: str, as_json: bool) -> int:
+    """Show what each provider would be used with: which login or variable, and how long it lasts."""
+
+    async def tell(backend: Backend) -> int:
+        import time
+
+        from makai.cli.login_text import USABLE, errors_of, status_text
+
+        found = [one for one in backend.auth().list_providers() if provider in (None, one.id)]
+        if not found:
+            raise click.UsageError(f"there is no provider {provider!r}: `makai auth providers` lists them")
+        if as_json or output_format == "json":
+            say_json({"providers": found})
+        else:
+            say("\n".join(status_text(found, time.time_ns() // 1_000_000, paint=_paint())))
+        if code := _complain(errors_of(found)):
+            return code
+        return EXIT_LOGIN_NEEDED if provider and found[0].auth_status not in USABLE else 0
+
+    return _with_runtime(given, tell)
+
+
+@command.command(
+    "default",
+    epilog="""\b
+Example:
+  makai auth default openai work
+""",
+)
+@click.argument("provider")
+@click.argument("account")
+def default_command(provider: str, account: str) -> None:
+    """Use ACCOUNT of PROVIDER wherever no account is named."""
+    from makai.auth.store import CredentialStore
+    from makai.core.home import home_directory
+
+    CredentialStore(home_directory(os.environ)).set_default(provider, account)
+    say(f"{provider} is used as {account} from now on.")
+
+
+def _with_runtime(given: Backend | None, work: Callable[[Backend], Awaitable[int]]) -> int:
+    """Do the work with the runtime every other command uses, and close it."""
+
+    async def run() -> int:
+        if given is not None:
+            return await work(given)
+        from makai.providers.runtime import ModelRuntime
+
+        async with ModelRuntime() as runtime:
+            return await work(runtime)
+
+    return run_async(run())
+
+
+def _complain(errors: list[str]) -> int:
+    from makai.core.errors import MakaiError
+
+    for error in errors:
+        explain(MakaiError(error))
+    return EXIT_FAILED if errors else 0
+
+
+def _default(provider: Any) -> str:
+    return next((account.name for account in provider.accounts if account.is_default), "")
+
+
+def _paint() -> Callable[..., str]:
+    from makai.cli.model_table import painter
+
+    return painter(has_colour(sys.stdout))

@@ -1,0 +1,123 @@
+"""A login in the terminal: what is shown, what is asked, how it ends.
+
+In: events and questions of the auth protocol, through the SDK's client. Out: text or JSON lines, answers, an exit code.
+It must not know how a login works: what to show and ask comes from the runtime (MK-AUTH-023).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from typing import Final
+
+from makai.cli.browser import open_page
+from makai.cli.console import EXIT_FAILED, explain, harmless, note, say, say_json
+from makai.cli.typed_lines import TypedLines
+from makai.client.connect import connect
+from makai.client.types import (
+    AuthErrorEvent,
+    AuthFlowHandlers,
+    AuthProgressEvent,
+    AuthPromptEvent,
+    AuthUrlEvent,
+    MakaiAuthEvent,
+)
+from makai.core.errors import MakaiAuthError, MakaiError
+from makai.server.backend import Backend
+
+_ASKS_FOR_A_SECRET: Final = re.compile(r"\b(key|token|secret|password)\b", re.IGNORECASE)
+"""A question with one of these words is about something that must not be seen over a shoulder or in a scrollback."""
+
+
+class Screen:
+    """Text for a person; pages are opened in a browser where `browser` says there is one."""
+
+    def __init__(self, lines: TypedLines, *, browser: bool) -> None:
+        self._lines = lines
+        self._browser = browser
+
+    def event(self, event: MakaiAuthEvent) -> None:
+        """Show what happens. The end is shown by `succeeded` and `failed`."""
+        if isinstance(event, AuthUrlEvent):
+            self._page(event)
+        elif isinstance(event, AuthProgressEvent):
+            note(harmless(event.message, sys.stderr), dim=True)
+
+    async def answer(self, prompt: AuthPromptEvent) -> str:
+        """Ask the person."""
+        hidden = _ASKS_FOR_A_SECRET.search(prompt.message) is not None
+        self._ask(prompt, hidden=hidden)
+        text = await self._lines.next(hidden=hidden)
+        if text is None:
+            raise MakaiError(
+                "The login has a question, and standard input ended without an answer.",
+                hint="Run the command in a terminal, or give it one line per answer.",
+            )
+        return text
+
+    def succeeded(self, provider_id: str, account: str | None) -> None:
+        """Say so."""
+        say(f"Logged in to {provider_id}{f' as {account}' if account else ''}.")
+
+    def failed(self, error: MakaiError) -> None:
+        """Say why."""
+        explain(error)
+
+    def cancelled(self, provider_id: str) -> None:
+        """Say that nothing came of it."""
+        note("\nThe login was cancelled. Nothing was stored.")
+
+    def _page(self, event: AuthUrlEvent) -> None:
+        opened = self._browser and open_page(event.url)
+        say("Your browser opens this page:" if opened else "Open this page in a browser:")
+        say(f"\n  {harmless(event.url, sys.stdout)}\n")
+        if event.instructions:
+            say(harmless(event.instructions, sys.stdout))
+        note("Waiting for you to finish there. Ctrl-C cancels.", dim=True)
+
+    def _ask(self, prompt: AuthPromptEvent, *, hidden: bool) -> None:
+        unseen = " (it is not shown)" if hidden and sys.stdin.isatty() else ""
+        note(f"{harmless(prompt.message, sys.stderr)}{unseen} ", end="" if sys.stdin.isatty() else "\n")
+
+
+class JsonScreen(Screen):
+    """A line of JSON per event, for scripts; the last one is `success` or `error`. Answers are lines of input."""
+
+    def __init__(self, lines: TypedLines) -> None:
+        super().__init__(lines, browser=False)
+        self._said_why = False
+
+    def event(self, event: MakaiAuthEvent) -> None:
+        self._said_why = isinstance(event, AuthErrorEvent)
+        say_json(event)
+
+    def succeeded(self, provider_id: str, account: str | None) -> None:
+        pass  # its event has said so
+
+    def failed(self, error: MakaiError) -> None:
+        if not self._said_why:
+            say_json({"type": "error", "message": str(error), "code": error.code})
+
+    def cancelled(self, provider_id: str) -> None:
+        say_json({"type": "error", "message": "The login was cancelled.", "code": "cancelled"})
+
+    def _ask(self, prompt: AuthPromptEvent, *, hidden: bool) -> None:
+        pass  # its event has asked
+
+
+async def log_in(backend: Backend, provider_id: str, account: str | None, screen: Screen) -> int:
+    """Log in over the auth protocol. Ctrl-C, which cancels this, cancels the flow."""
+    handlers = AuthFlowHandlers(on_event=screen.event, on_prompt=screen.answer)
+    try:
+        async with connect(backend=backend) as client:
+            await client.auth.login(provider_id, handlers, account=account)
+    except MakaiAuthError as error:
+        # A handler's own failure, such as the end of input, is wrapped by the client.
+        screen.failed(error.__cause__ if isinstance(error.__cause__, MakaiError) else error)
+        return EXIT_FAILED
+    except asyncio.CancelledError:
+        screen.cancelled(provider_id)
+        raise
+    screen.succeeded(provider_id, account)
+    return 0
