@@ -46,6 +46,7 @@ class LoginFlow {
   #cancelled: MakaiAuthError | undefined;
   #cancelTimer: ReturnType<typeof setTimeout> | undefined;
   #lastError: ErrorEvent | undefined;
+  #urlShown = false;
   #flowId: string;
 
   constructor(
@@ -91,6 +92,7 @@ class LoginFlow {
       this.cancel("the onEvent handler failed", { cause: error });
     }
     if (this.#cancelled !== undefined) return;
+    if (event.type === "auth_url" && this.handlers.onEvent) this.#urlShown = true;
     if (event.type === "prompt") void this.#answer(event);
     // A page that nobody is told about will never be opened.
     if (event.type === "auth_url" && !this.handlers.onEvent && !this.handlers.onPrompt) this.#nobodyThere();
@@ -99,7 +101,10 @@ class LoginFlow {
   /** Never rejects: a handler that fails cancels the login. Late answers are not sent (the exchange has ended). */
   async #answer(prompt: Prompt): Promise<void> {
     const { onPrompt } = this.handlers;
-    if (onPrompt === undefined) return this.#nobodyThere();
+    if (onPrompt === undefined) {
+      // An optional prompt beside an open page is only another way to finish what the user does in the browser.
+      return prompt.allow_empty && this.#urlShown ? undefined : this.#nobodyThere();
+    }
     try {
       const answer = await onPrompt(prompt);
       const { flow_id, prompt_id } = prompt;

@@ -148,6 +148,20 @@ test("a connection lost during a login is a MakaiAuthError", async () => {
   });
 });
 
+test("an optional prompt beside an open page needs no handler", async () => {
+  const server = new FakeServer();
+  const seen: string[] = [];
+  const login = (await server.client()).auth.login("acme", { onEvent: (event) => seen.push(event.type) });
+  const flow = await started(server);
+  say(server, flow, "auth_url", { url: "https://acme.test/" });
+  say(server, flow, "prompt", { ...PROMPT, allow_empty: true });
+  say(server, flow, "success", {});
+  result(server, flow, "success");
+
+  assert.deepEqual(await login, { status: "success" });
+  assert.deepEqual(seen, ["auth_url", "prompt", "success"]);
+});
+
 for (const [event, fields] of Object.entries({ prompt: PROMPT, auth_url: { url: "https://acme.test/" } })) {
   test(`a login without handlers that needs a person (${event}) is cancelled instead of hanging`, async () => {
     const server = new FakeServer();

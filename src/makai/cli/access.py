@@ -1,7 +1,7 @@
 """What it takes to use a provider now, as `models list` and `doctor` both say it.
 
-In: a vendor, an environment, what is installed. Out: `Access`: usable or not, and in a few words why or what to do.
-It does no network I/O and never holds any part of a credential.
+In: a vendor, an environment, the user's logins, what is installed. Out: `Access`: usable or not, and in a few words why
+or what to do. It does no network I/O and never holds any part of a credential.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from makai.auth.environment import find_key
+from makai.auth.environment import Credential
+from makai.auth.keychain import Keychain
+from makai.auth.origins import origin_of
 from makai.catalog.addresses import base_url_of, key_source_of, override_of
 from makai.catalog.vendors import Vendor
 from makai.core.errors import MakaiError
@@ -31,6 +33,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """In a few words: why it is ready, or what to do."""
     key_variable: str = ""
     """The variable the key was found in."""
+    account: str = ""
+    """The login that is used; it comes before a variable."""
     base_url: str = ""
     base_url_variable: str = ""
     """The variable that moved the base URL, when one did."""
@@ -38,29 +42,32 @@ class Access(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A setting cannot be used as it is; `status` says which."""
     is_own_server: bool = False
     """A server the user runs, such as Ollama: ready when it listens."""
+    default_model: str = ""
 
 
-def access_of(vendor: Vendor, environ: Mapping[str, str], home: Path) -> Access:
-    """How a provider stands under this environment."""
+def access_of(vendor: Vendor, environ: Mapping[str, str], home: Path, keychain: Keychain | None = None) -> Access:
+    """How a provider stands under this environment, and with the logins of the keychain."""
     if vendor.id == "local":
         return _local(vendor, home)
     try:
-        key = find_key(key_source_of(vendor, environ, {}), environ)
+        key = (keychain or Keychain(environ)).find(key_source_of(vendor, environ, {}))
         base_url = base_url_of(vendor, vendor.api, environ, {})
         moved = vendor.base_url_variable if override_of(vendor, environ, {}) else ""
     except MakaiError as error:
         return Access(provider=vendor.id, name=vendor.name, ready=False, status=str(error), is_broken=True)
     base_url = _without_query(base_url)
-    ready, status = _status(vendor, key.source if key else "", base_url)
+    ready, status = _status(vendor, key, base_url)
     return Access(
         provider=vendor.id,
         name=vendor.name,
         ready=ready,
         status=status,
-        key_variable=key.source if key else "",
+        key_variable=key.source if key and not key.account else "",
+        account=key.account if key else "",
         base_url=base_url,
         base_url_variable=moved,
         is_own_server=not vendor.needs_key,
+        default_model=vendor.default_model,
     )
 
 
@@ -69,15 +76,20 @@ def _without_query(url: str) -> str:
     return urlunsplit((*urlsplit(url)[:3], "", ""))
 
 
-def _status(vendor: Vendor, key_variable: str, base_url: str) -> tuple[bool, str]:
-    missing = [] if key_variable or not vendor.needs_key else [" or ".join(vendor.key_variables)]
-    if not base_url:
-        missing.append(vendor.base_url_variable)
-    if missing:
-        return False, f"set {' and '.join(missing)}"
-    if vendor.needs_key:
-        return True, f"ready ({key_variable})"
-    return True, f"no key needed, when it runs at {base_url}"
+def _status(vendor: Vendor, key: Credential | None, base_url: str) -> tuple[bool, str]:
+    variables = "" if key or not vendor.needs_key else " or ".join(vendor.key_variables)
+    missing = [name for name in (variables, "" if base_url else vendor.base_url_variable) if name]
+    if missing or (key is None and vendor.needs_key):
+        ways = [f"set {' and '.join(missing)}"] if missing else []
+        if key is None and vendor.needs_key:
+            ways.append(f"run: makai auth login {vendor.id}")
+        return False, ", or ".join(ways)
+    if not vendor.needs_key:
+        return True, f"no key needed, when it runs at {base_url}"
+    assert key is not None
+    if not key.may_be_sent_to(base_url):
+        return False, f"the {key.source} is not for {origin_of(base_url)}: run: makai auth login {vendor.id}"
+    return True, f"ready ({key.source})"
 
 
 def _local(vendor: Vendor, home: Path) -> Access:
@@ -87,7 +99,13 @@ def _local(vendor: Vendor, home: Path) -> Access:
     if installed(home) is None:
         missing.append(f"makai models pull {SMOLLM2.name}")
     status = f"run: {' and '.join(missing)}" if missing else "ready (weights installed)"
-    return Access(provider=vendor.id, name=vendor.name, ready=not missing, status=status)
+    return Access(
+        provider=vendor.id,
+        name=vendor.name,
+        ready=not missing,
+        status=status,
+        default_model=vendor.default_model,
+    )
 
 
 def has_llama() -> bool:

@@ -17,6 +17,7 @@ import click
 from makai.cli.console import EXIT_FAILED, EXIT_LOGIN_NEEDED, explain, has_colour, note, run_async, say, say_json
 
 if TYPE_CHECKING:
+    from makai.auth.runtime import ProviderStatus
     from makai.server.backend import Backend
 
 
@@ -82,7 +83,7 @@ Examples:
   makai auth login anthropic                    asks for an API key, without showing it
   makai auth login openai-codex                 opens the browser
   makai auth login openrouter --no-browser      prints the page to open, on any machine
-  makai auth login openai --account work        a second login, used with --account work
+  makai auth login openai --account work        a second login; it is the default from then on
   echo "$KEY" | makai auth login groq           answers can be piped in, a line each
   makai auth login test-fixture --json          a line of JSON per event, for programs
 
@@ -224,7 +225,7 @@ def _complain(errors: list[str]) -> int:
     return EXIT_FAILED if errors else 0
 
 
-def _default(provider: Any) -> str:
+def _default(provider: ProviderStatus) -> str:
     return next((account.name for account in provider.accounts if account.is_default), "")
 
 

@@ -48,7 +48,11 @@ class Screen:
         """Ask the person."""
         hidden = _ASKS_FOR_A_SECRET.search(prompt.message) is not None
         self._ask(prompt, hidden=hidden)
-        text = await self._lines.next(hidden=hidden)
+        try:
+            text = await self._lines.next(hidden=hidden)
+        finally:
+            if hidden and sys.stdin.isatty():
+                note("")  # the end of the line was not shown either
         if text is None:
             raise MakaiError(
                 "The login has a question, and standard input ended without an answer.",

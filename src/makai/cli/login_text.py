@@ -28,15 +28,18 @@ def providers_text(providers: Sequence[ProviderAuthInfo], *, paint: Paint = plai
 
 def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: Paint = plain) -> list[str]:
     """Providers with a credential or a problem, their accounts below them, and who is left."""
-    shown = [one for one in providers if one.accounts or one.source or one.auth_status != "login_required"]
+    free = [one for one in providers if one.auth_status == "authenticated" and not one.source]
+    left = [one for one in providers if one.auth_status == "login_required"]
+    shown = [one for one in providers if one not in free and one not in left]
     rows: list[tuple[str, ...]] = [("PROVIDER", "STATUS", "FROM")]
     for one in shown:
-        rows.append((one.id, one.auth_status, _source(one)))
+        rows.append((one.id, one.auth_status, one.source))
         rows += [(f"  {_mark(account)} {account.name}", "", _account(account, now_ms)) for account in one.accounts]
-    lines = _table(rows, paint) if shown else ["Nobody is logged in, and no API key is set."]
-    left = [one.id for one in providers if one not in shown]
+    lines = _table(rows, paint) if shown else ["No login, and no API key is set."]
+    if free:
+        lines += ["", f"No login needed: {_named(free)}"]
     if left:
-        lines += ["", f"Not logged in: {', '.join(left)}", "Log in with: makai auth login PROVIDER"]
+        lines += ["", f"Not logged in: {_named(left)}", "Log in with: makai auth login PROVIDER"]
     return lines
 
 
@@ -45,8 +48,8 @@ def errors_of(providers: Sequence[ProviderStatus] | Sequence[ProviderAuthInfo]) 
     return list(dict.fromkeys(one.last_error for one in providers if one.last_error))
 
 
-def _source(one: ProviderStatus) -> str:
-    return one.source or ("no key needed" if one.auth_status in USABLE else "")
+def _named(providers: Sequence[ProviderStatus]) -> str:
+    return ", ".join(one.id for one in providers)
 
 
 def _mark(account: AccountStatus) -> str:

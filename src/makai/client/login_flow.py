@@ -75,6 +75,7 @@ class LoginFlow:
         self._flow_id = exchange.scope.id
         self._last_error: AuthErrorEvent | None = None
         self._answering: asyncio.Future[PromptResponse] | None = None
+        self._url_shown = False
 
     async def run(self) -> None:
         """Log in. Whatever ends this early, also a cancelled task, cancels the flow on the server."""
@@ -130,6 +131,8 @@ class LoginFlow:
         elif isinstance(event, AuthUrlEvent) and self._handlers == AuthFlowHandlers():
             # A page that nobody is told about will never be opened.
             raise self._nobody_there()
+        elif isinstance(event, AuthUrlEvent):
+            self._url_shown = True
 
     async def _publish(self, event: MakaiAuthEvent) -> None:
         if self._handlers.on_event is None:
@@ -143,6 +146,8 @@ class LoginFlow:
 
     def _prompt(self, prompt: AuthPromptEvent) -> None:
         if self._handlers.on_prompt is None:
+            if prompt.allow_empty and self._url_shown:
+                return  # only another way to finish what the user does in the browser
             raise self._nobody_there()
         if self._answering is not None:
             self._answering.cancel()

@@ -224,6 +224,20 @@ async def test_a_login_that_needs_a_person_without_any_handler_is_cancelled(stag
     assert (raised.value.kind, raised.value.code) == ("cancelled", "interaction_required")
 
 
+async def test_an_optional_prompt_beside_an_open_page_needs_no_handler(stage: Stage) -> None:
+    seen: list[MakaiAuthEvent] = []
+    handlers = AuthFlowHandlers(on_event=seen.append)
+    login = asyncio.ensure_future(stage.connect().auth.login("acme", handlers))
+    start = await begin(stage.server)
+    await event(stage.server, start, "auth_url", url="https://acme.example")
+    await event(stage.server, start, "prompt", prompt_id="p", message="Or paste it:", allow_empty=True)
+    await event(stage.server, start, "success")
+    await finish(stage.server, start)
+
+    assert await login == LoginResult()
+    assert [each.type for each in seen] == ["auth_url", "prompt", "success"]
+
+
 @pytest.mark.parametrize("name", ["on_event", "on_prompt"])
 async def test_a_handler_that_fails_cancels_the_login(stage: Stage, name: str) -> None:
     def fail(event: MakaiAuthEvent) -> str:
