@@ -109,6 +109,7 @@ async def test_the_doctor_finds_a_key_and_a_server_and_shows_no_part_of_the_key(
             "key_variable": "OPENAI_API_KEY",
             "base_url": f"{server.url}/v1",
             "base_url_variable": "OPENAI_BASE_URL",
+            "default_model": "gpt-6.1-sol",
         },
         "reach": {},
     }

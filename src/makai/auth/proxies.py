@@ -16,10 +16,10 @@ def proxy_for(url: str) -> str | None:
     Never for this machine itself: a proxy cannot reach our loopback, and what we send there is none of its business.
     """
     parsed = urllib.parse.urlsplit(url)
-    proxy = urllib.request.getproxies().get(parsed.scheme)
-    if proxy is None or is_loopback(parsed.hostname or "") or urllib.request.proxy_bypass(parsed.netloc):
+    if is_loopback(parsed.hostname or ""):
         return None
-    return proxy
+    proxy = urllib.request.getproxies().get(parsed.scheme)
+    return None if proxy is None or urllib.request.proxy_bypass(parsed.netloc) else proxy
 
 
 def is_loopback(host: str) -> bool:

@@ -101,7 +101,7 @@ def _decode_model_id(encoded: str) -> str:
     if not _ENCODED_ID.fullmatch(encoded):
         raise ModelRefError("the model id has a character that must be escaped", kind="invalid_model_id_encoding")
     raw = _ESCAPE_BYTES.sub(lambda escape: bytes([int(escape[1], 16)]), encoded.encode())
-    if any(f"%{byte:02X}" in encoded for byte in _UNRESERVED):
+    if "%" in encoded and any(f"%{byte:02X}" in encoded for byte in _UNRESERVED):
         # Two spellings of one id would break "distinct triples never give the same ref" the other way round.
         raise ModelRefError("the model id escapes a character that needs none", kind="invalid_model_id_encoding")
     try:

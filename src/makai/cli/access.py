@@ -7,7 +7,7 @@ or what to do. It does no network I/O and never holds any part of a credential.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,9 +17,11 @@ from makai.auth.environment import Credential
 from makai.auth.keychain import Keychain
 from makai.auth.origins import origin_of
 from makai.catalog.addresses import base_url_of, key_source_of, override_of
+from makai.catalog.descriptors import AuthStatus
 from makai.catalog.vendors import Vendor
 from makai.core.errors import MakaiError
 from makai.providers.local.weights import SMOLLM2, installed
+from makai.providers.logins import Logins
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,7 +47,18 @@ class Access(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     default_model: str = ""
 
 
-def access_of(vendor: Vendor, environ: Mapping[str, str], home: Path, keychain: Keychain | None = None) -> Access:
+def access_to(vendors: Iterable[Vendor], environ: Mapping[str, str], home: Path, logins: Logins) -> list[Access]:
+    """How each of these providers stands."""
+    statuses = logins.statuses()
+    return [
+        access_of(vendor, environ, home, logins.keychain, expired=statuses.get(vendor.id) is AuthStatus.EXPIRED)
+        for vendor in vendors
+    ]
+
+
+def access_of(
+    vendor: Vendor, environ: Mapping[str, str], home: Path, keychain: Keychain | None = None, *, expired: bool = False
+) -> Access:
     """How a provider stands under this environment, and with the logins of the keychain."""
     if vendor.id == "local":
         return _local(vendor, home)
@@ -56,7 +69,7 @@ def access_of(vendor: Vendor, environ: Mapping[str, str], home: Path, keychain: 
     except MakaiError as error:
         return Access(provider=vendor.id, name=vendor.name, ready=False, status=str(error), is_broken=True)
     base_url = _without_query(base_url)
-    ready, status = _status(vendor, key, base_url)
+    ready, status = _status(vendor, key, base_url, expired=expired)
     return Access(
         provider=vendor.id,
         name=vendor.name,
@@ -76,19 +89,19 @@ def _without_query(url: str) -> str:
     return urlunsplit((*urlsplit(url)[:3], "", ""))
 
 
-def _status(vendor: Vendor, key: Credential | None, base_url: str) -> tuple[bool, str]:
+def _status(vendor: Vendor, key: Credential | None, base_url: str, *, expired: bool) -> tuple[bool, str]:
     variables = "" if key or not vendor.needs_key else " or ".join(vendor.key_variables)
-    missing = [name for name in (variables, "" if base_url else vendor.base_url_variable) if name]
-    if missing or (key is None and vendor.needs_key):
-        ways = [f"set {' and '.join(missing)}"] if missing else []
-        if key is None and vendor.needs_key:
-            ways.append(f"run: makai auth login {vendor.id}")
-        return False, ", or ".join(ways)
+    login = f"run: makai auth login {vendor.id}"
+    if not base_url:
+        return False, f"set {' and '.join(name for name in (variables, vendor.base_url_variable) if name)}"
     if not vendor.needs_key:
         return True, f"no key needed, when it runs at {base_url}"
-    assert key is not None
+    if key is None:
+        return False, f"set {variables}, or {login}" if variables else login
+    if expired:
+        return False, f"the {key.source} has expired, {login}"
     if not key.may_be_sent_to(base_url):
-        return False, f"the {key.source} is not for {origin_of(base_url)}: run: makai auth login {vendor.id}"
+        return False, f"the {key.source} is not for {origin_of(base_url)}, {login}"
     return True, f"ready ({key.source})"
 
 

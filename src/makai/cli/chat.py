@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from makai.cli.console import MODEL_HELP
+from makai.cli.console import ACCOUNT_HELP, MODEL_HELP
 
 
 @click.command(
@@ -23,9 +23,10 @@ Ctrl-C stops an answer, Ctrl-D leaves; /help in the chat lists its commands.
 """,
 )
 @click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP)
+@click.option("--account", metavar="NAME", help=ACCOUNT_HELP)
 @click.option("--system-prompt", metavar="TEXT", help="Instructions for the model.")
-def command(model: str | None = None, system_prompt: str | None = None) -> int:
+def command(model: str | None = None, account: str | None = None, system_prompt: str | None = None) -> int:
     """Talk to a model in the terminal."""
     from makai.cli.conversation import converse
 
-    return converse(model, system_prompt)
+    return converse(model, system_prompt, account)

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from makai.catalog.resolver import DEFAULT_ORDER, Resolver
-from makai.catalog.vendors import builtin_vendors
-from makai.cli.access import Access, access_of
+from makai.cli.access import Access, access_to
 from makai.cli.reach import Reach, reach_all
 from makai.core.errors import MakaiError
 from makai.core.home import home_directory
 from makai.core.version import __version__
 from makai.providers.local.weights import SMOLLM2, installed
+from makai.providers.logins import Logins
 
 
 class HomeCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,21 +77,23 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
     """Look at everything. With `offline`, only this machine's own servers are tried."""
     home = home_directory(environ)
-    access = [access_of(vendor, environ, home) for vendor in builtin_vendors().values() if vendor.id != "scripted"]
+    logins = Logins(environ, home)
+    vendors = [vendor for vendor in logins.vendors.values() if vendor.api != "scripted"]
+    access = access_to(vendors, environ, home, logins)
     to_try = {one.provider: one.base_url for one in access if _is_worth_a_try(one, offline)}
     reached = await reach_all(to_try.values())
     providers = tuple(
         ProviderCheck(access=one, reach=reached[to_try[one.provider]] if one.provider in to_try else None)
         for one in access
     )
-    default, reason = _default_model(environ, access)
+    default, reason = _default_model(Resolver(environ, keychain=logins.keychain, vendors=logins.vendors), access)
     return Checkup(
         makai=__version__,
         python=f"{platform.python_version()} ({sys.executable})",
         platform=f"{platform.system()} {platform.machine()}",
         uvloop=_version("uvloop"),
         xllamacpp=_version("xllamacpp"),
-        home=check_home(home),
+        home=_with_store(check_home(home), logins),
         weights=WeightsCheck(model=SMOLLM2.display_name, path=str(installed(home) or "")),
         providers=providers,
         default_model=default,
@@ -106,16 +108,25 @@ def _is_worth_a_try(one: Access, offline: bool) -> bool:
     return not offline or urlsplit(one.base_url).hostname in ("127.0.0.1", "::1", "localhost")
 
 
-def _default_model(environ: Mapping[str, str], access: list[Access]) -> tuple[str, str]:
+def _default_model(resolver: Resolver, access: list[Access]) -> tuple[str, str]:
     try:
-        model = Resolver(environ).default_model()
+        model = resolver.default_model()
     except MakaiError as error:
         return "none", error.message
     name = f"{model.provider}/{model.id}"
-    keys = {one.provider: one.key_variable for one in access}
-    if model.provider in DEFAULT_ORDER:
-        return name, f"{keys[model.provider]} is set"
-    return name, "no API key of a provider is set"
+    if model.provider not in DEFAULT_ORDER:
+        return name, "there is no login and no API key of a provider"
+    one = next(one for one in access if one.provider == model.provider)
+    return name, f"you are logged in to {one.provider}" if one.account else f"{one.key_variable} is set"
+
+
+def _with_store(home: HomeCheck, logins: Logins) -> HomeCheck:
+    """What keeps the logins from being read is a problem of the directory."""
+    try:
+        logins.store.snapshot()
+    except MakaiError as error:
+        return msgspec.structs.replace(home, problem=home.problem or str(error))
+    return home
 
 
 def check_home(home: Path) -> HomeCheck:

@@ -6,7 +6,7 @@ next.
 
 from __future__ import annotations
 
-from makai.catalog.vendors import builtin_vendors
+from makai.auth.credentials import DEFAULT_ACCOUNT
 from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck
 from makai.cli.model_table import Paint, plain
 from makai.providers.local.weights import SMOLLM2
@@ -59,7 +59,7 @@ def _mark(one: ProviderCheck) -> str:
     if one.usable:
         return "good"
     # A key that is not set, and a server that the user never mentioned, are no faults.
-    wanted = one.access.key_variable or one.access.base_url_variable or one.access.is_broken
+    wanted = one.access.key_variable or one.access.account or one.access.base_url_variable or one.access.is_broken
     return "bad" if wanted else "neutral"
 
 
@@ -75,7 +75,13 @@ def _provider(one: ProviderCheck) -> str:
         return f"something listens at {access.base_url}{moved}"
     if not access.base_url:
         return access.status
-    return f"{access.key_variable} is set{moved}, {_reached(one)}"
+    return f"{_credential(one)}{moved}, {_reached(one)}"
+
+
+def _credential(one: ProviderCheck) -> str:
+    if not one.access.account:
+        return f"{one.access.key_variable} is set"
+    return "logged in" if one.access.account == DEFAULT_ACCOUNT else f"logged in as {one.access.account}"
 
 
 def _reached(one: ProviderCheck) -> str:
@@ -98,20 +104,19 @@ def next_steps(found: Checkup) -> list[str]:
             steps.append("pip install 'makai[local]'      so that a model can run on this machine")
         if not found.weights.path:
             steps.append(f"makai models pull {SMOLLM2.name}       a small model for this machine ({size})")
-    if not any(one.access.key_variable for one in found.providers):
-        steps.append("export ANTHROPIC_API_KEY=...    or the key of another provider above, for a capable model")
+    if not any(one.access.key_variable or one.access.account for one in found.providers):
+        steps.append("makai auth login anthropic      or at another provider above, for a capable model")
     return [*steps, *_first_try(found)]
 
 
 def _first_try(found: Checkup) -> list[str]:
     """A command that works now: with the default model, or with another one when the default does not answer."""
     usable = [one.access.provider for one in found.providers if one.usable]
+    models = {one.access.provider: one.access.default_model for one in found.providers}
     if found.default_model.partition("/")[0] in usable:
         return ['makai run "Say hello"           or just `makai` to talk']
     for provider in usable:
-        vendor = builtin_vendors()[provider]
-        model = vendor.default_model or "MODEL"
-        return [f'makai run -m {provider}/{model} "Say hello"']
+        return [f'makai run -m {provider}/{models[provider] or "MODEL"} "Say hello"']
     return []
 
 

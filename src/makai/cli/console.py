@@ -24,6 +24,7 @@ EXIT_LOGIN_NEEDED = 3
 EXIT_INTERRUPTED = 130
 
 MODEL_HELP = "A model_ref or provider/model_id; see `makai models list`."
+ACCOUNT_HELP = "Which login to use, where a provider has several; see `makai auth status`."
 
 Result = TypeVar("Result")
 

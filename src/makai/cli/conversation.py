@@ -15,7 +15,7 @@ from makai.cli.console import EXIT_INTERRUPTED, explain, harmless, has_colour, n
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage, Message, UserMessage
 from makai.core.model import Model
-from makai.core.request import Context
+from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Failed, StreamEvent, TextDelta, ThinkingDelta, ThinkingEnd
 from makai.providers.runtime import ModelRuntime, failure_of
 
@@ -27,12 +27,12 @@ HELP = """\
   Ctrl-C        stop the answer"""
 
 
-def converse(model: str | None, system_prompt: str | None) -> int:
+def converse(model: str | None, system_prompt: str | None, account: str | None = None) -> int:
     """Talk until the person leaves."""
     runtime = ModelRuntime(on_status=lambda text: note(text, dim=True))
     with new_runner() as runner:
         try:
-            chat = Chat(runtime, runtime.resolve(model), system_prompt)
+            chat = Chat(runtime, runtime.resolve(model), system_prompt, account)
             chat.welcome()
             return _answer_lines(chat, runner)
         finally:
@@ -93,10 +93,13 @@ def _prepare_prompt() -> str:
 class Chat:
     """One conversation: the messages so far and the model that continues it."""
 
-    def __init__(self, runtime: ModelRuntime, model: Model, system_prompt: str | None) -> None:
+    def __init__(
+        self, runtime: ModelRuntime, model: Model, system_prompt: str | None, account: str | None = None
+    ) -> None:
         self._runtime = runtime
         self._model = model
         self._system_prompt = system_prompt
+        self._options = StreamOptions(account=account)
         self._messages: list[Message] = []
 
     def welcome(self) -> None:
@@ -104,8 +107,8 @@ class Chat:
         name = self._model.name or self._model.id
         say(f"{styled('makai', sys.stdout, bold=True)}: talking to {name}, {self._model.provider}/{self._model.id}")
         if self._model.provider == "local":
-            say("This model is small: it talks, it is not an agent. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or another")
-            say("provider's key for a capable one; `makai doctor` shows what is set.")
+            say("This model is small: it talks, it is not an agent. For a capable one log in (`makai auth login`), or")
+            say("set a provider's API key; `makai doctor` shows what there is.")
         say("Type /help for commands, Ctrl-D to leave.\n")
 
     def obey(self, line: str) -> bool:
@@ -131,7 +134,7 @@ class Chat:
     async def answer(self, text: str) -> None:
         """Ask and print. A stopped or failed answer leaves the conversation as it was before the question."""
         context = Context(messages=(*self._messages, UserMessage(content=text)), system_prompt=self._system_prompt)
-        async with aclosing(self._runtime.stream(self._model, context)) as events:
+        async with aclosing(self._runtime.stream(self._model, context, self._options)) as events:
             async for event in events:
                 self._show(event)
                 if isinstance(event, Failed):

@@ -1,13 +1,14 @@
 """Which models to show: the catalog asked with the filters of the command line.
 
 In: filters and an environment. Out: what `models_request` would answer, and how each provider stands. The only I/O is
-a look at the weights and, for `--available`, a try whether the user's own servers listen.
+a look at the weights, logins and settings in MAKAI_HOME; for `--available`, a try whether the user's own servers
+listen; and for `--refresh`, asking the providers. Without that no HTTP library is loaded.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -23,11 +24,12 @@ from makai.catalog.descriptors import (
 from makai.catalog.listing import list_models
 from makai.catalog.model_ref import format_model_ref
 from makai.catalog.resolver import Resolver
-from makai.catalog.vendors import Vendor, builtin_vendors
-from makai.cli.access import Access, access_of
+from makai.catalog.vendors import Vendor, VendorTable
+from makai.cli.access import Access, access_of, access_to
 from makai.cli.console import run_async
 from makai.core.errors import InvalidRequest
 from makai.core.home import home_directory
+from makai.providers.logins import Logins
 
 _HIDDEN = "scripted"
 """Answers from a file, for tests and demonstrations: not a model anyone looks for."""
@@ -40,6 +42,8 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
     api: str = ""
     include_deprecated: bool = False
     available: bool = False
+    refresh: bool = False
+    """Ask the providers for their own lists."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,38 +56,51 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> Listed:
     """The models that match under this environment."""
-    chosen = _chosen_vendors(wanted)
     home = home_directory(environ)
-    resolver = Resolver(environ)
-    access = [access_of(vendor, environ, home) for vendor in chosen]
+    logins = Logins(environ, home)
+    chosen = _chosen_vendors(wanted, logins.vendors)
+    resolver = Resolver(environ, keychain=logins.keychain, vendors=logins.vendors)
+    access = access_to(chosen, environ, home, logins)
     if wanted.available:
         access = _only_usable(access)
-    request = ModelsRequest(api=wanted.api, include_deprecated=wanted.include_deprecated)
+    known = _asked(wanted, environ) if wanted.refresh else resolver.descriptors(known=logins.statuses())
     shown = {one.provider: one for one in access}
-    candidates = [
-        _marked(model, shown[model.provider_id]) for model in resolver.descriptors() if model.provider_id in shown
-    ]
-    response = list_models(request, candidates, fetched_at_ms=time.time_ns() // 1_000_000)
+    candidates = [_marked(model, shown[model.provider_id]) for model in known if model.provider_id in shown]
+    response = list_models(
+        ModelsRequest(api=wanted.api, include_deprecated=wanted.include_deprecated),
+        candidates,
+        fetched_at_ms=time.time_ns() // 1_000_000,
+        fetched=wanted.refresh,
+    )
     default = resolver.default_model()
     return Listed(
         response=response,
-        access=tuple(_worth_showing(access, response, wanted.api)),
+        access=tuple(_worth_showing(access, response, wanted.api, logins.vendors)),
         default_model=f"{default.provider}/{default.id}",
     )
 
 
-def _chosen_vendors(wanted: ListRequest) -> list[Vendor]:
-    if wanted.api and wanted.api not in builtin_vendors().apis:
-        raise InvalidRequest(
-            f"there is no API {wanted.api!r}.", hint=f"There are {', '.join(sorted(builtin_vendors().apis))}."
-        )
+def _asked(wanted: ListRequest, environ: Mapping[str, str]) -> Sequence[ModelDescriptor]:
+    """What the providers themselves say they serve, and the built-in rows of those that do not say."""
+    from makai.providers.runtime import ModelRuntime
+
+    request = ModelsRequest(provider_id=wanted.provider, include_deprecated=wanted.include_deprecated)
+
+    async def ask() -> ModelsResponse:
+        async with ModelRuntime(environ) as runtime:
+            return await runtime.models(request, refresh=True)
+
+    return run_async(ask()).models
+
+
+def _chosen_vendors(wanted: ListRequest, vendors: VendorTable) -> list[Vendor]:
+    if wanted.api and wanted.api not in vendors.apis:
+        raise InvalidRequest(f"there is no API {wanted.api!r}.", hint=f"There are {', '.join(sorted(vendors.apis))}.")
     if not wanted.provider:
-        return [vendor for vendor in builtin_vendors().values() if vendor.id != _HIDDEN]
-    vendor = builtin_vendors().find(wanted.provider)
+        return [vendor for vendor in vendors.values() if vendor.id != _HIDDEN]
+    vendor = vendors.find(wanted.provider)
     if vendor is None:
-        raise InvalidRequest(
-            f"there is no provider {wanted.provider!r}.", hint=f"There are {', '.join(builtin_vendors())}."
-        )
+        raise InvalidRequest(f"there is no provider {wanted.provider!r}.", hint=f"There are {', '.join(vendors)}.")
     return [vendor]
 
 
@@ -97,15 +114,14 @@ def _only_usable(access: list[Access]) -> list[Access]:
     return [one for one in ready if not one.is_own_server or not reached[one.base_url].problem]
 
 
-def _worth_showing(access: list[Access], response: ModelsResponse, api: str) -> list[Access]:
+def _worth_showing(access: list[Access], response: ModelsResponse, api: str, vendors: VendorTable) -> list[Access]:
     """Providers with a model in the answer, and those without any list of their own that speak the API."""
     listed = {model.provider_id for model in response.models}
-    unlisted = set(builtin_vendors()) - {row.provider for row in builtin().models}
+    unlisted = set(vendors) - {row.provider for row in builtin().models}
     return [
         one
         for one in access
-        if one.provider in listed
-        or (one.provider in unlisted and (not api or api in builtin_vendors()[one.provider].paths))
+        if one.provider in listed or (one.provider in unlisted and (not api or api in vendors[one.provider].paths))
     ]
 
 
@@ -136,9 +152,10 @@ def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor,
     # The runtime's own resolver: it also knows the models that only a running makai has.
     from makai.providers.runtime import ModelRuntime
 
-    resolver = ModelRuntime(environ).resolver
+    runtime = ModelRuntime(environ)
+    resolver = runtime.resolver
     model = resolver.resolve(name)
-    vendor = builtin_vendors().find(model.provider)
+    vendor = resolver.vendors.find(model.provider)
     known = [one for one in resolver.descriptors() if (one.provider_id, one.model_id) == (model.provider, model.id)]
     base = known[0] if known else None
     descriptor = ModelDescriptor(
@@ -157,5 +174,7 @@ def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor,
         reasoning_default=model.reasoning_default,
         metadata=base.metadata if base else {},
     )
-    access = access_of(vendor, environ, home_directory(environ)) if vendor and vendor.id != _HIDDEN else None
+    access = None
+    if vendor and vendor.id != _HIDDEN:
+        access = access_of(vendor, environ, runtime.home, runtime.logins.keychain)
     return (_marked(descriptor, access) if access else descriptor), access

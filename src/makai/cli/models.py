@@ -1,7 +1,7 @@
 """`makai models`: which models there are, what a name means, and the weights of the local one.
 
 In: options. Out: a table or JSON on stdout. Thin: the catalog answers, `model_table` draws, `pull` fetches. Listing
-loads no HTTP library.
+what is known loads no HTTP library.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -37,6 +38,7 @@ Examples:
   makai models list
   makai models list --available
   makai models list --provider anthropic --all
+  makai models list --provider openrouter --refresh
   makai models list --output-format json | jq -r '.models[].model_ref'
 
 \b
@@ -47,8 +49,9 @@ The first word of a line is what -m takes. Prices are US dollars per million tok
 @click.option("--api", metavar="API", default="", help="Only models served by this API, such as openai-responses.")
 @click.option("--all", "include_deprecated", is_flag=True, help="Deprecated models too.")
 @click.option("--available", is_flag=True, help="Only what can be used now.")
+@click.option("--refresh", is_flag=True, help="Ask the providers for their own lists.")
 @_FORMAT
-def list_command(provider: str, api: str, include_deprecated: bool, available: bool, output_format: str) -> None:
+def list_command(output_format: str, **filters: Any) -> None:
     """List the models makai knows, and what it takes to use them.
 
     Providers serve more models than are listed: any id works after `provider/`.
@@ -56,9 +59,7 @@ def list_command(provider: str, api: str, include_deprecated: bool, available: b
     from makai.cli.model_list import ListRequest, list_now, summary
     from makai.cli.model_table import model_table, painter
 
-    listed = list_now(
-        ListRequest(provider=provider, api=api, include_deprecated=include_deprecated, available=available), os.environ
-    )
+    listed = list_now(ListRequest(**filters), os.environ)
     if output_format == "json":
         say_json(listed.response)
         return

@@ -12,7 +12,7 @@ import sys
 
 import click
 
-from makai.cli.console import MODEL_HELP, note
+from makai.cli.console import ACCOUNT_HELP, MODEL_HELP, note
 
 MAX_STDIN_BYTES = 20_000_000
 PATIENCE_S = 2.0
@@ -39,6 +39,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 login needed, 130 interrupted.
 @click.argument("prompt", required=False)
 @click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt, as an option.")
 @click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP)
+@click.option("--account", metavar="NAME", help=ACCOUNT_HELP)
 @click.option("--system-prompt", metavar="TEXT", help="Instructions for the model.")
 @click.option("--json-schema", metavar="FILE|JSON", help="The answer must be JSON of this schema.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens.")

@@ -22,6 +22,11 @@ protocol, transport or vendor; they map to and from these classes through `error
     │   ├── RateLimited             rate_limited
     │   ├── Overloaded              overloaded
     │   └── ContextOverflow         context_overflow
+    ├── StorageUnavailable          storage_unavailable   the log cannot be written or read now
+    │   ├── LogDamaged              storage_unavailable   stored events are not what was written
+    │   └── HomeInUse               storage_unavailable   another process owns this MAKAI_HOME
+    ├── LogConflict                 internal_error        someone else appended to the session first
+    ├── SessionRefused              one of document 002's a session does not take this command now
     ├── MakaiAuthError              what the server said  a client's login failed or is needed
     └── MakaiStreamError            what the server said  any other request of a client failed
 
@@ -33,6 +38,19 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 AuthErrorKind: TypeAlias = Literal["provider_error", "cancelled", "transport_error", "unknown"]
+RefusalCode: TypeAlias = Literal[
+    "BUSY",
+    "NOT_RUNNING",
+    "STALE_RUN_ID",
+    "UNKNOWN_CALL_ID",
+    "APPROVAL_CONFLICT",
+    "BAD_ARGUMENT",
+    "INVALID_COMMAND",
+    "UNKNOWN_SESSION",
+    "SESSION_EXISTS",
+    "SESSION_CLOSED",
+]
+"""Document 002's codes, and three about the session itself that its list ("non-exhaustive") leaves out."""
 StreamErrorKind: TypeAlias = Literal["provider_error", "transport_error", "aborted", "unknown"]
 
 
@@ -182,6 +200,49 @@ class ContextOverflow(ProviderError):
     code = "context_overflow"
 
 
+class StorageUnavailable(MakaiError):
+    """The store of sessions refuses: a full disk, an I/O error, a read-only file. Nothing was acknowledged or shown."""
+
+    code = "storage_unavailable"
+
+
+class LogDamaged(StorageUnavailable):
+    """What is stored for a session is not what was written. Other sessions are not affected."""
+
+    def __init__(self, message: str, *, session_id: str, event_id: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.session_id = session_id
+        self.event_id = event_id
+
+
+class HomeInUse(StorageUnavailable):
+    """Another process owns the sessions of this MAKAI_HOME; `pid` names it where it is known."""
+
+    def __init__(self, message: str, *, pid: int | None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.pid = pid
+
+
+class LogConflict(MakaiError):
+    """An append expected another last event than the session has: its writer's view is out of date."""
+
+    def __init__(self, message: str, *, expected: int, last: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.last = last
+
+
+class SessionRefused(MakaiError):
+    """A session refused a command; nothing was logged and nothing changed.
+
+    `code` is document 002's word for it, which clients of every protocol are told or have mapped for them.
+    """
+
+    def __init__(self, code: RefusalCode, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
 class MakaiAuthError(MakaiError):
     """What an SDK raises about logins (document 000 §3).
 
@@ -230,7 +291,16 @@ _AUTH_ERRORS: dict[str, type[AuthError]] = {
     error.code: error for error in (AuthRequired, AuthExpired, AuthRefreshFailed)
 }
 _PLAIN_ERRORS: dict[str, type[MakaiError]] = {
-    error.code: error for error in (ParseError, InvalidRequest, ModelRetired, NotSupported, Aborted, TransportError)
+    error.code: error
+    for error in (
+        ParseError,
+        InvalidRequest,
+        ModelRetired,
+        NotSupported,
+        Aborted,
+        TransportError,
+        StorageUnavailable,
+    )
 }
 
 

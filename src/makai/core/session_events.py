@@ -24,6 +24,7 @@ RunStatus: TypeAlias = Literal["starting", "running", "awaiting_approval", "abor
 Decision: TypeAlias = Literal["approve", "deny_continue", "deny_abort"]
 GrantScope: TypeAlias = Literal["once", "session", "always"]
 Delivery: TypeAlias = Literal["queue", "steer"]
+RunPurpose: TypeAlias = Literal["input", "compaction"]
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -87,10 +88,23 @@ class UserMessage(Fact, frozen=True, tag="user_message"):
 class RunStarted(Fact, frozen=True, tag="run_started"):
     run_number: int
     model_ref: str
+    purpose: RunPurpose = "input"
+    """A compaction that a user asked for is a run without words of its own: it can be aborted, and it is busy."""
 
 
 class RunStatusChanged(Fact, frozen=True, tag="run_status"):
     status: RunStatus
+
+
+class RunResumed(Fact, frozen=True, tag="run_resumed"):
+    """The server died during the run and came back; the run goes on from what the log says."""
+
+
+class RunAborted(Fact, frozen=True, tag="run_aborted"):
+    """An abort took effect: nothing of the run goes on any more. Its settlement follows."""
+
+    by: str = ""
+    reason: str = ""
 
 
 class RunFinished(Fact, frozen=True, tag="run_finished"):
@@ -194,15 +208,20 @@ class ApprovalRequested(Fact, frozen=True, tag="approval_requested"):
     title: str = ""
     diffs: tuple[FileDiff, ...] = ()
     deadline_ms: int | None = None
+    """Unix milliseconds; a call nobody decided by then is denied."""
+    grant: str = ""
+    """The rule a decision for the session, or for always, would set, such as `Bash(git log:*)`. Empty: only once."""
 
 
 class ApprovalDecided(Fact, frozen=True, tag="approval_decided"):
     call_id: str
     decision: Decision
     by: str = ""
-    """Who: a client's name, "rule", "mode", "deadline" or "abort"."""
+    """Who: a client's name, "rule", "mode", "deadline", "abort" or "run_ended"."""
     reason: str = ""
     scope: GrantScope = "once"
+    grant: str = ""
+    """The rule that was set, when the scope is wider than this one call."""
 
 
 class ToolStarted(Fact, frozen=True, tag="tool_started"):
@@ -274,6 +293,8 @@ SessionEvent: TypeAlias = (
     | UserMessage
     | RunStarted
     | RunStatusChanged
+    | RunResumed
+    | RunAborted
     | RunFinished
     | RunFailed
     | TurnStarted

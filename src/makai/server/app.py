@@ -12,6 +12,7 @@ from aiohttp import web
 from makai.catalog.descriptors import ModelsRequest
 from makai.core.errors import MakaiError
 from makai.protocols.makai.projection import wire_code
+from makai.server.auth_routes import PageLogins
 from makai.server.makai_connection import MakaiServer
 from makai.transports.channel import MAX_FRAME_BYTES
 from makai.transports.guard import Guard
@@ -59,6 +60,7 @@ def make_app(makai: MakaiServer, guard: Guard) -> web.Application:
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/api/models", models)
+    PageLogins(makai.backend).add_to(app)
     app.on_shutdown.append(close_streams)
     return app
 

@@ -19,7 +19,15 @@ from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck, WeightsCheck, c
 from makai.cli.checkup_text import checkup_text, next_steps
 from makai.cli.reach import Reach, reach_all
 
-LOCAL = ProviderCheck(access=Access(provider="local", name="Here", ready=True, status="ready (weights installed)"))
+LOCAL = ProviderCheck(
+    access=Access(
+        provider="local",
+        name="Here",
+        ready=True,
+        status="ready (weights installed)",
+        default_model="smollm2-135m",
+    )
+)
 NO_LOCAL = ProviderCheck(access=Access(provider="local", name="Here", ready=False, status="run: pull"))
 NO_KEY = ProviderCheck(access=Access(provider="openai", name="OpenAI", ready=False, status="set OPENAI_API_KEY"))
 KEY = ProviderCheck(
@@ -93,7 +101,7 @@ def test_a_naked_machine_is_told_two_ways_to_a_model() -> None:
     assert next_steps(NAKED) == [
         "pip install 'makai[local]'      so that a model can run on this machine",
         "makai models pull smollm2       a small model for this machine (92 MB, no account needed)",
-        "export ANTHROPIC_API_KEY=...    or the key of another provider above, for a capable model",
+        "makai auth login anthropic      or at another provider above, for a capable model",
     ]
 
 
@@ -143,11 +151,12 @@ def test_a_home_that_is_missing_or_a_file_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("provider", "environ", "ready", "status"),
     [
-        ("anthropic", {}, False, "set ANTHROPIC_API_KEY"),
+        ("anthropic", {}, False, "set ANTHROPIC_API_KEY, or run: makai auth login anthropic"),
         ("anthropic", {"ANTHROPIC_API_KEY": "k"}, True, "ready (ANTHROPIC_API_KEY)"),
         ("google", {"GOOGLE_API_KEY": "k"}, True, "ready (GOOGLE_API_KEY)"),
         ("azure", {}, False, "set AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT"),
         ("azure", {"AZURE_OPENAI_API_KEY": "k"}, False, "set AZURE_OPENAI_ENDPOINT"),
+        ("openai-codex", {}, False, "run: makai auth login openai-codex"),
         ("ollama", {"OLLAMA_HOST": "box"}, True, "no key needed, when it runs at http://box:11434"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Sessions: their pure engine, their log, and who runs them."""

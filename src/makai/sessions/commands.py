@@ -1,0 +1,210 @@
+"""What may be asked of a session, and what the engine asks of its runner in return.
+
+In: values a protocol or the runner has read. Out: frozen Structs tagged by `type`: `Command` for the engine, `Effect`
+for the runner. No I/O: every command brings its time (`now`, Unix milliseconds) and the ids it needs.
+
+A fork is a `Create` that names the session whose history it continues.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from makai.core.content import UserPart
+from makai.core.session_events import Decision, Delivery, GrantScope, PermissionMode, SessionEvent
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of every command."""
+
+    now: int
+
+
+# ---------------------------------------------------------------- what users ask for
+
+
+class Create(Timed, frozen=True, tag="create"):
+    model_ref: str
+    mode: PermissionMode = "ask"
+    harness: str = "native"
+    cwd: str | None = None
+    roots: tuple[str, ...] = ()
+    title: str = ""
+    forked_from: str | None = None
+    forked_at: int | None = None
+
+
+class Send(Timed, frozen=True, tag="send"):
+    """Words for the agent. Without `delivery` a session with an active run is busy.
+
+    A repeated `client_msg_id` is taken without any effect, for good.
+    """
+
+    input_id: str
+    """Unique; the id of the run it starts is derived from it."""
+    content: str | tuple[UserPart, ...]
+    client_msg_id: str | None = None
+    delivery: Delivery | None = None
+    """"queue" starts a run of its own when the active one has settled; "steer" is read between two of its turns."""
+
+
+class Approve(Timed, frozen=True, tag="approve"):
+    call_id: str
+    by: str
+    reason: str = ""
+    scope: GrantScope = "once"
+    digest: str | None = None
+    """When given, the approval counts only for arguments of this digest."""
+
+
+class Deny(Timed, frozen=True, tag="deny"):
+    """Deny and continue: the model is told, the run goes on."""
+
+    call_id: str
+    by: str
+    reason: str = ""
+    scope: GrantScope = "once"
+
+
+class Abort(Timed, frozen=True, tag="abort"):
+    """Stop the active run, or refuse when `run_id` names another one."""
+
+    run_id: str | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class SetMode(Timed, frozen=True, tag="set_mode"):
+    mode: PermissionMode
+
+
+class SetModel(Timed, frozen=True, tag="set_model"):
+    """Which model the next run uses; an active run keeps its own."""
+
+    model_ref: str
+
+
+class SetTitle(Timed, frozen=True, tag="set_title"):
+    title: str
+
+
+class Compact(Timed, frozen=True, tag="compact"):
+    """Replace the conversation so far by a summary; a run of its own."""
+
+    input_id: str
+    """Unique, as in `Send`."""
+    instructions: str = ""
+
+
+class Close(Timed, frozen=True, tag="close"):
+    """Nothing can be asked of the session any more; its log stays readable."""
+
+    reason: str = ""
+
+
+# ---------------------------------------------------------------- what the runner has to say
+
+
+class Report(Timed, frozen=True, tag="report"):
+    """A fact an agent, a harness or a tool produced.
+
+    What belongs to a run names it; late reports of a run that is over are dropped. The engine adds what follows from
+    a fact (status changes, the end of open calls), so those are never reported. Steering words that the loop has
+    read are reported as their `user_message`, of which only the `input_id` is looked at.
+    """
+
+    event: SessionEvent
+    run_id: str | None = None
+
+
+class TimePassed(Timed, frozen=True, tag="time_passed"):
+    """Nothing happened; approvals may have run out (`SessionState.next_deadline` says when to ask)."""
+
+
+class Recovered(Timed, frozen=True, tag="recovered"):
+    """The server is back after its end; sent once per session, before any other command."""
+
+    can_resume: bool
+    """Whether this session's harness can continue a run from the log."""
+
+
+Command: TypeAlias = (
+    Create
+    | Send
+    | Approve
+    | Deny
+    | Abort
+    | SetMode
+    | SetModel
+    | SetTitle
+    | Compact
+    | Close
+    | Report
+    | TimePassed
+    | Recovered
+)
+
+
+# ---------------------------------------------------------------- what the runner has to do
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of everything the runner carries out, in order, after the events of the same decision are committed."""
+
+    run_id: str
+
+
+class StartRun(Effect, frozen=True, tag="start_run"):
+    """Begin answering; the conversation is in the log."""
+
+    input_id: str
+    model_ref: str
+
+
+class StartCompaction(Effect, frozen=True, tag="start_compaction"):
+    """Summarise; report `compacted`, then `run_finished`."""
+
+    instructions: str
+    model_ref: str
+
+
+class ResumeRun(Effect, frozen=True, tag="resume_run"):
+    """Continue after a restart: settle the open calls of the run's state first, then go on with the next turn."""
+
+    model_ref: str
+
+
+class CancelRun(Effect, frozen=True, tag="cancel_run"):
+    """Stop everything of the run; report `run_finished` when all of it is gone, however that ended."""
+
+
+class Steer(Effect, frozen=True, tag="steer"):
+    """Give these words to the loop. It reports their `user_message` when it has read them, between two turns."""
+
+    input_id: str
+    content: str | tuple[UserPart, ...]
+
+
+class ResolveApproval(Effect, frozen=True, tag="resolve_approval"):
+    """The call's wait is over. The loop reports `tool_started` before it does what was approved."""
+
+    call_id: str
+    decision: Decision
+    scope: GrantScope = "once"
+    grant: str = ""
+    """The rule to remember when the scope is "session" or "always"."""
+    reason: str = ""
+
+
+class RunTool(Effect, frozen=True, tag="run_tool"):
+    """The start of the call is on disk: do it now, once."""
+
+    call_id: str
+
+
+AnyEffect: TypeAlias = StartRun | StartCompaction | ResumeRun | CancelRun | Steer | ResolveApproval | RunTool
+
+CallStatus: TypeAlias = Literal["called", "pending", "approved", "denied", "started"]
+"""Where an open call stands; a finished one is not open any more."""

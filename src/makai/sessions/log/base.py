@@ -1,0 +1,164 @@
+"""What a log of sessions is.
+
+In: events of one session, and the number of the last event their writer knows. Out: their numbers once they are
+durable, and every event again, in order, for ever. No store and no protocol is known here.
+
+Promises every log keeps:
+
+- Numbers run from 1 without gaps, per session, and are never given twice. Time never runs backwards in a session.
+- `append` returns after its events are durable. An append that failed was never seen by a reader of this process; one
+  whose caller was cancelled may or may not be stored, like one whose process died.
+- An append stays together and in order. Consecutive deltas of one block in one append become one event: whoever appends
+  gathers what arrives while the former append commits. (Joining before numbering, and only inside an append, keeps
+  both simple: an append of n events gets at most n numbers, and no two appends share one.)
+- A type that this version does not know is kept, numbered, verified and passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from makai.core.session_events import ApprovalRequested, Logged, PermissionMode, RunStatus, SessionEvent
+from makai.core.usage import Usage
+
+BATCH_EVENTS = 1000
+"""Events in a batch of reading, unless the reader wants fewer."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""A batch ends with the event that exceeds this, however many were asked for."""
+
+SessionStatus: TypeAlias = RunStatus | Literal["idle", "closed"]
+"""The status of the newest run; "idle" before the first one, "closed" after the last."""
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """An event that wants a place in the log."""
+
+    ts: int
+    run_id: str | None
+    event: SessionEvent
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """An event as it is stored: encoded once, for every reader."""
+
+    event_id: int
+    line: bytes
+    """A JSON `Logged`, without a line break in it."""
+
+
+class UnknownLogged(msgspec.Struct, frozen=True, kw_only=True):
+    """A logged event of a type that this version does not know."""
+
+    event_id: int
+    ts: int
+    type: str
+    line: bytes
+    run_id: str | None = None
+
+
+LoggedEvent: TypeAlias = Logged | UnknownLogged
+
+
+class SessionSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session as lists show it."""
+
+    session_id: str
+    title: str = ""
+    model_ref: str = ""
+    mode: PermissionMode = "ask"
+    harness: str = "native"
+    cwd: str | None = None
+    status: SessionStatus = "idle"
+    created_ms: int = 0
+    updated_ms: int = 0
+    events: int = 0
+    """How many there are, which is also the number of the last one."""
+    usage: Usage = Usage()
+    pending_approvals: int = 0
+    damaged: bool = False
+    """What the store says about this session is not what was written; only `session_id` can be relied upon."""
+
+
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions a list shows; the newest come first."""
+
+    limit: int = 100
+    updated_before_ms: int | None = None
+    cwd: str | None = None
+    awaiting_approval: bool = False
+
+
+NEWEST = SessionFilter()
+
+
+class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that nobody has answered yet."""
+
+    session_id: str
+    event_id: int
+    ts: int
+    run_id: str | None
+    request: ApprovalRequested
+
+
+class EventLog(Protocol):
+    """Numbered events of many sessions."""
+
+    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+        """Store events and return the numbers of the first and the last, once they are durable.
+
+        `expected_last` is the last number the caller knows, 0 for a session that does not exist yet. Raises
+        `LogConflict` when it is not the last, `InvalidRequest` for events no store can hold, and `StorageUnavailable`
+        when they could not be made durable.
+        """
+        ...
+
+    async def read(
+        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[LoggedEvent]:
+        """The next events above `after`; fewer than `limit` when they are large, none at the end of the log.
+
+        `deltas=False` leaves out the text and thinking deltas, whose whole texts follow them.
+        """
+        ...
+
+    async def read_raw(
+        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[Record]:
+        """The same as they are stored: for those who only pass events on."""
+        ...
+
+    async def last(self, session_id: str) -> int:
+        """The number of the last event; 0 when there is no such session."""
+        ...
+
+    async def session(self, session_id: str) -> SessionSummary | None:
+        """One session as lists show it."""
+        ...
+
+    async def sessions(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
+        """Sessions, the newest first."""
+        ...
+
+    async def pending_approvals(self) -> list[PendingApproval]:
+        """Questions without an answer, of all sessions."""
+        ...
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget a session; False when there was none."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was appended, then let go of the store."""
+        ...
+
+
+async def replay(log: EventLog, session_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[LoggedEvent]:
+    """Every event above `after`, batch by batch."""
+    while batch := await log.read(session_id, after, deltas=deltas):
+        for logged in batch:
+            yield logged
+        after = batch[-1].event_id

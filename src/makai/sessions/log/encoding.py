@@ -1,0 +1,214 @@
+"""Events to lines and back: joining of deltas, numbers, checksums.
+
+In: events that want a place, or lines of a store. Out: lines with checksums, or events. Pure; no store is known here.
+
+A line is the JSON of `Logged`. Its checksum is a CRC-32 of the session's id, the event's number and the line, so an
+event that is changed, moved or given to another session does not verify. A CRC finds every single flipped bit and every
+burst of up to 32; it is no protection against someone who can write the file, and nothing in that file could be.
+Checksums are not chained: one damaged event must not make its successors unreadable, and a missing one shows as a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from makai.core.errors import InvalidRequest, LogConflict, LogDamaged, ParseError
+from makai.core.session_events import ApprovalRequested, AssistantTextDelta, Logged, ReasoningDelta, SessionEvent
+from makai.sessions.log.base import LoggedEvent, Pending, PendingApproval, Record, UnknownLogged
+from makai.wire import strict_json
+
+MOST_EVENTS: Final = 10_000
+"""In one append."""
+MOST_EVENT_BYTES: Final = strict_json.MAX_BYTES
+LONGEST_ID: Final = 200
+REPAIR_HINT: Final = "Run `makai sessions repair`; other sessions are not affected."
+
+_LOGGED: Final = msgspec.json.Decoder(Logged)
+_LOGGED_LIST: Final = msgspec.json.Decoder(list[Logged])
+
+
+class Body(msgspec.Struct, frozen=True, gc=False):
+    """An encoded event that has no number yet."""
+
+    ts: int
+    run_id: str | None
+    fact: SessionEvent
+    event: bytes
+
+    @property
+    def is_delta(self) -> bool:
+        return isinstance(self.fact, AssistantTextDelta | ReasoningDelta)
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """A numbered event with everything the store keeps of it."""
+
+    record: Record
+    ts: int
+    checksum: int
+    is_delta: bool
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    event_id: int
+    ts: int
+    event: msgspec.Raw
+    run_id: str | None = None
+
+
+class _Tag(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_TAG: Final = msgspec.json.Decoder(_Tag)
+
+
+def check_session_id(session_id: str) -> None:
+    """Refuse ids that are no text for every store."""
+    if not session_id or len(session_id) > LONGEST_ID or not session_id.isprintable():
+        raise InvalidRequest(f"A session id is 1 to {LONGEST_ID} printable characters.")
+
+
+def encoded(events: Sequence[Pending]) -> list[Body]:
+    """Bodies of an append: deltas joined, everything checked."""
+    if not 0 < len(events) <= MOST_EVENTS:
+        raise InvalidRequest(f"An append holds 1 to {MOST_EVENTS} events, not {len(events)}.")
+    return [_body(pending) for pending in joined(events)]
+
+
+def joined(events: Sequence[Pending]) -> list[Pending]:
+    """Consecutive deltas of the same run and block as one event, at the time of the first."""
+    result: list[Pending] = []
+    words: list[str] = []
+
+    def settle() -> None:
+        if len(words) > 1:
+            first = result[-1]
+            assert isinstance(first.event, AssistantTextDelta | ReasoningDelta)
+            whole = msgspec.structs.replace(first.event, delta="".join(words))
+            result[-1] = msgspec.structs.replace(first, event=whole)
+        words.clear()
+
+    for pending in events:
+        event = pending.event
+        if not isinstance(event, AssistantTextDelta | ReasoningDelta):
+            settle()
+            result.append(pending)
+            continue
+        if not (words and _continues(result[-1], pending)):
+            settle()
+            result.append(pending)
+        words.append(event.delta)
+    settle()
+    return result
+
+
+def _continues(first: Pending, second: Pending) -> bool:
+    before, event = first.event, second.event
+    return (
+        type(before) is type(event)
+        and isinstance(before, AssistantTextDelta | ReasoningDelta)
+        and isinstance(event, AssistantTextDelta | ReasoningDelta)
+        and before.content_index == event.content_index
+        and first.run_id == second.run_id
+    )
+
+
+def _body(pending: Pending) -> Body:
+    if pending.run_id is not None and not (pending.run_id.isprintable() and len(pending.run_id) <= LONGEST_ID):
+        raise InvalidRequest(f"A run id is at most {LONGEST_ID} printable characters.")
+    try:
+        event = strict_json.encode(pending.event)
+        if b"\\u0000" in event:
+            strict_json.decode(event)  # tells a NUL from a backslash followed by "u0000"
+    except ParseError as error:
+        raise InvalidRequest(f"The event cannot be stored: {error.message}.") from None
+    if len(event) > MOST_EVENT_BYTES:
+        raise InvalidRequest(f"An event of {len(event)} bytes exceeds the limit of {MOST_EVENT_BYTES}.")
+    return Body(pending.ts, pending.run_id, pending.event, event)
+
+
+def numbered(session_id: str, bodies: Sequence[Body], last: int, last_ts: int) -> list[Stored]:
+    """Bodies as they follow the event `last`. A clock that went backwards stands still."""
+    salt = _salt(session_id)
+    result = []
+    for event_id, body in enumerate(bodies, last + 1):
+        last_ts = max(last_ts, body.ts)
+        line = _line(event_id, last_ts, body.event, body.run_id)
+        result.append(Stored(Record(event_id, line), last_ts, _checksum(salt, event_id, line), body.is_delta))
+    return result
+
+
+def _line(event_id: int, ts: int, event: bytes, run_id: str | None) -> bytes:
+    if run_id is None:
+        return b'{"event_id":%d,"ts":%d,"event":%b}' % (event_id, ts, event)
+    return b'{"event_id":%d,"ts":%d,"event":%b,"run_id":%b}' % (event_id, ts, event, msgspec.json.encode(run_id))
+
+
+def _salt(session_id: str) -> int:
+    return crc32(session_id.encode())
+
+
+def _checksum(salt: int, event_id: int, line: bytes) -> int:
+    return crc32(line, crc32(event_id.to_bytes(8, "big"), salt))
+
+
+def verified(session_id: str, stored: Sequence[tuple[int, int, bytes]]) -> list[Record]:
+    """Rows of number, checksum and line; raises `LogDamaged` at the first that is not what was written."""
+    salt = _salt(session_id)
+    records = []
+    for event_id, checksum, line in stored:
+        if event_id < 0 or checksum != crc32(line, crc32(event_id.to_bytes(8, "big"), salt)):
+            raise damaged(session_id, event_id)
+        records.append(Record(event_id, line))
+    return records
+
+
+def damaged(session_id: str, event_id: int | None) -> LogDamaged:
+    """The refusal to show what cannot be relied upon."""
+    what = "The stored session" if event_id is None else f"Event {event_id} of the session"
+    return LogDamaged(f"{what} {session_id} is damaged.", session_id=session_id, event_id=event_id, hint=REPAIR_HINT)
+
+
+def conflict(session_id: str, expected: int, last: int) -> LogConflict:
+    """The refusal of an append that follows something else than the last event."""
+    message = f"The last event of session {session_id} is {last}, not {expected}."
+    return LogConflict(message, expected=expected, last=last)
+
+
+def decoded(records: Sequence[Record]) -> list[LoggedEvent]:
+    """Events of lines that verified; types this version does not know as `UnknownLogged`."""
+    try:
+        return list(_LOGGED_LIST.decode(b"[" + b",".join(record.line for record in records) + b"]"))
+    except msgspec.ValidationError:
+        return [decoded_one(record) for record in records]
+
+
+def decoded_one(record: Record) -> LoggedEvent:
+    """One event."""
+    try:
+        return _LOGGED.decode(record.line)
+    except msgspec.ValidationError:
+        envelope = _ENVELOPE.decode(record.line)
+        return UnknownLogged(
+            event_id=envelope.event_id,
+            ts=envelope.ts,
+            type=_TAG.decode(envelope.event).type,
+            run_id=envelope.run_id,
+            line=record.line,
+        )
+
+
+def asked(session_id: str, record: Record) -> PendingApproval:
+    """The question that an event is."""
+    logged = decoded_one(record)
+    if not isinstance(logged, Logged) or not isinstance(logged.event, ApprovalRequested):
+        raise damaged(session_id, record.event_id)
+    return PendingApproval(
+        session_id=session_id, event_id=logged.event_id, ts=logged.ts, run_id=logged.run_id, request=logged.event
+    )

@@ -1,0 +1,100 @@
+"""The database file: how it is opened, its tables, and how older ones become newer ones.
+
+In: the path of a database. Out: connections to one whose tables are those of this version. Knows no event.
+
+WAL with `synchronous=FULL`: a commit returns after its fsync, so it survives a power cut (NORMAL loses the last ones), and
+readers never wait for the writer. Checkpoints are run by the writer when nobody waits for it, not inside a commit.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from makai.core.errors import StorageUnavailable
+
+FILE_NAME: Final = "sessions.db"
+
+MIGRATIONS: Final = (
+    # An event's number is local to its session, and sessions are told apart by a key that is never used again: a deleted
+    # session's events can be removed piece by piece, while another session of the same name grows.
+    """
+    CREATE TABLE session (
+        session_key INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id  TEXT NOT NULL UNIQUE,
+        last        INTEGER NOT NULL,
+        updated_ms  INTEGER NOT NULL,
+        waiting     INTEGER NOT NULL,
+        cwd         TEXT,
+        projection  BLOB NOT NULL,
+        checksum    INTEGER NOT NULL
+    );
+    CREATE INDEX session_by_age ON session (updated_ms);
+    CREATE TABLE event (
+        session_key INTEGER NOT NULL,
+        event_id    INTEGER NOT NULL,
+        checksum    INTEGER NOT NULL,
+        is_delta    INTEGER NOT NULL,
+        line        BLOB NOT NULL,
+        PRIMARY KEY (session_key, event_id)
+    ) WITHOUT ROWID;
+    CREATE TABLE deleted (session_key INTEGER PRIMARY KEY);
+    """,
+)
+"""Each brings the database from the version that is its index to the next; `PRAGMA user_version` counts them."""
+
+_LOCK_WAIT_S: Final = 10.0
+"""Only a person's own sqlite3 shell can hold a lock; no process of ours does."""
+_WAL_KEPT_BYTES: Final = 64 * 1024 * 1024
+
+
+def open_writer(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.Connection:
+    """The one connection that writes; makes the file and its tables when they are missing."""
+    _create(path)
+    connection = sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
+    try:
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=0"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute(f"PRAGMA journal_size_limit={_WAL_KEPT_BYTES}")
+        migrate(connection, migrations)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write. Text is given as bytes: damaged text need not be UTF-8."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = bytes
+    return connection
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
+    """Bring the tables to the newest version, each step whole or not at all."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(migrations):
+        raise StorageUnavailable(
+            f"The sessions were written by a newer makai (format {version}, this one knows {len(migrations)}).",
+            hint="Update makai, or set MAKAI_HOME to another folder.",
+        )
+    for number, script in enumerate(migrations[version:], version + 1):
+        # executescript commits before it starts and knows no transaction of its own.
+        connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version={number}; COMMIT;")
+
+
+def _create(path: Path) -> None:
+    """An empty file that only its owner can read; SQLite gives its side files the same mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # a file is durable when its name is
+    finally:
+        os.close(folder)

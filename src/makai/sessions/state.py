@@ -1,0 +1,402 @@
+"""What a session has to remember to decide the next command, and how its events change that.
+
+In: logged events, one after the other. Out: `SessionState`, always a new one. No I/O, no clock, and no conversation:
+what was said is in the log and `history` reads it there, so that an event costs the same in a session of a million.
+
+`evolve` believes what the log says and refuses no event; rules are the business of `engine.decide`. What a newer
+version wrote takes its number and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+
+from makai.core.content import UserPart
+from makai.core.errors import LogConflict
+from makai.core.session_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Compacted,
+    Delivery,
+    InputAccepted,
+    Logged,
+    ModeChanged,
+    ModelChanged,
+    PermissionMode,
+    RunFailed,
+    RunFinished,
+    RunPurpose,
+    RunResumed,
+    RunStarted,
+    RunStatus,
+    RunStatusChanged,
+    SessionClosed,
+    SessionCreated,
+    TitleChanged,
+    ToolCalled,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UserMessage,
+)
+from makai.core.usage import Usage
+from makai.sessions.commands import CallStatus
+
+
+class Seen:
+    """A set of texts that only grows, and of which every version stays valid.
+
+    Versions share one dict from text to its place; a version knows how many places are its own. Adding to the newest
+    version is one insertion; adding to an older one (its successor was never committed) copies first.
+    """
+
+    __slots__ = ("_places", "_size")
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        self._size = len(self._places)
+
+    def __contains__(self, text: str) -> bool:
+        place = self._places.get(text)
+        return place is not None and place < self._size
+
+    def __iter__(self) -> Iterator[str]:
+        return islice(self._places, self._size)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Seen):
+            return NotImplemented
+        return self._size == other._size and (self._places is other._places or all(text in other for text in self))
+
+    __hash__ = None  # type: ignore[assignment]  # two equal sets may differ in order
+
+    def __repr__(self) -> str:
+        return f"Seen({list(self)!r})"
+
+    def with_text(self, text: str) -> Seen:
+        """The set with one more text."""
+        if text in self:
+            return self
+        newer = Seen.__new__(Seen)
+        is_newest = len(self._places) == self._size
+        newer._places = self._places if is_newest else {known: place for place, known in enumerate(self)}
+        newer._places[text] = self._size
+        newer._size = self._size + 1
+        return newer
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Words that were taken and are not yet part of the conversation."""
+
+    input_id: str
+    content: str | tuple[UserPart, ...]
+    delivery: Delivery
+    client_msg_id: str | None = None
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call without a result so far."""
+
+    call_id: str
+    name: str
+    arguments_json: str
+    status: CallStatus = "called"
+    request: ApprovalRequested | None = None
+    """The question, while it is pending."""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule a person set for the rest of the session while deciding a call."""
+
+    rule: str
+    allow: bool
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest run of a session, active or over."""
+
+    run_id: str
+    run_number: int
+    model_ref: str
+    purpose: RunPurpose
+    started_at: int
+    last_event_id: int
+    """The last event that changed what is known here; deltas and progress do not."""
+    status: RunStatus = "starting"
+    finished_at: int | None = None
+    """When its status became "finished" or "error"."""
+    settled: bool = False
+    """`run_finished` or `run_failed` is in the log: there will be no more events of this run."""
+    turn: int = 0
+    turn_open: bool = False
+    turn_began: int = 0
+    """The event that opened the newest turn."""
+    turn_has_calls: bool = False
+    calls: dict[str, Call] = {}
+    """Open calls by id, in the order of the model."""
+    has_tool_output: bool = False
+    usage: Usage = Usage()
+    resumes: int = 0
+    """How often the run was resumed since it last ended a turn."""
+
+    def pending(self) -> tuple[Call, ...]:
+        """Calls that wait for a person."""
+        return tuple(call for call in self.calls.values() if call.status == "pending")
+
+
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `decide` needs. The state of a session that was never created is `SessionState()`."""
+
+    last_event_id: int = 0
+    last_ts: int = 0
+    created_at: int = 0
+    model_ref: str = ""
+    mode: PermissionMode = "ask"
+    harness: str = "native"
+    cwd: str | None = None
+    roots: tuple[str, ...] = ()
+    title: str = ""
+    forked_from: str | None = None
+    forked_at: int | None = None
+    run_counter: int = 0
+    run: Run | None = None
+    waiting: tuple[Waiting, ...] = ()
+    client_msg_ids: Seen = Seen()
+    call_ids: Seen = Seen()
+    grants: tuple[Grant, ...] = ()
+    usage: Usage = Usage()
+    """Of all runs that are over."""
+    compacted_through: int = 0
+    """The conversation begins with a summary of everything up to this event."""
+    closed: bool = False
+
+    @property
+    def active_run(self) -> Run | None:
+        """The run that has not settled, if any."""
+        return self.run if self.run is not None and not self.run.settled else None
+
+    def next_deadline(self) -> int | None:
+        """When the first pending approval runs out, in Unix milliseconds."""
+        pending = self.active_run.pending() if self.active_run else ()
+        return min(
+            (call.request.deadline_ms for call in pending if call.request and call.request.deadline_ms is not None),
+            default=None,
+        )
+
+    def fresh_call_id(self, vendor_call_id: str) -> str:
+        """The id for a call that its model named so: the same, unless this session had it already.
+
+        Clients see the model's own id (DESIGN §6), but models do reuse ids such as "call_0".
+        """
+        if vendor_call_id and vendor_call_id not in self.call_ids:
+            return vendor_call_id
+        # Starting at the number of calls, so that a model that names every call the same costs nothing extra.
+        number = len(self.call_ids) + 1
+        while (call_id := f"{vendor_call_id or 'call'}#{number}") in self.call_ids:
+            number += 1
+        return call_id
+
+
+class Numbered(Protocol):
+    """Anything with a place in a log: `Logged`, or an event this version does not know."""
+
+    @property
+    def event_id(self) -> int: ...
+
+    @property
+    def ts(self) -> int: ...
+
+
+_evolved = msgspec.structs.replace
+
+
+def evolve(state: SessionState, logged: Numbered) -> SessionState:
+    """The state after one more event. Readers may leave out deltas: they change nothing here."""
+    if logged.event_id <= state.last_event_id:
+        raise LogConflict(
+            f"event {logged.event_id} cannot follow event {state.last_event_id}",
+            expected=logged.event_id - 1,
+            last=state.last_event_id,
+        )
+    if isinstance(logged, Logged):
+        kind = type(logged.event)
+        if (step := _SESSION_STEPS.get(kind)) is not None:
+            state = step(state, logged.event, logged)
+        elif (run_step := _RUN_STEPS.get(kind)) is not None and state.run is not None:
+            if state.run.run_id == logged.run_id:
+                run = _evolved(run_step(state.run, logged.event, logged), last_event_id=logged.event_id)
+                state = _evolved(state, run=run)
+    return _evolved(state, last_event_id=logged.event_id, last_ts=logged.ts)
+
+
+def fold(events: Iterable[Numbered], state: SessionState | None = None) -> SessionState:
+    """The state a log describes, or the one it leads to from an earlier state."""
+    current = SessionState() if state is None else state
+    for logged in events:
+        current = evolve(current, logged)
+    return current
+
+
+# ---------------------------------------------------------------- what concerns the session
+
+
+def _on_created(state: SessionState, event: SessionCreated, logged: Logged) -> SessionState:
+    return _evolved(
+        state,
+        created_at=logged.ts,
+        model_ref=event.model_ref,
+        mode=event.mode,
+        harness=event.harness,
+        cwd=event.cwd,
+        roots=event.roots,
+        title=event.title,
+        forked_from=event.forked_from,
+        forked_at=event.forked_at,
+    )
+
+
+def _on_input(state: SessionState, event: InputAccepted, logged: Logged) -> SessionState:
+    waiting = Waiting(
+        input_id=event.input_id,
+        content=event.content,
+        delivery=event.delivery,
+        client_msg_id=event.client_msg_id,
+    )
+    return _evolved(
+        state, waiting=(*state.waiting, waiting), client_msg_ids=_with(state.client_msg_ids, event.client_msg_id)
+    )
+
+
+def _on_user_message(state: SessionState, event: UserMessage, logged: Logged) -> SessionState:
+    waiting = state.waiting
+    if waiting:
+        waiting = tuple(other for other in waiting if other.input_id != event.input_id)
+    return _evolved(state, waiting=waiting, client_msg_ids=_with(state.client_msg_ids, event.client_msg_id))
+
+
+def _on_run_started(state: SessionState, event: RunStarted, logged: Logged) -> SessionState:
+    run = Run(
+        run_id=logged.run_id or "",
+        run_number=event.run_number,
+        model_ref=event.model_ref,
+        purpose=event.purpose,
+        started_at=logged.ts,
+        last_event_id=logged.event_id,
+    )
+    return _evolved(state, run=run, run_counter=event.run_number)
+
+
+def _on_run_settled(state: SessionState, event: RunFinished | RunFailed, logged: Logged) -> SessionState:
+    if state.run is None or state.run.run_id != logged.run_id:
+        return state
+    run = _evolved(
+        state.run, settled=True, turn_open=False, calls={}, usage=event.usage, last_event_id=logged.event_id
+    )
+    return _evolved(state, run=run, usage=state.usage + event.usage)
+
+
+def _on_called(state: SessionState, event: ToolCalled, logged: Logged) -> SessionState:
+    state = _evolved(state, call_ids=state.call_ids.with_text(event.call_id))
+    if state.run is None or state.run.run_id != logged.run_id:
+        return state
+    call = Call(call_id=event.call_id, name=event.name, arguments_json=event.arguments_json)
+    run = _evolved(
+        state.run,
+        calls={**state.run.calls, event.call_id: call},
+        turn_has_calls=True,
+        last_event_id=logged.event_id,
+    )
+    return _evolved(state, run=run)
+
+
+def _on_decided(state: SessionState, event: ApprovalDecided, logged: Logged) -> SessionState:
+    if event.grant and event.scope != "once":
+        grant = Grant(rule=event.grant, allow=event.decision == "approve")
+        others = tuple(other for other in state.grants if other.rule != event.grant)
+        state = _evolved(state, grants=(*others, grant))
+    if state.run is None or state.run.run_id != logged.run_id:
+        return state
+    status: CallStatus = "approved" if event.decision == "approve" else "denied"
+    run = _evolved(_with_call(state.run, event.call_id, status), last_event_id=logged.event_id)
+    return _evolved(state, run=run)
+
+
+def _with(seen: Seen, text: str | None) -> Seen:
+    return seen if text is None else seen.with_text(text)
+
+
+# ---------------------------------------------------------------- what concerns its newest run
+
+
+def _on_status(run: Run, event: RunStatusChanged, logged: Logged) -> Run:
+    is_over = event.status in ("finished", "error")
+    return _evolved(run, status=event.status, finished_at=logged.ts if is_over else run.finished_at)
+
+
+def _on_turn_started(run: Run, event: TurnStarted, logged: Logged) -> Run:
+    return _evolved(run, turn=event.turn, turn_open=True, turn_began=logged.event_id, turn_has_calls=False)
+
+
+def _on_turn_ended(run: Run, event: TurnEnded, logged: Logged) -> Run:
+    # A turn that the restart itself ended is no progress.
+    resumes = run.resumes if event.stop_reason in ("error", "aborted") else 0
+    return _evolved(run, turn_open=False, usage=run.usage + event.usage, resumes=resumes)
+
+
+def _on_finished(run: Run, event: ToolFinished, logged: Logged) -> Run:
+    calls = {call_id: call for call_id, call in run.calls.items() if call_id != event.call_id}
+    return _evolved(run, calls=calls, has_tool_output=True)
+
+
+def _with_call(run: Run, call_id: str, status: CallStatus, request: ApprovalRequested | None = None) -> Run:
+    call = run.calls.get(call_id)
+    if call is None:
+        return run
+    return _evolved(run, calls={**run.calls, call_id: _evolved(call, status=status, request=request)})
+
+
+_SESSION_STEPS: dict[type, Callable[[SessionState, Any, Logged], SessionState]] = {
+    SessionCreated: _on_created,
+    TitleChanged: lambda state, event, logged: _evolved(state, title=event.title),
+    ModelChanged: lambda state, event, logged: _evolved(state, model_ref=event.model_ref),
+    ModeChanged: lambda state, event, logged: _evolved(state, mode=event.mode),
+    SessionClosed: lambda state, event, logged: _evolved(state, closed=True),
+    InputAccepted: _on_input,
+    UserMessage: _on_user_message,
+    RunStarted: _on_run_started,
+    RunFinished: _on_run_settled,
+    RunFailed: _on_run_settled,
+    ToolCalled: _on_called,
+    ApprovalDecided: _on_decided,
+    Compacted: lambda state, event, logged: _evolved(state, compacted_through=event.through),
+}
+_RUN_STEPS: dict[type, Callable[[Run, Any, Logged], Run]] = {
+    RunStatusChanged: _on_status,
+    RunResumed: lambda run, event, logged: _evolved(run, resumes=run.resumes + 1),
+    TurnStarted: _on_turn_started,
+    TurnEnded: _on_turn_ended,
+    ApprovalRequested: lambda run, event, logged: _with_call(run, event.call_id, "pending", event),
+    ToolStarted: lambda run, event, logged: _with_call(run, event.call_id, "started"),
+    ToolFinished: _on_finished,
+}
+
+
+# ---------------------------------------------------------------- as bytes
+
+
+def packed(state: SessionState) -> bytes:
+    """The state as bytes, for a store that opens long sessions without reading all of them."""
+    return msgspec.msgpack.encode(state, enc_hook=list)
+
+
+def unpacked(data: bytes) -> SessionState:
+    """The inverse of `packed`, for the same version of makai; raises `msgspec.ValidationError` for anything else."""
+    return msgspec.msgpack.decode(data, type=SessionState, dec_hook=lambda kind, texts: kind(texts))

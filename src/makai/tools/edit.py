@@ -1,0 +1,151 @@
+"""The tool `edit`: replace a text that occurs exactly once.
+
+In: a path, the old text, the new text. Out: the file changed in one atomic step and its diff, or a refusal that tells
+the model what to write instead. It works on bytes, so what is not UTF-8 elsewhere in the file stays as it is. It must
+not know who approved a call, nor open any file but through the workspace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from makai.core.content import Text
+from makai.core.errors import MakaiError
+from makai.tools.arguments import Arguments, definition, parsed
+from makai.tools.base import CallDescription, Diff, ToolContext, ToolOutcome, text_outcome
+from makai.tools.file_errors import FileRefused, printable
+from makai.tools.files import edit_description, encoded
+from makai.tools.workspace import Place, Workspace
+
+MOST_BYTES = 16 * 1024 * 1024
+_MOST_PLACES_TOLD = 10
+
+
+class EditArguments(Arguments, frozen=True, kw_only=True):
+    """What `edit` takes."""
+
+    path: Annotated[str, msgspec.Meta(description="The file, from the session's folder or absolute.")]
+    old_text: Annotated[
+        str,
+        msgspec.Meta(
+            min_length=1,
+            description="The text to replace, exactly as in the file, with enough around it to occur only once.",
+        ),
+    ]
+    new_text: Annotated[str, msgspec.Meta(description="What takes its place.")]
+    replace_all: Annotated[bool, msgspec.Meta(description="Replace every occurrence.")] = False
+
+
+class _Change(msgspec.Struct, frozen=True, kw_only=True):
+    place: Place
+    old: bytes
+    new: bytes
+    count: int
+
+    def diff(self) -> Diff:
+        return Diff(
+            path=printable(self.place.absolute),
+            old_text=self.old.decode("utf-8", "replace"),
+            new_text=self.new.decode("utf-8", "replace"),
+        )
+
+
+class EditTool:
+    """Changes a part of a file."""
+
+    definition = definition(
+        "edit",
+        "Replace a text in a file. `old_text` must occur exactly once, character for character, line breaks and "
+        "indentation included and without the line numbers that `read` shows; or pass `replace_all`.",
+        EditArguments,
+    )
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """The file and its diff; a refusal when the edit cannot be made, so that nobody is asked about it."""
+        change = self._change(parsed(arguments, EditArguments))
+        return edit_description("Edit", change.place, change.diff())
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """The diff, or why not."""
+        try:
+            wanted = parsed(arguments, EditArguments)
+            return await asyncio.to_thread(self._edit, wanted)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+
+    def _edit(self, wanted: EditArguments) -> ToolOutcome:
+        change = self._change(wanted)
+        with self._workspace.open_write(wanted.path) as file:
+            file.write(change.new)
+        many = "" if change.count == 1 else f" in {change.count} places"
+        return ToolOutcome(content=(Text(text=f"Edited {change.place.shown}{many}."),), diffs=(change.diff(),))
+
+    def _change(self, wanted: EditArguments) -> _Change:
+        place = self._workspace.place(wanted.path)
+        with self._workspace.open_read(wanted.path) as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise FileRefused(f"{place.shown} is larger than {MOST_BYTES:,} bytes.", hint="Use the shell for it.")
+        old, new = encoded(wanted.old_text), encoded(wanted.new_text)
+        if b"\r\n" in data and b"\r\n" not in old and old not in data:
+            # Models write \n; a file whose lines end in \r\n keeps its own ends.
+            old, new = old.replace(b"\n", b"\r\n"), new.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+        count = data.count(old)
+        _check(data, old, new, count, wanted, place.shown)
+        return _Change(place=place, old=data, new=data.replace(old, new), count=count)
+
+
+def _check(data: bytes, old: bytes, new: bytes, count: int, wanted: EditArguments, shown: str) -> None:
+    if old == new:
+        raise FileRefused("`old_text` and `new_text` are the same.")
+    if count == 0:
+        raise FileRefused(f"`old_text` does not occur in {shown}.", hint=_nearest(data, old))
+    if count > 1 and not wanted.replace_all:
+        places = ", ".join(str(line) for line in _lines_of(data, old, _MOST_PLACES_TOLD))
+        more = ", ..." if count > _MOST_PLACES_TOLD else ""
+        raise FileRefused(
+            f"`old_text` occurs {count} times in {shown} (lines {places}{more}).",
+            hint="Add more of the text around it, or pass replace_all.",
+        )
+
+
+def _lines_of(data: bytes, text: bytes, most: int) -> Iterator[int]:
+    position, line = 0, 1
+    for _ in range(most):
+        found = data.find(text, position)
+        if found < 0:
+            return
+        line += data.count(b"\n", position, found)
+        yield line
+        line += text.count(b"\n")
+        position = found + len(text)
+
+
+def _nearest(data: bytes, old: bytes) -> str:
+    """What the model most likely got wrong: white space, or all but the first line."""
+    wanted = [b" ".join(line.split()) for line in old.strip().splitlines()]
+    lines = [b" ".join(line.split()) for line in data.splitlines()]
+    if not wanted:
+        return "Read the file again."
+    starts = [index for index, line in enumerate(lines) if line == wanted[0]]
+    for index in starts:
+        if lines[index : index + len(wanted)] == wanted:
+            return f"Line {index + 1} differs from it only in white space; copy that exactly."
+    if starts:
+        differing = _first_difference(lines, wanted, starts[0])
+        return f"Its first line is line {starts[0] + 1}, but line {differing + 1} differs. Read the file again."
+    return "Read the file again; it may have changed."
+
+
+def _first_difference(lines: list[bytes], wanted: list[bytes], start: int) -> int:
+    for offset, line in enumerate(wanted):
+        if start + offset >= len(lines) or lines[start + offset] != line:
+            return start + offset
+    return start

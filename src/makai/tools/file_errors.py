@@ -1,0 +1,71 @@
+"""What can be wrong with a path or a file, in words a model can act on.
+
+In: the kernel's OSError and the path as the model wrote it. Out: typed errors, and paths that can be printed. It must
+not know roots or tools.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import stat
+from collections.abc import Iterator
+from typing import NoReturn
+
+from makai.core.errors import InvalidRequest
+
+
+class FileRefused(InvalidRequest):
+    """A path cannot be read or written; the message says why, in words a model can act on."""
+
+
+class OutsideWorkspace(FileRefused):
+    """The path leads, or may lead, out of the session's folders."""
+
+
+class FileMissing(FileRefused):
+    """Nothing is there, as far as this session may know."""
+
+
+def printable(path: str) -> str:
+    """A path for messages: what is not UTF-8, or cannot be seen (control, bidi, zero-width signs), as escapes."""
+    shown = path.encode("utf-8", "backslashreplace").decode("utf-8")
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in shown)
+
+
+def not_a_file(path: str, mode: int) -> FileRefused:
+    """Something is there, of another kind."""
+    if stat.S_ISDIR(mode):
+        return FileRefused(f"{printable(path)} is a directory.", hint="Use the list tool for it.")
+    return FileRefused(f"{printable(path)} is not an ordinary file, but a link, device, pipe or socket.")
+
+
+def missing(path: str) -> FileMissing:
+    """Also said of what is hidden: the two must read the same."""
+    return FileMissing(f"{printable(path)} does not exist.")
+
+
+@contextlib.contextmanager
+def translated(path: str, outside: OutsideWorkspace | None = None) -> Iterator[None]:
+    """Turn the kernel's refusals of the block into ours; `outside` is raised when the path left its root."""
+    try:
+        yield
+    except OSError as error:
+        _raise_translated(error, path, outside)
+
+
+def _raise_translated(error: OSError, path: str, outside: OutsideWorkspace | None = None) -> NoReturn:
+    shown = printable(path)
+    match error.errno:
+        case errno.ENOENT:
+            raise missing(path) from None
+        case errno.EXDEV if outside:
+            raise outside from None
+        case errno.ELOOP:
+            raise OutsideWorkspace(f"{shown} leads through a link that cannot be followed.") from None
+        case errno.ENOTDIR:
+            raise FileMissing(f"{shown} does not exist: a part of it is a file, not a directory.") from None
+        case errno.ENAMETOOLONG:
+            raise FileRefused("The path, or one name in it, is too long.") from None
+        case _:
+            raise FileRefused(f"{shown}: {error.strerror}.") from None

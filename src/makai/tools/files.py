@@ -1,0 +1,311 @@
+"""The tools `read`, `write` and `list`.
+
+In: a call's arguments and the session's `Workspace`. Out: outcomes for the model, diffs for people. They must not know
+who approved a call, nor open any file but through the workspace.
+
+Whatever the file (2 GB, one endless line, binary, not UTF-8), a read holds a few hundred KiB of it at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+import io
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from makai.core.content import Image, Text
+from makai.core.errors import MakaiError
+from makai.tools.arguments import Arguments, definition, parsed
+from makai.tools.base import CallDescription, Diff, Location, ToolContext, ToolOutcome, text_outcome
+from makai.tools.file_errors import FileMissing, FileRefused, printable
+from makai.tools.workspace import Entry, Place, Workspace
+
+DEFAULT_LINES = 2_000
+MOST_SHOWN_BYTES = 256 * 1024
+LONGEST_LINE = 2_000
+MOST_IMAGE_BYTES = 5 * 1024 * 1024
+MOST_DIFF_BYTES = 1024 * 1024
+MOST_ENTRIES = 1_000
+LONGEST_READ_S = 20.0
+_BLOCK = 1024 * 1024
+_SNIFFED = 8 * 1024
+
+_IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+
+
+class ReadArguments(Arguments, frozen=True, kw_only=True):
+    """What `read` takes."""
+
+    path: Annotated[str, msgspec.Meta(description="The file, from the session's folder or absolute.")]
+    offset: Annotated[int, msgspec.Meta(ge=1, le=2**53, description="The first line to show; 1 is the first.")] = 1
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100_000, description="How many lines to show.")] = DEFAULT_LINES
+
+
+class ReadTool:
+    """Shows a text file, some lines of it, or an image."""
+
+    definition = definition(
+        "read",
+        "Read a file. Text comes with line numbers (number, tab, line); the numbers are not part of the file. Long "
+        "files are shown in parts: pass `offset` and `limit` for the rest. PNG, JPEG, GIF and WebP files are shown as "
+        "images.",
+        ReadArguments,
+    )
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """Which file, from which line."""
+        wanted = parsed(arguments, ReadArguments)
+        place = self._workspace.place(wanted.path)
+        return CallDescription(
+            kind="read",
+            title=f"Read {place.shown}",
+            subject=place.shown,
+            locations=(Location(path=printable(place.absolute), line=wanted.offset),),
+        )
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """The text, the image, or why not."""
+        try:
+            wanted = parsed(arguments, ReadArguments)
+            return await asyncio.to_thread(self._read, wanted)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+
+    def _read(self, wanted: ReadArguments) -> ToolOutcome:
+        with self._workspace.open_read(wanted.path) as file:
+            head = file.read(_SNIFFED)
+            if image := image_type(head):
+                return _image(head + file.read(MOST_IMAGE_BYTES + 1 - len(head)), image)
+            if why := binary_reason(head):
+                size = self._workspace.stat(wanted.path).st_size
+                return text_outcome(f"{printable(wanted.path)} is {why} ({size:,} bytes).", is_error=True)
+            file.seek(0)
+            return _numbered(file, wanted)
+
+
+class WriteArguments(Arguments, frozen=True, kw_only=True):
+    """What `write` takes."""
+
+    path: Annotated[str, msgspec.Meta(description="The file, from the session's folder or absolute.")]
+    content: Annotated[str, msgspec.Meta(description="The whole new content.")]
+
+
+class WriteTool:
+    """Makes or replaces a whole file."""
+
+    definition = definition(
+        "write",
+        "Create a file, or replace all of one. Missing folders are made. To change a part of a file, use `edit`.",
+        WriteArguments,
+    )
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """The file and what changes in it."""
+        wanted = parsed(arguments, WriteArguments)
+        place = self._workspace.place(wanted.path)
+        encoded(wanted.content)
+        return edit_description("Write", place, self._diff(place, wanted))
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """The diff, or why not."""
+        try:
+            wanted = parsed(arguments, WriteArguments)
+            return await asyncio.to_thread(self._write, wanted)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+
+    def _write(self, wanted: WriteArguments) -> ToolOutcome:
+        content = encoded(wanted.content)
+        place = self._workspace.place(wanted.path)
+        diff = self._diff(place, wanted)
+        with self._workspace.open_write(wanted.path) as file:
+            file.write(content)
+        done = "Created" if diff.old_text is None else "Replaced"
+        return ToolOutcome(content=(Text(text=f"{done} {place.shown} ({len(content):,} bytes)."),), diffs=(diff,))
+
+    def _diff(self, place: Place, wanted: WriteArguments) -> Diff:
+        try:
+            with self._workspace.open_read(wanted.path) as file:
+                old = file.read(MOST_DIFF_BYTES + 1)
+        except FileMissing:
+            return Diff(path=printable(place.absolute), old_text=None, new_text=wanted.content)
+        return Diff(path=printable(place.absolute), old_text=diff_text(old), new_text=wanted.content)
+
+
+class ListArguments(Arguments, frozen=True, kw_only=True):
+    """What `list` takes."""
+
+    path: Annotated[str, msgspec.Meta(description="The folder, from the session's folder or absolute.")] = "."
+
+
+class ListTool:
+    """Shows what is in a folder."""
+
+    definition = definition(
+        "list", "List one folder: folders end in `/`, links in `@`, files are shown with their size.", ListArguments
+    )
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """Which folder."""
+        place = self._workspace.place(parsed(arguments, ListArguments).path)
+        return CallDescription(
+            kind="read",
+            title=f"List {place.shown}",
+            subject=place.shown,
+            locations=(Location(path=printable(place.absolute)),),
+        )
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """One line for each name."""
+        try:
+            wanted = parsed(arguments, ListArguments)
+            return await asyncio.to_thread(self._list, wanted.path)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+
+    def _list(self, path: str) -> ToolOutcome:
+        found = list(itertools.islice(self._workspace.entries(path), MOST_ENTRIES + 1))
+        lines = [_line(entry) for entry in sorted(found[:MOST_ENTRIES], key=lambda entry: entry.name)]
+        if len(found) > MOST_ENTRIES:
+            lines.append(f"[cut: more than {MOST_ENTRIES:,} names; use glob to narrow it down]")
+        return text_outcome("\n".join(lines) or "[empty]")
+
+
+def encoded(content: str) -> bytes:
+    """The text as UTF-8; `FileRefused` for half a surrogate pair, which JSON can say and UTF-8 cannot."""
+    try:
+        return content.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise FileRefused(f"The text has half of a surrogate pair at position {error.start:,}.") from None
+
+
+def diff_text(data: bytes) -> str:
+    """The old content as a diff shows it. A diff is for eyes: what is too long or binary is named, not shown."""
+    if len(data) > MOST_DIFF_BYTES:
+        return f"[more than {MOST_DIFF_BYTES:,} bytes, not shown]\n"
+    if why := binary_reason(data[:_SNIFFED]):
+        return f"[{why}, {len(data):,} bytes]\n"
+    return data.decode("utf-8", "replace")
+
+
+def edit_description(verb: str, place: Place, diff: Diff) -> CallDescription:
+    """How a change to one file is told."""
+    return CallDescription(
+        kind="edit",
+        title=f"{verb} {place.shown}",
+        subject=place.shown,
+        locations=(Location(path=printable(place.absolute)),),
+        diffs=(diff,),
+    )
+
+
+def image_type(head: bytes) -> str | None:
+    """The MIME type of an image models can see, by its first bytes."""
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((mime for magic, mime in _IMAGES if head.startswith(magic)), None)
+
+
+def binary_reason(head: bytes) -> str | None:
+    """Why a file is not shown as text; None when it is."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16 text; convert it to UTF-8 to read it"
+    return "a binary file" if b"\0" in head else None
+
+
+def _image(data: bytes, mime_type: str) -> ToolOutcome:
+    if len(data) > MOST_IMAGE_BYTES:
+        return text_outcome(f"The image is larger than {MOST_IMAGE_BYTES:,} bytes.", is_error=True)
+    return ToolOutcome(content=(Image(data=base64.b64encode(data).decode("ascii"), mime_type=mime_type),))
+
+
+def _numbered(file: io.BufferedReader, wanted: ReadArguments) -> ToolOutcome:
+    """The wanted lines with their numbers, until one of the limits is met; then how to go on."""
+    deadline = time.monotonic() + LONGEST_READ_S
+    if (has := _skip_lines(file, wanted.offset - 1, deadline)) is not None:
+        return text_outcome(f"[the file has only {has:,} lines]" if has else "[the file is empty]")
+    lines: list[str] = []
+    shown_bytes = 0
+    broken = False
+    while len(lines) < wanted.limit and shown_bytes < MOST_SHOWN_BYTES and (line := _next_line(file, deadline)):
+        text, cut = line
+        broken = broken or "\ufffd" in text
+        shown_bytes += len(text)
+        note = f" [cut: {cut:,} more bytes in this line]" if cut else ""
+        lines.append(f"{wanted.offset + len(lines):>6}\t{text}{note}")
+    if broken:
+        lines.append("[not all of it is UTF-8: \ufffd stands for other bytes]")
+    if file.peek(1):
+        lines.append(f"[more lines follow; go on with offset={wanted.offset + len(lines) - broken}]")
+    return text_outcome("\n".join(lines) or "[the file is empty]")
+
+
+def _skip_lines(file: io.BufferedReader, count: int, deadline: float) -> int | None:
+    """Go past `count` lines, block by block. None when there is a line to show, else how many the file has."""
+    seen, last = 0, b"\n"
+    while seen < count:
+        start = file.tell()
+        block = file.read(_BLOCK)
+        _check(deadline)
+        if not block:
+            return seen + (last != b"\n")
+        ends = block.count(b"\n")
+        if seen + ends < count:
+            seen, last = seen + ends, block[-1:]
+            continue
+        position = -1
+        for _ in range(count - seen):
+            position = block.index(b"\n", position + 1)
+        file.seek(start + position + 1)
+        break
+    return None if count == 0 or file.peek(1) else count
+
+
+def _next_line(file: io.BufferedReader, deadline: float) -> tuple[str, int] | None:
+    """A line without its end, cut to a length a reader can bear, and how many bytes were cut. None at the end."""
+    raw = file.readline(LONGEST_LINE)
+    if not raw:
+        return None
+    cut = 0
+    more = raw
+    while not more.endswith(b"\n") and (more := file.readline(_BLOCK)):
+        cut += len(more)
+        _check(deadline)
+    if cut == 1 and more == b"\n":
+        cut = 0
+    # A cut may fall into the middle of a character: the decoder keeps such a rest back.
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw, final=cut == 0)
+    return text.removesuffix("\n").removesuffix("\r"), cut
+
+
+def _check(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise FileRefused(f"Reading took longer than {LONGEST_READ_S:.0f} s.", hint="Use the shell for such a file.")
+
+
+def _line(entry: Entry) -> str:
+    name = printable(entry.name)
+    match entry.kind:
+        case "directory":
+            return f"{name}/"
+        case "link":
+            return f"{name}@"
+        case "file":
+            return f"{name}  {entry.size:,}"
+        case "other":
+            return f"{name}  (device, pipe or socket)"

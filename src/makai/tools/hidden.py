@@ -1,0 +1,79 @@
+"""What no session may see: makai's own state, and procfs.
+
+In: folders, and descriptors of files somebody reached. Out: whether such a file lies in one of the folders, by whatever
+name, mount or hard link it was reached. It must not know roots or tools.
+
+DESIGN §9: "`MAKAI_HOME` (token, socket, credentials, database) is invisible to every child and every file tool".
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+_MOST_FILES_COMPARED = 10_000
+
+
+class Hidden:
+    """Folders that are answered as if they were not there."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = tuple(os.path.realpath(path) for path in folders)
+
+    def covers_path(self, real: str) -> bool:
+        """Whether a path free of links is a hidden folder or lies in one; it need not exist."""
+        return any(real == hidden or real.startswith(f"{hidden}/") for hidden in self._folders)
+
+    def covers(self, descriptor: int) -> bool:
+        """Whether an open file is hidden, however it was reached."""
+        found = os.fstat(descriptor)
+        if found.st_dev == os.stat("/proc").st_dev:
+            # procfs holds the environment, memory and open files of this very process
+            return True
+        return bool(self._folders) and (self.covers_path(path_of(descriptor)) or self._covers_file(descriptor, found))
+
+    def _covers_file(self, descriptor: int, found: os.stat_result) -> bool:
+        """The same by identity: a bind mount of a hidden folder, or a second hard link of a file in one."""
+        identities = {_identity(known) for known in map(_stat_or_none, self._folders) if known}
+        if not identities:
+            return False
+        real = path_of(descriptor)
+        ancestors = [real[:end] for end, sign in enumerate(real) if sign == "/" and end] + [real]
+        if any(_identity(known) in identities for known in map(_stat_or_none, ancestors) if known):
+            return True
+        return (
+            stat.S_ISREG(found.st_mode)
+            and found.st_nlink > 1
+            and any(_identity(known) == _identity(found) for known in _files_in(self._folders))
+        )
+
+
+def path_of(descriptor: int) -> str:
+    """Where the kernel says this file is now; free of links by construction."""
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _stat_or_none(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def _files_in(folders: Sequence[str]) -> Iterator[os.stat_result]:
+    """The files of the hidden folders: credentials, token and database lie at their top and are met first."""
+    left = _MOST_FILES_COMPARED
+    for folder in folders:
+        for directory, _, names in os.walk(folder):
+            for name in names:
+                left -= 1
+                if left < 0:
+                    return
+                if found := _stat_or_none(os.path.join(directory, name)):
+                    yield found

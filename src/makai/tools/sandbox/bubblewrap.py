@@ -1,0 +1,208 @@
+"""Confinement by bubblewrap: namespaces and mounts.
+
+In: a policy and a command. Out: the command line that runs it confined. What a process sees is built from mounts, outer
+ones first: the whole system read-only, the writable folders, what is protected in them read-only again, and nothing at
+all where something is hidden. It has its own process ids, so it can neither signal, trace nor look into makai.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from enum import IntEnum
+from pathlib import Path
+
+from makai.core.errors import InvalidRequest
+from makai.tools.sandbox import limits, mountpoints
+from makai.tools.sandbox.policy import KEPT_OF_RUN, SHARED_SCRATCH, SandboxPolicy, is_beneath
+
+_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+
+
+class _Mount(IntEnum):
+    """What is mounted at a path. Where two are asked for, the higher one is."""
+
+    SCRATCH = 0
+    """A folder in memory, gone with the command."""
+    DEVICES = 1
+    PROCESSES = 2
+    WRITABLE = 3
+    PINNED = 4
+    """As it is. What is mounted on cannot be renamed or removed, so nothing else can be put in its place."""
+    READABLE = 5
+    EMPTY = 6
+    """A folder of ours where nothing may come into being."""
+    HIDDEN = 7
+
+
+class Bubblewrap:
+    """The backend. `program` is a bwrap that was found to work."""
+
+    name = "bubblewrap"
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self.version = _output(program, "--version").removeprefix("bubblewrap").strip()
+        self._can_disable_user_namespaces = "--disable-userns" in _output(program, "--help")
+
+    @property
+    def not_confined(self) -> tuple[str, ...]:
+        """What a command can do all the same."""
+        gaps = ["memory, processor time and disk space"]
+        if not limits.counts_processes():
+            gaps.append("the number of processes (root, without a control group)")
+        gaps.append("git repositories below the session's folder (only its own .git is protected)")
+        gaps.append("abstract unix sockets and services of this machine when the network is on")
+        return tuple(gaps)
+
+    def wrap(self, policy: SandboxPolicy, argv: Sequence[str], cwd: str) -> list[str]:
+        """The command line. Start it from a thread that outlives it: it dies with the thread that started it.
+
+        `InvalidRequest` when a protected path is a symbolic link that nothing can be mounted on.
+        """
+        options = [*_NAMESPACES, "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
+        if not policy.network:
+            options.append("--unshare-net")
+        if self._can_disable_user_namespaces:
+            options.append("--disable-userns")
+        options += ["--ro-bind", "/", "/", *_mount_options(policy)]
+        options += ["--setenv", "TMPDIR", "/tmp", "--chdir", cwd]
+        return limits.limited([self._program, *options, "--", *argv], policy.max_processes)
+
+    def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
+        """Hold this from before `wrap` until the command has ended."""
+        return mountpoints.held(_Plan(policy).paths_of(_Mount.EMPTY))
+
+
+def _output(program: str, option: str) -> str:
+    return subprocess.run([program, option], capture_output=True, text=True, timeout=10, check=False).stdout
+
+
+def _mount_options(policy: SandboxPolicy) -> Iterator[str]:
+    plan = _Plan(policy).mounts
+    # Parents come before what is in them: a later mount covers an earlier one.
+    for path in sorted(plan, key=lambda one: (one.count("/"), one)):
+        match plan[path]:
+            case _Mount.SCRATCH if path == "/tmp" and policy.private_tmp:
+                yield from ("--bind", policy.private_tmp, path)
+            case _Mount.SCRATCH | _Mount.EMPTY:
+                yield from ("--tmpfs", path)
+            case _Mount.DEVICES:
+                yield from ("--dev", path)
+            case _Mount.PROCESSES:
+                yield from ("--proc", path)
+            case _Mount.WRITABLE | _Mount.PINNED:
+                yield from ("--bind", path, path)
+            case _Mount.READABLE:
+                yield from ("--ro-bind", path, path)
+            case _Mount.HIDDEN:
+                yield from ("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", "/dev/null", path)
+    # Closed only when everything in them is mounted. /proc too: root may write /proc/sys, where a core_pattern
+    # would be a command that the kernel runs outside of every sandbox.
+    for path, kind in plan.items():
+        if kind in (_Mount.EMPTY, _Mount.PROCESSES) or (kind == _Mount.HIDDEN and os.path.isdir(path)):
+            yield from ("--remount-ro", path)
+
+
+class _Plan:
+    """What is mounted where, for a policy and the files of this moment."""
+
+    def __init__(self, policy: SandboxPolicy) -> None:
+        self._policy = policy
+        self.mounts = {"/dev": _Mount.DEVICES, "/proc": _Mount.PROCESSES}
+        for path in ("/run", *SHARED_SCRATCH):
+            if os.path.isdir(path) and not os.path.islink(path):
+                self._add(path, _Mount.SCRATCH)
+        for path in (*KEPT_OF_RUN, *_name_servers(policy)):
+            if os.path.exists(path):
+                self._add(path, _Mount.READABLE)
+        for path in policy.roots:
+            if policy.level == "read-only":
+                self._add(path, _Mount.READABLE)
+        for path in policy.writable:
+            self._add(path, _Mount.WRITABLE)
+        for path in policy.protected:
+            self._protect(path)
+        for path in policy.hidden:
+            self._hide(path)
+        for path in _sockets():
+            if not any(is_beneath(path, known) for known in self.mounts):
+                self._add(path, _Mount.HIDDEN)
+
+    def paths_of(self, wanted: _Mount) -> list[str]:
+        return [path for path, kind in self.mounts.items() if kind == wanted]
+
+    def _add(self, path: str, kind: _Mount) -> None:
+        self.mounts[path] = max(kind, self.mounts.get(path, kind))
+
+    def _writable_folder_of(self, path: str) -> str | None:
+        return next((folder for folder in self._policy.writable if is_beneath(path, folder) and path != folder), None)
+
+    def _protect(self, path: str) -> None:
+        """Make `path` read-only, and fix every folder on the way to it, so that no other one can take its place."""
+        top = self._writable_folder_of(path)
+        if top is None:
+            return
+        for step in _steps(top, path):
+            if os.path.islink(step):
+                self._protect_link(step, top)
+                return
+            if not os.path.exists(step) or mountpoints.is_ours(step):
+                self._add(step, _Mount.EMPTY)
+                return
+            if step == path or not os.path.isdir(step):  # a `.git` that is a file names a repository elsewhere
+                self._add(step, _Mount.READABLE)
+                return
+            self._add(step, _Mount.PINNED)
+
+    def _protect_link(self, link: str, top: str) -> None:
+        """Nothing can be mounted on a link: the folder that it is in becomes read-only, and so does its target."""
+        folder = os.path.dirname(link)
+        if folder == top:
+            raise InvalidRequest(
+                f"{link} is a symbolic link, which the sandbox cannot keep from being replaced.",
+                hint="Put a real file or folder there, or use full access.",
+            )
+        self._add(folder, _Mount.READABLE)
+        target = os.path.realpath(link)
+        if os.path.exists(target):
+            self._protect(target)
+
+    def _hide(self, path: str) -> None:
+        if os.path.exists(path):
+            self._add(path, _Mount.HIDDEN)
+        elif self._writable_folder_of(path) is not None:
+            self._protect(path)
+
+
+def _steps(top: str, path: str) -> Iterator[str]:
+    step = top
+    for name in os.path.relpath(path, top).split("/"):
+        step = os.path.join(step, name)
+        yield step
+
+
+def _name_servers(policy: SandboxPolicy) -> tuple[str, ...]:
+    """The file that /etc/resolv.conf leads to, which is often in /run."""
+    return (os.path.realpath("/etc/resolv.conf"),) if policy.network else ()
+
+
+def _sockets() -> Iterator[str]:
+    """The unix sockets of this system that have a path: a read-only mount does not keep anyone from connecting."""
+    with contextlib.suppress(OSError):
+        # Num RefCount Protocol Flags Type St Inode [Path] (proc_net_unix, proc(5)); "@" begins an abstract name
+        for line in Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]:
+            path = line.split(maxsplit=7)[7:]
+            if path and path[0].startswith("/") and _is_socket(path[0]):
+                yield os.path.realpath(path[0])
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,79 @@
+"""Confinement by Landlock and seccomp, where bubblewrap does not work (containers, kernels without user namespaces).
+
+In: a policy and a command. Out: the command line that runs it through `landlock_child.py`. It needs no privilege and no
+namespace, and can do less: `not_confined` says what.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+import msgspec
+
+from makai.tools.sandbox import landlock_child, limits
+from makai.tools.sandbox.policy import KEPT_OF_RUN, SHARED_SCRATCH, SandboxPolicy
+
+OLDEST_ABI: Final = 3
+"""Before version 3 (Linux 6.2) any file could be emptied by truncate(2)."""
+
+
+class Landlock:
+    """The backend, for a kernel that speaks version `abi`."""
+
+    name = "landlock"
+
+    def __init__(self, abi: int) -> None:
+        self.version = f"ABI {abi}"
+        self._abi = abi
+
+    @property
+    def not_confined(self) -> tuple[str, ...]:
+        """What a command can do all the same, and what it cannot do though it should."""
+        gaps = ["memory, processor time and disk space", "modes, owners and times of the user's files (chmod, touch)"]
+        gaps.append("seeing other processes and their command lines")
+        if self._abi < 6:
+            gaps.append("signals to the user's other processes (needs ABI 6)")
+        gaps.append("System V shared memory")
+        if not limits.counts_processes():
+            gaps.append("the number of processes (root, without a control group)")
+        gaps.append("nothing new can be made directly in the session's folder or its .git, only in folders in it")
+        gaps.append("/tmp and /dev/shm are closed, TMPDIR is not")
+        return tuple(gaps)
+
+    def wrap(self, policy: SandboxPolicy, argv: Sequence[str], cwd: str) -> list[str]:
+        """The command line. Start it from a thread that outlives it: it dies with the thread that started it."""
+        private_tmp = (policy.private_tmp,) if policy.private_tmp else ()
+        name_servers = (os.path.realpath("/etc/resolv.conf"),) if policy.network else ()
+        # A protected link stays because nothing can be removed beside it; what it leads to is protected as well.
+        protected = {*policy.protected, *map(os.path.realpath, policy.protected)}
+        child = {
+            "roots": policy.roots,
+            "readable": (*KEPT_OF_RUN, *name_servers),
+            "writable": (*policy.writable, *private_tmp),
+            "hidden": policy.hidden,
+            "unseen": ("/dev", "/run", *SHARED_SCRATCH),
+            "protected": sorted(protected),
+            "network": policy.network,
+            "process_group": limits.process_group_of(policy.max_processes),
+            "process_limit": limits.user_limit(policy.max_processes),
+            "tmp": policy.private_tmp,
+            "cwd": cwd,
+        }
+        return [sys.executable, "-I", "-S", landlock_child.__file__, msgspec.json.encode(child).decode(), *argv]
+
+    def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
+        """Nothing has to be held."""
+        return contextlib.nullcontext()
+
+
+def supported_abi() -> int:
+    """The version of Landlock here, 0 where it cannot be used."""
+    if sys.platform != "linux" or platform.machine() not in landlock_child.MACHINES:
+        return 0
+    return landlock_child.landlock_abi()

@@ -1,0 +1,81 @@
+"""How many processes a confined command may start.
+
+In: a number. Out: the start of a command line that holds whatever follows to it. The kernel does not count the
+processes of root against RLIMIT_NPROC, not even in a user namespace, so for root a "pids" control group counts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+from pathlib import Path
+
+_JOIN_AND_EXEC = (
+    'if [ -n "$1" ]; then echo $$ >"$1/cgroup.procs" || exit 126; fi; '
+    # dash calls `-u` `-p`; where a lower limit holds already, raising it fails and the lower one stays
+    'ulimit -c 0; ulimit -u "$2" 2>/dev/null || ulimit -p "$2" 2>/dev/null; shift 2; exec "$@"'
+)
+
+
+def limited(argv: list[str], max_processes: int) -> list[str]:
+    """`argv`, started so that it and its children are at most `max_processes`."""
+    group = process_group_of(max_processes)
+    return ["/bin/sh", "-c", _JOIN_AND_EXEC, "sh", group or "", str(user_limit(max_processes)), *argv]
+
+
+def user_limit(max_processes: int) -> int:
+    """The value for RLIMIT_NPROC. It counts all tasks of the user, so those of today come on top."""
+    # "0.20 0.18 0.12 1/80 11206": running and existing tasks of the whole system (proc_loadavg(5))
+    tasks = Path("/proc/loadavg").read_text().split()[3].partition("/")[2]
+    return int(tasks) + max_processes
+
+
+def counts_processes() -> bool:
+    """Whether the limit holds for this user on this system."""
+    return os.geteuid() != 0 or process_group_of(1024) is not None
+
+
+@functools.cache
+def process_group_of(max_processes: int) -> str | None:
+    """A control group of this process that holds at most so many tasks; None when there is none or none is needed."""
+    parent = _pids_hierarchy() if os.geteuid() == 0 else None
+    if parent is None:
+        return None
+    _remove_leftovers(parent)
+    group = parent / f"makai-{os.getpid()}-{max_processes}"
+    try:
+        group.mkdir(exist_ok=True)
+        (group / "pids.max").write_text(str(max_processes))
+    except OSError:
+        return None
+    atexit.register(_remove, group)
+    return str(group)
+
+
+def _pids_hierarchy() -> Path | None:
+    """Where this process may make a group beneath its own, so that all limits it lives under go on to hold."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    own = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
+    if "pids" in own:
+        return Path("/sys/fs/cgroup/pids", own["pids"].lstrip("/"))
+    # cgroup v2 hands controllers only to groups without processes of their own; the top is excepted (cgroup-v2.rst,
+    # "No Internal Process Constraint"), and who is anywhere else would have to leave its own limits.
+    top = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError):
+        if own.get("") == "/" and "pids" in (top / "cgroup.subtree_control").read_text().split():
+            return top
+    return None
+
+
+def _remove_leftovers(parent: Path) -> None:
+    for group in parent.glob("makai-*-*"):
+        pid = group.name.split("-")[1]
+        if not os.path.exists(f"/proc/{pid}"):
+            _remove(group)
+
+
+def _remove(group: Path) -> None:
+    with contextlib.suppress(OSError):
+        group.rmdir()

@@ -1,0 +1,164 @@
+"""What a confined process may touch.
+
+In: the folders a session works in, where makai and the user keep their secrets. Out: a `SandboxPolicy`, which every
+backend enforces. It must not know how, and it never learns in which folder a model wants to run a command: a policy
+that followed a model's working directory would let the model choose what it may write (CVE-2025-59532 was that).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from makai.core.errors import InvalidRequest
+
+SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
+
+PROTECTED_IN_ROOTS: Final = (
+    ".git/hooks",
+    ".git/config",
+    ".makai",
+    ".mcp.json",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+    ".vscode",
+    ".idea",
+)
+"""What makes a later command run code, or says what an agent may do. A command that could write it could approve
+itself, so it is read-only even where everything around it may be written."""
+
+PROTECTED_IN_USER_HOME: Final = (
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".profile",
+    ".zshenv",
+    ".zprofile",
+    ".zshrc",
+    ".zlogin",
+    ".gitconfig",
+    ".config/git",
+    ".config/fish",
+    ".config/autostart",
+    ".config/systemd",
+    ".local/bin",
+)
+"""What runs when the user logs in or opens a terminal. It matters only when somebody works in their home folder."""
+
+CREDENTIALS_IN_USER_HOME: Final = (
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".netrc",
+    ".git-credentials",
+    ".npmrc",
+    ".pypirc",
+    ".password-store",
+    ".docker/config.json",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/github-copilot",
+    ".claude/.credentials.json",
+    ".codex/auth.json",
+    ".local/share/keyrings",
+    ".local/share/opencode/auth.json",
+)
+
+KEPT_OF_RUN: Final = ("/run/current-system", "/run/opengl-driver")
+"""The parts of /run that are programs and not sockets (NixOS). The rest of /run is never shown."""
+
+SHARED_SCRATCH: Final = ("/tmp", "/var/tmp")
+"""Folders that programs share; a confined process does not see what others left there."""
+
+
+class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything may be read but `hidden`, nothing may be written but `roots`, and no network, unless it says so.
+
+    All paths are absolute and hold no symbolic link, except `protected`: there a link is what must stay as it is.
+    """
+
+    level: SandboxLevel
+    roots: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    """Neither read nor written."""
+    protected: tuple[str, ...] = ()
+    """Beneath `roots`, and read-only; what does not exist cannot be made."""
+    network: bool = False
+    private_tmp: str | None = None
+    """A folder of the session's own that stands in for /tmp."""
+    extra_writable: tuple[str, ...] = ()
+    max_processes: int = 1024
+
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """The outermost folders that may be written; what lies beneath another one of them needs no word of its own."""
+        roots = self.roots if self.level != "read-only" else ()
+        return outermost((*roots, *self.extra_writable))
+
+
+def session_policy(
+    level: SandboxLevel,
+    roots: Iterable[str | Path],
+    *,
+    makai_home: Path,
+    user_home: Path,
+    network: bool = False,
+    private_tmp: str | Path | None = None,
+    extra_writable: Iterable[str | Path] = (),
+    also_hidden: Iterable[str | Path] = (),
+    max_processes: int = 1024,
+) -> SandboxPolicy:
+    """The policy of a session. `roots` are the session's own, as whoever made it named them."""
+    real_roots = tuple(_real_folder(root) for root in roots)
+    credentials = (user_home / name for name in CREDENTIALS_IN_USER_HOME)
+    hidden = tuple(os.path.realpath(path) for path in (makai_home, *credentials, *also_hidden))
+    for root in real_roots:
+        if holder := next((path for path in hidden if is_beneath(root, path)), None):
+            raise InvalidRequest(
+                f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see.",
+                hint="Start in another folder.",
+            )
+    protected = [os.path.join(root, name) for root in real_roots for name in PROTECTED_IN_ROOTS]
+    real_user_home = os.path.realpath(user_home)
+    if any(is_beneath(real_user_home, root) for root in real_roots):
+        protected += [os.path.join(real_user_home, name) for name in PROTECTED_IN_USER_HOME]
+    return SandboxPolicy(
+        level=level,
+        roots=real_roots,
+        hidden=outermost(hidden),
+        protected=tuple(protected),
+        network=network,
+        private_tmp=_real_folder(private_tmp) if private_tmp is not None else None,
+        extra_writable=tuple(_real_folder(path) for path in extra_writable),
+        max_processes=max_processes,
+    )
+
+
+def _real_folder(path: str | Path) -> str:
+    real = os.path.realpath(path)
+    if not os.path.isdir(real):
+        raise InvalidRequest(f"{path} is not a folder.")
+    return real
+
+
+def is_beneath(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or inside it. "/srv/app-secret" is not inside "/srv/app"."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """`paths` without those that are inside another one."""
+    kept: list[str] = []
+    for path in sorted(set(paths), key=lambda one: (one.count("/"), one)):
+        if not any(is_beneath(path, other) for other in kept):
+            kept.append(path)
+    return tuple(kept)

@@ -1,0 +1,294 @@
+"""What is known about programs that shell commands name.
+
+In: the words of one command. Out: whether words that an allow rule leaves open could run or write something, and the
+tables by which commands hidden in the words of another command are found. Rules and shell syntax are not known here.
+
+The tables are data on purpose: a program is added by a line. A program that is not listed is taken as it is, because
+whoever allows `name:*` has allowed that program; listed are those that people take for harmless and that are not
+(GTFOBins; CVE-2025-54795, CVE-2025-64755, CVE-2025-66032).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+
+class Danger(msgspec.Struct, frozen=True):
+    """Arguments by which a program runs another one, writes a file or takes orders from one."""
+
+    long: tuple[str, ...] = ()
+    """Names after `--`. Abbreviations count too: getopt_long and git accept any that is unique."""
+    short: str = ""
+    """Letters after one `-`, alone or in a cluster."""
+    takes_value: str = ""
+    """Harmless letters whose value may follow in the same word: what comes after them is no option."""
+    words: tuple[str, ...] = ()
+    """Whole words, such as the actions of find."""
+    text: str = ""
+    """A pattern that makes any argument suspicious."""
+    operands: int | None = None
+    """More operands than this mean that one of them is written to."""
+
+
+_EVAL = "eval print require import loader experimental-loader"
+DANGERS: Final[Mapping[str, Danger]] = {
+    "ack": Danger(long=("pager", "ackrc", "output")),
+    "ag": Danger(long=("pager", "search-zip"), short="z", takes_value="ABCGgmp"),
+    "bat": Danger(long=("pager", "diff"), short=""),
+    "bun": Danger(long=tuple(_EVAL.split()), short="epr"),
+    "cargo": Danger(long=("config",), short="Z"),
+    "curl": Danger(
+        long=(
+            *("output", "output-dir", "remote-name", "remote-name-all", "config", "upload-file", "dump-header"),
+            *("cookie-jar", "trace", "trace-ascii", "trace-config", "stderr", "etag-save", "hsts", "alt-svc"),
+            *("libcurl", "data", "form", "json", "request", "proxy", "netrc-file", "unix-socket", "engine"),
+        ),
+        short="oOJKTDcdFXxE",
+        takes_value="AHmuwbe",
+    ),
+    "date": Danger(long=("set",), short="s", takes_value="dfr"),
+    "deno": Danger(long=tuple(_EVAL.split()), words=("eval", "repl")),
+    "diff3": Danger(long=("diff-program",)),
+    "fd": Danger(long=("exec", "exec-batch"), short="xX", takes_value="deEStoc"),
+    "fdfind": Danger(long=("exec", "exec-batch"), short="xX", takes_value="deEStoc"),
+    "file": Danger(long=("compile",), short="C", takes_value="efFmP"),
+    "find": Danger(words=("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls")),
+    "fzf": Danger(long=("bind", "preview", "listen", "become")),
+    "git": Danger(
+        long=(
+            *("output", "output-directory", "ext-diff", "textconv", "show-signature", "open-files-in-pager", "no-index"),
+            *("help", "exec", "upload-pack", "receive-pack", "upload-archive", "extcmd", "tool", "config-env"),
+            *("exec-path", "git-dir", "work-tree", "paginate", "template", "reference", "separate-git-dir"),
+        ),
+        short="O",
+        takes_value="SGLUlnCMB",
+        text=r"%G|ext::|fd::",  # %G in a format runs gpg.program; ext:: is a transport that runs a command
+    ),
+    "go": Danger(long=("exec", "toolexec"), words=("-exec", "-toolexec", "-o", "-overlay", "-modfile", "run", "generate")),
+    "hostname": Danger(long=("file",), short="Fb", operands=0),
+    "jq": Danger(long=("from-file",), short="fL"),
+    "less": Danger(long=("log-file", "LOG-FILE", "lesskey-file", "lesskey-src"), short="oOkT", text=r"^\+"),
+    "lua": Danger(short="eli"),
+    "man": Danger(long=("pager", "html", "preprocessor", "troff-device", "gxditview"), short="PHpTX"),
+    "mawk": Danger(short="fW", takes_value="Fv", text=r"system|getline|[|>@]"),
+    "node": Danger(long=tuple(_EVAL.split()), short="epr"),
+    "nl": Danger(),
+    "npm": Danger(long=("prefix", "script-shell", "globalconfig", "userconfig", "node-options")),
+    "perl": Danger(short="eEiMmIS"),
+    "php": Danger(short="rBREd", long=("run", "process-begin", "process-code", "process-end", "define")),
+    "pip": Danger(long=("target", "prefix", "root", "log", "report", "python", "config-settings"), short="t"),
+    "printf": Danger(short="v", text=r"%[^%A-Za-z]*n"),  # bash: -v and %n write variables, whose subscripts are run
+    "ps": Danger(),
+    "pytest": Danger(short="pco", long=("override-ini", "rootdir", "confcutdir", "basetemp", "pastebin", "junit-xml")),
+    "python": Danger(short="cmiX", takes_value="WQ"),
+    "rg": Danger(
+        long=("pre", "pre-glob", "search-zip", "hostname-bin"),
+        short="z",
+        takes_value="efgmABCEjMrtTd",
+    ),
+    "rsync": Danger(long=("rsh", "rsync-path", "log-file", "remove-source-files", "delete"), short="e"),
+    "ruby": Danger(short="eirIES"),
+    "scp": Danger(short="SoFJ"),
+    "sdiff": Danger(long=("diff-program", "output"), short="o"),
+    "sort": Danger(long=("output", "compress-program", "temporary-directory", "files0-from"), short="oT", takes_value="kSt"),
+    "split": Danger(long=("filter",)),
+    "sqlite3": Danger(long=(), words=("-cmd", "-init"), text=r"^\s*\.|load_extension|writefile|edit\(|ATTACH|attach"),
+    "ssh": Danger(short="oFSIJwWLRDE"),
+    "tar": Danger(
+        long=(
+            *("to-command", "checkpoint-action", "use-compress-program", "rsh-command", "rmt-command"),
+            *("info-script", "new-volume-script", "index-file", "volno-file", "absolute-names", "xform", "transform"),
+        ),
+        short="IFPg",
+        takes_value="fCbTXHVNL",
+    ),
+    "test": Danger(words=("-v", "-R")),  # bash: the name's subscript is evaluated, with its substitutions
+    "tree": Danger(short="oR", takes_value="LPITH"),
+    "unzip": Danger(short="d"),
+    "uniq": Danger(operands=1),
+    "wget": Danger(long=("output-document", "output-file", "execute", "use-askpass", "config", "post-file"), short="Ooea"),
+    "xxd": Danger(short="r", operands=1),
+    "yq": Danger(long=("inplace", "in-place", "from-file", "split-exp"), short="ifs"),
+    "zip": Danger(long=("unzip-command",), short="T"),
+}
+ALIASES: Final[Mapping[str, str]] = {"gtar": "tar", "bsdtar": "tar", "ripgrep": "rg", "nodejs": "node", "pypy": "python"}
+
+SHELLS: Final = frozenset("sh bash dash ash zsh ksh mksh rbash fish csh tcsh pwsh".split())
+INTERPRETERS: Final = frozenset(
+    "python pypy perl ruby node nodejs deno bun php lua luajit awk gawk mawk nawk sed tclsh expect Rscript R osascript "
+    "vi vim nvim ex ed emacs gdb lldb sqlite3 jshell groovy scala julia ghci irb swift make".split()
+)
+WRAPPERS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(
+        "env nohup nice ionice stdbuf setsid time command builtin exec sudo doas xargs parallel sem watch strace ltrace "
+        "valgrind busybox toybox unshare nsenter bwrap firejail setpriv linux32 linux64 script entr coproc rlwrap unbuffer "
+        "systemd-run start-stop-daemon perf hyperfine numactl proot fakeroot torsocks proxychains proxychains4 eatmydata "
+        "caffeinate arch catchsegv ld.so gtime winpty tsp nq pkexec npx pnpx bunx uvx pipx dotenv direnv gdb lldb expect "
+        "runuser su at batch entrypoint tini dumb-init gosu cgexec schedtool sg newgrp".split(),
+        0,
+    ),
+    # How many operands stand before the command.
+    **dict.fromkeys("timeout flock chroot taskset chrt setarch ssh mosh rsh trickle".split(), 1),
+    **dict.fromkeys("docker podman nerdctl kubectl tmux screen".split(), 3),
+    **dict.fromkeys("npm pnpm yarn uv poetry pdm hatch rye bundle conda mise asdf".split(), 1),
+}
+"""Programs whose arguments are a command."""
+RUNS_ITS_TEXT: Final = frozenset({"eval", "alias", "trap", "complete", "compgen", "bind", "fc", "source", "."})
+"""Builtins that take shell text as arguments, at once or for later."""
+CHANGES_THE_SHELL: Final = RUNS_ITS_TEXT | frozenset(
+    "export declare typeset local readonly unset let set shopt enable hash read mapfile readarray getopts exec builtin "
+    "command umask ulimit unalias shift wait disown fg bg".split()
+)
+"""Builtins that give later words of the same command another meaning; no `:*` covers them."""
+MOVES: Final = frozenset({"cd", "pushd", "popd"})
+EXEC_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "find": ("-exec", "-execdir", "-ok", "-okdir"),
+    "fd": ("-x", "-X", "--exec", "--exec-batch"),
+    "fdfind": ("-x", "-X", "--exec", "--exec-batch"),
+    "git": ("-x", "--exec", "foreach", "run", "-c", "--tree-filter", "--index-filter", "--upload-pack", "--extcmd"),
+    "rg": ("--pre", "--hostname-bin"),
+    "rsync": ("-e", "--rsh", "--rsync-path"),
+    "tar": ("--to-command", "--checkpoint-action", "-I", "--use-compress-program"),
+    "sort": ("--compress-program",),
+    "split": ("--filter",),
+    "man": ("-P", "--pager"),
+    "go": ("-exec", "-toolexec"),
+    "fzf": ("--preview", "--bind"),
+}
+"""Options of programs that are no wrappers, after which a command stands."""
+ENVIRONMENT_COMMANDS: Final = re.compile(
+    r"(GIT_\w+|[A-Z]*PAGER|EDITOR|VISUAL|BROWSER|SHELL|PROMPT_COMMAND|PS[0-4]|BASH_ENV|ENV|LESS(OPEN|CLOSE)|RSYNC_RSH)"
+)
+"""Variables whose value other programs run."""
+PRINTS_ITS_ARGUMENTS: Final = frozenset({"echo", "printf", "which", "type", "command"})
+
+_GIT_GLOBAL: Final = frozenset({"--no-pager", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects", "--version"})
+_SED_COMMAND: Final = re.compile(
+    r"(?:\d+|\$|/[^/\\\n]*/)?(?:,(?:\+?\d+|\$|/[^/\\\n]*/))?(?:[pdq=]|s([/|,:@])(?:(?!\1)[^\\\n]|\\[^\n])*\1(?:(?!\1)[^\\\n]|\\[^\n])*\1[gIip\d]*)"
+)
+_NUMBER: Final = re.compile(r"[\d.]+[smhd]?|\d[\d,-]*")
+_VERSION: Final = re.compile(r"(?<=[A-Za-z])[\d.]+$")
+
+
+def program_name(word: str) -> str:
+    """`/usr/bin/python3.11` is python."""
+    name = word.rstrip("/").rpartition("/")[2] or word
+    return name if name in DANGERS or name in WRAPPERS else _VERSION.sub("", name)
+
+
+def is_option(word: str) -> bool:
+    """Whether this word reads as an option."""
+    return len(word) > 1 and word[0] == "-"
+
+
+def inner_commands(words: Sequence[str], operands: int) -> list[Sequence[str]]:
+    """Where the command of a wrapper may begin. Too many rather than too few: which options take a value is not known."""
+    found: list[Sequence[str]] = []
+    may_be_value = False
+    for index, word in enumerate(words[1:], 1):
+        if is_option(word):
+            may_be_value = "=" not in word and word != "--"
+        elif "=" in word.partition("/")[0]:  # VAR=value, also a command for the few programs that contain `=`
+            continue
+        else:
+            found.append(words[index:])
+            if may_be_value:
+                may_be_value = False
+            elif operands:
+                operands -= 1
+            elif not _NUMBER.fullmatch(word):
+                break
+    return found
+
+
+def needs_asking(words: Sequence[str], fixed: int) -> bool:
+    """Whether what `:*` leaves open, the words after the first `fixed` ones, could run or write something."""
+    name = program_name(words[0])
+    if name in CHANGES_THE_SHELL:
+        return True
+    if name in WRAPPERS or name in SHELLS:
+        if not _names_a_program(words[1:fixed]):
+            return True
+        return any(_is_dangerous(words[start:], max(fixed - start, 1)) for start in range(1, fixed))
+    return _is_dangerous(words, fixed)
+
+
+def _names_a_program(fixed: Sequence[str]) -> bool:
+    """A rule for `timeout 5 pytest:*` says what is run, one for `timeout 5:*` does not."""
+    return any(not is_option(word) and not _NUMBER.fullmatch(word) for word in fixed)
+
+
+def _is_dangerous(words: Sequence[str], fixed: int) -> bool:
+    name = program_name(words[0])
+    name = ALIASES.get(name, name)
+    arguments = words[fixed:]
+    if (special := _SPECIAL.get(name)) and special(arguments, fixed):
+        return True
+    danger = DANGERS.get(name)
+    if danger is None:
+        return False
+    if danger.operands is not None and sum(not is_option(word) for word in arguments) > danger.operands:
+        return True
+    # `--` is not trusted to end the options: it may be the value of the option before it.
+    return any(_is_dangerous_word(danger, word) for word in arguments)
+
+
+def _is_dangerous_word(danger: Danger, word: str) -> bool:
+    if word in danger.words or (danger.text and re.search(danger.text, word)):
+        return True
+    if word.startswith("--"):
+        name = word[2:].partition("=")[0]
+        return bool(name) and any(option.startswith(name) for option in danger.long)
+    if not is_option(word):
+        return False
+    for letter in word[1:]:
+        if letter in danger.short:
+            return True
+        if letter in danger.takes_value:
+            return False
+    return False
+
+
+def _git(arguments: Sequence[str], fixed: int) -> bool:
+    """Options before the subcommand can name any program (`-c core.pager=`) or another repository (`-C`)."""
+    if fixed > 1:
+        return False
+    leading = next((index for index, word in enumerate(arguments) if not is_option(word)), len(arguments))
+    return any(word not in _GIT_GLOBAL for word in arguments[:leading])
+
+
+def _sed(arguments: Sequence[str], _fixed: int) -> bool:
+    """sed's `e`, `w` and `s///e` run and write: only scripts of one known command pass, and only harmless options."""
+    operands = [word for word in arguments if not is_option(word)]
+    options = [word for word in arguments if is_option(word)]
+    harmless = {"-n", "-E", "-r", "-u", "-z", "-nE", "-nr", "-En", "--quiet", "--silent", "--regexp-extended"}
+    return any(word not in harmless for word in options) or not operands or not _SED_COMMAND.fullmatch(operands[0])
+
+
+def _awk(arguments: Sequence[str], _fixed: int) -> bool:
+    """awk programs run commands by system(), pipes and getline, and write by `>`."""
+    options = [word for word in arguments if is_option(word)]
+    return any(re.search(r"system|getline|[|>@]", word) for word in arguments) or any(
+        word[:2] not in ("-F", "-v") for word in options
+    )
+
+
+def _tar(arguments: Sequence[str], fixed: int) -> bool:
+    """The first word of tar is a cluster of options even without its dash."""
+    return fixed == 1 and bool(arguments) and _is_dangerous_word(DANGERS["tar"], f"-{arguments[0].lstrip('-')}")
+
+
+_SPECIAL: Final[Mapping[str, Callable[[Sequence[str], int], bool]]] = {
+    "git": _git,
+    "sed": _sed,
+    "gsed": _sed,
+    "awk": _awk,
+    "gawk": _awk,
+    "nawk": _awk,
+    "mawk": _awk,
+    "tar": _tar,
+}

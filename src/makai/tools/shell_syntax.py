@@ -1,0 +1,169 @@
+"""Commands that mean to bash exactly what they look like.
+
+In: the text of a shell command. Out: the words of each command in it, or None for anything that is not provably plain.
+Rules and programs are not known here.
+
+Two readers that share no code must agree: tree-sitter-bash, of whose tree only a few kinds of nodes are accepted, and
+a reader of this module for the small part of the language in which nothing is expanded, redirected or assigned. What
+one of them misreads, the other has to misread in the same way before a command is taken for plain.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Node
+
+MAX_CHARACTERS: Final = 8_192
+MAX_COMMANDS: Final = 50
+PADDING: Final = re.compile(r" {64}|\n{16}|(?: *\n){32}")
+"""Blanks that push the rest of a command out of sight (Tracebit on Gemini CLI)."""
+
+_UNUSUAL_ASCII: Final = re.compile(r"[^\n -~]")
+_OPERATOR: Final = re.compile(r"&&|\|\||;(?![;&])|\|(?!&)|\n")
+_PART: Final = re.compile(
+    r"""(?P<bare>[\w./:=@%+,^~!#\]{}-]+)|\\(?P<escaped>[ -~])|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\$`]|\\[^\n])*)\""""
+)
+_ESCAPED_IN_QUOTES: Final = re.compile(r'\\([$`"\\])')
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
+_TILDE: Final = re.compile(r"(?:^|[=:])~")  # bash expands it after = and : too, in words that look like assignments
+_RESERVED: Final = frozenset(
+    "! { } [[ ]] if then else elif fi case esac for select while until do done in function time coproc".split()
+)
+_PLAIN_NODES: Final = frozenset(
+    {"program", "list", "pipeline", "command", "command_name", "word", "number", "string", "string_content", "raw_string"}
+    | {"concatenation", '"', ";", "&&", "||", "|", "\n"}
+)
+
+
+class Word(msgspec.Struct, frozen=True):
+    """One word: how it is written, and what the program gets."""
+
+    source: str
+    value: str
+
+
+def plain_commands(text: str) -> list[list[Word]] | None:
+    """Every command in `text`, when it consists of plain words, `&&`, `||`, `;`, `|` and newlines only."""
+    if len(text) > MAX_CHARACTERS or PADDING.search(text) or has_unusual_characters(text):
+        return None
+    commands = _read(text)
+    if not commands or len(commands) > MAX_COMMANDS:
+        return None
+    return commands if _sources_by_tree(text) == [[word.source for word in words] for words in commands] else None
+
+
+def has_unusual_characters(text: str) -> bool:
+    """Controls (CR and tab among them), invisible or unassigned characters, and blanks that are not the space."""
+    if text.isascii():
+        return _UNUSUAL_ASCII.search(text) is not None
+    return any(
+        character not in "\n " and unicodedata.category(character)[0] in "CZ" for character in text
+    )
+
+
+# The reader of this module -------------------------------------------------------------------------------------------
+
+
+def _read(text: str) -> list[list[Word]] | None:
+    commands: list[list[Word]] = []
+    words: list[Word] = []
+    position, operator = 0, "\n"
+    while position < len(text):
+        if text[position] == " ":
+            position += 1
+        elif matched := _OPERATOR.match(text, position):
+            position = matched.end()
+            if words:
+                commands.append(words)
+                words, operator = [], matched[0]
+            elif matched[0] != "\n":
+                return None
+        elif (read := _word(text, position, is_first=not words)) is not None:
+            words.append(read)
+            position += len(read.source)
+        else:
+            return None
+    if words:
+        commands.append(words)
+    elif operator not in (";", "\n"):
+        return None
+    return commands
+
+
+def _word(text: str, start: int, *, is_first: bool) -> Word | None:
+    position, value, shape = start, "", ""
+    while matched := _PART.match(text, position):
+        position = matched.end()
+        value += _part_value(matched)
+        # What is quoted has no meaning for the shell, but it is there: a letter stands for it.
+        shape += matched["bare"] or "q"
+    source = text[start:position]
+    if not source or shape[0] == "#" or _TILDE.search(shape) or _has_brace_expansion(shape):
+        return None
+    if is_first and (source in _RESERVED or _ASSIGNMENT.match(shape)):
+        return None
+    return Word(source, value)
+
+
+def _part_value(part: re.Match[str]) -> str:
+    if part["double"] is not None:
+        return _ESCAPED_IN_QUOTES.sub(r"\1", part["double"])
+    return part["bare"] or part["escaped"] or part["single"] or ""
+
+
+def _has_brace_expansion(shape: str) -> bool:
+    return "{" in shape and (shape[0] == "{" or "," in shape or ".." in shape)
+
+
+# tree-sitter ---------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _language() -> Language:
+    # Imported here: a process that decides no shell command does not pay for the parser.
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Language(tree_sitter_bash.language())
+
+
+def parse(text: str) -> Node:
+    """The root of the syntax tree; the parser never fails, it marks what it does not understand."""
+    from tree_sitter import Parser
+
+    return Parser(_language()).parse(text.encode("utf-8", "replace")).root_node
+
+
+def nodes(root: Node) -> Iterator[Node]:
+    """Every node in the order of the text, without recursion: depth is chosen by whoever wrote the command."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(node.children))
+
+
+def source(node: Node) -> str:
+    """The text of a node."""
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def _sources_by_tree(text: str) -> list[list[str]] | None:
+    root = parse(text)
+    if root.has_error:
+        return None
+    commands: list[list[str]] = []
+    for node in nodes(root):
+        if node.type not in _PLAIN_NODES or node.is_missing:
+            return None
+        if node.type == "command":
+            commands.append([source(child) for child in node.children])
+    return commands

@@ -1,0 +1,363 @@
+"""The files a session may touch: everything beneath its roots, nothing else, and never makai's own state.
+
+In: paths as a model writes them. Out: open files, listings, atomic writes, and where a path really leads. Every access
+is by descriptor through openat2, so a link swapped between check and use leads nowhere. It must not know tools,
+approvals or protocols.
+
+A path that names something hidden (`MAKAI_HOME`, DESIGN §9: "invisible to every child and every file tool") is answered
+as if nothing were there. Links that stay beneath a root are followed; a protected file (`protected.is_protected`) can
+be written only by its own name, so whoever approves a write sees what it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Literal, TypeAlias
+
+import msgspec
+
+from makai.core.errors import InvalidRequest
+from makai.tools.file_errors import (
+    FileMissing,
+    FileRefused,
+    OutsideWorkspace,
+    missing,
+    not_a_file,
+    printable,
+    translated,
+)
+from makai.tools.hidden import Hidden, path_of
+from makai.tools.openat2 import open_beneath, open_without_links
+from makai.tools.protected import is_protected
+
+EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
+_READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+
+
+class Root(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder the session works in."""
+
+    given: str
+    """Absolute, as the user named it; links in it not resolved."""
+    real: str
+    """Where that was when the session began; followed by no link since."""
+    writable: bool = True
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a path leads: a root and the way from it, free of links as far as it exists."""
+
+    root: Root
+    relative: str
+    """"" is the root itself."""
+    shown: str
+    """What rules match and people read: relative to the first root, absolute in any other."""
+
+    @property
+    def absolute(self) -> str:
+        """The path on this machine, for clients that open files themselves. Never open it here."""
+        return f"{self.root.real.rstrip('/')}/{self.relative}" if self.relative else self.root.real
+
+    @property
+    def protected(self) -> bool:
+        """Whether a write here needs consent in every mode but full access."""
+        return is_protected(self.relative)
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One name in a directory."""
+
+    name: str
+    kind: EntryKind
+    size: int = 0
+
+
+class Workspace:
+    """Confined access to files. It holds no descriptor between calls and may be used from several threads."""
+
+    def __init__(self, roots: Sequence[Path], hidden: Sequence[Path] = (), readable: Sequence[Path] = ()) -> None:
+        """`readable` are further roots that may only be read, such as where long tool output is kept."""
+        if not roots:
+            raise InvalidRequest("A session needs at least one folder to work in.")
+        self._hidden = Hidden(hidden)
+        self.roots = tuple(self._root(path, writable=True) for path in roots) + tuple(
+            self._root(path, writable=False) for path in readable
+        )
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def open_read(self, path: str) -> io.BufferedReader:
+        """A regular file, open for reading. Devices, pipes and sockets are never opened: that alone can block."""
+        with self._found(path) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise not_a_file(path, os.fstat(descriptor).st_mode)
+            return open(self._reopened(descriptor, os.O_RDONLY | os.O_NOCTTY, path), "rb")
+
+    def stat(self, path: str) -> os.stat_result:
+        """What is known about a file or directory, links followed beneath the root."""
+        with self._found(path) as descriptor:
+            return os.fstat(descriptor)
+
+    def open_directory(self, path: str) -> int:
+        """A descriptor of a directory that can be listed or entered; the caller closes it."""
+        with self._found(path) as descriptor:
+            if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise FileRefused(f"{path} is not a directory.")
+            return self._reopened(descriptor, _READ_DIRECTORY, path)
+
+    def entries(self, path: str) -> Iterator[Entry]:
+        """The names in a directory, unsorted, as they are read. Hidden ones are not there; links are not followed."""
+        descriptor = self.open_directory(path)
+        try:
+            here = path_of(descriptor)
+            with os.scandir(descriptor) as scan:
+                for item in scan:
+                    if not self._hidden.covers_path(f"{here.rstrip('/')}/{item.name}"):
+                        yield _entry(item)
+        finally:
+            os.close(descriptor)
+
+    # -- places ----------------------------------------------------------------------------------------------------
+
+    def place(self, path: str) -> Place:
+        """Where `path` leads, whether or not it exists yet; links are resolved, so rules see the real file."""
+        root, relative = self._mapped(path)
+        with self._root_opened(root) as top:
+            real = self._real(top, root, relative, path)
+        if self._hidden.covers_path(f"{root.real.rstrip('/')}/{real}"):
+            raise missing(path)
+        shown = real or "." if root is self.roots[0] else f"{root.real.rstrip('/')}/{real}".rstrip("/") or "/"
+        return Place(root=root, relative=real, shown=printable(shown))
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def open_write(self, path: str) -> Iterator[BinaryIO]:
+        """A file that takes the place of `path` in one step when the block ends, and leaves no trace when it fails.
+
+        Missing directories are made. An existing file keeps its mode and owner; other hard links keep the old text.
+        """
+        place = self._writable_place(path)
+        directory_path, _, name = place.relative.rpartition("/")
+        with self._root_opened(place.root) as top:
+            directory = self._made_directory(top, directory_path, path)
+        try:
+            with translated(path), _replacement(directory, name, path) as file:
+                yield file
+        finally:
+            os.close(directory)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _root(self, path: Path, *, writable: bool) -> Root:
+        given = os.path.abspath(path)
+        real = os.path.realpath(given)
+        if not os.path.isdir(real):
+            raise InvalidRequest(f"The folder {printable(given)} does not exist.", hint="Name one that does.")
+        if self._hidden.covers_path(real):
+            raise InvalidRequest(f"The folder {printable(given)} holds makai's own state; no session works in it.")
+        return Root(given=given, real=real, writable=writable)
+
+    def _mapped(self, path: str) -> tuple[Root, str]:
+        """The root a path lies in by its spelling, and the rest; `..` is left to the kernel."""
+        _check_spelling(path)
+        if not path.startswith("/"):
+            return self.roots[0], _tidy(path)
+        parts = _tidy(path).split("/")
+        for root in sorted(self.roots, key=lambda root: -len(root.real)):
+            for base in (root.real, root.given):
+                prefix = [part for part in base.split("/") if part]
+                if parts[: len(prefix)] == prefix:
+                    return root, "/".join(parts[len(prefix) :])
+        raise self._outside(path)
+
+    @contextlib.contextmanager
+    def _root_opened(self, root: Root) -> Iterator[int]:
+        try:
+            descriptor = open_without_links(root.real, os.O_PATH | os.O_DIRECTORY)
+        except OSError as error:
+            raise FileRefused(
+                f"The session's folder {printable(root.given)} is no longer there ({error.strerror})."
+            ) from None
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _found(self, path: str) -> Iterator[int]:
+        """An O_PATH descriptor of what is at `path`: it can be examined, not read."""
+        root, relative = self._mapped(path)
+        with self._root_opened(root) as top:
+            descriptor = self._opened(top, relative or ".", path)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _opened(self, top: int, relative: str, path: str, *, links: bool = True) -> int:
+        with translated(path, self._outside(path)):
+            descriptor = open_beneath(top, relative, os.O_PATH, links=links)
+        if self._hidden.covers(descriptor):
+            os.close(descriptor)
+            raise missing(path)
+        return descriptor
+
+    def _reopened(self, descriptor: int, flags: int, path: str) -> int:
+        """The very file behind an O_PATH descriptor, opened for use; whatever its name points to by now."""
+        with translated(path):
+            return os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
+
+    def _real(self, top: int, root: Root, relative: str, path: str) -> str:
+        """`relative` without links, from the longest part of it that exists."""
+        known, rest = relative, list[str]()
+        while True:
+            try:
+                descriptor = self._opened(top, known or ".", path)
+            except FileMissing:
+                known, _, name = known.rpartition("/")
+                rest.insert(0, name)
+                if name in ("", ".."):
+                    raise
+                continue
+            break
+        try:
+            if rest:
+                self._refuse_dangling_link(descriptor, rest[0], path)
+            real = path_of(descriptor)
+            gone = os.fstat(descriptor).st_nlink == 0
+        finally:
+            os.close(descriptor)
+        base = root.real.rstrip("/")
+        if gone or (real != root.real and not real.startswith(f"{base}/")):
+            raise FileMissing(f"{printable(path)} was moved or removed while it was looked at.")
+        return "/".join([part for part in real[len(base) :].split("/") if part] + rest)
+
+    def _refuse_dangling_link(self, directory: int, name: str, path: str) -> None:
+        """Nothing was found there, yet a link can be: writing through it, or over it, is never what was meant."""
+        try:
+            found = os.lstat(name, dir_fd=directory)
+        except OSError:
+            return
+        if stat.S_ISLNK(found.st_mode):
+            raise OutsideWorkspace(f"{printable(path)} is a link to something that is not there.")
+
+    def _writable_place(self, path: str) -> Place:
+        root, relative = self._mapped(path)
+        if not root.writable:
+            raise FileRefused(f"{printable(path)} can be read, not written.")
+        place = self.place(path)
+        if not place.relative or path.endswith("/"):
+            raise FileRefused(f"{printable(path)} names a directory, not a file.")
+        if place.protected and not is_protected(relative):
+            raise FileRefused(
+                f"{printable(path)} leads to the protected file {place.shown}.", hint="Write to it by its own name."
+            )
+        return place
+
+    def _made_directory(self, top: int, relative: str, path: str) -> int:
+        """The directory, made where it is missing, one step at a time and through no link."""
+        known = ""
+        for name in filter(None, relative.split("/")):
+            known = f"{known}/{name}" if known else name
+            try:
+                os.close(self._opened(top, known, path, links=False))
+            except FileMissing:
+                above = self._opened(top, known.rpartition("/")[0] or ".", path, links=False)
+                try:
+                    with translated(path), contextlib.suppress(FileExistsError):
+                        os.mkdir(name, 0o777, dir_fd=above)
+                finally:
+                    os.close(above)
+        descriptor = self._opened(top, relative or ".", path, links=False)
+        try:
+            return self._reopened(descriptor, _READ_DIRECTORY, path)
+        finally:
+            os.close(descriptor)
+
+    def _outside(self, path: str) -> OutsideWorkspace:
+        folders = ", ".join(printable(root.given) for root in self.roots)
+        return OutsideWorkspace(
+            f"{printable(path)} is outside the session's folders.", hint=f"Files can be used in: {folders}."
+        )
+
+
+def _check_spelling(path: str) -> None:
+    if not path:
+        raise FileRefused("The path is empty.", hint='Use "." for the session\'s folder.')
+    if "\0" in path:
+        raise FileRefused("The path contains a NUL character.")
+    if path == "~" or path.startswith("~/"):
+        raise OutsideWorkspace("`~` is not expanded.", hint="Write the path from the session's folder, or in full.")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise FileRefused("The path contains half of a surrogate pair, which no file name can.") from None
+
+
+def _tidy(path: str) -> str:
+    return "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+@contextlib.contextmanager
+def _replacement(directory: int, name: str, path: str) -> Iterator[BinaryIO]:
+    """A new file beside `name` that is renamed to it at the end. The rename replaces a link, it never follows one."""
+    previous = _existing(directory, name, path)
+    temporary = f".makai-{secrets.token_hex(8)}.tmp"
+    create = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, create, 0o666, dir_fd=directory)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            _inherit(descriptor, previous)
+            os.fsync(descriptor)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+
+
+def _existing(directory: int, name: str, path: str) -> os.stat_result | None:
+    """What the new file replaces; refused when that is no ordinary file or must not be written."""
+    try:
+        with translated(path):
+            found = os.lstat(name, dir_fd=directory)
+    except FileMissing:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise not_a_file(path, found.st_mode)
+    if not os.access(name, os.W_OK, dir_fd=directory, follow_symlinks=False):
+        raise FileRefused(f"{printable(path)} is read-only.")
+    return found
+
+
+def _inherit(descriptor: int, previous: os.stat_result | None) -> None:
+    """Mode and owner of the replaced file; never its setuid or setgid bit."""
+    if previous is None:
+        return
+    os.fchmod(descriptor, previous.st_mode & 0o777)
+    mine = os.fstat(descriptor)
+    if (mine.st_uid, mine.st_gid) != (previous.st_uid, previous.st_gid):
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, previous.st_uid, previous.st_gid)
+
+
+def _entry(item: os.DirEntry[str]) -> Entry:
+    if item.is_symlink():
+        return Entry(name=item.name, kind="link")
+    if item.is_dir(follow_symlinks=False):
+        return Entry(name=item.name, kind="directory")
+    if not item.is_file(follow_symlinks=False):
+        return Entry(name=item.name, kind="other")
+    try:
+        return Entry(name=item.name, kind="file", size=item.stat(follow_symlinks=False).st_size)
+    except OSError:
+        return Entry(name=item.name, kind="file")
