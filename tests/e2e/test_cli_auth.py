@@ -258,11 +258,13 @@ async def test_the_doctor_knows_logins_and_configured_providers(makai: Cli) -> N
 async def test_a_refreshed_list_is_what_the_provider_says_with_the_login(makai: Cli) -> None:
     models = answers(b'{"data": [{"id": "fresh-1"}]}', content_type="application/json")
     async with upstream(models) as server:
-        (makai.home / "config.toml").write_text(f'[providers.corp]\nbase_url = "{server.url}/v1"\n')
+        (makai.home / "config.toml").write_text(
+            f'[providers.corp]\nbase_url = "{server.url}/v1"\nmodels = ["known-1"]\n'
+        )
         before = await makai("models", "list", "--provider", "corp")
         await makai("auth", "login", "corp", stdin=f"{KEY}\n".encode())
         after = await makai("models", "list", "--provider", "corp", "--refresh")
 
-    assert "corp: run: makai auth login corp\ncorp/MODEL takes any model it serves" in before.out
+    assert "corp: run: makai auth login corp\ncorp/known-1" in before.out
     assert "corp: ready (login 'default')\ncorp/fresh-1" in after.out
     assert server.requests[-1].headers["authorization"] == f"Bearer {KEY}"

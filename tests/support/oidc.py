@@ -13,6 +13,7 @@ import subprocess
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,13 @@ class OidcServer(msgspec.Struct, frozen=True):
 @pytest.fixture(scope="session")
 def oidc_server() -> Iterator[OidcServer]:
     """npm's `oidc-provider` on loopback; ends with the session."""
+    with started() as server:
+        yield server
+
+
+@contextmanager
+def started(**lifetimes: str) -> Iterator[OidcServer]:
+    """A server with lifetimes of its own (see `server.mjs`)."""
     node = _installed()
     process = subprocess.Popen(
         [node, "server.mjs"],
@@ -45,7 +53,7 @@ def oidc_server() -> Iterator[OidcServer]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={"PATH": os.environ["PATH"]},
+        env={"PATH": os.environ["PATH"], **lifetimes},
     )
     assert process.stdin is not None
     assert process.stdout is not None

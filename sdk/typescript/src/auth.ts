@@ -34,6 +34,7 @@ export class AuthClient implements MakaiAuthApi {
   constructor(
     private readonly connection: Connection,
     private readonly defaults: AuthFlowHandlers = {},
+    private readonly onLogin: () => void = () => undefined,
   ) {}
 
   async listProviders(): Promise<ProviderAuthInfo[]> {
@@ -85,6 +86,7 @@ export class AuthClient implements MakaiAuthApi {
     this.#active = active;
     try {
       await active.done;
+      this.onLogin();
     } finally {
       this.#active = undefined;
     }

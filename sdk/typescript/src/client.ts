@@ -61,8 +61,9 @@ class Client implements MakaiClient {
     private readonly channel: Channel,
     { auth = {} }: MakaiClientOptions,
   ) {
-    this.auth = new AuthClient(connection, auth.handlers);
-    this.models = new ModelsClient(connection);
+    const models = new ModelsClient(connection);
+    this.models = models;
+    this.auth = new AuthClient(connection, auth.handlers, () => models.forget());
     this.agent = new AgentClient(connection);
     const login = this.auth.loginForRetry.bind(this.auth);
     this.provider = new ProviderClient(connection, new AuthRetry(login, auth.auth_retry_policy), this.models);

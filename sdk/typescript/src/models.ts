@@ -60,6 +60,11 @@ export class ModelsClient implements MakaiModelsApi {
     return undefined;
   }
 
+  /** A login changed what may be used: what was listed before is asked for again. */
+  forget(): void {
+    this.#cache.clear();
+  }
+
   #fresh(response: ListModelsResponse): boolean {
     return this.connection.now() <= response.fetched_at_ms + response.cache_max_age_ms;
   }

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from makai.auth.flows import KeyCheck, LoginProvider
 from makai.auth.flows.table import TEST_FIXTURE, configured, with_vendor_login
 from makai.catalog.addresses import base_url_of, key_source_of
-from makai.catalog.vendors import ListingKind, Vendor, VendorTable
+from makai.catalog.builtin import ModelRow
+from makai.catalog.vendors import ASSUMED_CAPABILITIES, ListingKind, Vendor, VendorTable
 from makai.core.config import Config, ProviderConfig
 from makai.core.errors import InvalidRequest
 
@@ -28,6 +29,15 @@ _CHECKS: dict[ListingKind, tuple[str, str, str, dict[str, str]]] = {
 def configured_vendors(config: Config) -> list[Vendor]:
     """Rows for the providers of config.toml."""
     return [_vendor(provider_id, provider) for provider_id, provider in config.providers.items()]
+
+
+def configured_rows(config: Config) -> list[ModelRow]:
+    """The models that config.toml names, for servers without a list of their own."""
+    return [
+        ModelRow(provider=provider_id, id=model_id, name=model_id, capabilities=ASSUMED_CAPABILITIES)
+        for provider_id, provider in config.providers.items()
+        for model_id in provider.models
+    ]
 
 
 def login_providers(vendors: VendorTable, config: Config, environ: Mapping[str, str]) -> list[LoginProvider]:

@@ -94,7 +94,7 @@ class Resolver:
             if not base_url:
                 return None
             credential = self._keychain.credential_for(self._key_source(vendor), base_url)
-        except (InvalidRequest, AuthRequired):
+        except MakaiError:
             return None  # what is wrong with it shows in `auth_status`
         return ListingAccess(base_url=base_url, secret=credential.secret if credential else None)
 
@@ -166,8 +166,8 @@ class Resolver:
         )
 
     def auth_status(self, provider_id: str) -> AuthStatus:
-        """Whether a provider can be used with what the environment holds. Never raises: one broken provider must not
-        fail a listing (document 000 §2.3)."""
+        """Whether a provider can be used with the logins and variables there are. A broken variable is `failed`; a
+        store of logins that cannot be read at all is raised, because then nobody's status is known."""
         vendor = self.vendors.find(provider_id)
         if vendor is None:
             return AuthStatus.UNKNOWN
@@ -209,7 +209,10 @@ class Resolver:
         listing = listings.get(provider_id)
         if listing is not None and isinstance(listing.error, AuthRequired):
             return AuthStatus.FAILED
-        own = self.auth_status(provider_id)
+        try:
+            own = self.auth_status(provider_id)
+        except MakaiError:
+            return AuthStatus.FAILED  # "must not hard-fail the whole response" (document 000 §2.3)
         return own if own is AuthStatus.FAILED else known.get(provider_id, own)
 
     def _reference(self, text: str) -> ModelRef:

@@ -59,7 +59,7 @@ def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> Listed:
     home = home_directory(environ)
     logins = Logins(environ, home)
     chosen = _chosen_vendors(wanted, logins.vendors)
-    resolver = Resolver(environ, keychain=logins.keychain, vendors=logins.vendors)
+    resolver = Resolver(environ, keychain=logins.keychain, vendors=logins.vendors, rows=logins.rows)
     access = access_to(chosen, environ, home, logins)
     if wanted.available:
         access = _only_usable(access)
@@ -117,7 +117,7 @@ def _only_usable(access: list[Access]) -> list[Access]:
 def _worth_showing(access: list[Access], response: ModelsResponse, api: str, vendors: VendorTable) -> list[Access]:
     """Providers with a model in the answer, and those without any list of their own that speak the API."""
     listed = {model.provider_id for model in response.models}
-    unlisted = set(vendors) - {row.provider for row in builtin().models}
+    unlisted = set(vendors) - {row.provider for row in builtin().models} - listed
     return [
         one
         for one in access

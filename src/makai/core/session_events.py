@@ -101,7 +101,7 @@ class RunResumed(Fact, frozen=True, tag="run_resumed"):
 
 
 class RunAborted(Fact, frozen=True, tag="run_aborted"):
-    """An abort took effect: nothing of the run goes on any more. Its settlement follows."""
+    """Someone stopped the run. From here on it says nothing new: open calls are closed, then it settles."""
 
     by: str = ""
     reason: str = ""
@@ -125,6 +125,8 @@ class RunFailed(Fact, frozen=True, tag="run_failed"):
 
 class TurnStarted(Fact, frozen=True, tag="turn_started"):
     turn: int
+    model_ref: str = ""
+    """Who is asked: signatures in the answer are good for this model only."""
 
 
 class TurnEnded(Fact, frozen=True, tag="turn_ended"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from makai.auth.environment import Credential
 from makai.auth.keychain import Keychain, credential_of
 from makai.auth.store import CredentialStore
+from makai.catalog.builtin import ModelRow
 from makai.catalog.descriptors import AuthStatus
 from makai.catalog.vendors import VendorTable, builtin_vendors
 from makai.core.config import Config, parse_config
@@ -35,7 +36,7 @@ class Logins:
         self.config = _read_config(home / CONFIG_FILE)
         self.store = CredentialStore(home)
         self.keychain = Keychain(environ, self.store)
-        self.vendors = _vendors(self.config)
+        self.vendors, self.rows = _vendors(self.config)
         self._auth: AuthRuntime | None = None
         self._refresher: Refresher | None = None
 
@@ -90,9 +91,10 @@ def _read_config(path: Path) -> Config:
     return parse_config(text, str(path))
 
 
-def _vendors(config: Config) -> VendorTable:
+def _vendors(config: Config) -> tuple[VendorTable, list[ModelRow]]:
+    """All vendors, and the models only the config knows."""
     if not config.providers:
-        return builtin_vendors()
-    from makai.catalog.logins import configured_vendors
+        return builtin_vendors(), []
+    from makai.catalog.logins import configured_rows, configured_vendors
 
-    return builtin_vendors().with_rows(configured_vendors(config))
+    return builtin_vendors().with_rows(configured_vendors(config)), configured_rows(config)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SCENARIO_VARIABLE = "MAKAI_SCENARIO"
 """Names a file; its scenario is the model `scripted/scenario`."""
 
-_SCENARIOS = {"echo": "echo", "fixture": "say: You are logged in. You said:\necho"}
+_SCENARIOS = {"echo": "echo", "fixture": "say: You are logged in.\necho"}
 """Scripted models that are always there."""
 
 _SCRIPTED_CAPABILITIES = (
@@ -74,7 +74,7 @@ class ModelRuntime:
             self.environ,
             keychain=self.logins.keychain,
             vendors=self.logins.vendors,
-            rows=_scripted_rows(self.environ),
+            rows=[*_scripted_rows(self.environ), *self.logins.rows],
         )
         self._discovery = ModelDiscovery(self._client, self.resolver)
         self._local: Provider | None = None

@@ -10,8 +10,9 @@ version wrote takes its number and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -169,8 +170,8 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     run_counter: int = 0
     run: Run | None = None
     waiting: tuple[Waiting, ...] = ()
-    client_msg_ids: Seen = Seen()
-    call_ids: Seen = Seen()
+    client_msg_ids: Seen = msgspec.field(default_factory=Seen)
+    call_ids: Seen = msgspec.field(default_factory=Seen)
     grants: tuple[Grant, ...] = ()
     usage: Usage = Usage()
     """Of all runs that are over."""
@@ -215,6 +216,8 @@ class Numbered(Protocol):
     def ts(self) -> int: ...
 
 
+_RunStep: TypeAlias = Callable[[Run, Any, Logged], Run]
+
 _evolved = msgspec.structs.replace
 
 
@@ -227,13 +230,9 @@ def evolve(state: SessionState, logged: Numbered) -> SessionState:
             last=state.last_event_id,
         )
     if isinstance(logged, Logged):
-        kind = type(logged.event)
-        if (step := _SESSION_STEPS.get(kind)) is not None:
+        step = _STEPS.get(type(logged.event))
+        if step is not None:
             state = step(state, logged.event, logged)
-        elif (run_step := _RUN_STEPS.get(kind)) is not None and state.run is not None:
-            if state.run.run_id == logged.run_id:
-                run = _evolved(run_step(state.run, logged.event, logged), last_event_id=logged.event_id)
-                state = _evolved(state, run=run)
     return _evolved(state, last_event_id=logged.event_id, last_ts=logged.ts)
 
 
@@ -295,26 +294,12 @@ def _on_run_started(state: SessionState, event: RunStarted, logged: Logged) -> S
 
 
 def _on_run_settled(state: SessionState, event: RunFinished | RunFailed, logged: Logged) -> SessionState:
-    if state.run is None or state.run.run_id != logged.run_id:
-        return state
-    run = _evolved(
-        state.run, settled=True, turn_open=False, calls={}, usage=event.usage, last_event_id=logged.event_id
-    )
-    return _evolved(state, run=run, usage=state.usage + event.usage)
+    return _in_run(_on_settled, _evolved(state, usage=state.usage + event.usage), event, logged)
 
 
 def _on_called(state: SessionState, event: ToolCalled, logged: Logged) -> SessionState:
     state = _evolved(state, call_ids=state.call_ids.with_text(event.call_id))
-    if state.run is None or state.run.run_id != logged.run_id:
-        return state
-    call = Call(call_id=event.call_id, name=event.name, arguments_json=event.arguments_json)
-    run = _evolved(
-        state.run,
-        calls={**state.run.calls, event.call_id: call},
-        turn_has_calls=True,
-        last_event_id=logged.event_id,
-    )
-    return _evolved(state, run=run)
+    return _in_run(_on_call_opened, state, event, logged)
 
 
 def _on_decided(state: SessionState, event: ApprovalDecided, logged: Logged) -> SessionState:
@@ -322,11 +307,7 @@ def _on_decided(state: SessionState, event: ApprovalDecided, logged: Logged) -> 
         grant = Grant(rule=event.grant, allow=event.decision == "approve")
         others = tuple(other for other in state.grants if other.rule != event.grant)
         state = _evolved(state, grants=(*others, grant))
-    if state.run is None or state.run.run_id != logged.run_id:
-        return state
-    status: CallStatus = "approved" if event.decision == "approve" else "denied"
-    run = _evolved(_with_call(state.run, event.call_id, status), last_event_id=logged.event_id)
-    return _evolved(state, run=run)
+    return _in_run(_on_call_decided, state, event, logged)
 
 
 def _with(seen: Seen, text: str | None) -> Seen:
@@ -334,6 +315,26 @@ def _with(seen: Seen, text: str | None) -> Seen:
 
 
 # ---------------------------------------------------------------- what concerns its newest run
+
+
+def _in_run(step: _RunStep, state: SessionState, event: Any, logged: Logged) -> SessionState:
+    """Apply a step to the run the event belongs to."""
+    if state.run is None or state.run.run_id != logged.run_id:
+        return state
+    return _evolved(state, run=_evolved(step(state.run, event, logged), last_event_id=logged.event_id))
+
+
+def _on_settled(run: Run, event: RunFinished | RunFailed, logged: Logged) -> Run:
+    return _evolved(run, settled=True, turn_open=False, calls={}, usage=event.usage)
+
+
+def _on_call_opened(run: Run, event: ToolCalled, logged: Logged) -> Run:
+    call = Call(call_id=event.call_id, name=event.name, arguments_json=event.arguments_json)
+    return _evolved(run, calls={**run.calls, event.call_id: call}, turn_has_calls=True)
+
+
+def _on_call_decided(run: Run, event: ApprovalDecided, logged: Logged) -> Run:
+    return _with_call(run, event.call_id, "approved" if event.decision == "approve" else "denied")
 
 
 def _on_status(run: Run, event: RunStatusChanged, logged: Logged) -> Run:
@@ -363,7 +364,17 @@ def _with_call(run: Run, call_id: str, status: CallStatus, request: ApprovalRequ
     return _evolved(run, calls={**run.calls, call_id: _evolved(call, status=status, request=request)})
 
 
-_SESSION_STEPS: dict[type, Callable[[SessionState, Any, Logged], SessionState]] = {
+_RUN_STEPS: dict[type, _RunStep] = {
+    RunStatusChanged: _on_status,
+    RunResumed: lambda run, event, logged: _evolved(run, resumes=run.resumes + 1),
+    TurnStarted: _on_turn_started,
+    TurnEnded: _on_turn_ended,
+    ApprovalRequested: lambda run, event, logged: _with_call(run, event.call_id, "pending", event),
+    ToolStarted: lambda run, event, logged: _with_call(run, event.call_id, "started"),
+    ToolFinished: _on_finished,
+}
+_STEPS: dict[type, Callable[[SessionState, Any, Logged], SessionState]] = {
+    **{kind: partial(_in_run, step) for kind, step in _RUN_STEPS.items()},
     SessionCreated: _on_created,
     TitleChanged: lambda state, event, logged: _evolved(state, title=event.title),
     ModelChanged: lambda state, event, logged: _evolved(state, model_ref=event.model_ref),
@@ -377,15 +388,6 @@ _SESSION_STEPS: dict[type, Callable[[SessionState, Any, Logged], SessionState]] 
     ToolCalled: _on_called,
     ApprovalDecided: _on_decided,
     Compacted: lambda state, event, logged: _evolved(state, compacted_through=event.through),
-}
-_RUN_STEPS: dict[type, Callable[[Run, Any, Logged], Run]] = {
-    RunStatusChanged: _on_status,
-    RunResumed: lambda run, event, logged: _evolved(run, resumes=run.resumes + 1),
-    TurnStarted: _on_turn_started,
-    TurnEnded: _on_turn_ended,
-    ApprovalRequested: lambda run, event, logged: _with_call(run, event.call_id, "pending", event),
-    ToolStarted: lambda run, event, logged: _with_call(run, event.call_id, "started"),
-    ToolFinished: _on_finished,
 }
 
 

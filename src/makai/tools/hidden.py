@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 _MOST_FILES_COMPARED = 10_000
 
@@ -19,12 +18,13 @@ _MOST_FILES_COMPARED = 10_000
 class Hidden:
     """Folders that are answered as if they were not there."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = tuple(os.path.realpath(path) for path in folders)
+    def __init__(self, folders: Sequence[str]) -> None:
+        """The paths are absolute and free of links."""
+        self.folders = tuple(folders)
 
     def covers_path(self, real: str) -> bool:
         """Whether a path free of links is a hidden folder or lies in one; it need not exist."""
-        return any(real == hidden or real.startswith(f"{hidden}/") for hidden in self._folders)
+        return any(real == hidden or real.startswith(f"{hidden}/") for hidden in self.folders)
 
     def covers(self, descriptor: int) -> bool:
         """Whether an open file is hidden, however it was reached."""
@@ -32,11 +32,11 @@ class Hidden:
         if found.st_dev == os.stat("/proc").st_dev:
             # procfs holds the environment, memory and open files of this very process
             return True
-        return bool(self._folders) and (self.covers_path(path_of(descriptor)) or self._covers_file(descriptor, found))
+        return bool(self.folders) and (self.covers_path(path_of(descriptor)) or self._covers_file(descriptor, found))
 
     def _covers_file(self, descriptor: int, found: os.stat_result) -> bool:
         """The same by identity: a bind mount of a hidden folder, or a second hard link of a file in one."""
-        identities = {_identity(known) for known in map(_stat_or_none, self._folders) if known}
+        identities = {_identity(known) for known in map(_stat_or_none, self.folders) if known}
         if not identities:
             return False
         real = path_of(descriptor)
@@ -46,7 +46,7 @@ class Hidden:
         return (
             stat.S_ISREG(found.st_mode)
             and found.st_nlink > 1
-            and any(_identity(known) == _identity(found) for known in _files_in(self._folders))
+            and any(_identity(known) == _identity(found) for known in _files_in(self.folders))
         )
 
 

@@ -7,25 +7,24 @@ In: the whole plan, every time. Out: the same, checked. Nothing is kept here: th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.session_events import PlanEntry
 from makai.tools.arguments import Arguments, definition, parsed
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
 
-StepStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
-StepPriority: TypeAlias = Literal["high", "medium", "low"]
-_MARKS: dict[StepStatus, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
+_MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
 class PlanStep(Arguments, frozen=True, kw_only=True):
-    """One step; the fields are those of an ACP plan entry."""
+    """One step, as the model writes it."""
 
     content: Annotated[str, msgspec.Meta(min_length=1, max_length=2_000, description="What is to be done.")]
-    status: StepStatus = "pending"
-    priority: StepPriority = "medium"
+    status: Literal["pending", "in_progress", "completed"] = "pending"
+    priority: Literal["high", "medium", "low"] = "medium"
 
 
 class PlanArguments(Arguments, frozen=True, kw_only=True):
@@ -37,12 +36,12 @@ class PlanArguments(Arguments, frozen=True, kw_only=True):
     ]
 
 
-def plan_of(arguments: Mapping[str, Any]) -> tuple[PlanStep, ...]:
+def plan_of(arguments: Mapping[str, Any]) -> tuple[PlanEntry, ...]:
     """The plan in a call's arguments; `InvalidRequest` when it is none."""
     steps = parsed(arguments, PlanArguments).steps
     if sum(step.status == "in_progress" for step in steps) > 1:
         raise InvalidRequest("Only one step can be in progress.")
-    return steps
+    return tuple(PlanEntry(content=step.content, status=step.status, priority=step.priority) for step in steps)
 
 
 class PlanTool:

@@ -17,6 +17,10 @@ from typing import Final
 import msgspec
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 class Danger(msgspec.Struct, frozen=True):
     """Arguments by which a program runs another one, writes a file or takes orders from one."""
 
@@ -38,9 +42,8 @@ _EVAL = "eval print require import loader experimental-loader"
 DANGERS: Final[Mapping[str, Danger]] = {
     "ack": Danger(long=("pager", "ackrc", "output")),
     "ag": Danger(long=("pager", "search-zip"), short="z", takes_value="ABCGgmp"),
-    "bat": Danger(long=("pager", "diff"), short=""),
+    "bat": Danger(long=("pager",)),
     "bun": Danger(long=tuple(_EVAL.split()), short="epr"),
-    "cargo": Danger(long=("config",), short="Z"),
     "curl": Danger(
         long=(
             *("output", "output-dir", "remote-name", "remote-name-all", "config", "upload-file", "dump-header"),
@@ -60,15 +63,23 @@ DANGERS: Final[Mapping[str, Danger]] = {
     "fzf": Danger(long=("bind", "preview", "listen", "become")),
     "git": Danger(
         long=(
-            *("output", "output-directory", "ext-diff", "textconv", "show-signature", "open-files-in-pager", "no-index"),
+            *(
+                "output",
+                "output-directory",
+                "ext-diff",
+                "textconv",
+                "show-signature",
+                "open-files-in-pager",
+                "no-index",
+            ),
             *("help", "exec", "upload-pack", "receive-pack", "upload-archive", "extcmd", "tool", "config-env"),
             *("exec-path", "git-dir", "work-tree", "paginate", "template", "reference", "separate-git-dir"),
         ),
         short="O",
         takes_value="SGLUlnCMB",
-        text=r"%G|ext::|fd::",  # %G in a format runs gpg.program; ext:: is a transport that runs a command
+        text=r"%G|^ext::",  # %G in a format runs gpg.program; ext:: is a transport that runs a command
     ),
-    "go": Danger(long=("exec", "toolexec"), words=("-exec", "-toolexec", "-o", "-overlay", "-modfile", "run", "generate")),
+    "go": Danger(long=("exec", "toolexec"), words=("-exec", "-toolexec", "-overlay", "-modfile", "run", "generate")),
     "hostname": Danger(long=("file",), short="Fb", operands=0),
     "jq": Danger(long=("from-file",), short="fL"),
     "less": Danger(long=("log-file", "LOG-FILE", "lesskey-file", "lesskey-src"), short="oOkT", text=r"^\+"),
@@ -76,15 +87,13 @@ DANGERS: Final[Mapping[str, Danger]] = {
     "man": Danger(long=("pager", "html", "preprocessor", "troff-device", "gxditview"), short="PHpTX"),
     "mawk": Danger(short="fW", takes_value="Fv", text=r"system|getline|[|>@]"),
     "node": Danger(long=tuple(_EVAL.split()), short="epr"),
-    "nl": Danger(),
-    "npm": Danger(long=("prefix", "script-shell", "globalconfig", "userconfig", "node-options")),
+    "npm": Danger(
+        long=("prefix", "script-shell", "globalconfig", "userconfig", "node-options"), words=("exec", "x", "explore")
+    ),
     "perl": Danger(short="eEiMmIS"),
     "php": Danger(short="rBREd", long=("run", "process-begin", "process-code", "process-end", "define")),
-    "pip": Danger(long=("target", "prefix", "root", "log", "report", "python", "config-settings"), short="t"),
     "printf": Danger(short="v", text=r"%[^%A-Za-z]*n"),  # bash: -v and %n write variables, whose subscripts are run
-    "ps": Danger(),
-    "pytest": Danger(short="pco", long=("override-ini", "rootdir", "confcutdir", "basetemp", "pastebin", "junit-xml")),
-    "python": Danger(short="cmiX", takes_value="WQ"),
+    "python": Danger(short="ci", takes_value="mWX"),
     "rg": Danger(
         long=("pre", "pre-glob", "search-zip", "hostname-bin"),
         short="z",
@@ -94,9 +103,11 @@ DANGERS: Final[Mapping[str, Danger]] = {
     "ruby": Danger(short="eirIES"),
     "scp": Danger(short="SoFJ"),
     "sdiff": Danger(long=("diff-program", "output"), short="o"),
-    "sort": Danger(long=("output", "compress-program", "temporary-directory", "files0-from"), short="oT", takes_value="kSt"),
+    "sort": Danger(
+        long=("output", "compress-program", "temporary-directory", "files0-from"), short="oT", takes_value="kSt"
+    ),
     "split": Danger(long=("filter",)),
-    "sqlite3": Danger(long=(), words=("-cmd", "-init"), text=r"^\s*\.|load_extension|writefile|edit\(|ATTACH|attach"),
+    "sqlite3": Danger(words=("-cmd", "-init"), text=r"^\s*\.|load_extension|writefile|edit\(|ATTACH|attach"),
     "ssh": Danger(short="oFSIJwWLRDE"),
     "tar": Danger(
         long=(
@@ -110,38 +121,54 @@ DANGERS: Final[Mapping[str, Danger]] = {
     "tree": Danger(short="oR", takes_value="LPITH"),
     "unzip": Danger(short="d"),
     "uniq": Danger(operands=1),
-    "wget": Danger(long=("output-document", "output-file", "execute", "use-askpass", "config", "post-file"), short="Ooea"),
+    "wget": Danger(
+        long=("output-document", "output-file", "execute", "use-askpass", "config", "post-file"), short="Ooea"
+    ),
     "xxd": Danger(short="r", operands=1),
     "yq": Danger(long=("inplace", "in-place", "from-file", "split-exp"), short="ifs"),
     "zip": Danger(long=("unzip-command",), short="T"),
 }
-ALIASES: Final[Mapping[str, str]] = {"gtar": "tar", "bsdtar": "tar", "ripgrep": "rg", "nodejs": "node", "pypy": "python"}
+ALIASES: Final[Mapping[str, str]] = {
+    "gtar": "tar",
+    "bsdtar": "tar",
+    "ripgrep": "rg",
+    "nodejs": "node",
+    "pypy": "python",
+}
 
-SHELLS: Final = frozenset("sh bash dash ash zsh ksh mksh rbash fish csh tcsh pwsh".split())
-INTERPRETERS: Final = frozenset(
+SHELLS: Final = _names("sh bash dash ash zsh ksh mksh rbash fish csh tcsh pwsh")
+INTERPRETERS: Final = _names(
     "python pypy perl ruby node nodejs deno bun php lua luajit awk gawk mawk nawk sed tclsh expect Rscript R osascript "
-    "vi vim nvim ex ed emacs gdb lldb sqlite3 jshell groovy scala julia ghci irb swift make".split()
+    "vi vim nvim ex ed emacs gdb lldb sqlite3 jshell groovy scala julia ghci irb swift make"
 )
+"""Programs whose arguments may be a program."""
+READS_ITS_PROGRAM: Final = _names("python pypy perl ruby node nodejs deno bun php lua luajit tclsh Rscript R julia")
+"""Interpreters that run their standard input when no file is named."""
 WRAPPERS: Final[Mapping[str, int]] = {
     **dict.fromkeys(
-        "env nohup nice ionice stdbuf setsid time command builtin exec sudo doas xargs parallel sem watch strace ltrace "
-        "valgrind busybox toybox unshare nsenter bwrap firejail setpriv linux32 linux64 script entr coproc rlwrap unbuffer "
-        "systemd-run start-stop-daemon perf hyperfine numactl proot fakeroot torsocks proxychains proxychains4 eatmydata "
-        "caffeinate arch catchsegv ld.so gtime winpty tsp nq pkexec npx pnpx bunx uvx pipx dotenv direnv gdb lldb expect "
-        "runuser su at batch entrypoint tini dumb-init gosu cgexec schedtool sg newgrp".split(),
+        _names(
+            "env nohup nice ionice stdbuf setsid time command builtin exec sudo doas pkexec su runuser sg xargs "
+            "parallel sem watch entr strace ltrace valgrind gdb lldb expect busybox toybox unshare nsenter bwrap "
+            "firejail setpriv arch linux32 linux64 script coproc rlwrap unbuffer winpty systemd-run "
+            "start-stop-daemon perf hyperfine numactl proot fakeroot torsocks proxychains proxychains4 eatmydata "
+            "caffeinate catchsegv gtime tsp nq at batch tini dumb-init gosu cgexec npx pnpx bunx uvx pipx dotenv direnv"
+        ),
         0,
     ),
-    # How many operands stand before the command.
-    **dict.fromkeys("timeout flock chroot taskset chrt setarch ssh mosh rsh trickle".split(), 1),
-    **dict.fromkeys("docker podman nerdctl kubectl tmux screen".split(), 3),
-    **dict.fromkeys("npm pnpm yarn uv poetry pdm hatch rye bundle conda mise asdf".split(), 1),
+    **dict.fromkeys(_names("timeout flock chroot taskset chrt setarch ssh mosh rsh trickle"), 1),
 }
-"""Programs whose arguments are a command."""
+"""Programs whose arguments are a command, and how many operands stand before it."""
+LAUNCHERS: Final[Mapping[str, int]] = {
+    **WRAPPERS,
+    **dict.fromkeys(_names("npm pnpm yarn uv poetry pdm hatch rye bundle conda mise asdf"), 1),
+    **dict.fromkeys(_names("docker podman nerdctl kubectl tmux screen"), 3),
+}
+"""Wrappers, and programs that also do much else: `npm:*` is a fair rule, but `npm exec rm` is an rm."""
 RUNS_ITS_TEXT: Final = frozenset({"eval", "alias", "trap", "complete", "compgen", "bind", "fc", "source", "."})
 """Builtins that take shell text as arguments, at once or for later."""
-CHANGES_THE_SHELL: Final = RUNS_ITS_TEXT | frozenset(
-    "export declare typeset local readonly unset let set shopt enable hash read mapfile readarray getopts exec builtin "
-    "command umask ulimit unalias shift wait disown fg bg".split()
+CHANGES_THE_SHELL: Final = RUNS_ITS_TEXT | _names(
+    "export declare typeset local readonly unset let set shopt enable hash read mapfile readarray getopts exec "
+    "builtin command umask ulimit unalias shift wait disown fg bg"
 )
 """Builtins that give later words of the same command another meaning; no `:*` covers them."""
 MOVES: Final = frozenset({"cd", "pushd", "popd"})
@@ -166,9 +193,13 @@ ENVIRONMENT_COMMANDS: Final = re.compile(
 """Variables whose value other programs run."""
 PRINTS_ITS_ARGUMENTS: Final = frozenset({"echo", "printf", "which", "type", "command"})
 
-_GIT_GLOBAL: Final = frozenset({"--no-pager", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects", "--version"})
+_GIT_GLOBAL: Final = frozenset(
+    {"--no-pager", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects", "--version"}
+)
+_SED_ADDRESS: Final = r"(?:\d+|\$|/[^/\\\n]*/)"
+_SED_HALF: Final = r"(?:(?!\1)[^\\\n]|\\[^\n])*\1"
 _SED_COMMAND: Final = re.compile(
-    r"(?:\d+|\$|/[^/\\\n]*/)?(?:,(?:\+?\d+|\$|/[^/\\\n]*/))?(?:[pdq=]|s([/|,:@])(?:(?!\1)[^\\\n]|\\[^\n])*\1(?:(?!\1)[^\\\n]|\\[^\n])*\1[gIip\d]*)"
+    rf"(?:{_SED_ADDRESS}(?:,\+?{_SED_ADDRESS})?)?(?:[pdq=]|s([/|,:@]){_SED_HALF}{_SED_HALF}[gIip\d]*)"
 )
 _NUMBER: Final = re.compile(r"[\d.]+[smhd]?|\d[\d,-]*")
 _VERSION: Final = re.compile(r"(?<=[A-Za-z])[\d.]+$")
@@ -186,7 +217,7 @@ def is_option(word: str) -> bool:
 
 
 def inner_commands(words: Sequence[str], operands: int) -> list[Sequence[str]]:
-    """Where the command of a wrapper may begin. Too many rather than too few: which options take a value is not known."""
+    """Where the command of a wrapper may begin: too often rather than too rarely, as options may take values."""
     found: list[Sequence[str]] = []
     may_be_value = False
     for index, word in enumerate(words[1:], 1):
@@ -214,7 +245,14 @@ def needs_asking(words: Sequence[str], fixed: int) -> bool:
         if not _names_a_program(words[1:fixed]):
             return True
         return any(_is_dangerous(words[start:], max(fixed - start, 1)) for start in range(1, fixed))
-    return _is_dangerous(words, fixed)
+    return _reads_its_program(name, words) or _is_dangerous(words, fixed)
+
+
+def _reads_its_program(name: str, words: Sequence[str]) -> bool:
+    """`echo text | python` runs text."""
+    operands = [word for word in words[1:] if not is_option(word)]
+    asks_for_nothing = set(words[1:]) & {"--version", "--help", "-V", "-h"} and len(words) == 2
+    return name in READS_ITS_PROGRAM and not asks_for_nothing and (not operands or operands[0].startswith("/dev/"))
 
 
 def _names_a_program(fixed: Sequence[str]) -> bool:

@@ -29,16 +29,29 @@ PADDING: Final = re.compile(r" {64}|\n{16}|(?: *\n){32}")
 _UNUSUAL_ASCII: Final = re.compile(r"[^\n -~]")
 _OPERATOR: Final = re.compile(r"&&|\|\||;(?![;&])|\|(?!&)|\n")
 _PART: Final = re.compile(
-    r"""(?P<bare>[\w./:=@%+,^~!#\]{}-]+)|\\(?P<escaped>[ -~])|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\$`]|\\[^\n])*)\""""
+    r"""(?P<bare>[\w./:=@%+,^~!#\]{}-]+)|\\(?P<escaped>[ -~])"""
+    r"""|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\$`]|\\[^\n])*)\""""
 )
 _ESCAPED_IN_QUOTES: Final = re.compile(r'\\([$`"\\])')
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
 _TILDE: Final = re.compile(r"(?:^|[=:])~")  # bash expands it after = and : too, in words that look like assignments
 _RESERVED: Final = frozenset(
-    "! { } [[ ]] if then else elif fi case esac for select while until do done in function time coproc".split()
+    {"!", "{", "}", "[[", "]]", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until"}
+    | {"do", "done", "in", "function", "time", "coproc"}
 )
 _PLAIN_NODES: Final = frozenset(
-    {"program", "list", "pipeline", "command", "command_name", "word", "number", "string", "string_content", "raw_string"}
+    {
+        "program",
+        "list",
+        "pipeline",
+        "command",
+        "command_name",
+        "word",
+        "number",
+        "string",
+        "string_content",
+        "raw_string",
+    }
     | {"concatenation", '"', ";", "&&", "||", "|", "\n"}
 )
 
@@ -64,9 +77,7 @@ def has_unusual_characters(text: str) -> bool:
     """Controls (CR and tab among them), invisible or unassigned characters, and blanks that are not the space."""
     if text.isascii():
         return _UNUSUAL_ASCII.search(text) is not None
-    return any(
-        character not in "\n " and unicodedata.category(character)[0] in "CZ" for character in text
-    )
+    return any(character not in "\n " and unicodedata.category(character)[0] in "CZ" for character in text)
 
 
 # The reader of this module -------------------------------------------------------------------------------------------

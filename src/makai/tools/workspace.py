@@ -50,6 +50,13 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     writable: bool = True
 
 
+class Folders(msgspec.Struct, frozen=True, kw_only=True):
+    """All a `Workspace` consists of."""
+
+    roots: tuple[Root, ...]
+    hidden: tuple[str, ...]
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a path leads: a root and the way from it, free of links as far as it exists."""
 
@@ -85,10 +92,23 @@ class Workspace:
         """`readable` are further roots that may only be read, such as where long tool output is kept."""
         if not roots:
             raise InvalidRequest("A session needs at least one folder to work in.")
-        self._hidden = Hidden(hidden)
+        self._hidden = Hidden([os.path.realpath(path) for path in hidden])
         self.roots = tuple(self._root(path, writable=True) for path in roots) + tuple(
             self._root(path, writable=False) for path in readable
         )
+
+    @classmethod
+    def of(cls, folders: Folders) -> Workspace:
+        """The same workspace in another process; nothing is resolved anew, for it could lead elsewhere by now."""
+        workspace = cls.__new__(cls)
+        workspace._hidden = Hidden(folders.hidden)
+        workspace.roots = folders.roots
+        return workspace
+
+    @property
+    def folders(self) -> Folders:
+        """What it was made of."""
+        return Folders(roots=self.roots, hidden=self._hidden.folders)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

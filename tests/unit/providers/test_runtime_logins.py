@@ -13,6 +13,7 @@ from support.upstream import Request, Script, Upstream, answers, chat_stream, re
 from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.origins import origin_of
 from makai.auth.store import CredentialStore
+from makai.catalog.descriptors import ModelsRequest
 from makai.core.errors import AuthExpired, AuthRefreshFailed, AuthRequired, MakaiError
 from makai.core.messages import UserMessage
 from makai.core.model import Model
@@ -200,3 +201,14 @@ async def test_a_broken_config_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[providers.corp]\ncolour = 1\n")
     with pytest.raises(MakaiError, match="colour"):
         ModelRuntime({}, home=tmp_path)
+
+
+@pytest.mark.req("MK-MODEL-015")
+async def test_a_store_that_cannot_be_read_does_not_fail_the_listing_and_is_told_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "auth.json").write_text("{broken")
+    async with ModelRuntime({"OPENAI_API_KEY": "x"}, home=tmp_path) as runtime:
+        listed = await runtime.models(ModelsRequest(provider_id="anthropic"))
+        assert {model.auth_status for model in listed.models} == {"failed"}
+        with pytest.raises(MakaiError, match=r"auth\.json"):
+            runtime.resolve(None)
+    assert (tmp_path / "auth.json").read_text() == "{broken"

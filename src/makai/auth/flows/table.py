@@ -33,8 +33,8 @@ VENDOR_LOGINS: Final[dict[str, VendorLogin]] = {
     "google": VendorLogin(flow="api_key", key_page="https://aistudio.google.com/apikey"),
     "openai-codex": VendorLogin(
         flow="openai_codex",
-        # Scopes, ports and endpoints of "Sign in with ChatGPT" as openai/codex has them in codex-rs/login; the client id
-        # is the one many clients agree on. OpenAI offers no registration of other clients for it.
+        # Scopes, ports and endpoints of "Sign in with ChatGPT" as openai/codex has them in codex-rs/login; the client
+        # id is the one many clients agree on. OpenAI offers no registration of other clients for it.
         options={
             "issuer": "https://auth.openai.com",
             "client_id": "app_EMoamEEZ73f0CkXaXp7hrann",

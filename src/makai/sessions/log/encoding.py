@@ -158,12 +158,17 @@ def _checksum(salt: int, event_id: int, line: bytes) -> int:
     return crc32(line, crc32(event_id.to_bytes(8, "big"), salt))
 
 
+def checksum_of(session_id: str, record: Record) -> int:
+    """What the store keeps beside a record."""
+    return _checksum(_salt(session_id), record.event_id, record.line)
+
+
 def verified(session_id: str, stored: Sequence[tuple[int, int, bytes]]) -> list[Record]:
     """Rows of number, checksum and line; raises `LogDamaged` at the first that is not what was written."""
     salt = _salt(session_id)
     records = []
     for event_id, checksum, line in stored:
-        if event_id < 0 or checksum != crc32(line, crc32(event_id.to_bytes(8, "big"), salt)):
+        if event_id < 0 or checksum != _checksum(salt, event_id, line):
             raise damaged(session_id, event_id)
         records.append(Record(event_id, line))
     return records

@@ -2,8 +2,9 @@
 
 In: the path of a database. Out: connections to one whose tables are those of this version. Knows no event.
 
-WAL with `synchronous=FULL`: a commit returns after its fsync, so it survives a power cut (NORMAL loses the last ones), and
-readers never wait for the writer. Checkpoints are run by the writer when nobody waits for it, not inside a commit.
+WAL with `synchronous=FULL`: a commit returns after its fsync, so it survives a power cut (NORMAL loses the last ones),
+and readers never wait for the writer. The writer runs checkpoints after it has acknowledged, not inside a commit.
+Text is read as bytes, because damaged text need not be UTF-8.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from makai.core.errors import StorageUnavailable
 FILE_NAME: Final = "sessions.db"
 
 MIGRATIONS: Final = (
-    # An event's number is local to its session, and sessions are told apart by a key that is never used again: a deleted
-    # session's events can be removed piece by piece, while another session of the same name grows.
+    # Sessions are told apart by a key that is not given again while an event has it: the events of a deleted session
+    # can be removed piece by piece, while another one of the same name grows.
     """
     CREATE TABLE session (
-        session_key INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_key INTEGER PRIMARY KEY,
         session_id  TEXT NOT NULL UNIQUE,
         last        INTEGER NOT NULL,
         updated_ms  INTEGER NOT NULL,
@@ -32,7 +33,7 @@ MIGRATIONS: Final = (
         projection  BLOB NOT NULL,
         checksum    INTEGER NOT NULL
     );
-    CREATE INDEX session_by_age ON session (updated_ms);
+    CREATE INDEX session_waiting ON session (waiting) WHERE waiting > 0;
     CREATE TABLE event (
         session_key INTEGER NOT NULL,
         event_id    INTEGER NOT NULL,
@@ -55,6 +56,7 @@ def open_writer(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.C
     """The one connection that writes; makes the file and its tables when they are missing."""
     _create(path)
     connection = sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = bytes
     try:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=0"):
             connection.execute(f"PRAGMA {pragma}")
@@ -67,7 +69,7 @@ def open_writer(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.C
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write. Text is given as bytes: damaged text need not be UTF-8."""
+    """A connection that cannot write."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
     connection.text_factory = bytes
@@ -93,8 +95,15 @@ def _create(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    # A file is durable when its name is, and its folder may be new as well.
+    sync_folder(path.parent)
+    sync_folder(path.parent.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)  # a file is durable when its name is
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

@@ -59,7 +59,7 @@ class Bubblewrap:
         gaps.append("abstract unix sockets and services of this machine when the network is on")
         return tuple(gaps)
 
-    def wrap(self, policy: SandboxPolicy, argv: Sequence[str], cwd: str) -> list[str]:
+    def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
         """The command line. Start it from a thread that outlives it: it dies with the thread that started it.
 
         `InvalidRequest` when a protected path is a symbolic link that nothing can be mounted on.
@@ -70,7 +70,7 @@ class Bubblewrap:
         if self._can_disable_user_namespaces:
             options.append("--disable-userns")
         options += ["--ro-bind", "/", "/", *_mount_options(policy)]
-        options += ["--setenv", "TMPDIR", "/tmp", "--chdir", cwd]
+        options += ["--setenv", "TMPDIR", "/tmp"]
         return limits.limited([self._program, *options, "--", *argv], policy.max_processes)
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:

@@ -1,7 +1,9 @@
 """Confines itself by Landlock and seccomp, then becomes another program.
 
-In: `python -I -S landlock_child.py JSON COMMAND...`, where JSON is what `landlock.py` wrote. Out: the command, confined.
-It is run as a file and on its own: it must not import makai.
+In: `python -I -S landlock_child.py --hidden PATH --writable PATH ... -- COMMAND...`, as `landlock.py` writes it. Out:
+the command, confined. It is run as a file and on its own: it must not import makai, and of the standard library only
+what starts fast, because a command waits for it (json, typing and contextlib would cost more than all that is done
+here).
 
 Landlock only ever allows, and what it allows for a folder it allows for all that is in it. To leave something out,
 everything around it is allowed instead (`allowed_around`).
@@ -9,23 +11,21 @@ everything around it is allowed instead (`allowed_around`).
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import json
 import os
-import platform
 import resource
 import struct
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 VERSION_QUESTION = 1
 
 # linux/landlock.h
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, TRUNCATE, IOCTL_DEV = 1, 2, 4, 8, 1 << 14, 1 << 15
-REFER = 1 << 13
 EVERY_CHANGE_IN_FOLDERS = sum(1 << bit for bit in range(4, 14))
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = WRITE_FILE | TRUNCATE | EVERY_CHANGE_IN_FOLDERS
@@ -55,46 +55,66 @@ SYSCALL, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets
 libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Orders:
+    """The options of the command line. Each may be given many times."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        end = arguments.index("--")
+        self._options = list(zip(arguments[:end:2], arguments[1:end:2], strict=True))
+        self.command = list(arguments[end + 1 :])
+
+    def all(self, name: str) -> list[str]:
+        return [value for option, value in self._options if option == f"--{name}"]
+
+    def one(self, name: str) -> str:
+        """The value, or nothing."""
+        return next(iter(self.all(name)), "")
+
+
 def landlock_abi() -> int:
     """The version of Landlock that the kernel speaks; 0 when it is missing or switched off."""
     return max(0, int(libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_QUESTION))))
 
 
-def confine(policy: dict[str, Any]) -> None:
+def confine(orders: Orders) -> None:
     """Everything, in an order in which each step may still be done."""
-    if group := policy["process_group"]:
+    network = orders.one("network") == "on"
+    if group := orders.one("process-group"):
         with open(f"{group}/cgroup.procs", "w") as procs:
             procs.write(str(os.getpid()))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(ValueError, OSError):  # a lower limit holds already
-        resource.setrlimit(resource.RLIMIT_NPROC, (policy["process_limit"], policy["process_limit"]))
-    with contextlib.suppress(PermissionError):  # a leader already has a session of its own
+    lower_limit(resource.RLIMIT_NPROC, int(orders.one("process-limit")))
+    if os.getsid(0) != os.getpid():
         os.setsid()
     _prctl(PR_SET_PDEATHSIG, SIGKILL)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    restrict_files(policy)
+    restrict_files(orders, network=network)
     drop_capabilities()
-    install_filter(socket_filter(platform.machine(), network=policy["network"]))
+    install_filter(socket_filter(os.uname().machine, network=network))
 
 
-def restrict_files(policy: dict[str, Any]) -> None:
+def lower_limit(which: int, wanted: int) -> None:
+    """Set a resource limit, unless a lower one holds already."""
+    _, hard = resource.getrlimit(which)
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(which, (limit, limit))
+
+
+def restrict_files(orders: Orders, *, network: bool) -> None:
     """Landlock: files, TCP, signals and abstract unix sockets, as far as the kernel knows them."""
     abi = landlock_abi()
     files = READ | WRITE | (IOCTL_DEV if abi >= 5 else 0)
-    attributes = struct.pack(
-        "QQQ", files, 0 if policy["network"] or abi < 4 else EVERY_TCP, EVERY_SCOPE if abi >= 6 else 0
-    )
+    attributes = struct.pack("QQQ", files, 0 if network or abi < 4 else EVERY_TCP, EVERY_SCOPE if abi >= 6 else 0)
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
     ruleset = _checked(libc.syscall(CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
-    for path in allowed_around("/", [*policy["hidden"], *policy["unseen"]]):
+    hidden = orders.all("hidden")
+    for path in (*allowed_around("/", [*hidden, *orders.all("unseen")]), *orders.all("readable")):
         _allow(ruleset, path, READ)
-    for path in policy["readable"]:
-        _allow(ruleset, path, READ)
-    for root in policy["roots"]:
-        for path in allowed_around(root, policy["hidden"]):
+    for root in orders.all("root"):
+        for path in allowed_around(root, hidden):
             _allow(ruleset, path, READ)
-    for folder in policy["writable"]:
-        for path in allowed_around(folder, [*policy["hidden"], *policy["protected"]]):
+    for folder in orders.all("writable"):
+        for path in allowed_around(folder, [*hidden, *orders.all("protected")]):
             _allow(ruleset, path, READ | WRITE)
     for name in DEVICES:
         _allow(ruleset, f"/dev/{name}", READ_FILE | READ_DIR | WRITE_FILE | (files & IOCTL_DEV))
@@ -110,10 +130,13 @@ def allowed_around(folder: str, excluded: Sequence[str]) -> Iterator[str]:
     if not inside:
         yield folder
         return
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.is_symlink():  # what it leads to is allowed, or not, where it is
-                yield from allowed_around(entry.path, inside)
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return  # no folder, or not for this user
+    for entry in entries:
+        if not entry.is_symlink():  # what it leads to is allowed, or not, where it is
+            yield from allowed_around(entry.path, inside)
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:
@@ -153,7 +176,11 @@ def socket_filter(machine: str, *, network: bool) -> bytes:
     else:
         rules += [(JUMP_IF_EQUAL, socket_call, ("refuse", "allow"))]
     pair = len(rules)
-    rules += [(LOAD, SECOND_ARGUMENT, None), (AND, SOCKET_TYPES, None), (JUMP_IF_EQUAL, SOCK_DGRAM, ("refuse", "allow"))]
+    rules += [
+        (LOAD, SECOND_ARGUMENT, None),
+        (AND, SOCKET_TYPES, None),
+        (JUMP_IF_EQUAL, SOCK_DGRAM, ("refuse", "allow")),
+    ]
     places = {"pair": pair, "allow": len(rules), "refuse": len(rules) + 1}
     rules += [(RETURN, ALLOW, None), (RETURN, REFUSE, None)]
 
@@ -186,18 +213,18 @@ def _checked(result: int) -> int:
 
 def main() -> None:
     """Exit code 126 and a line on stderr when it cannot confine: the command is then not run."""
-    policy = json.loads(sys.argv[1])
+    orders = Orders(sys.argv[1:])
     try:
-        confine(policy)
+        confine(orders)
     except OSError as error:
-        sys.exit(f"makai: the Landlock sandbox could not be set up: {error}")
-    if policy["tmp"]:
-        os.environ["TMPDIR"] = policy["tmp"]
+        sys.stderr.write(f"makai: the Landlock sandbox could not be set up: {error}\n")
+        sys.exit(126)
+    if orders.one("tmp"):
+        os.environ["TMPDIR"] = orders.one("tmp")
     try:
-        os.chdir(policy["cwd"])
-        os.execvp(sys.argv[2], sys.argv[2:])
+        os.execvp(orders.command[0], orders.command)
     except OSError as error:
-        sys.stderr.write(f"makai: {error.filename or sys.argv[2]}: {error.strerror}\n")
+        sys.stderr.write(f"makai: {orders.command[0]}: {error.strerror}\n")
         sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 

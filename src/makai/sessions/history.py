@@ -1,0 +1,397 @@
+"""The one fold from the log of a session to what was said in it.
+
+In: logged events in order. Out: the conversation a model is asked to continue (`messages`), and the same for people
+(`items`). Pure: it knows neither how events came about nor any vendor or protocol.
+
+For the model: a turn is an assistant message, followed by the results of its calls; everything up to the last
+`compacted` is its summary; a turn that failed and was tried again in the same run never happened. A turn that broke
+off keeps what it said (its `stop_reason` tells `providers.history.prepare`, which fills in what is missing). To
+continue a conversation it is enough to read the events above `SessionState.compacted_through`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
+from makai.catalog.model_ref import ModelRef, parse_model_ref
+from makai.core.content import AssistantPart, Text, Thinking, ToolCall, ToolResult, UserPart
+from makai.core.errors import ModelRefError
+from makai.core.messages import AssistantMessage, Message, StopReason, ToolMessage
+from makai.core.messages import UserMessage as UserWords
+from makai.core.session_events import (
+    ApprovalDecided,
+    AssistantText,
+    AssistantTextDelta,
+    Compacted,
+    Logged,
+    Notice,
+    PlanUpdated,
+    Reasoning,
+    ReasoningDelta,
+    RunAborted,
+    RunFailed,
+    RunPurpose,
+    RunStarted,
+    ToolCalled,
+    ToolFinished,
+    TurnEnded,
+    TurnStarted,
+    UserMessage,
+)
+from makai.core.usage import Usage
+from makai.sessions.state import Numbered
+
+NO_OUTPUT = "The tool gave no output."
+
+
+# ---------------------------------------------------------------- what people see
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """Base of what a transcript shows. `event_id` is the event that began it, `ts` its time."""
+
+    event_id: int
+    ts: int
+    run_id: str | None = None
+
+
+class UserItem(Item, frozen=True, tag="user"):
+    content: str | tuple[UserPart, ...]
+
+
+class TextItem(Item, frozen=True, tag="text"):
+    """Words of the assistant; not `whole` when they broke off or are still arriving."""
+
+    text: str
+    whole: bool = True
+
+
+class ThinkingItem(Item, frozen=True, tag="thinking"):
+    text: str
+    whole: bool = True
+    redacted: bool = False
+
+
+class ToolItem(Item, frozen=True, tag="tool"):
+    """A call with everything known about it so far."""
+
+    call: ToolCalled
+    decision: ApprovalDecided | None = None
+    result: ToolFinished | None = None
+
+
+class NoteItem(Item, frozen=True, tag="note"):
+    """What nobody said: a notice, a plan, a summary, the failure or the abort of a run."""
+
+    event: Notice | PlanUpdated | Compacted | RunFailed | RunAborted
+
+
+TranscriptItem: TypeAlias = UserItem | TextItem | ThinkingItem | ToolItem | NoteItem
+
+
+class PlacedMessage(msgspec.Struct, frozen=True):
+    """A message and the last event it is made of: compacting through that event replaces it and all before it."""
+
+    event_id: int
+    message: Message
+
+
+# ---------------------------------------------------------------- what the fold gathers
+
+
+class _Words:
+    """A text or thinking block. Deltas count only until the whole block is there."""
+
+    __slots__ = ("deltas", "event_id", "is_thinking", "redacted", "signature", "ts", "whole")
+
+    def __init__(self, logged: Logged, is_thinking: bool) -> None:
+        self.event_id = logged.event_id
+        self.ts = logged.ts
+        self.is_thinking = is_thinking
+        self.deltas: list[str] = []
+        self.whole: str | None = None
+        self.signature: str | None = None
+        self.redacted = False
+
+    def text(self) -> str:
+        return "".join(self.deltas) if self.whole is None else self.whole
+
+    def part(self) -> AssistantPart | None:
+        if not self.is_thinking:
+            return Text(text=self.text(), text_signature=self.signature)
+        if self.whole is None:
+            return None  # thinking that broke off has no signature, and its own vendor refuses it without
+        return Thinking(thinking=self.whole, thinking_signature=self.signature, redacted=self.redacted)
+
+    def item(self, run_id: str | None) -> TranscriptItem:
+        whole = self.whole is not None
+        if self.is_thinking:
+            return ThinkingItem(
+                event_id=self.event_id,
+                ts=self.ts,
+                run_id=run_id,
+                text=self.text(),
+                whole=whole,
+                redacted=self.redacted,
+            )
+        return TextItem(event_id=self.event_id, ts=self.ts, run_id=run_id, text=self.text(), whole=whole)
+
+
+class _Called:
+    """A tool call."""
+
+    __slots__ = ("call", "decision", "event_id", "result", "result_id", "ts")
+
+    def __init__(self, logged: Logged, call: ToolCalled) -> None:
+        self.event_id = logged.event_id
+        self.ts = logged.ts
+        self.call = call
+        self.decision: ApprovalDecided | None = None
+        self.result: ToolFinished | None = None
+        self.result_id = 0
+
+    def model_id(self) -> str:
+        # The vendor's own id, so that a conversation read from the log is, to the byte, the one its cache knows.
+        return self.call.vendor_call_id or self.call.call_id
+
+    def part(self) -> AssistantPart:
+        return ToolCall(
+            tool_call_id=self.model_id(),
+            name=self.call.name,
+            arguments_json=self.call.arguments_json,
+            thought_signature=self.call.signature,
+            arguments_error=self.call.arguments_error,
+        )
+
+    def answer(self, result: ToolFinished) -> ToolMessage:
+        return ToolMessage(
+            result=ToolResult(
+                tool_call_id=self.model_id(),
+                tool_name=self.call.name,
+                content=result.content or (Text(text=NO_OUTPUT),),
+                is_error=result.is_error or result.interrupted,
+            )
+        )
+
+    def item(self, run_id: str | None) -> TranscriptItem:
+        return ToolItem(
+            event_id=self.event_id,
+            ts=self.ts,
+            run_id=run_id,
+            call=self.call,
+            decision=self.decision,
+            result=self.result,
+        )
+
+
+class _Turn:
+    """One model call. Its blocks are in the order in which they began."""
+
+    __slots__ = (
+        "blocks",
+        "event_id",
+        "is_retried",
+        "last_event_id",
+        "model",
+        "run_id",
+        "stop_reason",
+        "ts",
+        "usage",
+        "words",
+    )
+
+    def __init__(self, logged: Logged, model: ModelRef) -> None:
+        self.event_id = logged.event_id
+        self.last_event_id = logged.event_id
+        self.run_id = logged.run_id
+        self.ts = logged.ts
+        self.model = model
+        self.blocks: list[_Words | _Called] = []
+        self.words: dict[tuple[bool, int], _Words] = {}
+        self.stop_reason: StopReason = "aborted"  # until its end says otherwise
+        self.usage = Usage()
+        self.is_retried = False
+
+    def messages(self) -> Iterator[PlacedMessage]:
+        parts = tuple(part for block in self.blocks if (part := block.part()) is not None)
+        if not parts or self.is_retried:
+            return
+        message = AssistantMessage(
+            content=parts,
+            provider=self.model.provider_id,
+            api=self.model.api,
+            model=self.model.model_id,
+            usage=self.usage,
+            stop_reason=self.stop_reason,
+            timestamp=self.ts,
+        )
+        yield PlacedMessage(self.last_event_id, message)
+        for block in self.blocks:
+            if isinstance(block, _Called) and block.result is not None:
+                yield PlacedMessage(max(self.last_event_id, block.result_id), block.answer(block.result))
+
+    def has_result(self) -> bool:
+        return any(isinstance(block, _Called) and block.result is not None for block in self.blocks)
+
+
+class History:
+    """Folds events, as they come, into what was said."""
+
+    def __init__(self, before: tuple[Message, ...] = ()) -> None:
+        """`before` is the conversation a fork continues."""
+        self._before = before
+        self._entries: list[UserItem | NoteItem | _Turn] = []
+        self._compacted: PlacedMessage | None = None
+        self._through = 0
+        self._calls: dict[str, _Called] = {}
+        self._turn: _Turn | None = None
+        self._purpose: RunPurpose = "input"
+
+    def apply(self, logged: Numbered) -> None:
+        """Take one event into account; most kinds say nothing."""
+        if isinstance(logged, Logged) and (step := _STEPS.get(type(logged.event))) is not None:
+            step(self, logged.event, logged)
+
+    def placed(self) -> tuple[PlacedMessage, ...]:
+        """The conversation, with the place of each message in the log."""
+        return tuple(self._placed())
+
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation."""
+        return tuple(placed.message for placed in self._placed())
+
+    def items(self) -> tuple[TranscriptItem, ...]:
+        """Everything that was said and done, compacted or not."""
+        return tuple(self._transcript())
+
+    def _placed(self) -> Iterator[PlacedMessage]:
+        if self._compacted is not None:
+            yield self._compacted
+        else:
+            yield from (PlacedMessage(0, message) for message in self._before)
+        for entry in self._entries:
+            if entry.event_id <= self._through:
+                continue
+            if isinstance(entry, _Turn):
+                yield from entry.messages()
+            elif isinstance(entry, UserItem):
+                yield PlacedMessage(entry.event_id, UserWords(content=entry.content))
+
+    def _transcript(self) -> Iterator[TranscriptItem]:
+        for entry in self._entries:
+            if isinstance(entry, _Turn):
+                yield from (block.item(entry.run_id) for block in entry.blocks)
+            else:
+                yield entry
+
+    # ------------------------------------------------------------ how events are taken
+
+    def _on_run_started(self, event: RunStarted, logged: Logged) -> None:
+        self._purpose = event.purpose
+        self._turn = None
+
+    def _on_user_message(self, event: UserMessage, logged: Logged) -> None:
+        item = UserItem(event_id=logged.event_id, ts=logged.ts, run_id=logged.run_id, content=event.content)
+        self._entries.append(item)
+
+    def _on_turn_started(self, event: TurnStarted, logged: Logged) -> None:
+        before = self._turn
+        if before is not None and before.stop_reason == "error" and not before.has_result():
+            before.is_retried = True
+        self._turn = None
+        if self._purpose == "input":  # what a compaction says is its summary
+            self._turn = _Turn(logged, _model_of(event.model_ref))
+            self._entries.append(self._turn)
+
+    def _on_turn_ended(self, event: TurnEnded, logged: Logged) -> None:
+        if self._turn is not None:
+            self._turn.stop_reason = event.stop_reason
+            self._turn.usage = event.usage
+            self._turn.last_event_id = logged.event_id
+
+    def _on_delta(self, event: AssistantTextDelta | ReasoningDelta, logged: Logged) -> None:
+        if (words := self._words(isinstance(event, ReasoningDelta), event.content_index, logged)) is not None:
+            words.deltas.append(event.delta)
+
+    def _on_whole(self, event: AssistantText | Reasoning, logged: Logged) -> None:
+        words = self._words(isinstance(event, Reasoning), event.content_index, logged)
+        if words is not None:
+            words.whole = event.text
+            words.deltas.clear()
+            words.signature = event.signature
+            words.redacted = isinstance(event, Reasoning) and event.redacted
+
+    def _words(self, is_thinking: bool, content_index: int, logged: Logged) -> _Words | None:
+        """The block an event belongs to, new or known."""
+        turn = self._turn
+        if turn is None:
+            return None  # the log is read from the middle of a turn that the summary represents
+        turn.last_event_id = logged.event_id
+        words = turn.words.get((is_thinking, content_index))
+        if words is None:
+            words = turn.words[is_thinking, content_index] = _Words(logged, is_thinking)
+            turn.blocks.append(words)
+        return words
+
+    def _on_called(self, event: ToolCalled, logged: Logged) -> None:
+        if self._turn is not None:
+            called = self._calls[event.call_id] = _Called(logged, event)
+            self._turn.blocks.append(called)
+            self._turn.last_event_id = logged.event_id
+
+    def _on_decided(self, event: ApprovalDecided, logged: Logged) -> None:
+        if (called := self._calls.get(event.call_id)) is not None:
+            called.decision = event
+
+    def _on_finished(self, event: ToolFinished, logged: Logged) -> None:
+        if (called := self._calls.pop(event.call_id, None)) is not None:
+            called.result = event
+            called.result_id = logged.event_id
+
+    def _on_compacted(self, event: Compacted, logged: Logged) -> None:
+        self._through = event.through
+        summary = f"<summary>\n{event.summary}\n</summary>"
+        self._compacted = PlacedMessage(event.through, UserWords(content=summary))
+        self._on_note(event, logged)
+
+    def _on_note(self, event: Notice | PlanUpdated | Compacted | RunFailed | RunAborted, logged: Logged) -> None:
+        item = NoteItem(event_id=logged.event_id, ts=logged.ts, run_id=logged.run_id, event=event)
+        self._entries.append(item)
+
+
+_STEPS: dict[type, Callable[[History, Any, Logged], None]] = {
+    RunStarted: History._on_run_started,
+    UserMessage: History._on_user_message,
+    TurnStarted: History._on_turn_started,
+    TurnEnded: History._on_turn_ended,
+    AssistantTextDelta: History._on_delta,
+    ReasoningDelta: History._on_delta,
+    AssistantText: History._on_whole,
+    Reasoning: History._on_whole,
+    ToolCalled: History._on_called,
+    ApprovalDecided: History._on_decided,
+    ToolFinished: History._on_finished,
+    Compacted: History._on_compacted,
+    Notice: History._on_note,
+    PlanUpdated: History._on_note,
+    RunFailed: History._on_note,
+    RunAborted: History._on_note,
+}
+
+
+def history(events: Iterable[Numbered], before: tuple[Message, ...] = ()) -> History:
+    """What was said in these events."""
+    folded = History(before)
+    for logged in events:
+        folded.apply(logged)
+    return folded
+
+
+def _model_of(model_ref: str) -> ModelRef:
+    try:
+        return parse_model_ref(model_ref)
+    except ModelRefError:
+        return ModelRef("", "", model_ref)  # a harness may name models its own way

@@ -1,0 +1,74 @@
+"""The ends of the logs that are in use: what an append continues, and what live followers read.
+
+In: sessions as they are after a commit. Out: the same again, without asking the store, for as long as they are among
+those used last. Bounded in sessions and in bytes per session, so a session nobody touches costs nothing.
+
+Only the writer's thread changes it, by replacing immutable values; any thread may look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from makai.sessions.log.base import Record
+from makai.sessions.log.store import SessionRow
+
+MOST_SESSIONS: Final = 256
+TAIL_BYTES: Final = 128 * 1024
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A session at its last event."""
+
+    row: SessionRow
+    tail: tuple[Record, ...] = ()
+    """The newest events, as they went to the store."""
+    tail_bytes: int = 0
+
+    @property
+    def last(self) -> int:
+        return self.row.view.summary.events
+
+    def extended(self, row: SessionRow, records: Sequence[Record]) -> Head:
+        """After an append. A tail that got too long is cut to half, so that cutting is rare."""
+        tail = (*self.tail, *records)
+        size = self.tail_bytes + sum(len(record.line) for record in records)
+        if size <= TAIL_BYTES:
+            return Head(row, tail, size)
+        start = len(tail)
+        size = 0
+        while size + len(tail[start - 1].line) <= TAIL_BYTES // 2:
+            start -= 1
+            size += len(tail[start].line)
+        return Head(row, tail[start:], size)
+
+    def after(self, event_id: int) -> tuple[Record, ...] | None:
+        """Everything above a number, if all of it is still here."""
+        if event_id >= self.last:
+            return ()
+        if not self.tail or event_id + 1 < self.tail[0].event_id:
+            return None
+        return self.tail[event_id + 1 - self.tail[0].event_id :]
+
+
+class Heads:
+    """The sessions used last."""
+
+    def __init__(self) -> None:
+        self._heads: dict[str, Head] = {}
+
+    def get(self, session_id: str) -> Head | None:
+        return self._heads.get(session_id)
+
+    def put(self, session_id: str, head: Head) -> None:
+        """As the newest; the oldest makes room."""
+        self._heads.pop(session_id, None)
+        self._heads[session_id] = head
+        if len(self._heads) > MOST_SESSIONS:
+            del self._heads[next(iter(self._heads))]
+
+    def drop(self, session_id: str) -> None:
+        self._heads.pop(session_id, None)

@@ -1,0 +1,223 @@
+"""Finds damage in a stored log, and makes the log readable again.
+
+In: a MAKAI_HOME. Out: what is damaged, and after `repair` a database in which every number is there again. Blocking;
+`check` may run beside the owner of the sessions, `repair` needs them for itself.
+
+Repair writes a new file and puts it in the place of the old one, which is kept. A damaged event is replaced by a notice
+that says so, under the same number: its successors keep theirs, and no client's cursor becomes wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from makai.core.errors import LogDamaged, StorageUnavailable
+from makai.core.session_events import AssistantTextDelta, Logged, Notice, ReasoningDelta
+from makai.sessions.log import encoding, projection, schema, store
+from makai.sessions.log.base import LoggedEvent, Pending, Record
+from makai.sessions.log.ownership import HomeLock
+from makai.sessions.log.writer import unavailable
+
+_AT_ONCE = 500
+_ORPHANS = """
+SELECT count(*) FROM event
+WHERE session_key NOT IN (SELECT session_key FROM session UNION ALL SELECT session_key FROM deleted)
+"""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is not what was written."""
+
+    session_id: str
+    """Empty when it concerns the file."""
+    event_id: int | None
+    what: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, and where the file with the damage was put."""
+
+    sessions: int
+    events: int
+    problems: tuple[Problem, ...]
+    kept_as: Path | None = None
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """A session as far as it can be read."""
+
+    session_id: str
+    session_key: int
+    row: store.SessionRow | None
+    last: int
+
+
+def check(home: Path) -> Report:
+    """Read everything there is."""
+    try:
+        with closing(schema.open_reader(home / schema.FILE_NAME)) as connection:
+            return _check(connection)
+    except sqlite3.Error as error:
+        raise unavailable(error) from None
+
+
+def repair(home: Path) -> Report:
+    """Make every session readable; changes nothing when nothing is damaged."""
+    path = home / schema.FILE_NAME
+    lock = HomeLock(home)
+    try:
+        _empty_wal(path)
+        report = check(home)
+        if not report.problems:
+            return report
+        return msgspec.structs.replace(report, kept_as=_rewrite(path))
+    except (sqlite3.Error, OSError) as error:
+        raise unavailable(error) from None
+    finally:
+        lock.release()
+
+
+def _check(connection: sqlite3.Connection) -> Report:
+    problems = _problems_of_the_file(connection)
+    events = 0
+    sessions = _sessions(connection)
+    for session in sessions:
+        events += session.last
+        problems += _problems(connection, session)
+    return Report(sessions=len(sessions), events=events, problems=tuple(problems))
+
+
+def _problems_of_the_file(connection: sqlite3.Connection) -> list[Problem]:
+    try:
+        told = [text.decode(errors="replace") for (text,) in connection.execute("PRAGMA integrity_check")]
+        (orphans,) = connection.execute(_ORPHANS).fetchone()
+    except sqlite3.DatabaseError as error:
+        return [Problem("", None, str(error))]
+    problems = [Problem("", None, text) for text in told if text != "ok"]
+    return [*problems, Problem("", None, f"{orphans} events belong to no session")] if orphans else problems
+
+
+def _problems(connection: sqlite3.Connection, session: _Found) -> Iterator[Problem]:
+    view = projection.empty(session.session_id)
+    whole = True
+    for event_id, record in _scan(connection, session):
+        if record is None:
+            whole = False
+            yield Problem(session.session_id, event_id, "damaged or missing")
+        else:
+            view = _followed(view, encoding.decoded_one(record))
+    if session.row is None:
+        yield Problem(session.session_id, None, "its entry in the list of sessions is damaged")
+    elif whole and session.row.view != view:
+        yield Problem(session.session_id, None, "its entry in the list of sessions differs from its events")
+
+
+def _sessions(connection: sqlite3.Connection) -> list[_Found]:
+    rows = connection.execute("SELECT session_key FROM session ORDER BY session_key").fetchall()
+    return [_find(connection, key) for (key,) in rows]
+
+
+def _find(connection: sqlite3.Connection, key: int) -> _Found:
+    name, row = store.load_row(connection, key)
+    (last,) = connection.execute("SELECT max(event_id) FROM event WHERE session_key = ?", (key,)).fetchone()
+    stated = row.view.summary.events if row else 0
+    return _Found(name, key, row, max(last or 0, stated))
+
+
+def _scan(connection: sqlite3.Connection, session: _Found) -> Iterator[tuple[int, Record | None]]:
+    """Every number up to the last, with its event where that can be read and verifies."""
+    for start in range(1, session.last + 1, _AT_ONCE):
+        numbers = range(start, min(start + _AT_ONCE, session.last + 1))
+        try:
+            found = _good(connection, session, numbers)
+        except sqlite3.DatabaseError:  # a damaged page: ask for each event by itself
+            found = {}
+            for number in numbers:
+                found |= _good_one(connection, session, number)
+        yield from ((number, found.get(number)) for number in numbers)
+
+
+def _good(connection: sqlite3.Connection, session: _Found, numbers: range) -> dict[int, Record]:
+    rows = connection.execute(
+        "SELECT event_id, checksum, line FROM event WHERE session_key = ? AND event_id BETWEEN ? AND ?",
+        (session.session_key, numbers[0], numbers[-1]),
+    ).fetchall()
+    good: dict[int, Record] = {}
+    for row in rows:
+        try:
+            (record,) = encoding.verified(session.session_id, [row])
+        except (LogDamaged, TypeError):  # a damaged row can hold values of any type
+            continue
+        good[record.event_id] = record
+    return good
+
+
+def _good_one(connection: sqlite3.Connection, session: _Found, number: int) -> dict[int, Record]:
+    try:
+        return _good(connection, session, range(number, number + 1))
+    except sqlite3.DatabaseError:
+        return {}
+
+
+def _followed(view: projection.Projection, logged: LoggedEvent) -> projection.Projection:
+    facts = [(logged.event_id, logged.event)] if isinstance(logged, Logged) else []
+    return projection.settled(
+        projection.folded(view, facts), events=logged.event_id, first_ms=logged.ts, last_ms=logged.ts
+    )
+
+
+# ---------------------------------------------------------------- the new file
+
+
+def _empty_wal(path: Path) -> None:
+    """Everything into the database itself: a WAL must never lie beside a file it was not made for."""
+    schema.open_writer(path).close()
+    if path.with_name(f"{path.name}-wal").exists():
+        raise StorageUnavailable(f"{path} cannot be closed cleanly.", hint="End other programs that read it.")
+
+
+def _rewrite(path: Path) -> Path:
+    fresh = path.with_name(f"{path.name}.repaired")
+    fresh.unlink(missing_ok=True)
+    with closing(schema.open_reader(path)) as old, closing(schema.open_writer(fresh)) as new:
+        for session in _sessions(old):
+            _copy(old, new, session)
+    for side in ("-wal", "-shm"):
+        path.with_name(path.name + side).unlink(missing_ok=True)  # left by the reader, and empty
+    kept_as = path.with_name(f"{path.name}.damaged-{time.time_ns() // 1_000_000}")
+    os.link(path, kept_as)
+    os.replace(fresh, path)
+    schema.sync_folder(path.parent)
+    return kept_as
+
+
+def _copy(old: sqlite3.Connection, new: sqlite3.Connection, session: _Found) -> None:
+    view = projection.empty(session.session_id)
+    new.execute("BEGIN IMMEDIATE")
+    for event_id, record in _scan(old, session):
+        stored = _kept(session, record) if record else _substitute(session, event_id, view.summary.updated_ms)
+        view = _followed(view, encoding.decoded_one(stored.record))
+        store.insert_events(new, [(session.session_key, stored)])
+    if view.summary.events:
+        store.put_sessions(new, [store.SessionRow(session.session_key, view)])
+    new.execute("COMMIT")
+
+
+def _kept(session: _Found, record: Record) -> encoding.Stored:
+    logged = encoding.decoded_one(record)
+    is_delta = isinstance(logged, Logged) and isinstance(logged.event, AssistantTextDelta | ReasoningDelta)
+    checksum = encoding.checksum_of(session.session_id, record)
+    return encoding.Stored(record, logged.ts, checksum, is_delta)
+
+
+def _substitute(session: _Found, event_id: int, ts: int) -> encoding.Stored:
+    notice = Notice(level="error", code="event_damaged", message="What happened here was damaged on disk.")
+    bodies = encoding.encoded([Pending(ts, None, notice)])
+    return encoding.numbered(session.session_id, bodies, event_id - 1, ts)[0]

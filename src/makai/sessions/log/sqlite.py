@@ -1,0 +1,226 @@
+"""The log of a MAKAI_HOME: one SQLite file, one thread that writes, and readers that never wait for it.
+
+In and out: as every log. The event loop that opened it is the only one that may use it.
+
+Backpressure: appends that wait for their commit hold at most `MOST_QUEUED_BYTES`; past that, `append` itself waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from makai.core.errors import LogDamaged, MakaiError, StorageUnavailable
+from makai.sessions.log import encoding, schema, store
+from makai.sessions.log.base import (
+    BATCH_EVENTS,
+    NEWEST,
+    LoggedEvent,
+    Pending,
+    PendingApproval,
+    Record,
+    SessionFilter,
+    SessionSummary,
+)
+from makai.sessions.log.heads import Heads
+from makai.sessions.log.ownership import HomeLock
+from makai.sessions.log.writer import Append, Delete, Outcome, Writer, unavailable
+
+T = TypeVar("T")
+
+MOST_QUEUED_BYTES: Final = 32 * 1024 * 1024
+PATIENCE_S: Final = 30.0
+READERS: Final = 2
+_EVENT_OVERHEAD_BYTES: Final = 200
+_CLOSED: Final = "The log is closed."
+
+
+class SqliteLog:
+    """Durable, numbered events of all sessions of a MAKAI_HOME. Make one by `open`."""
+
+    def __init__(self, home: Path) -> None:
+        """Blocks; `open` does not."""
+        self._path = home / schema.FILE_NAME
+        self._lock = HomeLock(home)
+        self._heads = Heads()
+        try:
+            self._writer = Writer(schema.open_writer(self._path), self._heads, self._settle_later)
+        except BaseException as error:
+            self._lock.release()
+            if isinstance(error, sqlite3.Error | OSError):
+                raise unavailable(error) from None
+            raise
+        self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="makai-log-reader")
+        self._idle_readers: deque[sqlite3.Connection] = deque()
+        self._queue = _Room(MOST_QUEUED_BYTES)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = False
+
+    @classmethod
+    async def open(cls, home: Path) -> SqliteLog:
+        """Own the sessions of a folder, or `HomeInUse`."""
+        log = await asyncio.to_thread(cls, home)
+        log._loop = asyncio.get_running_loop()
+        log._writer.start()
+        return log
+
+    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+        encoding.check_session_id(session_id)
+        bodies = encoding.encoded(events)
+        weight = sum(len(body.event) + _EVENT_OVERHEAD_BYTES for body in bodies)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._queue.enter(weight)
+        except TimeoutError:
+            raise StorageUnavailable("The disk is too slow for what is to be stored.", hint="Try again.") from None
+        if self._closing:
+            self._queue.leave(weight)
+            raise StorageUnavailable(_CLOSED)
+        waiter: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Append(session_id, bodies, expected_last, weight, waiter))
+        return await waiter
+
+    async def read(
+        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[LoggedEvent]:
+        if (records := self._from_tail(session_id, after, limit, deltas)) is not None:
+            return encoding.decoded(records)
+        return await self._read(
+            session_id,
+            lambda reader: encoding.decoded(store.read_records(reader, session_id, after, limit, deltas)),
+        )
+
+    async def read_raw(
+        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[Record]:
+        if (records := self._from_tail(session_id, after, limit, deltas)) is not None:
+            return records
+        return await self._read(session_id, lambda reader: store.read_records(reader, session_id, after, limit, deltas))
+
+    async def last(self, session_id: str) -> int:
+        summary = await self.session(session_id)
+        return summary.events if summary else 0
+
+    async def session(self, session_id: str) -> SessionSummary | None:
+        if head := self._heads.get(session_id):
+            return head.row.view.summary
+        row = await self._read(session_id, lambda reader: store.load_session(reader, session_id))
+        return row.view.summary if row else None
+
+    async def sessions(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
+        return await self._read(None, lambda reader: store.list_sessions(reader, wanted))
+
+    async def pending_approvals(self) -> list[PendingApproval]:
+        return await self._read(None, store.list_approvals)
+
+    async def delete(self, session_id: str) -> bool:
+        if self._closing:
+            raise StorageUnavailable(_CLOSED)
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Delete(session_id, waiter))
+        return await waiter
+
+    async def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        is_done = await asyncio.to_thread(self._writer.stop, PATIENCE_S)
+        await asyncio.to_thread(self._reading.shutdown)
+        while self._idle_readers:
+            self._idle_readers.pop().close()
+        if is_done:  # else the thread still writes: the lock stays until this process ends
+            self._lock.release()
+
+    # ---------------------------------------------------------------- parts
+
+    def _from_tail(self, session_id: str, after: int, limit: int, deltas: bool) -> list[Record] | None:
+        """What followers of a live session ask for, without a thread; None when the store has to be asked."""
+        if not deltas or after < 0 or (head := self._heads.get(session_id)) is None:
+            return None
+        records = head.after(after)
+        return None if records is None else list(records[: max(limit, 0)])
+
+    async def _read(self, session_id: str | None, ask: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closing:
+            raise StorageUnavailable(_CLOSED)
+        return await asyncio.get_running_loop().run_in_executor(self._reading, self._ask, session_id, ask)
+
+    def _ask(self, session_id: str | None, ask: Callable[[sqlite3.Connection], T]) -> T:
+        """On a thread of readers. A connection that failed is not used again."""
+        try:
+            reader = self._idle_readers.pop() if self._idle_readers else schema.open_reader(self._path)
+            try:
+                answer = ask(reader)
+            except BaseException:
+                reader.close()
+                raise
+        except sqlite3.OperationalError as error:
+            raise unavailable(error) from None
+        except sqlite3.DatabaseError as error:
+            if session_id is None:
+                raise LogDamaged(f"The sessions cannot be listed ({error}).", session_id="") from None
+            raise encoding.damaged(session_id, None) from None
+        self._idle_readers.append(reader)
+        return answer
+
+    def _settle_later(self, outcomes: list[Outcome]) -> None:
+        """Called by the writer, once per commit."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._settle, outcomes)
+
+    def _settle(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            request, result = outcome.request, outcome.result
+            if isinstance(request, Append):
+                self._queue.leave(request.weight)
+            if request.waiter.done():  # its caller was cancelled
+                continue
+            if isinstance(result, MakaiError):
+                request.waiter.set_exception(result)
+            elif isinstance(request, Append):
+                assert isinstance(result, tuple)
+                request.waiter.set_result(result)
+            else:
+                request.waiter.set_result(bool(result))
+
+
+class _Room:
+    """A number of bytes that may be under way. Those who wait are served in order."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def enter(self, weight: int) -> None:
+        """Take a part, however large when everything is free."""
+        if not self._waiting and self._fits(weight):
+            self._used += weight
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((weight, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(weight)  # the turn came in the same moment
+            raise
+
+    def leave(self, weight: int) -> None:
+        """Give a part back."""
+        self._used -= weight
+        while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
+            next_weight, turn = self._waiting.popleft()
+            if not turn.done():
+                self._used += next_weight
+                turn.set_result(None)
+
+    def _fits(self, weight: int) -> bool:
+        return self._used == 0 or self._used + weight <= self._size

@@ -1,0 +1,221 @@
+"""The rules for what agents, harnesses and tools report about their run.
+
+In: a draft of a decision and a `Report`. Out: the events that follow, and the effects, in the draft. It knows what has
+to come before what; it trusts no report to be in time and none to decide what a person has to decide.
+
+Late reports are dropped without a word, for their run is over and its readers were told so. Reports that break a rule
+are refused: whoever sent one has a bug, and the log must not have it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from makai.core.errors import SessionRefused
+from makai.core.session_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    AssistantText,
+    AssistantTextDelta,
+    Compacted,
+    Notice,
+    PlanUpdated,
+    Reasoning,
+    ReasoningDelta,
+    RunFailed,
+    RunFinished,
+    RunStatusChanged,
+    TitleChanged,
+    ToolCalled,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+    UserMessage,
+)
+from makai.sessions.commands import CallStatus, Report, RunTool
+from makai.sessions.draft import Draft
+from makai.sessions.state import Call, Run
+
+_OF_THE_SESSION = frozenset({Notice, UsageReported, TitleChanged})
+"""What may be reported without a run."""
+_WHILE_ABORTING = frozenset({ToolFinished, TurnEnded, RunFinished, RunFailed})
+""""No assistant_text or function_call_output … after the aborting status, except outputs closing tool calls that were
+still open" (MC-RUN-009)."""
+_SETTLEMENTS = frozenset({RunFinished, RunFailed})
+
+
+def report(draft: Draft, command: Report) -> None:
+    """Take a fact into the log, with everything that follows from it."""
+    kind = type(command.event)
+    if command.run_id is None:
+        if kind not in _OF_THE_SESSION:
+            raise SessionRefused("INVALID_COMMAND", f"{kind.__name__} belongs to a run.")
+        draft.log(command.event)
+        return
+    handler = _HANDLERS.get(kind)
+    if handler is None:
+        raise SessionRefused("INVALID_COMMAND", f"{kind.__name__} is not for agents to report.")
+    run = draft.state.run
+    if run is None or run.settled or run.run_id != command.run_id:
+        return
+    if run.status == "aborting":
+        if kind not in _WHILE_ABORTING:
+            return
+    elif run.status == "starting" and kind not in _SETTLEMENTS:
+        draft.log(RunStatusChanged(status="running"), run.run_id)
+    handler(draft, run, command.event)
+
+
+# ---------------------------------------------------------------- turns
+
+
+def _turn_started(draft: Draft, run: Run, event: TurnStarted) -> None:
+    if run.turn_open:
+        raise _out_of_order(f"turn {run.turn} has not ended")
+    if event.turn <= run.turn:
+        raise _out_of_order(f"turn {event.turn} comes after turn {run.turn}")
+    if run.calls:
+        # Model APIs want a result for every call before they are asked again.
+        raise _out_of_order(f"call {next(iter(run.calls))!r} has no result")
+    draft.log(TurnStarted(turn=event.turn, model_ref=event.model_ref or run.model_ref), run.run_id)
+
+
+def _turn_ended(draft: Draft, run: Run, event: TurnEnded) -> None:
+    if run.turn_open and event.turn == run.turn:
+        draft.log(event, run.run_id)
+    elif run.status != "aborting":
+        raise _out_of_order(f"turn {event.turn} is not open")
+
+
+def _said(draft: Draft, run: Run, event: AssistantTextDelta | ReasoningDelta | AssistantText | Reasoning) -> None:
+    if not run.turn_open:
+        raise _out_of_order("no turn is open")
+    draft.log(event, run.run_id)
+
+
+def _steered(draft: Draft, run: Run, event: UserMessage) -> None:
+    waiting = next((other for other in draft.state.waiting if other.input_id == event.input_id), None)
+    if waiting is None or waiting.delivery != "steer":
+        raise SessionRefused("BAD_ARGUMENT", f"No steering input {event.input_id!r} is waiting.")
+    if run.turn_open:
+        raise _out_of_order("words are read between two turns")
+    # What the user said counts, not what a harness made of it.
+    words = UserMessage(input_id=waiting.input_id, content=waiting.content, client_msg_id=waiting.client_msg_id)
+    draft.log(words, run.run_id)
+
+
+# ---------------------------------------------------------------- calls
+
+
+def _called(draft: Draft, run: Run, event: ToolCalled) -> None:
+    if not run.turn_open:
+        raise _out_of_order("no turn is open")
+    if not event.call_id or event.call_id in draft.state.call_ids:
+        raise SessionRefused("BAD_ARGUMENT", f"The session had a call {event.call_id!r} before.")
+    draft.log(event, run.run_id)
+
+
+def _asked(draft: Draft, run: Run, event: ApprovalRequested) -> None:
+    call = _open_call(draft, run, event.call_id, "called")
+    if (event.name, event.arguments_json) != (call.name, call.arguments_json) or not event.digest:
+        raise SessionRefused("BAD_ARGUMENT", "An approval is about exactly what the model called.")
+    draft.log(event, run.run_id)
+    if run.status != "awaiting_approval":
+        # After the request, so that the status shows the call among those that are pending (MC-APPR-001).
+        draft.log(RunStatusChanged(status="awaiting_approval"), run.run_id)
+
+
+def _decided(draft: Draft, run: Run, event: ApprovalDecided) -> None:
+    """A rule or a mode decided, or a harness withdrew its question. Only people approve what people were asked."""
+    call = _open_call(draft, run, event.call_id, "called", "pending")
+    if event.decision == "deny_abort" or event.scope != "once" or event.grant:
+        raise SessionRefused("BAD_ARGUMENT", "An agent approves or denies single calls, and grants nothing.")
+    if call.status == "called":
+        draft.log(event, run.run_id)
+    elif event.decision == "deny_continue":
+        draft.decide_call(run.run_id, event)
+    else:
+        raise SessionRefused("APPROVAL_CONFLICT", f"Call {event.call_id!r} waits for a person.")
+
+
+def _started(draft: Draft, run: Run, event: ToolStarted) -> None:
+    call = _open_call(draft, run, event.call_id, "called", "approved")
+    draft.log(event, run.run_id)
+    draft.effect(RunTool(run_id=run.run_id, call_id=call.call_id))
+
+
+def _progressed(draft: Draft, run: Run, event: ToolProgress) -> None:
+    call = run.calls.get(event.call_id)
+    if call is not None and call.status == "started":
+        draft.log(event, run.run_id)
+
+
+def _finished(draft: Draft, run: Run, event: ToolFinished) -> None:
+    if run.status == "aborting" and event.call_id not in run.calls:
+        return
+    _open_call(draft, run, event.call_id, "called", "approved", "denied", "started")
+    draft.log(event, run.run_id)
+
+
+def _open_call(draft: Draft, run: Run, call_id: str, *allowed: CallStatus) -> Call:
+    call = run.calls.get(call_id)
+    if call is None and call_id not in draft.state.call_ids:
+        raise SessionRefused("UNKNOWN_CALL_ID", f"There is no call {call_id!r}.")
+    if call is None or call.status not in allowed:
+        raise _out_of_order(f"call {call_id!r} is {call.status if call else 'finished'}")
+    return call
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def _compacted(draft: Draft, run: Run, event: Compacted) -> None:
+    end = run.turn_began - 1 if run.turn_open else draft.state.last_event_id
+    if not event.summary.strip() or not draft.state.compacted_through < event.through <= end:
+        raise SessionRefused("BAD_ARGUMENT", "A summary says something about more events than the one before it.")
+    draft.log(event, run.run_id)
+
+
+def _noted(draft: Draft, run: Run, event: PlanUpdated | UsageReported | Notice | TitleChanged) -> None:
+    draft.log(event, run.run_id)
+
+
+def _settled(draft: Draft, run: Run, event: RunFinished | RunFailed) -> None:
+    if isinstance(event, RunFinished) and run.status != "aborting":
+        if event.stop_reason == "error":
+            raise SessionRefused("BAD_ARGUMENT", "A run that ends in an error is reported as failed.")
+        if run.turn_open and event.stop_reason != "aborted":
+            raise _out_of_order(f"turn {run.turn} has not ended")
+    draft.settle(run, event)
+
+
+def _out_of_order(what: str) -> SessionRefused:
+    return SessionRefused("INVALID_COMMAND", f"Out of order: {what}.")
+
+
+_HANDLERS: dict[type, Callable[[Draft, Run, Any], None]] = {
+    TurnStarted: _turn_started,
+    TurnEnded: _turn_ended,
+    AssistantTextDelta: _said,
+    ReasoningDelta: _said,
+    AssistantText: _said,
+    Reasoning: _said,
+    UserMessage: _steered,
+    ToolCalled: _called,
+    ApprovalRequested: _asked,
+    ApprovalDecided: _decided,
+    ToolStarted: _started,
+    ToolProgress: _progressed,
+    ToolFinished: _finished,
+    Compacted: _compacted,
+    PlanUpdated: _noted,
+    UsageReported: _noted,
+    Notice: _noted,
+    TitleChanged: _noted,
+    RunFinished: _settled,
+    RunFailed: _settled,
+}

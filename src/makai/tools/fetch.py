@@ -1,0 +1,238 @@
+"""The tool `fetch`: read a page of the public internet.
+
+In: a URL. Out: its text, or an image. It must not reach anything but the public internet unless the user allowed that
+host, and must not know who approved a call.
+
+A host's name is resolved first, every address of it is checked, and the connection goes to those very addresses: a name
+that changes its mind in between gains nothing. A redirect to another host is told to the model, not followed: rules and
+people approved the first one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
+
+from makai.core.content import Image
+from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.version import __version__
+from makai.tools.arguments import Arguments, definition, parsed
+from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
+from makai.tools.file_errors import printable
+from makai.tools.html_text import html_to_text
+from makai.tools.public_address import is_public
+
+if TYPE_CHECKING:
+    import aiohttp
+    import yarl
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The IP addresses of a host."""
+
+MOST_BYTES = 5 * 1024 * 1024
+MOST_TEXT = 100_000
+DEADLINE_S = 30.0
+_MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_TEXTS = ("json", "xml", "javascript", "yaml", "toml", "csv", "x-www-form-urlencoded")
+
+
+class FetchArguments(Arguments, frozen=True, kw_only=True):
+    """What `fetch` takes."""
+
+    url: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000, description="An http or https URL.")]
+
+
+class _Page(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+    status: int
+    content_type: str
+    charset: str
+    body: bytes
+    cut: bool
+    location: str = ""
+
+
+class FetchTool:
+    """Reads a URL."""
+
+    definition = definition(
+        "fetch",
+        "Get a page or file by HTTP(S). HTML is turned into text; images are shown. Only the public internet can be "
+        "reached. A redirect to another host is reported, so that you can fetch that.",
+        FetchArguments,
+    )
+
+    def __init__(
+        self, *, allowed_hosts: Collection[str] = (), resolve: Resolve | None = None, deadline_s: float = DEADLINE_S
+    ) -> None:
+        """`allowed_hosts` are `host:port` the user lets models reach although they are not public."""
+        self._allowed = frozenset(allowed_hosts)
+        self._resolve = resolve or _resolve
+        self._deadline_s = deadline_s
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """The URL, in the form it is requested in."""
+        url = str(_checked_url(parsed(arguments, FetchArguments).url))
+        return CallDescription(kind="fetch", title=f"Fetch {printable(url)}", subject=url)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """The page, or why not."""
+        try:
+            url = _checked_url(parsed(arguments, FetchArguments).url)
+            async with asyncio.timeout(self._deadline_s):
+                page = await self._followed(url)
+        except TimeoutError:
+            return text_outcome(f"There was no complete answer within {self._deadline_s:g} s.", is_error=True)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+        # In a thread: a long page takes its time to be read, and others are waiting.
+        return await asyncio.to_thread(_outcome, page)
+
+    async def _followed(self, url: yarl.URL) -> _Page:
+        for _ in range(_MOST_REDIRECTS + 1):
+            page = await self._get(url)
+            if not page.location:
+                return page
+            target = _checked_url(page.location, base=url)
+            if target.host != url.host:
+                raise InvalidRequest(f"The page has moved to another host: {target}", hint="Fetch that URL instead.")
+            url = target
+        raise InvalidRequest(f"The page redirects more than {_MOST_REDIRECTS} times.")
+
+    async def _get(self, url: yarl.URL) -> _Page:
+        import aiohttp
+
+        addresses = await self._checked_addresses(url)
+        connector = aiohttp.TCPConnector(resolver=_pinned(addresses), use_dns_cache=False, force_close=True)
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, headers=_headers()
+                ) as session,
+                session.get(url, allow_redirects=False) as response,
+            ):
+                body = await _body(response)
+                return _Page(
+                    url=str(url),
+                    status=response.status,
+                    content_type=response.content_type,
+                    charset=response.charset or "utf-8",
+                    body=body[:MOST_BYTES],
+                    cut=len(body) > MOST_BYTES,
+                    location=response.headers.get("Location", "") if response.status in _REDIRECTS else "",
+                )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise InvalidRequest(
+                f"{printable(str(url))} could not be fetched: {error or type(error).__name__}."
+            ) from None
+
+    async def _checked_addresses(self, url: yarl.URL) -> Sequence[str]:
+        host, port = url.host or "", url.port or 0
+        try:
+            addresses = [str(ipaddress.ip_address(host))]
+        except ValueError:
+            try:
+                addresses = list(await self._resolve(host, port))
+            except (OSError, UnicodeError) as error:
+                raise InvalidRequest(f"The host {printable(host)} is not known: {error}.") from None
+        if f"{host}:{port}" not in self._allowed and not (addresses and all(map(is_public, addresses))):
+            raise InvalidRequest(
+                f"{printable(host)} is not on the public internet.",
+                hint="Models may reach this machine and local networks only where the user allowed it.",
+            )
+        return addresses
+
+
+def _checked_url(text: str, base: yarl.URL | None = None) -> yarl.URL:
+    """The URL as it will be requested; refused when it is not plain http(s) or carries a password."""
+    import yarl
+
+    try:
+        url = base.join(yarl.URL(text)) if base else yarl.URL(text)
+        host = url.host
+    except ValueError as error:
+        raise InvalidRequest(f"This is not a URL: {error}.") from None
+    if url.scheme not in ("http", "https") or not host:
+        raise InvalidRequest("Only http:// and https:// URLs can be fetched.")
+    if url.user is not None or url.password is not None:
+        raise InvalidRequest("A URL with a user name or password is not fetched.")
+    return url.with_fragment(None)
+
+
+def _headers() -> dict[str, str]:
+    return {"User-Agent": f"makai/{__version__}", "Accept": "text/html,text/*;q=0.9,*/*;q=0.5"}
+
+
+async def _resolve(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+def _pinned(addresses: Sequence[str]) -> aiohttp.abc.AbstractResolver:
+    """A resolver that knows one answer: the addresses that were checked."""
+    import aiohttp
+
+    class Pinned(aiohttp.abc.AbstractResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        ) -> list[aiohttp.abc.ResolveResult]:
+            return [
+                aiohttp.abc.ResolveResult(
+                    hostname=host,
+                    host=address,
+                    port=port,
+                    family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                    proto=0,
+                    flags=socket.AI_NUMERICHOST,
+                )
+                for address in addresses
+            ]
+
+        async def close(self) -> None:
+            """Nothing is held."""
+
+    return Pinned()
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """Up to one byte more than is wanted; decompressed bytes are what counts, so a bomb stops there too."""
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(64 * 1024):
+        body += chunk
+        if len(body) > MOST_BYTES:
+            break
+    return bytes(body)
+
+
+def _outcome(page: _Page) -> ToolOutcome:
+    failed = page.status >= 400
+    if page.content_type in _IMAGES and not failed:
+        if page.cut:
+            return text_outcome(f"The image is larger than {MOST_BYTES:,} bytes.", is_error=True)
+        return ToolOutcome(
+            content=(Image(data=base64.b64encode(page.body).decode("ascii"), mime_type=page.content_type),)
+        )
+    if not page.content_type.startswith("text/") and not page.content_type.endswith(_TEXTS):
+        return text_outcome(f"{printable(page.url)} is {page.content_type}, which cannot be shown.", is_error=True)
+    text = _decoded(page)
+    if page.content_type in ("text/html", "application/xhtml+xml"):
+        text = html_to_text(text)
+    notes = [f"[HTTP status {page.status}]"] if failed else []
+    if page.cut or len(text) > MOST_TEXT:
+        notes.append("[cut: the page is longer]")
+    return text_outcome("\n".join([*notes, text[:MOST_TEXT]]) or "[empty]", is_error=failed)
+
+
+def _decoded(page: _Page) -> str:
+    try:
+        return page.body.decode(page.charset, "replace")
+    except LookupError:
+        return page.body.decode("utf-8", "replace")

@@ -1,0 +1,224 @@
+"""`mcpServers`: which MCP servers there are, in the JSON that Claude, Cursor and others share.
+
+In: the file's text and the environment its `${VAR}` may take from. Out: typed servers, and for each entry that cannot be
+used the reason, so that one mistake does not cost the other servers. Pure: nothing is read, started or connected here.
+
+    {"mcpServers": {
+        "files": {"command": "npx", "args": ["-y", "some-server"], "env": {"TOKEN": "${FILES_TOKEN}"}, "cwd": "/srv"},
+        "issues": {"type": "http", "url": "https://mcp.example/", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
+
+Keys of other programs (`autoApprove`, `alwaysAllow`, ...) grant nothing here; they are named in `ignored_keys`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from makai.core.errors import InvalidRequest
+from makai.core.secret import Secret
+from makai.tools.mcp.names import server_names
+
+_VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+"""`${NAME}`, `${env:NAME}` as Cursor writes it, and `${NAME:-what to use without it}`."""
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token of RFC 9110 section 5.6.2."""
+
+
+class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that speaks MCP over its standard input and output."""
+
+    name: str
+    """Normalised: what stands in `mcp__name__tool`."""
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, Secret] = {}
+    cwd: str | None = None
+    ignored_keys: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """For people: the program, without arguments, which may hold secrets."""
+        return self.command
+
+    @property
+    def identity(self) -> str:
+        """Changes when another program would be run, so that approvals of its tools do not pass on to it."""
+        return _digest("stdio", self.command, *self.args)
+
+
+class HttpServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server behind a URL: streamable HTTP, or the older SSE transport."""
+
+    name: str
+    transport: Literal["http", "sse"] = "http"
+    url: str
+    headers: Mapping[str, Secret] = {}
+    ignored_keys: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """For people: the URL without user, query and fragment, which may hold secrets."""
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+    @property
+    def identity(self) -> str:
+        """Changes when another server would be asked."""
+        return _digest(self.transport, self.address)
+
+
+McpServer: TypeAlias = StdioServer | HttpServer
+
+
+class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says."""
+
+    servers: tuple[McpServer, ...] = ()
+    problems: Mapping[str, str] = {}
+    """By normalised server name: why the entry cannot be used."""
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    type: str | None = None
+    command: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = {}
+    disabled: bool = False
+
+
+class _File(msgspec.Struct, frozen=True):
+    servers: dict[str, msgspec.Raw] = msgspec.field(name="mcpServers")
+
+
+_FILE: Final = msgspec.json.Decoder(_File)
+_ENTRY: Final = msgspec.json.Decoder(_Entry)
+_KEYS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def parse_mcp_config(text: str | bytes, environ: Mapping[str, str], where: str = "mcp.json") -> McpConfig:
+    """Read the file's text. `InvalidRequest` when it is no `mcpServers` file at all."""
+    try:
+        entries = _FILE.decode(text).servers
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(
+            f"{where} is not usable: {error}.", hint='It must look like {"mcpServers": {"name": {"command": "..."}}}.'
+        ) from None
+    names = server_names(tuple(entries))
+    servers: list[McpServer] = []
+    problems: dict[str, str] = {}
+    for written, raw in entries.items():
+        name = names[written]
+        try:
+            server = _server(name, raw, environ)
+        except InvalidRequest as error:
+            problems[name] = f"{where}: {written!r}: {error}"
+            continue
+        if server is not None:
+            servers.append(server)
+    return McpConfig(servers=tuple(servers), problems=problems)
+
+
+def _server(name: str, raw: msgspec.Raw, environ: Mapping[str, str]) -> McpServer | None:
+    try:
+        entry = _ENTRY.decode(raw)
+        ignored = tuple(sorted(_KEYS.decode(raw).keys() - set(_Entry.__struct_fields__)))
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"{error}.") from None
+    if entry.disabled:
+        return None
+    match entry.type:
+        case None if entry.command is not None and entry.url is not None:
+            raise InvalidRequest('It has both "command" and "url"; only one of them can be meant.')
+        case "stdio" | None if entry.command is not None:
+            return _stdio(name, entry, entry.command, environ, ignored)
+        case "http" | "streamable-http" | "streamableHttp" | "streamable_http" | None if entry.url is not None:
+            return _http(name, entry, entry.url, "http", environ, ignored)
+        case "sse" if entry.url is not None:
+            return _http(name, entry, entry.url, "sse", environ, ignored)
+        case "stdio":
+            raise InvalidRequest('It has no "command".')
+        case "http" | "streamable-http" | "streamableHttp" | "streamable_http" | "sse":
+            raise InvalidRequest('It has no "url".')
+        case None:
+            raise InvalidRequest('It has neither "command" nor "url".')
+        case other:
+            raise InvalidRequest(f'"type" is {other!r}; "stdio", "http" and "sse" are known.')
+
+
+def _stdio(
+    name: str, entry: _Entry, command: str, environ: Mapping[str, str], ignored: tuple[str, ...]
+) -> StdioServer:
+    expand = _Expansion(environ)
+    server = StdioServer(
+        name=name,
+        command=expand("command", command),
+        args=tuple(expand(f"args[{index}]", one) for index, one in enumerate(entry.args)),
+        env={key: Secret(expand(f"env.{key}", value)) for key, value in entry.env.items()},
+        cwd=None if entry.cwd is None else expand("cwd", entry.cwd),
+        ignored_keys=ignored,
+    )
+    parts = (server.command, *server.args, server.cwd or "", *(secret.reveal() for secret in server.env.values()))
+    if any("\0" in part for part in (*parts, *server.env)):
+        raise InvalidRequest("A NUL character is in it.")
+    if bad := [key for key in server.env if not key or "=" in key]:
+        raise InvalidRequest(f"{bad[0]!r} cannot be the name of an environment variable.")
+    return server
+
+
+def _http(
+    name: str,
+    entry: _Entry,
+    url: str,
+    transport: Literal["http", "sse"],
+    environ: Mapping[str, str],
+    ignored: tuple[str, ...],
+) -> HttpServer:
+    expand = _Expansion(environ)
+    expanded = expand("url", url)
+    try:
+        parts = urlsplit(expanded)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        # Not the expanded one: a secret may be in it.
+        raise InvalidRequest(f'"url" is {url!r}, which is no http or https URL.')
+    headers = {key: Secret(expand(f"headers.{key}", value)) for key, value in entry.headers.items()}
+    for key, value in headers.items():
+        if not _HEADER_NAME.fullmatch(key) or any(sign in value.reveal() for sign in "\r\n\0"):
+            raise InvalidRequest(f"{key!r} is no header that can be sent.")
+    return HttpServer(name=name, transport=transport, url=expanded, headers=headers, ignored_keys=ignored)
+
+
+class _Expansion:
+    """Puts variables into a text; a missing one is an error that names it, never an empty text."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def __call__(self, field: str, text: str) -> str:
+        return _VARIABLE.sub(lambda found: self._value(field, found), text)
+
+    def _value(self, field: str, found: re.Match[str]) -> str:
+        variable, fallback = found.groups()
+        value = self._environ.get(variable)
+        if value:
+            return str(value)
+        if fallback is not None:
+            return str(fallback)
+        if value is None:
+            raise InvalidRequest(f"{field} needs the environment variable {variable}, which is not set.")
+        return ""
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()

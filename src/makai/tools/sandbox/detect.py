@@ -1,0 +1,138 @@
+"""Which sandbox works here.
+
+In: this machine. Out: the backend that ran a program confined when it was tried, or the reasons why there is none, and
+one way to wrap a command that never leaves it unconfined in silence.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol
+
+import msgspec
+
+from makai.core.errors import NotSupported
+from makai.tools.sandbox.policy import SandboxPolicy
+
+_TRUSTED_FOLDERS: Final = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
+_PROBE_SECONDS: Final = 10
+_PROBED: Final = SandboxPolicy(level="read-only", roots=("/usr",))
+
+
+class Backend(Protocol):
+    """Something that confines."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def not_confined(self) -> tuple[str, ...]:
+        """What it leaves open, in words."""
+
+    def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
+        """The command line that runs `argv` confined, in the folder where whoever starts it is."""
+
+    def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
+        """What must be held while a wrapped command runs."""
+
+
+class Detection(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found: a backend, and why the better ones are not it."""
+
+    backend: Backend | None
+    problems: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """For `makai doctor`: what confines commands, and what it does not confine."""
+        why = f" ({'; '.join(self.problems)})" if self.problems else ""
+        if self.backend is None:
+            return f"none{why}: commands run only with full access"
+        version = f"{self.backend.name} {self.backend.version}"
+        return f"{version}{why}. Not confined: {'; '.join(self.backend.not_confined)}"
+
+    def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
+        """The command line for `argv`: as it is with full access, else confined, else `NotSupported`."""
+        return list(argv) if policy.level == "full-access" else self._needed(policy).wrap(policy, argv)
+
+    def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
+        """Hold this from before `wrap` until the command has ended."""
+        return nullcontext() if policy.level == "full-access" else self._needed(policy).holding(policy)
+
+    def _needed(self, policy: SandboxPolicy) -> Backend:
+        if self.backend is None:
+            raise NotSupported(
+                f"No sandbox works here, so nothing can run {policy.level}: {'; '.join(self.problems)}.",
+                hint="Install bubblewrap (apt install bubblewrap, dnf install bubblewrap), or choose full-access.",
+            )
+        return self.backend
+
+
+@functools.cache
+def detect() -> Detection:
+    """The best backend of this machine. It is tried once in the life of this process."""
+    if sys.platform != "linux":
+        return Detection(backend=None, problems=(f"there is no sandbox for {sys.platform} yet",))
+    return first_that_works((try_bubblewrap, try_landlock))
+
+
+def first_that_works(attempts: Sequence[Callable[[], Backend | str]]) -> Detection:
+    """Go through the attempts; each gives a backend or says what is wrong with it."""
+    problems: list[str] = []
+    for attempt in attempts:
+        found = attempt()
+        if not isinstance(found, str):
+            return Detection(backend=found, problems=tuple(problems))
+        problems.append(found)
+    return Detection(backend=None, problems=tuple(problems))
+
+
+def try_bubblewrap(program: str | None = None) -> Backend | str:
+    """Bubblewrap, or why not."""
+    from makai.tools.sandbox.bubblewrap import Bubblewrap
+
+    # PATH comes second: a folder of the project may be in it
+    program = program or shutil.which("bwrap", path=_TRUSTED_FOLDERS) or shutil.which("bwrap")
+    if program is None:
+        return "bubblewrap is not installed"
+    try:
+        backend = Bubblewrap(program)
+    except OSError as error:
+        return f"{program} does not run: {error.strerror}"
+    problem = _trial(backend)
+    return f"bubblewrap {backend.version} does not work: {problem}" if problem else backend
+
+
+def try_landlock(abi: int | None = None) -> Backend | str:
+    """Landlock, or why not."""
+    from makai.tools.sandbox.landlock import OLDEST_ABI, Landlock, supported_abi
+
+    found = supported_abi() if abi is None else abi
+    if found == 0:
+        return "Landlock is missing or switched off in this kernel"
+    if found < OLDEST_ABI:
+        return f"Landlock ABI {found} is too old (ABI {OLDEST_ABI}, Linux 6.2, is needed)"
+    backend = Landlock(found)
+    problem = _trial(backend)
+    return f"Landlock {backend.version} does not work: {problem}" if problem else backend
+
+
+def _trial(backend: Backend) -> str:
+    """Run `true` confined. What went wrong, or nothing."""
+    command = backend.wrap(_PROBED, ["true"])
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_PROBE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    return done.stderr.strip() or f"it ended with {done.returncode}"

@@ -1,0 +1,228 @@
+"""The tools `glob` and `grep`.
+
+In: a call's arguments and the session's `Workspace`. Out: paths, or lines with their numbers. The work is done by
+`search_worker` in a process of its own with a deadline: no pattern can hang makai, and what was found by then is kept.
+They must not know who approved a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+import makai
+from makai.core.errors import InvalidRequest, MakaiError
+from makai.tools.arguments import Arguments, definition, parsed
+from makai.tools.base import CallDescription, Location, ToolContext, ToolOutcome, text_outcome
+from makai.tools.file_errors import printable
+from makai.tools.glob_pattern import GlobPattern
+from makai.tools.process import SupervisedProcess
+from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
+from makai.tools.workspace import Workspace
+
+DEADLINE_S = 20.0
+MOST_PATHS = 1_000
+MOST_LINES = 1_000
+_MOST_SHOWN = 128 * 1024
+_LONGEST_EXPRESSION = 2_000
+_IMPORTED_FROM = [str(Path(package.__path__[0]).resolve().parent) for package in (makai, msgspec)]
+
+
+class GlobArguments(Arguments, frozen=True, kw_only=True):
+    """What `glob` takes."""
+
+    pattern: Annotated[
+        str,
+        msgspec.Meta(
+            min_length=1,
+            description="Such as `src/**/*.py` or `*.{ts,tsx}`; without a slash it matches names at any depth.",
+        ),
+    ]
+    path: Annotated[str, msgspec.Meta(description="The folder to look in.")] = "."
+
+
+class GrepArguments(Arguments, frozen=True, kw_only=True):
+    """What `grep` takes."""
+
+    pattern: Annotated[
+        str, msgspec.Meta(min_length=1, description="A Python regular expression, matched against each line.")
+    ]
+    path: Annotated[str, msgspec.Meta(description="The folder or file to look in.")] = "."
+    glob: Annotated[str, msgspec.Meta(description="Only in files whose path matches this, such as `*.py`.")] = ""
+    ignore_case: bool = False
+    files_only: Annotated[bool, msgspec.Meta(description="Only tell which files match.")] = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_LINES, description="How many matches to show.")] = 200
+
+
+class GlobTool:
+    """Finds files by name."""
+
+    definition = definition(
+        "glob",
+        "Find files by their path. What .gitignore names and folders such as .git and node_modules are skipped unless "
+        "`path` is inside one; links are not followed.",
+        GlobArguments,
+    )
+
+    def __init__(self, workspace: Workspace, *, deadline_s: float = DEADLINE_S) -> None:
+        self._workspace = workspace
+        self._deadline_s = deadline_s
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """What is looked for, and where."""
+        wanted = parsed(arguments, GlobArguments)
+        GlobPattern(wanted.pattern)
+        return _description(self._workspace, wanted.path, f"Find {printable(wanted.pattern)}")
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """One path per line."""
+        try:
+            wanted = parsed(arguments, GlobArguments)
+            GlobPattern(wanted.pattern)
+            request = SearchRequest(
+                folders=self._workspace.folders,
+                path=wanted.path,
+                names=wanted.pattern,
+                most=MOST_PATHS,
+                cpu_seconds=int(self._deadline_s) + 1,
+            )
+            return await _search(request, self._workspace, self._deadline_s)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+
+
+class GrepTool:
+    """Finds lines by a regular expression."""
+
+    definition = definition(
+        "grep",
+        "Search file contents with a regular expression; answers `path:line: text`. Binary files are skipped; so is "
+        "what .gitignore names and folders such as .git and node_modules, unless `path` is inside one. Links are not "
+        "followed.",
+        GrepArguments,
+    )
+
+    def __init__(self, workspace: Workspace, *, deadline_s: float = DEADLINE_S) -> None:
+        self._workspace = workspace
+        self._deadline_s = deadline_s
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """What is looked for, and where."""
+        wanted = _checked(arguments)
+        return _description(self._workspace, wanted.path, f"Search for {printable(wanted.pattern)}")
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """The lines, or the files, that match."""
+        try:
+            wanted = _checked(arguments)
+            request = SearchRequest(
+                folders=self._workspace.folders,
+                path=wanted.path,
+                names=wanted.glob,
+                expression=wanted.pattern,
+                ignore_case=wanted.ignore_case,
+                files_only=wanted.files_only,
+                most=wanted.limit,
+                cpu_seconds=int(self._deadline_s) + 1,
+            )
+            return await _search(request, self._workspace, self._deadline_s)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+
+
+def _checked(arguments: Mapping[str, Any]) -> GrepArguments:
+    wanted = parsed(arguments, GrepArguments)
+    if len(wanted.pattern) > _LONGEST_EXPRESSION:
+        raise InvalidRequest(f"The pattern is longer than {_LONGEST_EXPRESSION:,} characters.")
+    try:
+        re.compile(wanted.pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidRequest(f"The pattern is not a regular expression: {error}.") from None
+    if wanted.glob:
+        GlobPattern(wanted.glob)
+    return wanted
+
+
+def _description(workspace: Workspace, path: str, what: str) -> CallDescription:
+    place = workspace.place(path)
+    title = what if place.shown == "." else f"{what} in {place.shown}"
+    return CallDescription(
+        kind="search", title=title, subject=place.shown, locations=(Location(path=printable(place.absolute)),)
+    )
+
+
+async def _search(request: SearchRequest, workspace: Workspace, deadline_s: float) -> ToolOutcome:
+    """Run the worker until it ends, has said enough, or its time is over."""
+    directory = workspace.open_directory(".")
+    try:
+        worker = await SupervisedProcess.start(_command(request), directory=directory, environ={"LC_ALL": "C.UTF-8"})
+    finally:
+        os.close(directory)
+    heard = bytearray()
+    late = False
+    try:
+        async with asyncio.timeout(deadline_s):
+            while len(heard) < 4 * _MOST_SHOWN and (chunk := await worker.read()):
+                heard += chunk
+    except TimeoutError:
+        late = True
+    finally:
+        await worker.ended()
+    return _outcome(bytes(heard), late, deadline_s)
+
+
+def _command(request: SearchRequest) -> list[str]:
+    """Our own Python, without the time `site` takes. It runs in a folder of others: nothing is imported from there."""
+    begin = f"import sys; sys.path += {_IMPORTED_FROM!r}; from makai.tools.search_worker import main; main()"
+    return [sys.executable, "-I", "-S", "-c", begin, msgspec.json.encode(request).decode()]
+
+
+def _outcome(heard: bytes, late: bool, deadline_s: float) -> ToolOutcome:
+    lines: list[str] = []
+    ended: Ended | None = None
+    for raw in heard.split(b"\n")[:-1]:
+        try:
+            report = msgspec.json.decode(raw, type=Report)
+        except msgspec.MsgspecError:
+            continue
+        match report:
+            case FoundFile(path=path):
+                lines.append(path)
+            case FoundLine(path=path, line=number, text=line):
+                lines.append(f"{path}:{number}: {line}")
+            case Ended():
+                ended = report
+    if ended and ended.error:
+        return text_outcome(ended.error, is_error=True)
+    shown, shortened = _shortened(lines)
+    notes = _notes(ended, late, shortened, deadline_s)
+    return text_outcome("\n".join([*shown, *notes]) or "[nothing found]", is_error=ended is None and not lines)
+
+
+def _shortened(lines: list[str]) -> tuple[list[str], bool]:
+    size = 0
+    for index, line in enumerate(lines):
+        size += len(line) + 1
+        if size > _MOST_SHOWN:
+            return lines[:index], True
+    return lines, False
+
+
+def _notes(ended: Ended | None, late: bool, shortened: bool, deadline_s: float) -> list[str]:
+    notes = []
+    if late:
+        notes.append(f"[stopped after {deadline_s:g} s; use a simpler pattern or a narrower path]")
+    elif ended is None and not shortened:
+        notes.append("[stopped early: the search ran out of memory or time]")
+    if shortened or (ended and ended.cut):
+        notes.append("[there are more; use a narrower pattern or path]")
+    if ended and ended.binary_files:
+        notes.append(f"[{ended.binary_files:,} binary files not searched]")
+    return notes

@@ -1,0 +1,212 @@
+"""The process that looks through files for `glob` and `grep`.
+
+In: one `SearchRequest` as JSON in `sys.argv[1]`. Out: one JSON object per line: what was found, then how it ended. It
+runs apart because a regular expression can take for ever and cannot be interrupted; whoever started it ends it at a
+deadline and keeps the lines it got. Every file is opened through the workspace. It must not know tools.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from makai.core.errors import MakaiError
+from makai.tools.file_errors import FileRefused, printable
+from makai.tools.glob_pattern import GlobPattern
+from makai.tools.ignore_rules import IgnoreRules
+from makai.tools.workspace import Entry, Folders, Place, Workspace
+
+SKIPPED_FOLDERS = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".mypy_cache",
+        ".next",
+        ".nox",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".svn",
+        ".tox",
+        ".venv",
+        "__pycache__",
+        "node_modules",
+    }
+)
+"""Not looked into unless the search starts inside one."""
+LONGEST_LINE = 500
+MOST_MEMORY = 1024**3
+_READ_AT_ONCE = 1024 * 1024
+_SNIFFED = 8 * 1024
+
+
+class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to look for. Without `expression`, names are what is found."""
+
+    folders: Folders
+    path: str
+    names: str = ""
+    """A glob pattern for the files' paths below `path`; "" is every file."""
+    expression: str | None = None
+    ignore_case: bool = False
+    files_only: bool = False
+    most: int
+    cpu_seconds: int
+
+
+class FoundFile(msgspec.Struct, frozen=True, tag="file"):
+    """A file whose name, or one of whose lines, matches."""
+
+    path: str
+
+
+class FoundLine(msgspec.Struct, frozen=True, tag="line"):
+    """A line that matches."""
+
+    path: str
+    line: int
+    text: str
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended", kw_only=True):
+    """The last line, when there was time for it."""
+
+    files: int = 0
+    binary_files: int = 0
+    cut: bool = False
+    """There was more than `most`."""
+    error: str = ""
+
+
+Report: TypeAlias = FoundFile | FoundLine | Ended
+
+
+def main() -> None:
+    """Answer the request in `sys.argv`."""
+    request = msgspec.json.decode(sys.argv[1], type=SearchRequest)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds))
+    for report in search(request):
+        sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def search(request: SearchRequest) -> Iterator[Report]:
+    """What is found, as it is found, then `Ended`."""
+    seeker = _Seeker(request)
+    try:
+        for count, report in enumerate(seeker.reports()):
+            if count == request.most:
+                yield seeker.ended(cut=True)
+                return
+            yield report
+    except MakaiError as error:
+        yield Ended(error=str(error))
+        return
+    yield seeker.ended(cut=False)
+
+
+class _Seeker:
+    def __init__(self, request: SearchRequest) -> None:
+        self._request = request
+        self._workspace = Workspace.of(request.folders)
+        self._files = 0
+        self._binary_files = 0
+
+    def ended(self, *, cut: bool) -> Ended:
+        return Ended(files=self._files, binary_files=self._binary_files, cut=cut)
+
+    def reports(self) -> Iterator[FoundFile | FoundLine]:
+        start = self._workspace.place(self._request.path)
+        names = GlobPattern(self._request.names) if self._request.names else None
+        flags = re.IGNORECASE if self._request.ignore_case else 0
+        expression = re.compile(self._request.expression, flags) if self._request.expression is not None else None
+        for path, shown in self._walk(start, names):
+            self._files += 1
+            if expression is None:
+                yield FoundFile(shown)
+            else:
+                yield from self._matches(path, shown, expression)
+
+    def _walk(self, start: Place, names: GlobPattern | None) -> Iterator[tuple[str, str]]:
+        """Every file below, in order of their names, as a path to open and a path to show."""
+        if not stat.S_ISDIR(self._workspace.stat(start.absolute).st_mode):
+            yield start.absolute, start.shown
+            return
+        waiting: list[tuple[tuple[str, ...], IgnoreRules]] = [((), IgnoreRules())]
+        while waiting:
+            parts, rules = waiting.pop()
+            folder = "/".join((start.absolute, *parts))
+            try:
+                entries = sorted(self._workspace.entries(folder), key=lambda entry: entry.name)
+            except FileRefused:
+                continue
+            if any(entry.name == ".gitignore" for entry in entries):
+                rules = rules.with_file(self._text(f"{folder}/.gitignore"), parts)
+            files, folders = _worth_looking(entries, parts, rules, names)
+            for inner in files:
+                yield "/".join((start.absolute, *inner)), printable("/".join((*_prefix(start), *inner)))
+            waiting += [(inner, rules) for inner in reversed(folders)]
+
+    def _text(self, path: str) -> str:
+        try:
+            with self._workspace.open_read(path) as file:
+                return file.read(_READ_AT_ONCE).decode("utf-8", "replace")
+        except FileRefused:
+            return ""
+
+    def _matches(self, path: str, shown: str, expression: re.Pattern[str]) -> Iterator[FoundFile | FoundLine]:
+        try:
+            file = self._workspace.open_read(path)
+        except FileRefused:
+            return
+        with file:
+            if b"\0" in file.peek(_SNIFFED)[:_SNIFFED]:
+                self._binary_files += 1
+                return
+            number = 1
+            while raw := file.readline(_READ_AT_ONCE):
+                text = raw.decode("utf-8", "replace").rstrip("\r\n")
+                if match := expression.search(text):
+                    if self._request.files_only:
+                        yield FoundFile(shown)
+                        return
+                    yield FoundLine(shown, number, _cut(text, match.start()))
+                number += raw.endswith(b"\n")
+
+
+def _worth_looking(
+    entries: Sequence[Entry], parts: tuple[str, ...], rules: IgnoreRules, names: GlobPattern | None
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """The files of a folder that are wanted, and the folders in it that may hold some."""
+    files: list[tuple[str, ...]] = []
+    folders: list[tuple[str, ...]] = []
+    for entry in entries:
+        inner = (*parts, entry.name)
+        if entry.kind == "directory":
+            wanted = entry.name not in SKIPPED_FOLDERS and (names is None or names.may_match_below(inner))
+            if wanted and not rules.ignores(inner, is_folder=True):
+                folders.append(inner)
+        elif entry.kind == "file":
+            wanted = names is None or names.matches(inner)
+            if wanted and not rules.ignores(inner, is_folder=False):
+                files.append(inner)
+    return files, folders
+
+
+def _prefix(start: Place) -> tuple[str, ...]:
+    return () if start.shown == "." else (start.shown,)
+
+
+def _cut(text: str, position: int) -> str:
+    """The part of a long line that matters."""
+    if len(text) <= LONGEST_LINE:
+        return text
+    begin = max(0, min(position - LONGEST_LINE // 4, len(text) - LONGEST_LINE))
+    end = begin + LONGEST_LINE
+    return f"{'...' if begin else ''}{text[begin:end]}{'...' if end < len(text) else ''}"

@@ -1,0 +1,188 @@
+"""The tool `shell`: run a command, show its output as it comes, leave nothing running.
+
+In: a command line and the session's folders. Out: output, capped, and the exit code. It must not know who approved the
+command, nor how it is confined: an injected `wrap` turns the argument vector into one that starts it in the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest, MakaiError
+from makai.tools.arguments import Arguments, definition, parsed
+from makai.tools.base import CallDescription, Location, ToolContext, ToolOutcome, text_outcome
+from makai.tools.child_environment import child_environment
+from makai.tools.file_errors import printable
+from makai.tools.output import KEPT_BYTES, MOST_SPILLED_BYTES, CappedOutput
+from makai.tools.process import SupervisedProcess
+from makai.tools.workspace import Workspace
+
+Wrap: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+_End: TypeAlias = Literal["finished", "timed out", "too long"]
+_LONGEST_COMMAND_BYTES = 128_000
+"""The kernel's limit for one argument is 128 KiB."""
+_LONGEST_TITLE = 100
+_PROGRESS_EVERY_S = 1.0
+_LAST_OUTPUT_S = 1.0
+
+
+class ShellArguments(Arguments, frozen=True, kw_only=True):
+    """What `shell` takes."""
+
+    command: Annotated[str, msgspec.Meta(min_length=1, description="The command line, for bash.")]
+    directory: Annotated[str, msgspec.Meta(description="Where to run it; the session's folder by default.")] = "."
+    timeout_s: Annotated[
+        float, msgspec.Meta(gt=0, le=3600, description="After how many seconds it is ended, with all it started.")
+    ] = 120.0
+
+
+class ShellTool:
+    """Runs commands."""
+
+    definition = definition(
+        "shell",
+        "Run a command with bash and get its output (standard output and errors together) and exit code. There is no "
+        "standard input. When the command ends, every process it started is ended too, background ones included. Of "
+        "long output the beginning and the end are shown; all of it is kept in a file. Prefer read, edit, glob and "
+        "grep for work with files.",
+        ShellArguments,
+    )
+
+    def __init__(self, workspace: Workspace, *, wrap: Wrap, environ: Mapping[str, str], spill_directory: Path) -> None:
+        self._workspace = workspace
+        self._wrap = wrap
+        self._environ = child_environment(environ)
+        self._spill_directory = spill_directory
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """The command, whole in `subject`."""
+        wanted = _checked(arguments)
+        place = self._workspace.place(wanted.directory)
+        shown = printable(wanted.command)
+        title = shown if len(shown) <= _LONGEST_TITLE else f"{shown[:_LONGEST_TITLE]}..."
+        return CallDescription(
+            kind="execute",
+            title=title,
+            subject=wanted.command,
+            locations=(Location(path=printable(place.absolute)),),
+        )
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """Output and exit code; when cancelled, all its processes are gone first."""
+        try:
+            wanted = _checked(arguments)
+            child = await self._start(wanted)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+        output = CappedOutput(self._spill_directory)
+        try:
+            end = await _follow(child, output, _Progress(context), wanted.timeout_s)
+            code = await child.ended()
+        except BaseException:
+            # Only then: the exception is the caller's again once no process is left.
+            await child.ended()
+            raise
+        finally:
+            child.end()
+            output.close()
+        return _outcome(end, code, output, wanted.timeout_s)
+
+    async def _start(self, wanted: ShellArguments) -> SupervisedProcess:
+        directory = self._workspace.open_directory(wanted.directory)
+        shell = shutil.which("bash", path=self._environ["PATH"])
+        argv = [shell, "--noprofile", "--norc", "-c", wanted.command] if shell else ["/bin/sh", "-c", wanted.command]
+        try:
+            return await SupervisedProcess.start(self._wrap(argv), directory=directory, environ=self._environ)
+        except OSError as error:
+            raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
+        finally:
+            os.close(directory)
+
+
+class _Progress:
+    """Output for whoever watches: all of it while it is short, then only how much there is."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._shown = 0
+        self._told_at = 0.0
+
+    def add(self, chunk: bytes, total: int) -> None:
+        if self._shown < KEPT_BYTES:
+            self._shown += len(chunk)
+            if text := self._decoder.decode(chunk[:KEPT_BYTES]):
+                self._context.progress(text)
+        elif (now := time.monotonic()) - self._told_at >= _PROGRESS_EVERY_S:
+            self._told_at = now
+            self._context.progress(f"\n[{total:,} bytes of output so far]\n")
+
+
+async def _follow(child: SupervisedProcess, output: CappedOutput, progress: _Progress, timeout_s: float) -> _End:
+    """Take the output until the command ends or must be ended."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _copy(child, output, progress)
+            if not output.too_long:
+                await child.wait()
+                return "finished"
+    except TimeoutError:
+        end: _End = "timed out"
+    else:
+        end = "too long"
+    child.end()
+    try:
+        async with asyncio.timeout(_LAST_OUTPUT_S):
+            await _copy(child, output, progress)
+    except TimeoutError:
+        pass
+    return end
+
+
+async def _copy(child: SupervisedProcess, output: CappedOutput, progress: _Progress) -> None:
+    while not output.too_long and (chunk := await child.read()):
+        await output.add(chunk)
+        progress.add(chunk, output.total)
+
+
+def _checked(arguments: Mapping[str, Any]) -> ShellArguments:
+    wanted = parsed(arguments, ShellArguments)
+    try:
+        length = len(wanted.command.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise InvalidRequest("The command has half of a surrogate pair.") from None
+    if "\0" in wanted.command:
+        raise InvalidRequest("The command contains a NUL character.")
+    if length > _LONGEST_COMMAND_BYTES:
+        raise InvalidRequest(
+            f"The command is longer than {_LONGEST_COMMAND_BYTES:,} bytes.", hint="Write it to a file and run that."
+        )
+    return wanted
+
+
+def _outcome(end: _End, code: int, output: CappedOutput, timeout_s: float) -> ToolOutcome:
+    match end:
+        case "finished":
+            note = "" if code == 0 else f"[exit code {code}]"
+        case "timed out":
+            note = f"[ended after {timeout_s:g} s with all it started; pass a longer timeout_s if it needs one]"
+        case "too long":
+            note = f"[ended: it wrote more than {MOST_SPILLED_BYTES:,} bytes]"
+    text = output.text()
+    return ToolOutcome(
+        content=(Text(text="\n".join(part for part in (text.rstrip("\n"), note) if part) or "[no output]"),),
+        is_error=end != "finished" or code != 0,
+        exit_code=code if end == "finished" else None,
+        omitted_bytes=output.omitted,
+        spill_path=str(output.spill_path) if output.spill_path else None,
+    )

@@ -1,0 +1,304 @@
+"""Every command that a shell text may run, for rules that forbid.
+
+In: any shell text. Out: the commands found at any depth: in substitutions, functions, here-documents, the arguments of
+wrappers, the text given to `eval` or `sh -c`. Rules are not known here.
+
+This search guesses in favour of finding: what it finds may never run, and what it does not find may still run (a name
+put together at run time). It must never be used to prove that a command is safe; `shell_syntax` does that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from makai.tools.shell_programs import (
+    ENVIRONMENT_COMMANDS,
+    EXEC_OPTIONS,
+    INTERPRETERS,
+    LAUNCHERS,
+    PRINTS_ITS_ARGUMENTS,
+    READS_ITS_PROGRAM,
+    RUNS_ITS_TEXT,
+    SHELLS,
+    inner_commands,
+    is_option,
+    program_name,
+)
+from makai.tools.shell_syntax import parse, source
+from makai.tools.shell_words import Literals, braces_expanded
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MAX_PARSED_CHARACTERS: Final = 100_000
+MAX_TEXTS: Final = 200
+MAX_COMMANDS: Final = 5_000
+MAX_WORDS_KEPT: Final = 64
+MAX_VALUES_OF_A_VARIABLE: Final = 8
+
+_SEPARATORS: Final = re.compile(r"[;&|()<>`\n{}$!]+")
+_QUOTES: Final = re.compile(r"['\"\\]")
+_ANY_BREAK: Final = re.compile(r"[\s;&|()<>`{}$!'\"\\,]+")
+_REDIRECTION: Final = re.compile(r"(?:\{\w+\}|\d*)[<>]+[&|]?\s*[^\s;&|<>]+")
+_LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a text may run."""
+
+    commands: tuple[tuple[str, ...], ...]
+    """The name of the program without its folder, then its arguments."""
+    program_texts: tuple[str, ...]
+    """Programs in other languages, in which a command is a string."""
+    complete: bool
+    """False when some program name is known at run time only, or a part was not understood."""
+
+
+def search(text: str) -> Found:
+    """Find all commands in `text`."""
+    searcher = _Search()
+    searcher.add_text(text)
+    return searcher.run()
+
+
+class _Place(NamedTuple):
+    """A node and where it stands; asking a node for its parent would search the tree from the root each time."""
+
+    node: Node
+    parent: Node | None
+    in_arithmetic: bool
+
+    @property
+    def has_stdin(self) -> bool:
+        """Whether something is given to the command by a pipe or a redirection."""
+        if self.parent is not None and self.parent.type in ("pipeline", "redirected_statement"):
+            return True
+        return any(child.type == "herestring_redirect" for child in self.node.children)
+
+
+class _Search:
+    def __init__(self) -> None:
+        self._texts: deque[str] = deque()
+        self._seen_texts: set[str] = set()
+        self._waiting: deque[tuple[str, ...]] = deque()
+        self._commands: dict[tuple[str, ...], None] = {}
+        self._program_texts: dict[str, None] = {}
+        self._functions: set[str] = set()
+        self._complete = True
+
+    def run(self) -> Found:
+        while self._texts or self._waiting:
+            if self._waiting:
+                self._look_into(self._waiting.popleft())
+            else:
+                self._read(self._texts.popleft())
+        return Found(tuple(self._commands), tuple(self._program_texts), self._complete)
+
+    def add_text(self, text: str) -> None:
+        if text in self._seen_texts:
+            return
+        if len(self._seen_texts) >= MAX_TEXTS or len(text) > MAX_PARSED_CHARACTERS:
+            self._give_up_on(text)
+            return
+        self._seen_texts.add(text)
+        self._texts.append(text)
+
+    def _add_command(self, words: Sequence[str]) -> None:
+        """The first word is a program."""
+        kept = tuple(words[:MAX_WORDS_KEPT])
+        if not kept or kept in self._commands:
+            return
+        if len(self._commands) >= MAX_COMMANDS:
+            self._give_up_on(" ".join(words))
+            return
+        self._commands[kept] = None
+        self._waiting.append(tuple(words))
+
+    def _give_up_on(self, text: str) -> None:
+        """Too much to look at closely: then every word in it counts as a program."""
+        self._complete = False
+        words = _ANY_BREAK.split(text)
+        for index, word in enumerate(words):
+            self._commands[(program_name(word), *words[index + 1 : index + 4])] = None
+
+    # Texts -----------------------------------------------------------------------------------------------------------
+
+    def _read(self, text: str) -> None:
+        if "\\\n" in text:  # bash joins the lines, also within a word
+            self.add_text(text.replace("\\\n", ""))
+        root = parse(text)
+        if root.has_error:
+            self._complete = False
+            unquoted = _QUOTES.sub("", text)
+            for reading in (unquoted, _REDIRECTION.sub(" ", unquoted)):
+                for part in _SEPARATORS.split(reading):
+                    self._add_words(part.split())
+        places = list(_places(root))
+        self._functions.update(
+            source(place.node.named_children[0])
+            for place in places
+            if place.node.type == "function_definition" and place.node.named_children
+        )
+        for values in _environments([place.node for place in places]):
+            self._visit(places, Literals(values))
+
+    def _visit(self, places: Sequence[_Place], literals: Literals) -> None:
+        printed: list[str] = []
+        runs_stdin = False
+        for place in places:
+            node = place.node
+            if node.type == "command":
+                words = _words(place, literals)
+                self._add_words(words)
+                runs_stdin = runs_stdin or (place.has_stdin and _takes_commands_from_stdin(words))
+                if place.has_stdin and words and program_name(words[0]) in PRINTS_ITS_ARGUMENTS:
+                    printed += [" ".join(words[1:]).replace("\\n", "\n"), *words[1:]]
+            elif node.type == "variable_assignment" and len(node.children) > 2:
+                if ENVIRONMENT_COMMANDS.fullmatch(source(node.children[0])):
+                    self.add_text(literals.known(node.children[-1]))
+            elif node.type == "raw_string" and place.in_arithmetic:
+                # Subscripts in arithmetic are expanded, whatever quotes they stand in: $[ 'a[$(x)]' ] runs x.
+                self.add_text(literals.known(node))
+            elif node.type == "herestring_redirect":
+                printed.append(literals.known(node.children[-1]))
+            elif node.type == "heredoc_body":
+                printed.append(source(node))
+        if runs_stdin:  # `echo text | sh`, `sh <<EOF` and `sh <<< text` run text
+            for text in printed:
+                self.add_text(text)
+                self._program_texts[text] = None
+
+    # Commands --------------------------------------------------------------------------------------------------------
+
+    def _add_words(self, words: Sequence[str]) -> None:
+        """Words as the shell would see them, with marks where their value is not known."""
+        if words and Literals.UNKNOWN in words[0]:
+            self._complete = False
+        cleaned = [word.replace(Literals.UNKNOWN, "") for word in words]
+        first = next((index for index, word in enumerate(cleaned) if word.strip()), None)
+        if first is None:
+            return
+        # An expansion may hold several words, and a brace expansion may be the whole command.
+        expanded = [part for word in cleaned[first:] for part in braces_expanded(word)]
+        self._add_program([*expanded[0].split(), *expanded[1:]])
+
+    def _add_program(self, words: Sequence[str]) -> None:
+        name = program_name(words[0]) if words else ""
+        if name.startswith("git-"):  # what git runs for a subcommand can be called directly
+            self._add_command(["git", name[4:], *words[1:]])
+        else:
+            self._add_command([name, *words[1:]])
+
+    def _look_into(self, words: tuple[str, ...]) -> None:
+        name = words[0]
+        if name in RUNS_ITS_TEXT:
+            self.add_text(" ".join(words[1:]))
+            for word in words[1:]:
+                self.add_text(word.partition("=")[2] if name == "alias" else word)
+        if name in SHELLS:
+            self._look_into_shell(words)
+        if name in INTERPRETERS:
+            self._program_texts[" ".join(words[1:])] = None
+        if name in LAUNCHERS or name in self._functions:
+            self._look_into_wrapper(words)
+        if options := EXEC_OPTIONS.get(name):
+            self._look_after_options(words, options)
+
+    def _look_into_shell(self, words: tuple[str, ...]) -> None:
+        runs_text = any(is_option(word) and "c" in word and not word.startswith("--") for word in words[1:])
+        for word in words[1:]:
+            if (runs_text and not is_option(word)) or _LOOKS_LIKE_TEXT.search(word):
+                self.add_text(word)
+
+    def _look_into_wrapper(self, words: tuple[str, ...]) -> None:
+        if words[:2] in (("command", "-v"), ("command", "-V")):
+            return
+        if len(words) > MAX_WORDS_KEPT:
+            self._give_up_on(" ".join(words))
+            return
+        for inner in inner_commands(words, LAUNCHERS.get(words[0], 0)):
+            self._add_program(inner)
+        for word in words[1:]:
+            if _LOOKS_LIKE_TEXT.search(word):  # ssh, watch, su -c and others give it to a shell
+                self.add_text(word.partition("=")[2] if word.startswith("--") else word.removeprefix("-S"))
+
+    def _look_after_options(self, words: tuple[str, ...], options: tuple[str, ...]) -> None:
+        for index, word in enumerate(words):
+            option, _, value = word.partition("=")
+            if option not in options:
+                continue
+            if value:
+                self.add_text(value.removeprefix("exec="))
+            elif words[0] == "git" and word == "-c" and index + 1 < len(words):
+                self._look_into_git_setting(words[index + 1])
+            else:
+                self._add_program(words[index + 1 :])
+                self.add_text(" ".join(words[index + 1 : index + 2]))
+
+    def _look_into_git_setting(self, setting: str) -> None:
+        key, _, value = setting.partition("=")
+        if key.startswith("alias.") and not value.startswith("!"):
+            self.add_text(f"git {value}")
+        else:
+            self.add_text(value.removeprefix("!"))
+
+
+def _places(root: Node) -> Iterator[_Place]:
+    """Every node in the order of the text, without recursion: how deep it goes is up to whoever wrote the text."""
+    waiting = [_Place(root, None, False)]
+    while waiting:
+        place = waiting.pop()
+        yield place
+        in_arithmetic = place.in_arithmetic or place.node.type in ("arithmetic_expansion", "test_command")
+        waiting.extend(_Place(child, place.node, in_arithmetic) for child in reversed(place.node.children))
+
+
+def _words(place: _Place, literals: Literals) -> list[str]:
+    found: list[str] = []
+    for child in place.node.children:
+        if child.type == "file_redirect":
+            found += _words_after_redirection(child, literals)
+        elif child.type not in ("variable_assignment", "herestring_redirect", "heredoc_redirect"):
+            found.append(literals.marked(child))
+    if place.parent is not None and place.parent.type == "redirected_statement":
+        for sibling in place.parent.children:
+            if sibling.type == "file_redirect":
+                found += _words_after_redirection(sibling, literals)
+    return found
+
+
+def _words_after_redirection(redirect: Node, literals: Literals) -> list[str]:
+    """tree-sitter hangs the arguments after `>file` on the redirection; the first one is the file."""
+    operands = [child for child in redirect.named_children if child.type != "file_descriptor"]
+    return [literals.marked(operand) for operand in operands[1:]]
+
+
+def _takes_commands_from_stdin(words: Sequence[str]) -> bool:
+    names = {program_name(word) for word in words}
+    return bool(
+        names & SHELLS
+        or names & READS_ITS_PROGRAM
+        or names & {"xargs", "parallel", "at", "batch", "ssh", "source", "."}
+    )
+
+
+def _environments(tree: Sequence[Node]) -> Iterator[Mapping[str, str]]:
+    """What variables may hold: one mapping with the first value given to each, one with the second, and so on."""
+    values: dict[str, list[str]] = {}
+    current: dict[str, str] = {}
+    for node in tree:
+        if node.type == "variable_assignment" and len(node.children) > 2:
+            name = source(node.children[0])
+            current[name] = Literals(current).known(node.children[-1])
+            values.setdefault(name, []).append(current[name])
+        elif node.type == "for_statement":
+            variable, *items = [child for child in node.named_children if child.type != "do_group"]
+            values.setdefault(source(variable), []).extend(Literals(current).known(item) for item in items)
+    rounds = min(max(map(len, values.values()), default=1), MAX_VALUES_OF_A_VARIABLE)
+    for index in range(max(rounds, 1)):
+        yield {name: given[min(index, len(given) - 1)] for name, given in values.items() if given}

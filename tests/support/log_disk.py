@@ -1,0 +1,73 @@
+"""A real file system in a file, whose power can be cut and whose space can run out. Needs root and loop devices."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+# _IOR('X', 125, __u32) with EXT4_GOING_FLAGS_NOLOGFLUSH: the file system stops at once, its journal is not written.
+_EXT4_IOC_SHUTDOWN = 0x8004587D
+_NO_LOG_FLUSH = 2
+_DEADLINE_S = 30
+
+
+class Disk:
+    """A mounted ext4."""
+
+    def __init__(self, image: Path, folder: Path) -> None:
+        self._image = image
+        self.folder = folder
+
+    def cut_power(self) -> None:
+        """What is not on the disk now never gets there."""
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, _EXT4_IOC_SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
+        finally:
+            os.close(descriptor)
+
+    def reattach(self) -> None:
+        """Power is back: mount again, which replays the journal."""
+        self.detach()
+        self.attach()
+
+    def attach(self) -> None:
+        _run("mount", "-o", "loop", str(self._image), str(self.folder))
+
+    def detach(self) -> None:
+        _run("umount", str(self.folder))
+
+
+@contextmanager
+def mounted_disk(place: Path, *, megabytes: int) -> Iterator[Disk]:
+    """A fresh one, or a skip that says why there is none."""
+    missing = [name for name in ("mkfs.ext4", "mount", "umount") if shutil.which(name) is None]
+    if os.geteuid() != 0 or missing or not Path("/dev/loop-control").exists():
+        pytest.skip(f"power cuts need root, loop devices and e2fsprogs (root: {os.geteuid() == 0}, missing: {missing})")
+    image, folder = place / "disk.img", place / "disk"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(megabytes * 1024 * 1024)
+    _run("mkfs.ext4", "-q", "-F", str(image))
+    disk = Disk(image, folder)
+    try:
+        disk.attach()
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no loop device can be mounted here: {error.stderr.decode().strip()}")
+    try:
+        yield disk
+    finally:
+        with suppress(subprocess.CalledProcessError):
+            disk.detach()
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, timeout=_DEADLINE_S)

@@ -1,0 +1,189 @@
+"""Trials of a log in two sizes: small in tests/unit, whole in tests/faults. Each returns what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from makai.core.session_events import Logged, Notice
+from makai.sessions.log.base import replay
+from makai.sessions.log.repair import check
+from makai.sessions.log.sqlite import SqliteLog
+from support.log_child import SESSIONS, Ack
+from support.log_disk import Disk
+
+TESTS = Path(__file__).resolve().parents[1]
+DEADLINE_S = 60
+FOR_EVER = "-1"
+
+
+class CrashReport(msgspec.Struct, frozen=True):
+    """What crashes left, over all rounds."""
+
+    rounds: int
+    acknowledged: int
+    lost: int
+    """Events that were acknowledged and are not there, or are another's."""
+    reused: int
+    """Numbers that were acknowledged a second time."""
+    problems: tuple[str, ...]
+    """Gaps, damage, entries that do not fit the events."""
+    slowest_open_s: float = 0.0
+
+
+class Ledger:
+    """What a log acknowledged, over the lives of its processes."""
+
+    def __init__(self) -> None:
+        self._marks: dict[tuple[str, int], str] = {}
+        self._lost: set[tuple[str, int]] = set()
+        self._reused: set[tuple[str, int]] = set()
+        self._problems: list[str] = []
+        self._slowest_open_s = 0.0
+
+    def note(self, acks: Sequence[Ack], mark: str) -> None:
+        for ack in acks:
+            for number in range(ack.first, ack.last + 1):
+                event = (ack.session_id, number)
+                if event in self._marks:
+                    self._reused.add(event)
+                self._marks[event] = mark
+
+    def compare(self, home: Path) -> None:
+        """With what is stored now."""
+        stored, seconds = asyncio.run(_stored(home))
+        self._problems += [f"{problem}" for problem in check(home).problems]
+        self._slowest_open_s = max(self._slowest_open_s, seconds)
+        self._lost |= {event for event, mark in self._marks.items() if stored.get(event) != mark}
+
+    def report(self, rounds: int) -> CrashReport:
+        counts = (len(self._marks), len(self._lost), len(self._reused))
+        return CrashReport(rounds, *counts, tuple(self._problems), self._slowest_open_s)
+
+
+async def _stored(home: Path) -> tuple[dict[tuple[str, int], str], float]:
+    """The mark of every event there is, and how long it took until the log was open."""
+    start = time.perf_counter()
+    log = await SqliteLog.open(home)
+    lasts = [await log.last(session_id) for session_id in SESSIONS]
+    seconds = time.perf_counter() - start
+    marks = {}
+    for session_id, last in zip(SESSIONS, lasts, strict=True):
+        count = 0
+        async for logged in replay(log, session_id):
+            count += 1
+            assert isinstance(logged, Logged)
+            assert isinstance(logged.event, Notice)
+            assert logged.event_id == count
+            name, number, mark = logged.event.message.split()
+            assert (name, int(number)) == (session_id, count)
+            marks[session_id, count] = mark
+        assert count == last
+    await log.close()
+    return marks, seconds
+
+
+def child(home: Path, mark: str, *arguments: str, wrapper: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    source = TESTS.parent / "src"
+    environment = {**os.environ, "PYTHONPATH": f"{source}:{TESTS}"}
+    command = [*wrapper, sys.executable, "-m", "support.log_child", str(home), mark, *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def acks_until(process: subprocess.Popen[bytes], count: int, stop: Callable[[], object]) -> list[Ack]:
+    """Listen to `count` acknowledgements, stop the writer, and hear out what it had said until then."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if len(lines) == count:
+            stop()
+            break
+    lines += process.stdout.readlines()
+    process.wait(DEADLINE_S)
+    process.stdout.close()
+    return [msgspec.json.decode(line, type=Ack) for line in lines if line.endswith(b"\n")]
+
+
+def killed_writers(home: Path, *, points: int) -> CrashReport:
+    """Kill -9 a process that writes eight sessions, again and again; the next one continues."""
+    chance = random.Random(9)
+    ledger = Ledger()
+    for point in range(points):
+        process = child(home, f"{point}", FOR_EVER)
+        # Anywhere: in a commit, between two of them, in a checkpoint.
+        stop = partial(_after, chance.uniform(0, 0.004), process.kill)
+        ledger.note(acks_until(process, chance.randint(1, 60), stop), f"{point}")
+        ledger.compare(home)
+    return ledger.report(points)
+
+
+def _after(seconds: float, act: Callable[[], object]) -> None:
+    time.sleep(seconds)
+    act()
+
+
+def power_cuts(disk: Disk, *, rounds: int, careless: bool = False) -> CrashReport:
+    """Take the power away while eight sessions are written, again and again."""
+    chance = random.Random(1)
+    ledger = Ledger()
+    for number in range(rounds):
+        process = child(disk.folder / "home", f"{number}", FOR_EVER, *(["careless"] if careless else []))
+        cut = partial(_after, chance.uniform(0, 0.02), partial(_cut, disk, process))
+        ledger.note(acks_until(process, chance.randint(1, 200), cut), f"{number}")
+        disk.reattach()
+        ledger.compare(disk.folder / "home")
+    return ledger.report(rounds)
+
+
+def _cut(disk: Disk, writer: subprocess.Popen[bytes]) -> None:
+    disk.cut_power()  # nothing the writer does from here on reaches the disk, so nothing it says counts
+    writer.kill()
+
+
+class TracedReport(msgspec.Struct, frozen=True):
+    """What a process under strace, with one of its system calls tampered with, went through."""
+
+    acknowledged: int
+    refused: tuple[str, ...]
+    unreadable: int
+    """Refusals after which not everything acknowledged could be read."""
+    acknowledged_after_refusal: int
+    crash: CrashReport
+
+
+def tampered(home: Path, injection: str, *, appends: int) -> TracedReport:
+    """Run a writer with `strace -e inject=...`, then compare."""
+    wrapper = [
+        "strace",
+        "-f",
+        "-qq",
+        "-o",
+        os.devnull,
+        "-e",
+        f"trace={injection.split(':')[0]}",
+        "-e",
+        f"inject={injection}",
+    ]
+    process = child(home, injection.replace(" ", ""), str(appends), wrapper=wrapper)
+    acks = acks_until(process, -1, process.kill)
+    ledger = Ledger()
+    ledger.note(acks, injection)
+    ledger.compare(home)
+    refusals = [index for index, ack in enumerate(acks) if ack.refused]
+    return TracedReport(
+        acknowledged=sum(not ack.refused for ack in acks),
+        refused=tuple(sorted({ack.refused for ack in acks if ack.refused})),
+        unreadable=sum(ack.read != ack.last for ack in acks if ack.refused),
+        acknowledged_after_refusal=sum(not ack.refused for ack in acks[refusals[-1] :]) if refusals else 0,
+        crash=ledger.report(1),
+    )

@@ -1,0 +1,150 @@
+"""A session without a server: commands go to the engine, and what it decides is kept where a log and a runner would.
+
+In: commands, or the shorthands for the usual ones. Out: the log, the state and the effects so far.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from makai.core.content import Text
+from makai.core.errors import SessionRefused
+from makai.core.session_events import (
+    ApprovalRequested,
+    AssistantText,
+    Delivery,
+    Logged,
+    RunFinished,
+    SessionEvent,
+    ToolCalled,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from makai.core.usage import Usage
+from makai.sessions.commands import AnyEffect, Approve, Command, Create, Recovered, Report, Send
+from makai.sessions.draft import Decision
+from makai.sessions.engine import decide, fold
+from makai.sessions.state import Run, SessionState
+
+MODEL_REF = "acme/acme-chat@one"
+
+_Fact = TypeVar("_Fact")
+
+
+class Trial:
+    """One session; `now` is its clock, which tests set as they like."""
+
+    def __init__(self) -> None:
+        self.state = SessionState()
+        self.log: list[Logged] = []
+        self.effects: list[AnyEffect] = []
+        self.now = 1_000
+
+    # ------------------------------------------------------------ the engine
+
+    def do(self, command: Command) -> Decision:
+        decision = decide(self.state, command)
+        self.log.extend(decision.events)
+        self.effects.extend(decision.effects)
+        self.state = decision.state
+        return decision
+
+    def refusal(self, command: Command) -> str:
+        """The code the command is refused with; nothing has changed."""
+        before = msgspec.structs.replace(self.state)
+        with pytest.raises(SessionRefused) as refused:
+            decide(self.state, command)
+        assert self.state == before == fold(self.log)
+        return refused.value.code
+
+    def restart(self, *, can_resume: bool = True) -> Decision:
+        """The server died and is back: all it knows is the log."""
+        self.state = fold(self.log)
+        return self.do(Recovered(now=self.now, can_resume=can_resume))
+
+    # ------------------------------------------------------------ what is usual
+
+    def create(self) -> Trial:
+        self.do(Create(now=self.now, model_ref=MODEL_REF))
+        return self
+
+    def send(self, text: str, delivery: Delivery | None = None, client_msg_id: str | None = None) -> Decision:
+        input_id = f"input-{text}"
+        return self.do(
+            Send(now=self.now, input_id=input_id, content=text, delivery=delivery, client_msg_id=client_msg_id)
+        )
+
+    def report(self, *events: SessionEvent) -> None:
+        """Facts of the active run."""
+        for event in events:
+            self.do(Report(now=self.now, event=event, run_id=self.run.run_id))
+
+    def report_refusal(self, event: SessionEvent) -> str:
+        return self.refusal(Report(now=self.now, event=event, run_id=self.run.run_id))
+
+    def approve(self, call_id: str) -> Decision:
+        return self.do(Approve(now=self.now, call_id=call_id, by="web"))
+
+    def answer(self, text: str, *, turn: int = 1) -> None:
+        """A turn that only says something, and the end of the run."""
+        self.report(
+            TurnStarted(turn=turn),
+            AssistantText(content_index=0, text=text),
+            TurnEnded(turn=turn, stop_reason="end_turn", usage=Usage(input=10, output=2)),
+            RunFinished(stop_reason="end_turn"),
+        )
+
+    def call(self, *call_ids: str, turn: int = 1, ask: bool = False) -> None:
+        """A turn that calls tools."""
+        self.report(TurnStarted(turn=turn))
+        for call_id in call_ids:
+            self.report(ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)))
+        self.report(TurnEnded(turn=turn, stop_reason="tool_use", usage=Usage(input=10, output=5)))
+        for call_id in call_ids if ask else ():
+            self.report(asked(call_id))
+
+    def run_tool(self, call_id: str) -> None:
+        self.report(ToolStarted(call_id=call_id), finished(call_id))
+
+    # ------------------------------------------------------------ what came of it
+
+    @property
+    def run(self) -> Run:
+        assert self.state.run is not None
+        return self.state.run
+
+    def events(self) -> list[SessionEvent]:
+        return [logged.event for logged in self.log]
+
+    def last(self, count: int) -> list[SessionEvent]:
+        return self.events()[-count:]
+
+    def of(self, kind: type[_Fact]) -> list[_Fact]:
+        return [event for event in self.events() if isinstance(event, kind)]
+
+    def effects_of(self, kind: type[_Fact]) -> list[_Fact]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+
+def arguments(call_id: str) -> str:
+    return f'{{"command":"echo {call_id}"}}'
+
+
+def asked(call_id: str, *, deadline_ms: int | None = None, grant: str = "") -> ApprovalRequested:
+    return ApprovalRequested(
+        call_id=call_id,
+        name="shell",
+        arguments_json=arguments(call_id),
+        digest=f"digest of {call_id}",
+        deadline_ms=deadline_ms,
+        grant=grant,
+    )
+
+
+def finished(call_id: str, text: str = "done", *, is_error: bool = False) -> ToolFinished:
+    return ToolFinished(call_id=call_id, content=(Text(text=text),), is_error=is_error)

@@ -1,0 +1,124 @@
+"""Calls that wait for a person."""
+
+from __future__ import annotations
+
+import pytest
+from support.session_trials import Trial, asked, finished
+
+from makai.core.session_events import (
+    ApprovalDecided,
+    RunStatusChanged,
+    ToolStarted,
+)
+from makai.sessions.commands import (
+    Approve,
+    Deny,
+    ResolveApproval,
+    RunTool,
+    TimePassed,
+)
+from makai.sessions.state import Grant
+
+
+@pytest.fixture
+def trial() -> Trial:
+    return Trial().create()
+
+
+def statuses(trial: Trial) -> list[str]:
+    return [event.status for event in trial.of(RunStatusChanged)]
+
+
+@pytest.mark.req("MC-APPR-001", "MC-APPR-002")
+def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
+    trial.send("go")
+    trial.call("c1", ask=True)
+    assert trial.last(2) == [asked("c1"), RunStatusChanged(status="awaiting_approval")]
+    assert [call.call_id for call in trial.run.pending()] == ["c1"]
+
+    decision = trial.approve("c1")
+    assert [logged.event for logged in decision.events] == [
+        ApprovalDecided(call_id="c1", decision="approve", by="web"),
+        RunStatusChanged(status="running"),
+    ]
+    assert decision.effects == (ResolveApproval(run_id=trial.run.run_id, call_id="c1", decision="approve"),)
+    assert trial.run.pending() == ()
+
+    trial.report(ToolStarted(call_id="c1"))
+    assert trial.effects[-1] == RunTool(run_id=trial.run.run_id, call_id="c1")
+    trial.report(finished("c1"))
+    trial.answer("done", turn=2)
+    assert trial.run.has_tool_output
+
+
+@pytest.mark.req("MC-APPR-003")
+def test_a_denied_call_does_not_run_and_the_run_goes_on(trial: Trial) -> None:
+    trial.send("go")
+    trial.call("c1", ask=True)
+    trial.do(Deny(now=trial.now, call_id="c1", by="web", reason="too risky"))
+    assert trial.effects[-1] == ResolveApproval(
+        run_id=trial.run.run_id, call_id="c1", decision="deny_continue", reason="too risky"
+    )
+    assert trial.report_refusal(ToolStarted(call_id="c1")) == "INVALID_COMMAND"
+
+    trial.report(finished("c1", "denied: too risky", is_error=True))
+    trial.answer("understood", turn=2)
+    assert trial.run.status == "finished"
+    assert trial.of(ToolStarted) == []
+
+
+@pytest.mark.req("MC-APPR-008")
+def test_pending_calls_are_decided_one_by_one(trial: Trial) -> None:
+    trial.send("go")
+    trial.call("c1", "c2", ask=True)
+    trial.approve("c2")
+    assert trial.run.status == "awaiting_approval"
+    trial.approve("c1")
+
+    assert statuses(trial) == ["starting", "running", "awaiting_approval", "running"]
+
+
+def test_a_call_that_nobody_decides_is_denied_at_its_deadline(trial: Trial) -> None:
+    trial.send("go")
+    trial.call("c1", "c2")
+    trial.report(asked("c1", deadline_ms=9_000), asked("c2"))
+    assert trial.state.next_deadline() == 9_000
+    assert trial.do(TimePassed(now=8_999)).events == ()
+
+    trial.do(TimePassed(now=9_000))
+    assert trial.last(1) == [
+        ApprovalDecided(call_id="c1", decision="deny_continue", by="deadline", reason="Nobody decided in time.")
+    ]
+    assert trial.run.status == "awaiting_approval"
+    assert trial.state.next_deadline() is None
+
+
+def test_a_decision_for_the_session_sets_the_rule_that_was_offered(trial: Trial) -> None:
+    trial.send("go")
+    trial.call("c1", "c2")
+    trial.report(asked("c1", grant="Bash(git log:*)"), asked("c2", grant="Bash(rm:*)"))
+    trial.do(Approve(now=trial.now, call_id="c1", by="web", scope="session", digest="digest of c1"))
+    trial.do(Deny(now=trial.now, call_id="c2", by="web", scope="always"))
+
+    assert trial.state.grants == (Grant(rule="Bash(git log:*)", allow=True), Grant(rule="Bash(rm:*)", allow=False))
+    assert trial.effects_of(ResolveApproval)[0] == ResolveApproval(
+        run_id=trial.run.run_id, call_id="c1", decision="approve", scope="session", grant="Bash(git log:*)"
+    )
+
+
+def test_a_rule_may_decide_what_nobody_was_asked(trial: Trial) -> None:
+    trial.send("go")
+    trial.call("c1")
+    trial.report(ApprovalDecided(call_id="c1", decision="approve", by="rule"), ToolStarted(call_id="c1"))
+
+    assert trial.run.calls["c1"].status == "started"
+
+
+def test_a_harness_may_withdraw_its_question_but_not_answer_it(trial: Trial) -> None:
+    trial.send("go")
+    trial.call("c1", ask=True)
+    yes = ApprovalDecided(call_id="c1", decision="approve", by="rule")
+    assert trial.report_refusal(yes) == "APPROVAL_CONFLICT"
+
+    trial.report(ApprovalDecided(call_id="c1", decision="deny_continue", by="harness"))
+    assert trial.run.status == "running"

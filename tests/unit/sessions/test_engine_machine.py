@@ -1,0 +1,394 @@
+"""Random commands, good and bad, with lost commits and restarts; what must hold is checked on the log alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.session_trials import MODEL_REF, arguments, asked, finished
+
+from makai.core.errors import SessionRefused
+from makai.core.session_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    AssistantText,
+    AssistantTextDelta,
+    Compacted,
+    Delivery,
+    InputAccepted,
+    Logged,
+    Notice,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    RunStatusChanged,
+    SessionEvent,
+    ToolCalled,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UserMessage,
+)
+from makai.sessions.commands import (
+    Abort,
+    AnyEffect,
+    Approve,
+    Close,
+    Command,
+    Compact,
+    Create,
+    Deny,
+    Recovered,
+    Report,
+    ResumeRun,
+    RunTool,
+    Send,
+    SetMode,
+    SetModel,
+    SetTitle,
+    StartCompaction,
+    StartRun,
+    TimePassed,
+)
+from makai.sessions.engine import Batch, decide, fold
+from makai.sessions.history import history
+from makai.sessions.state import SessionState, packed, unpacked
+
+call_ids = st.sampled_from(["c1", "c2", "c3", "c4", "c5", "c6"])
+msg_ids = st.none() | st.sampled_from(["m1", "m2", "m3"])
+turns = st.integers(1, 6)
+deliveries: st.SearchStrategy[Delivery | None] = st.sampled_from([None, "queue", "queue", "steer"])
+
+
+class Sessions(RuleBasedStateMachine):
+    """One session, its log, its effects, and a clock that goes where it likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[Logged] = []
+        self.effects: list[AnyEffect] = []
+        self.state = SessionState()
+        self.batch = Batch(self.state)
+        self.inputs = 0
+        self.now = 100_000
+        self.do(Create(now=self.now, model_ref=MODEL_REF))
+
+    # ------------------------------------------------------------ how commands get there
+
+    def do(self, command: Command) -> None:
+        before = self.state
+        try:
+            decision = decide(self.state, command)
+        except SessionRefused:
+            assert self.state == before
+            return
+        assert decision == decide(self.state, command), "the same state and command decide the same"
+        self.log.extend(decision.events)
+        self.effects.extend(decision.effects)
+        self.state = decision.state
+
+    def report(self, event: SessionEvent) -> None:
+        run = self.state.run
+        self.do(Report(now=self.now, event=event, run_id=run.run_id if run else "none"))
+
+    @rule(step=st.integers(-5_000, 20_000))
+    def clock(self, step: int) -> None:
+        self.now = max(0, self.now + step)
+
+    # ------------------------------------------------------------ people
+
+    @rule(msg_id=msg_ids, delivery=deliveries)
+    def send(self, msg_id: str | None, delivery: Delivery | None) -> None:
+        self.inputs += 1
+        self.do(
+            Send(
+                now=self.now,
+                input_id=f"i{self.inputs}",
+                content=f"words {self.inputs}",
+                client_msg_id=msg_id,
+                delivery=delivery,
+            )
+        )
+
+    @rule(msg_id=msg_ids)
+    def send_that_is_not_committed(self, msg_id: str | None) -> None:
+        lost = Send(now=self.now, input_id="lost", content="lost", client_msg_id=msg_id, delivery="queue")
+        try:
+            decide(self.state, lost)
+        except SessionRefused:
+            return
+
+    @rule(call_id=call_ids, yes=st.booleans(), scope=st.sampled_from(["once", "once", "session"]))
+    def answer(self, call_id: str, yes: bool, scope: Any) -> None:
+        kind = Approve if yes else Deny
+        self.do(kind(now=self.now, call_id=call_id, by="web", scope=scope))
+
+    @rule(stale=st.booleans())
+    def abort(self, stale: bool) -> None:
+        self.do(Abort(now=self.now, run_id="stale" if stale else None))
+
+    @rule(
+        command=st.sampled_from(
+            [
+                SetMode(now=0, mode="plan"),
+                SetMode(now=0, mode="ask"),
+                SetModel(now=0, model_ref="acme/acme-chat@two"),
+                SetTitle(now=0, title="t"),
+                Create(now=0, model_ref=MODEL_REF),
+                TimePassed(now=0),
+                Compact(now=0, input_id=""),
+            ]
+        )
+    )
+    def settings_and_nonsense(self, command: Command) -> None:
+        self.do(command)
+
+    @rule()
+    def compact(self) -> None:
+        self.inputs += 1
+        self.do(Compact(now=self.now, input_id=f"i{self.inputs}"))
+
+    @precondition(lambda self: len(self.log) > 60)
+    @rule()
+    def close(self) -> None:
+        self.do(Close(now=self.now))
+
+    # ------------------------------------------------------------ the server
+
+    @rule()
+    def time_passes(self) -> None:
+        self.do(TimePassed(now=self.now))
+
+    @rule(can_resume=st.booleans(), from_bytes=st.booleans())
+    def restart(self, can_resume: bool, from_bytes: bool) -> None:
+        self.state = unpacked(packed(self.state)) if from_bytes else fold(self.log)
+        self.do(Recovered(now=self.now, can_resume=can_resume))
+
+    @rule(count=st.integers(1, 4), then_abort=st.booleans())
+    def words_in_a_batch(self, count: int, then_abort: bool) -> None:
+        batch = Batch(self.state)
+        delta = AssistantTextDelta(content_index=0, delta="x")
+        run_id = self.state.run.run_id if self.state.run else "none"
+        commands: list[Command] = [Report(now=self.now, event=delta, run_id=run_id)] * count
+        for command in [*commands, *([Abort(now=self.now)] if then_abort else []), *commands]:
+            try:
+                self.effects.extend(batch.take(command))
+            except SessionRefused:
+                continue
+        self.log.extend(batch.events())
+        self.state = batch.state
+
+    # ------------------------------------------------------------ agents, well-behaved and not
+
+    @rule(turn=turns)
+    def turn_starts(self, turn: int) -> None:
+        self.report(TurnStarted(turn=turn))
+
+    @rule()
+    def next_turn(self) -> None:
+        if self.state.run is not None:
+            self.report(TurnStarted(turn=self.state.run.turn + 1))
+
+    @rule(reason=st.sampled_from(["end_turn", "tool_use", "error"]))
+    def turn_ends(self, reason: Any) -> None:
+        if self.state.run is not None:
+            self.report(TurnEnded(turn=self.state.run.turn, stop_reason=reason))
+
+    @rule()
+    def speaks(self) -> None:
+        self.report(AssistantText(content_index=0, text="words"))
+
+    @rule(call_id=call_ids)
+    def calls(self, call_id: str) -> None:
+        self.report(ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)))
+
+    @rule()
+    def calls_with_a_fresh_id_in_a_new_turn(self) -> None:
+        if self.state.run is None:
+            return
+        call_id = self.state.fresh_call_id("c1")
+        self.report(TurnStarted(turn=self.state.run.turn + 1))
+        self.report(ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)))
+        self.report(asked(call_id, grant="shell"))
+
+    @rule(call_id=call_ids, deadline=st.none() | st.integers(100_000, 120_000))
+    def asks(self, call_id: str, deadline: int | None) -> None:
+        self.report(asked(call_id, deadline_ms=deadline, grant="shell"))
+
+    @rule(call_id=call_ids, decision=st.sampled_from(["approve", "deny_continue", "deny_abort"]))
+    def rule_decides(self, call_id: str, decision: Any) -> None:
+        self.report(ApprovalDecided(call_id=call_id, decision=decision, by="rule"))
+
+    @rule(call_id=call_ids)
+    def starts(self, call_id: str) -> None:
+        self.report(ToolStarted(call_id=call_id))
+
+    @rule(call_id=call_ids)
+    def finishes(self, call_id: str) -> None:
+        self.report(ToolProgress(call_id=call_id, text="."))
+        self.report(finished(call_id))
+
+    @rule()
+    def finishes_everything_that_is_open(self) -> None:
+        for call in self.state.run.calls.values() if self.state.run else ():
+            self.report(finished(call.call_id))
+
+    @rule()
+    def reads_steering_words(self) -> None:
+        for waiting in self.state.waiting:
+            self.report(UserMessage(input_id=waiting.input_id, content="forged"))
+
+    @rule(through=st.integers(0, 300))
+    def compacts(self, through: int) -> None:
+        self.report(Compacted(summary="so far", through=through))
+
+    @rule(reason=st.sampled_from(["end_turn", "max_turns", "aborted", "error"]))
+    def run_ends(self, reason: Any) -> None:
+        self.report(RunFinished(stop_reason=reason))
+
+    @rule()
+    def run_fails(self) -> None:
+        self.report(RunFailed(code="provider_error", message="no"))
+
+    @rule()
+    def an_old_run_speaks(self) -> None:
+        runs = [logged.run_id for logged in self.log if isinstance(logged.event, RunStarted)]
+        for run_id in runs[:-1]:
+            for event in (AssistantText(content_index=0, text="late"), RunFinished(stop_reason="end_turn")):
+                before = len(self.log)
+                self.do(Report(now=self.now, event=event, run_id=run_id))
+                assert len(self.log) == before
+
+    @rule()
+    def a_notice_comes(self) -> None:
+        self.do(Report(now=self.now, event=Notice(level="info", code="x", message="x")))
+
+    # ------------------------------------------------------------ what must hold
+
+    @invariant()
+    def the_log_is_the_state(self) -> None:
+        assert fold(self.log) == self.state
+
+    @invariant()
+    def numbers_have_no_gaps_and_time_does_not_decrease(self) -> None:
+        assert [logged.event_id for logged in self.log] == list(range(1, len(self.log) + 1))
+        times = [logged.ts for logged in self.log]
+        assert times == sorted(times)
+
+    @invariant()
+    def runs_begin_and_end_once_and_never_overlap(self) -> None:
+        active: str | None = None
+        over: set[str] = set()
+        for logged in self.log:
+            if isinstance(logged.event, RunStarted):
+                assert active is None
+                active = logged.run_id
+                assert active is not None
+            elif logged.run_id is not None:
+                assert logged.run_id == active
+            assert logged.run_id not in over
+            if isinstance(logged.event, RunFinished | RunFailed):
+                assert active is not None
+                over.add(active)
+                active = None
+        assert (self.state.active_run.run_id if self.state.active_run else None) == active
+
+    @invariant()
+    def statuses_follow_document_002(self) -> None:
+        allowed = {
+            "starting": {"running", "aborting", "finished", "error"},
+            "running": {"awaiting_approval", "aborting", "finished", "error"},
+            "awaiting_approval": {"running", "aborting", "finished", "error"},
+            "aborting": {"finished"},
+        }
+        status = "idle"
+        for logged in self.log:
+            if isinstance(logged.event, RunStarted):
+                status = "idle"
+            elif isinstance(logged.event, RunStatusChanged):
+                assert logged.event.status in allowed.get(status, {"starting"})
+                status = logged.event.status
+
+    @invariant()
+    def calls_live_once(self) -> None:
+        seen: Counter[tuple[str, str]] = Counter()
+        pending: set[str] = set()
+        for logged in self.log:
+            match logged.event:
+                case ToolCalled(call_id=call_id):
+                    seen["called", call_id] += 1
+                case ApprovalRequested(call_id=call_id):
+                    assert not seen["started", call_id]
+                    seen["asked", call_id] += 1
+                    pending.add(call_id)
+                case ApprovalDecided(call_id=call_id, decision=decision, by=by):
+                    if call_id in pending and decision == "approve":
+                        assert by == "web", "only people approve what people were asked"
+                    seen["decided", call_id] += 1
+                    seen[decision, call_id] += 1
+                    pending.discard(call_id)
+                case ToolStarted(call_id=call_id):
+                    assert call_id not in pending
+                    assert not seen["deny_continue", call_id]
+                    assert not seen["deny_abort", call_id]
+                    assert not seen["finished", call_id]
+                    seen["started", call_id] += 1
+                case ToolFinished(call_id=call_id):
+                    assert call_id not in pending
+                    seen["finished", call_id] += 1
+                case RunFinished() | RunFailed():
+                    assert not pending
+                case TurnStarted():
+                    called = {call_id for what, call_id in seen if what == "called"}
+                    assert all(seen["finished", call_id] for call_id in called)
+        assert set(seen.values()) <= {0, 1}
+
+    @invariant()
+    def effects_happen_at_most_once(self) -> None:
+        tools = Counter(effect.call_id for effect in self.effects if isinstance(effect, RunTool))
+        starts = Counter(effect.run_id for effect in self.effects if isinstance(effect, StartRun | StartCompaction))
+        assert set(tools.values()) | set(starts.values()) <= {1}
+        runs = {logged.run_id for logged in self.log if isinstance(logged.event, RunStarted)}
+        assert set(starts) == runs
+        assert {effect.run_id for effect in self.effects if isinstance(effect, ResumeRun)} <= runs
+
+    @invariant()
+    def messages_are_taken_once_and_keep_their_order(self) -> None:
+        said = [logged.event for logged in self.log if isinstance(logged.event, UserMessage)]
+        taken = [logged.event for logged in self.log if isinstance(logged.event, InputAccepted)]
+        assert all(message.content != "forged" for message in said)
+        assert set(Counter(message.input_id for message in said).values()) <= {1}
+        ids = [(m.client_msg_id, m.input_id) for m in said] + [(t.client_msg_id, t.input_id) for t in taken]
+        inputs_of = Counter(msg_id for msg_id, _ in set(ids) if msg_id is not None)
+        assert set(inputs_of.values()) <= {1}
+        for delivery in ("queue", "steer"):
+            order = [event.input_id for event in taken if event.delivery == delivery]
+            spoken = [message.input_id for message in said if message.input_id in order]
+            assert spoken == order[: len(spoken)]
+        assert [waiting.input_id for waiting in self.state.waiting] == [
+            event.input_id for event in taken if event.input_id not in {message.input_id for message in said}
+        ]
+
+    @invariant()
+    def the_conversation_can_be_read_from_where_it_was_compacted(self) -> None:
+        rest = [logged for logged in self.log if logged.event_id > self.state.compacted_through]
+        assert history(rest).messages() == history(self.log).messages()
+
+    def teardown(self) -> None:
+        """Whatever happened, one abort ends it."""
+        if self.state.closed:
+            return
+        while self.state.active_run is not None:
+            self.do(Abort(now=self.now))
+            self.report(RunFinished(stop_reason="aborted"))
+        assert self.state.waiting == ()
+        assert isinstance(self.log[-1].event, RunFinished) or self.state.run is None or self.state.run.settled
+
+
+TestSessions = Sessions.TestCase
+TestSessions.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
