@@ -6,6 +6,7 @@ redirects, keeps cookies and submits forms, as a person would.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -81,10 +82,12 @@ def _installed() -> str:
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("NO REAL OAUTH SERVER: node and npm are not installed")
-    if not (FOLDER / "node_modules" / "oidc-provider").is_dir():
-        done = subprocess.run([npm, "ci"], cwd=FOLDER, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"NO REAL OAUTH SERVER: `npm ci` in tests/oauth failed: {done.stderr.strip()[-300:]}")
+    with (FOLDER / "package-lock.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # pytest runs several workers, and each would install
+        if not (FOLDER / "node_modules" / ".package-lock.json").is_file():  # npm writes it last
+            done = subprocess.run([npm, "ci"], cwd=FOLDER, capture_output=True, text=True, timeout=300, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"NO REAL OAUTH SERVER: `npm ci` in tests/oauth failed: {done.stderr.strip()[-300:]}")
     return node
 
 
