@@ -8,7 +8,7 @@ BENCH_LITELLM_BIN := .venv-bench-litellm/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults bench schema docs requirements clean lint model sdk python-is-new-enough
+.PHONY: help run test check faults bench schema docs requirements clean lint model sdk packages python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -17,13 +17,13 @@ run: .venv/.ready ## chat in the terminal with a model on this machine; no accou
 	@$(BIN)/makai models pull $(MODEL)
 	@$(BIN)/makai
 
-test: lint model sdk ## everything CI runs: lint, types, house rules, all tests
+test: lint model sdk packages ## everything CI runs: lint, types, house rules, all tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: lint ## the quick part of `make test`: lint, types, house rules
 	@$(BIN)/python -m pytest tests/house
 
-faults: .venv/.ready model ## long tests: fault injection, and property tests with many more inputs
+faults: .venv/.ready model packages ## long tests: fault injection, and property tests with many more inputs
 	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis or scaled" --timeout=1800
 
 bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
@@ -51,6 +51,9 @@ sdk: .venv/.ready
 	@if command -v npm >/dev/null; then cd sdk/typescript && npm ci --silent --no-audit --no-fund && \
 	MAKAI_TEST_PYTHON="$(CURDIR)/$(BIN)/python" npm test --silent; \
 	else echo "SKIPPED: npm is not installed; the TypeScript SDK was not tested"; fi
+
+packages: .venv/.ready
+	@$(BIN)/python tools/system_packages.py
 
 model: .venv/.ready
 	@$(BIN)/makai models pull $(MODEL) || echo "SKIPPED: could not pull $(MODEL); tests that talk to a real local model will be skipped"

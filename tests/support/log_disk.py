@@ -35,8 +35,15 @@ class Disk:
             os.close(descriptor)
 
     def reattach(self) -> None:
-        """Power is back: mount again, which replays the journal."""
+        """Power is back: mount again, which replays the journal.
+
+        It is a copy that is mounted: while any other mount namespace of this machine still holds the old file system,
+        mounting the same image again would give us that one, and it is dead.
+        """
         self.detach()
+        copy = self._image.with_name(f"{self._image.name}.copy")
+        _run("cp", "--sparse=always", str(self._image), str(copy))
+        copy.replace(self._image)
         self.attach()
 
     def attach(self) -> None:

@@ -60,6 +60,8 @@ ATTACKS: dict[str, Attack] = {
     "hard link to .git/config": Attack("ln .git/config src/c && echo evil >>src/c && echo PWNED"),
     "another .git": Attack("mv .git .git2 && mkdir -p .git/hooks && echo evil >.git/hooks/pre-commit && echo PWNED"),
     "other hooks": Attack("mv .git/hooks .git/h && mkdir .git/hooks && echo PWNED"),
+    "another place for all of git": Attack("echo ../evil >.git/commondir && echo PWNED"),
+    "hooks of a submodule": Attack("mkdir -p .git/modules/x/hooks && echo evil >.git/modules/x/hooks/h && echo PWNED"),
     "makai's own settings": Attack("echo evil >>.makai/config.toml && echo PWNED"),
     "new file in .makai": Attack("echo evil >.makai/new && echo PWNED"),
     "remove .makai": Attack("rm -rf .makai; [ -e .makai/config.toml ] || echo PWNED"),
@@ -152,10 +154,6 @@ WORK: dict[str, Work] = {
     "git status": Work("git status --short", "?? untracked"),
     "git log": Work("git log --oneline", "first"),
     "git diff": Work("echo x >>src/main.py; git diff --stat", "src/main.py"),
-    "git commit": Work(
-        "echo x >>src/main.py; git add src && git commit -qm second && git log --oneline", "second", only="bubblewrap"
-    ),
-    "git stash": Work("echo x >>src/main.py; git stash -q && git stash pop", "src/main.py", only="bubblewrap"),
     "python": Work("python3 -c 'import json; print(json.dumps(6 * 7))'", "42"),
     "python tests": Work("python3 -m unittest -v src/test_main.py 2>&1", "OK"),
     "python packages": Work("python3 -m venv --without-pip src/env && src/env/bin/python -c 'print(1)'", "1"),

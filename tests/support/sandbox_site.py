@@ -99,7 +99,12 @@ class Site:
                 server.kill()
 
     def policy(
-        self, level: SandboxLevel = "workspace-write", *, network: bool = False, max_processes: int = 256
+        self,
+        level: SandboxLevel = "workspace-write",
+        *,
+        network: bool = False,
+        git_writable: bool = False,
+        max_processes: int = 256,
     ) -> SandboxPolicy:
         """The policy of a session in the workspace."""
         return session_policy(
@@ -109,6 +114,7 @@ class Site:
             user_home=self.base / "user",
             private_tmp=self.base / "tmp",
             network=network,
+            git_writable=git_writable,
             max_processes=max_processes,
         )
 
@@ -157,7 +163,7 @@ class Site:
     def _state(self) -> dict[str, tuple[object, ...]]:
         """What must not change: everything but the workspace's own files and the private /tmp."""
         watched = [self.outside, self.makai_home, self.base / "user", self.root / ".makai", self.root / ".git/hooks"]
-        paths = [self.root / name for name in (".git/config", ".mcp.json", ".claude")]
+        paths = [self.root / name for name in (".git/config", ".git/modules", ".mcp.json", ".claude")]
         for folder in watched:
             paths += [folder, *folder.rglob("*")]
         return {str(path.relative_to(self.base)): _look(path) for path in paths if path.is_symlink() or path.exists()}

@@ -3,7 +3,8 @@
 `commands(count, seed)` builds texts from a grammar of operators, quotes, expansions, redirections, here-documents and
 comments. `ran_by_bash` gives each one to `bash -c` in an empty folder, in which no program exists and every builtin is
 disabled: bash then hands the words of each command it would run to `command_not_found_handle`, which writes them down.
-So any program is noticed, whatever its name, builtins too, and none is run. bubblewrap hides the machine where it works.
+So any program is noticed, whatever its name, builtins too, and none is run. Where bubblewrap works, the machine is
+read-only to all of it.
 """
 
 from __future__ import annotations
@@ -24,26 +25,187 @@ ALLOW = ["git status", "git log:*", "git diff:*", "ls:*", "cat:*", "echo:*", "rg
 DENY = ["curl:*", "rm:*", "git push:*"]
 
 LISTED = ["git status", "git log", "git diff", "ls", "cat", "echo", "rg", "npm test"]
-UNLISTED = ["touch", "make", "npm t", "git commit", "git stash", "sh -c", "eval", "cd", "exec", "command", "builtin echo"]
-UNLISTED += ["printf", "test -f", "export", "alias", "source", ".", "true", "curl", "rm", "git push", "env", "xargs", "time"]
-WORDS = ["a", "src", "-la", "--stat", "-3", "HEAD~1", "HEAD@{1}", "a=b", "x.txt", "./a/b", "100%", "a,b", "--", "-", "+x", "^a"]
-WORDS += ["a#b", "!", "a!b", "]", "{}", "{a}", "}", "a:b", "--a=b", "file.py", "é", "naïve", "1", "@", ":", "a..b", "%1", "~a", "=x"]
-HOSTILE = ["$x", "${x}", "$HOME", "$(touch x)", "`touch x`", "<(touch x)", "$((1))", "$[1]", "*", "?", "[a]", "{a,b}", "{1..3}"]
-HOSTILE += ["~", "~/x", "a=~", "$'a'", '$"a"', "${x:=a}", "${x:-$(touch x)}", '"$x"', '"$(touch x)"', '"`touch x`"', "a{b,c}"]
-HOSTILE += ["\\\n", "#", "# c", "$", '"$"', "@(a|b)", "!(a)", "${a[$(touch x)]}", "&", "(", ")", "$@", "\\", "'", '"', "`"]
-HOSTILE += ["\r", "\t", "\x0b", "\u00a0", "\u2028", "\u200b", "\x01", "\x7f", "\x1b", "｜", "；", "“a”", "\u0085", "–la"]
-REDIRECTIONS = ["> f", ">> f", "2> f", ">| f", "&> f", "< f", "<> f", ">& f", "2>&1", "<<< a", "{fd}> f", ">f b", "3>f", ">&2"]
+UNLISTED = [
+    "touch",
+    "make",
+    "npm t",
+    "git commit",
+    "git stash",
+    "sh -c",
+    "eval",
+    "cd",
+    "exec",
+    "command",
+    "builtin echo",
+]
+UNLISTED += [
+    "printf",
+    "test -f",
+    "export",
+    "alias",
+    "source",
+    ".",
+    "true",
+    "curl",
+    "rm",
+    "git push",
+    "env",
+    "xargs",
+    "time",
+]
+WORDS = [
+    "a",
+    "src",
+    "-la",
+    "--stat",
+    "-3",
+    "HEAD~1",
+    "HEAD@{1}",
+    "a=b",
+    "x.txt",
+    "./a/b",
+    "100%",
+    "a,b",
+    "--",
+    "-",
+    "+x",
+    "^a",
+]
+WORDS += [
+    "a#b",
+    "!",
+    "a!b",
+    "]",
+    "{}",
+    "{a}",
+    "}",
+    "a:b",
+    "--a=b",
+    "file.py",
+    "é",
+    "naïve",
+    "1",
+    "@",
+    ":",
+    "a..b",
+    "%1",
+    "~a",
+    "=x",
+]
+HOSTILE = [
+    "$x",
+    "${x}",
+    "$HOME",
+    "$(touch x)",
+    "`touch x`",
+    "<(touch x)",
+    "$((1))",
+    "$[1]",
+    "*",
+    "?",
+    "[a]",
+    "{a,b}",
+    "{1..3}",
+]
+HOSTILE += [
+    "~",
+    "~/x",
+    "a=~",
+    "$'a'",
+    '$"a"',
+    "${x:=a}",
+    "${x:-$(touch x)}",
+    '"$x"',
+    '"$(touch x)"',
+    '"`touch x`"',
+    "a{b,c}",
+]
+HOSTILE += [
+    "\\\n",
+    "#",
+    "# c",
+    "$",
+    '"$"',
+    "@(a|b)",
+    "!(a)",
+    "${a[$(touch x)]}",
+    "&",
+    "(",
+    ")",
+    "$@",
+    "\\",
+    "'",
+    '"',
+    "`",
+]
+HOSTILE += [
+    "\r",
+    "\t",
+    "\x0b",
+    "\u00a0",
+    "\u2028",
+    "\u200b",
+    "\x01",
+    "\x7f",
+    "\x1b",
+    "｜",
+    "；",
+    "“a”",
+    "\u0085",
+    "–la",
+]
+REDIRECTIONS = [
+    "> f",
+    ">> f",
+    "2> f",
+    ">| f",
+    "&> f",
+    "< f",
+    "<> f",
+    ">& f",
+    "2>&1",
+    "<<< a",
+    "{fd}> f",
+    ">f b",
+    "3>f",
+    ">&2",
+]
 OPERATORS = [" && ", " || ", "; ", " | ", "\n", "&&", "||", ";", "|", " ;\n", " &&\n", " |\n"]
 HOSTILE_OPERATORS = [" & ", " |& ", ";; ", "&", "\r\n", " ;& ", "; ;", "\n|", "&&&", "|||", "\\\n", "\n\n", "\v"]
 DELIMITERS = ["EOF", "'EOF'", "-EOF", '"E"OF']
 BODIES = ["a", "a; touch x", "$(touch x)", "touch x", "'", '"', "EOF2", "`touch x`", "\\$x"]
 WRAPPED = ["( %s )", "{ %s; }", "! %s", "if %s; then ls; fi", "for i in a; do %s; done", "while %s; do break; done"]
-WRAPPED += ["case a in a) %s;; esac", "f() { %s; }; f", "X=1 %s", "coproc %s", "time %s", "$(%s)", "echo $(%s)", "[[ a ]] && %s"]
-WRAPPED += ["%s # end", "# %s", "%s\n# c\nls", "cat <<EOF\n%s\nEOF", "cat <<'EOF'\n%s\nEOF\nls", "PATH=. %s", "a=(%s)", "((1)) ; %s"]
-WRAPPED += ["echo 'a\n%s'", 'echo "a\n%s"', "ls; %s", "select i in a; do %s; break; done", "until %s; do break; done", "%s %s"]
+WRAPPED += [
+    "case a in a) %s;; esac",
+    "f() { %s; }; f",
+    "X=1 %s",
+    "coproc %s",
+    "time %s",
+    "$(%s)",
+    "echo $(%s)",
+    "[[ a ]] && %s",
+]
+WRAPPED += [
+    "%s # end",
+    "# %s",
+    "%s\n# c\nls",
+    "cat <<EOF\n%s\nEOF",
+    "cat <<'EOF'\n%s\nEOF\nls",
+    "PATH=. %s",
+    "a=(%s)",
+    "((1)) ; %s",
+]
+WRAPPED += [
+    "echo 'a\n%s'",
+    'echo "a\n%s"',
+    "ls; %s",
+    "select i in a; do %s; break; done",
+    "until %s; do break; done",
+    "%s %s",
+]
 
-# `break` stays enabled, or loops would not end. Each text has its own log for a while: what it started in the
-# background may write late.
+# `break` stays enabled, or loops would not end. Each text has its own log and folder for a while: what it started in
+# the background may write late.
 _SETUP = """
 command_not_found_handle() { /usr/bin/printf '%s\\0' "$#" "$@" >> "$FUZZ_LOG"; [[ $FUZZ_STATUS == 0 ]]; }
 enable -n $FUZZ_BUILTINS
@@ -53,8 +215,12 @@ shopt -s nullglob dotglob
 FUZZ_BUILTINS=$(compgen -b | grep -vx break | tr '\\n' ' ')
 turn=0
 while IFS= read -r -d '' FUZZ_STATUS && IFS= read -r -d '' command; do
-    FUZZ_LOG=$FUZZ_LOGS/$((turn = (turn + 1) % 100))
+    ((turn = (turn + 1) % 100))
+    FUZZ_LOG=$FUZZ_LOGS/$turn
     : > "$FUZZ_LOG"
+    cd "$FUZZ_FOLDERS/$turn" || exit
+    late=(*)
+    if ((${#late[@]})); then rm -rf -- ./*; fi
     env -i FUZZ_BUILTINS="$FUZZ_BUILTINS" FUZZ_LOG="$FUZZ_LOG" FUZZ_STATUS="$FUZZ_STATUS" BASH_ENV="$FUZZ_SETUP" \\
         LC_ALL=C.UTF-8 PATH=/nonexistent HOME=/nonexistent /usr/bin/timeout 5 /bin/bash -c "$command" \\
         < /dev/null > /dev/null 2> /dev/null
@@ -62,7 +228,6 @@ while IFS= read -r -d '' FUZZ_STATUS && IFS= read -r -d '' command; do
     printf 'ran\\0%s\\0' "${#created[@]}"
     cat "$FUZZ_LOG"
     printf 'end\\0'
-    if ((${#created[@]})); then rm -rf -- ./*; fi
 done
 """
 
@@ -130,7 +295,9 @@ def commands(count: int, seed: int) -> Iterator[str]:
 def _text(chance: random.Random, hostility: float) -> str:
     text = _command(chance, hostility)
     while chance.random() < 0.45:
-        text += chance.choice(HOSTILE_OPERATORS if chance.random() < hostility else OPERATORS) + _command(chance, hostility)
+        text += chance.choice(HOSTILE_OPERATORS if chance.random() < hostility else OPERATORS) + _command(
+            chance, hostility
+        )
     if chance.random() < hostility:
         template = chance.choice(WRAPPED)
         text = template.replace("%s", text)
@@ -143,7 +310,9 @@ def _text(chance: random.Random, hostility: float) -> str:
 def _command(chance: random.Random, hostility: float) -> str:
     program = chance.choice(UNLISTED if chance.random() < hostility else LISTED)
     if chance.random() < hostility:
-        program = chance.choice(("\\" + program, f'"{program}"', program[0] + "''" + program[1:], "/x/" + program, program.upper()))
+        program = chance.choice(
+            ("\\" + program, f'"{program}"', program[0] + "''" + program[1:], "/x/" + program, program.upper())
+        )
     parts = [program, *(_argument(chance, hostility) for _ in range(chance.choice((0, 0, 1, 1, 2, 3))))]
     if program in ("git status", "npm test") and chance.random() < 0.8:
         parts = [program]
@@ -165,24 +334,35 @@ def _piece(chance: random.Random, hostility: float) -> str:
     word = chance.choice(WORDS)
     match chance.randrange(8):
         case 0:
-            inner = chance.choice((word, "a b", "a; b", "a | b", "$x", "`x`", "*", "\\", "# a", "a\nb", "> f", "~", "", '"'))
+            inner = chance.choice(
+                (word, "a b", "a; b", "a | b", "$x", "`x`", "*", "\\", "# a", "a\nb", "> f", "~", "", '"')
+            )
             return f"'{inner}'"
         case 1:
-            inner = chance.choice((word, "a b", "a; b", "a && b", "\\$x", "\\`x\\`", "*", "\\\\", "# a", "a\nb", "\\n", "", "'"))
+            inner = chance.choice(
+                (word, "a b", "a; b", "a && b", "\\$x", "\\`x\\`", "*", "\\\\", "# a", "a\nb", "\\n", "", "'")
+            )
             return f'"{inner}"'
         case 2:
-            return "\\" + chance.choice(' ;|&$"\'\\*?#~<>(){}`!ab')
+            return "\\" + chance.choice(" ;|&$\"'\\*?#~<>(){}`!ab")
         case _:
             return word
 
 
 def shim_command(folder: Path) -> list[str]:
     """How to start the driver: inside bubblewrap where that works."""
-    (folder / "cwd").mkdir()
     (folder / "logs").mkdir()
+    for turn in range(100):
+        (folder / "cwd" / str(turn)).mkdir(parents=True)
     (folder / "setup").write_text(_SETUP, encoding="utf-8")
     (folder / "driver").write_text(_DRIVER, encoding="utf-8")
-    variables = [f"FUZZ_LOGS={folder / 'logs'}", f"FUZZ_SETUP={folder / 'setup'}", "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"]
+    variables = [
+        f"FUZZ_LOGS={folder / 'logs'}",
+        f"FUZZ_FOLDERS={folder / 'cwd'}",
+        f"FUZZ_SETUP={folder / 'setup'}",
+        "PATH=/usr/bin:/bin",
+        "LC_ALL=C.UTF-8",
+    ]
     driver = ["/usr/bin/env", "-i", *variables, "/bin/bash", "-c", f"ulimit -f 2048 -t 600; . {folder / 'driver'}"]
     if not sandboxed():
         return driver

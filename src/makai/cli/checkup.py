@@ -24,6 +24,7 @@ from makai.core.home import home_directory
 from makai.core.version import __version__
 from makai.providers.local.weights import SMOLLM2, installed
 from makai.providers.logins import Logins
+from makai.tools.sandbox.detect import detect
 
 
 class HomeCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,6 +42,13 @@ class WeightsCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     model: str
     path: str = ""
     """Where they are; empty when they are not."""
+
+
+class SandboxCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What confines the commands of agents on this machine, in words."""
+
+    works: bool
+    text: str
 
 
 class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,6 +76,7 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     xllamacpp: str | None
     home: HomeCheck
     weights: WeightsCheck
+    sandbox: SandboxCheck
     providers: tuple[ProviderCheck, ...]
     default_model: str
     default_reason: str
@@ -95,6 +104,7 @@ async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
         xllamacpp=_version("xllamacpp"),
         home=_with_store(check_home(home), logins),
         weights=WeightsCheck(model=SMOLLM2.display_name, path=str(installed(home) or "")),
+        sandbox=check_sandbox(),
         providers=providers,
         default_model=default,
         default_reason=reason,
@@ -127,6 +137,12 @@ def _with_store(home: HomeCheck, logins: Logins) -> HomeCheck:
     except MakaiError as error:
         return msgspec.structs.replace(home, problem=home.problem or str(error))
     return home
+
+
+def check_sandbox() -> SandboxCheck:
+    """Which sandbox works here; it is tried."""
+    found = detect()
+    return SandboxCheck(works=found.backend is not None, text=found.describe())
 
 
 def check_home(home: Path) -> HomeCheck:

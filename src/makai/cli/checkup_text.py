@@ -46,6 +46,7 @@ def _machine(found: Checkup) -> list[tuple[str, str, str]]:
         if found.weights.path
         else ("neutral", "weights", f"not installed: {found.weights.model}"),
         ("bad" if home.problem else "good" if home.exists else "neutral", "MAKAI_HOME", _home(home)),
+        ("good" if found.sandbox.works else "bad", "sandbox", found.sandbox.text),
     ]
 
 
@@ -96,6 +97,8 @@ def next_steps(found: Checkup) -> list[str]:
     steps = []
     if found.home.problem:
         steps.append(f"{found.home.path}: {found.home.problem}")
+    if not found.sandbox.works:
+        steps.append("apt install bubblewrap          so that an agent's commands can be confined")
     steps += [_repair(one) for one in found.providers if _mark(one) == "bad"]
     local = {one.access.provider: one for one in found.providers}["local"]
     if not local.access.ready:

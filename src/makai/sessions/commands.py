@@ -164,7 +164,7 @@ class StartRun(Effect, frozen=True, tag="start_run"):
 
 
 class StartCompaction(Effect, frozen=True, tag="start_compaction"):
-    """Summarise; report `compacted`, then `run_finished`."""
+    """Summarise, without turns; report `compacted`, then `run_finished` with what it used."""
 
     instructions: str
     model_ref: str

@@ -191,8 +191,12 @@ def _send(draft: Draft, command: Send) -> None:
             delivery=command.delivery,
         )
     )
-    if command.delivery == "steer" and state.active_run.status != "aborting":
+    if command.delivery == "steer" and _can_be_steered(state.active_run):
         draft.effect(Steer(run_id=state.active_run.run_id, input_id=command.input_id, content=command.content))
+
+
+def _can_be_steered(run: Run) -> bool:
+    return run.status != "aborting" and run.purpose == "input"
 
 
 def _compact(draft: Draft, command: Compact) -> None:

@@ -33,7 +33,6 @@ from makai.core.session_events import (
     ReasoningDelta,
     RunAborted,
     RunFailed,
-    RunPurpose,
     RunStarted,
     ToolCalled,
     ToolFinished,
@@ -248,7 +247,6 @@ class History:
         self._through = 0
         self._calls: dict[str, _Called] = {}
         self._turn: _Turn | None = None
-        self._purpose: RunPurpose = "input"
 
     def apply(self, logged: Numbered) -> None:
         """Take one event into account; most kinds say nothing."""
@@ -290,7 +288,6 @@ class History:
     # ------------------------------------------------------------ how events are taken
 
     def _on_run_started(self, event: RunStarted, logged: Logged) -> None:
-        self._purpose = event.purpose
         self._turn = None
 
     def _on_user_message(self, event: UserMessage, logged: Logged) -> None:
@@ -301,10 +298,8 @@ class History:
         before = self._turn
         if before is not None and before.stop_reason == "error" and not before.has_result():
             before.is_retried = True
-        self._turn = None
-        if self._purpose == "input":  # what a compaction says is its summary
-            self._turn = _Turn(logged, _model_of(event.model_ref))
-            self._entries.append(self._turn)
+        self._turn = _Turn(logged, _model_of(event.model_ref))
+        self._entries.append(self._turn)
 
     def _on_turn_ended(self, event: TurnEnded, logged: Logged) -> None:
         if self._turn is not None:

@@ -74,6 +74,8 @@ def report(draft: Draft, command: Report) -> None:
 
 
 def _turn_started(draft: Draft, run: Run, event: TurnStarted) -> None:
+    if run.purpose == "compaction":
+        raise _out_of_order("a compaction says nothing but its summary")
     if run.turn_open:
         raise _out_of_order(f"turn {run.turn} has not ended")
     if event.turn <= run.turn:
@@ -98,10 +100,10 @@ def _said(draft: Draft, run: Run, event: AssistantTextDelta | ReasoningDelta | A
 
 
 def _steered(draft: Draft, run: Run, event: UserMessage) -> None:
-    waiting = next((other for other in draft.state.waiting if other.input_id == event.input_id), None)
-    if waiting is None or waiting.delivery != "steer":
-        raise SessionRefused("BAD_ARGUMENT", f"No steering input {event.input_id!r} is waiting.")
-    if run.turn_open:
+    waiting = next((other for other in draft.state.waiting if other.delivery == "steer"), None)
+    if waiting is None or waiting.input_id != event.input_id:
+        raise SessionRefused("BAD_ARGUMENT", f"Input {event.input_id!r} is not the next to be read.")
+    if run.turn_open or run.purpose == "compaction":
         raise _out_of_order("words are read between two turns")
     # What the user said counts, not what a harness made of it.
     words = UserMessage(input_id=waiting.input_id, content=waiting.content, client_msg_id=waiting.client_msg_id)

@@ -102,9 +102,9 @@ def _covers(rule: ShellRule, words: Sequence[Word]) -> bool:
     count = len(rule.words)
     if tuple(word.source for word in words[:count]) != rule.words:
         return False
-    if len(words) == count:
-        return True
-    return rule.any_arguments and not needs_asking([word.value for word in words], count)
+    if not rule.any_arguments:
+        return len(words) == count
+    return not needs_asking([word.value for word in words], count)
 
 
 # Denying -------------------------------------------------------------------------------------------------------------
@@ -167,4 +167,4 @@ def _begins_with(operands: Sequence[str], given: Sequence[str]) -> bool:
 def _in_program_text(rule: ShellRule) -> re.Pattern[str]:
     """In other languages a command is a string or a list of strings: system("rm x"), run(["git", "push"]), :!rm x."""
     words = r"['\"\s,]+".join(re.escape(word) for word in rule.words)
-    return re.compile(rf"(?:['\"`!;|&(/]|\be )\s*{words}(?![\w-])")
+    return re.compile(rf"(?:['\"`!;|&(/]|(?<![A-Za-z])e\s)\s*{words}(?![\w-])")

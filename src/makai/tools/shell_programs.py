@@ -85,7 +85,6 @@ DANGERS: Final[Mapping[str, Danger]] = {
     "less": Danger(long=("log-file", "LOG-FILE", "lesskey-file", "lesskey-src"), short="oOkT", text=r"^\+"),
     "lua": Danger(short="eli"),
     "man": Danger(long=("pager", "html", "preprocessor", "troff-device", "gxditview"), short="PHpTX"),
-    "mawk": Danger(short="fW", takes_value="Fv", text=r"system|getline|[|>@]"),
     "node": Danger(long=tuple(_EVAL.split()), short="epr"),
     "npm": Danger(
         long=("prefix", "script-shell", "globalconfig", "userconfig", "node-options"), words=("exec", "x", "explore")
@@ -208,7 +207,8 @@ _VERSION: Final = re.compile(r"(?<=[A-Za-z])[\d.]+$")
 def program_name(word: str) -> str:
     """`/usr/bin/python3.11` is python."""
     name = word.rstrip("/").rpartition("/")[2] or word
-    return name if name in DANGERS or name in WRAPPERS else _VERSION.sub("", name)
+    unversioned = _VERSION.sub("", name)
+    return unversioned if unversioned in INTERPRETERS else name
 
 
 def is_option(word: str) -> bool:
@@ -244,6 +244,8 @@ def needs_asking(words: Sequence[str], fixed: int) -> bool:
     if name in WRAPPERS or name in SHELLS:
         if not _names_a_program(words[1:fixed]):
             return True
+        if name in ("xargs", "parallel"):  # these add arguments that are not in the command
+            return any(program_name(word) in DANGERS or program_name(word) in _SPECIAL for word in words[1:fixed])
         return any(_is_dangerous(words[start:], max(fixed - start, 1)) for start in range(1, fixed))
     return _reads_its_program(name, words) or _is_dangerous(words, fixed)
 
@@ -252,7 +254,9 @@ def _reads_its_program(name: str, words: Sequence[str]) -> bool:
     """`echo text | python` runs text."""
     operands = [word for word in words[1:] if not is_option(word)]
     asks_for_nothing = set(words[1:]) & {"--version", "--help", "-V", "-h"} and len(words) == 2
-    return name in READS_ITS_PROGRAM and not asks_for_nothing and (not operands or operands[0].startswith("/dev/"))
+    return (
+        name in READS_ITS_PROGRAM and not asks_for_nothing and (not operands or operands[0].startswith(("-", "/dev/")))
+    )
 
 
 def _names_a_program(fixed: Sequence[str]) -> bool:
@@ -299,8 +303,10 @@ def _git(arguments: Sequence[str], fixed: int) -> bool:
     return any(word not in _GIT_GLOBAL for word in arguments[:leading])
 
 
-def _sed(arguments: Sequence[str], _fixed: int) -> bool:
+def _sed(arguments: Sequence[str], fixed: int) -> bool:
     """sed's `e`, `w` and `s///e` run and write: only scripts of one known command pass, and only harmless options."""
+    if fixed > 1 and not arguments:
+        return False
     operands = [word for word in arguments if not is_option(word)]
     options = [word for word in arguments if is_option(word)]
     harmless = {"-n", "-E", "-r", "-u", "-z", "-nE", "-nr", "-En", "--quiet", "--silent", "--regexp-extended"}

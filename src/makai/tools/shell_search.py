@@ -42,9 +42,12 @@ MAX_WORDS_KEPT: Final = 64
 MAX_VALUES_OF_A_VARIABLE: Final = 8
 
 _SEPARATORS: Final = re.compile(r"[;&|()<>`\n{}$!]+")
+_SEPARATORS_BUT_BRACES: Final = re.compile(r"[;&|()<>`\n$!]+")
 _QUOTES: Final = re.compile(r"['\"\\]")
 _ANY_BREAK: Final = re.compile(r"[\s;&|()<>`{}$!'\"\\,]+")
 _REDIRECTION: Final = re.compile(r"(?:\{\w+\}|\d*)[<>]+[&|]?\s*[^\s;&|<>]+")
+_BACKTICKS: Final = re.compile(r"`([^`]*)`")
+_RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."})
 _LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
 
 
@@ -136,7 +139,7 @@ class _Search:
             self._complete = False
             unquoted = _QUOTES.sub("", text)
             for reading in (unquoted, _REDIRECTION.sub(" ", unquoted)):
-                for part in _SEPARATORS.split(reading):
+                for part in (*_SEPARATORS.split(reading), *_SEPARATORS_BUT_BRACES.split(reading)):
                     self._add_words(part.split())
         places = list(_places(root))
         self._functions.update(
@@ -153,11 +156,11 @@ class _Search:
         for place in places:
             node = place.node
             if node.type == "command":
-                words = _words(place, literals)
-                self._add_words(words)
-                runs_stdin = runs_stdin or (place.has_stdin and _takes_commands_from_stdin(words))
-                if place.has_stdin and words and program_name(words[0]) in PRINTS_ITS_ARGUMENTS:
-                    printed += [" ".join(words[1:]).replace("\\n", "\n"), *words[1:]]
+                for words in _commands(place, literals):
+                    self._add_words(words)
+                    runs_stdin = runs_stdin or (place.has_stdin and _takes_commands_from_stdin(words))
+                    if place.has_stdin and words and program_name(words[0]) in PRINTS_ITS_ARGUMENTS:
+                        printed += [" ".join(words[1:]).replace("\\n", "\n"), *words[1:]]
             elif node.type == "variable_assignment" and len(node.children) > 2:
                 if ENVIRONMENT_COMMANDS.fullmatch(source(node.children[0])):
                     self.add_text(literals.known(node.children[-1]))
@@ -168,6 +171,9 @@ class _Search:
                 printed.append(literals.known(node.children[-1]))
             elif node.type == "heredoc_body":
                 printed.append(source(node))
+                if place.parent is not None and not _is_quoted_heredoc(place.parent):
+                    for text in _BACKTICKS.findall(source(node)):  # which the parser leaves in the text
+                        self.add_text(text)
         if runs_stdin:  # `echo text | sh`, `sh <<EOF` and `sh <<< text` run text
             for text in printed:
                 self.add_text(text)
@@ -177,8 +183,7 @@ class _Search:
 
     def _add_words(self, words: Sequence[str]) -> None:
         """Words as the shell would see them, with marks where their value is not known."""
-        if words and Literals.UNKNOWN in words[0]:
-            self._complete = False
+        self._complete = self._complete and _names_are_known(words)
         cleaned = [word.replace(Literals.UNKNOWN, "") for word in words]
         first = next((index for index, word in enumerate(cleaned) if word.strip()), None)
         if first is None:
@@ -258,18 +263,31 @@ def _places(root: Node) -> Iterator[_Place]:
         waiting.extend(_Place(child, place.node, in_arithmetic) for child in reversed(place.node.children))
 
 
-def _words(place: _Place, literals: Literals) -> list[str]:
-    found: list[str] = []
+def _commands(place: _Place, literals: Literals) -> list[list[str]]:
+    """The words of a command node; where the parser took a newline for a part of a word, it is several commands."""
+    found: list[list[str]] = [[]]
+    end = -1
     for child in place.node.children:
         if child.type == "file_redirect":
-            found += _words_after_redirection(child, literals)
+            found[-1] += _words_after_redirection(child, literals)
         elif child.type not in ("variable_assignment", "herestring_redirect", "heredoc_redirect"):
-            found.append(literals.marked(child))
+            word = literals.marked(child)
+            if child.type == "word" and source(child).startswith("\n"):
+                found.append([word.lstrip("\n")])
+            elif child.start_byte == end and found[-1]:  # nothing between them: to bash one word
+                found[-1][-1] += word
+            else:
+                found[-1].append(word)
+            end = child.end_byte
     if place.parent is not None and place.parent.type == "redirected_statement":
         for sibling in place.parent.children:
             if sibling.type == "file_redirect":
-                found += _words_after_redirection(sibling, literals)
+                found[-1] += _words_after_redirection(sibling, literals)
     return found
+
+
+def _is_quoted_heredoc(redirect: Node) -> bool:
+    return any(child.type == "heredoc_start" and _QUOTES.search(source(child)) for child in redirect.children)
 
 
 def _words_after_redirection(redirect: Node, literals: Literals) -> list[str]:
@@ -278,13 +296,21 @@ def _words_after_redirection(redirect: Node, literals: Literals) -> list[str]:
     return [literals.marked(operand) for operand in operands[1:]]
 
 
+def _names_are_known(words: Sequence[str]) -> bool:
+    """Whether the program, and the program or text that it is given to run, are literal."""
+    name = program_name(words[0]) if words else ""
+    if name in RUNS_ITS_TEXT or name in SHELLS:
+        return not any(Literals.UNKNOWN in word for word in words)
+    if name in LAUNCHERS:
+        inner = inner_commands(words, LAUNCHERS[name])
+        return not any(Literals.UNKNOWN in command[0] for command in inner)
+    return Literals.UNKNOWN not in name
+
+
 def _takes_commands_from_stdin(words: Sequence[str]) -> bool:
-    names = {program_name(word) for word in words}
-    return bool(
-        names & SHELLS
-        or names & READS_ITS_PROGRAM
-        or names & {"xargs", "parallel", "at", "batch", "ssh", "source", "."}
-    )
+    names = [program_name(word) for word in words[:MAX_WORDS_KEPT]]
+    candidates = names if names and names[0] in LAUNCHERS else names[:1]
+    return any(name in SHELLS or name in READS_ITS_PROGRAM or name in _RUN_STDIN for name in candidates)
 
 
 def _environments(tree: Sequence[Node]) -> Iterator[Mapping[str, str]]:

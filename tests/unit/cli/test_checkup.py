@@ -15,7 +15,7 @@ from support.upstream import answers, upstream
 
 from makai.catalog.vendors import builtin_vendors
 from makai.cli.access import Access, access_of
-from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck, WeightsCheck, check_home, examine
+from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck, SandboxCheck, WeightsCheck, check_home, examine
 from makai.cli.checkup_text import checkup_text, next_steps
 from makai.cli.reach import Reach, reach_all
 
@@ -57,6 +57,7 @@ HEALTHY = Checkup(
     xllamacpp="2026.10",
     home=HomeCheck(path="/home/ada/.makai", exists=True, mode="0700"),
     weights=WeightsCheck(model="SmolLM2", path="/home/ada/.makai/models/m.gguf"),
+    sandbox=SandboxCheck(works=True, text="bubblewrap 0.8.0. Not confined: memory"),
     providers=(KEY, OLLAMA, LOCAL),
     default_model="openai/gpt",
     default_reason="OPENAI_API_KEY is set",
@@ -83,6 +84,7 @@ def test_a_healthy_machine_in_words() -> None:
         "ok xllamacpp   2026.10",
         "ok weights     SmolLM2, /home/ada/.makai/models/m.gguf",
         "ok MAKAI_HOME  /home/ada/.makai (0700)",
+        "ok sandbox     bubblewrap 0.8.0. Not confined: memory",
         "",
         "Providers",
         "ok openai             OPENAI_API_KEY is set, OPENAI_BASE_URL=https://proxy.test/v1, reachable",
@@ -103,6 +105,13 @@ def test_a_naked_machine_is_told_two_ways_to_a_model() -> None:
         "makai models pull smollm2       a small model for this machine (92 MB, no account needed)",
         "makai auth login anthropic      or at another provider above, for a capable model",
     ]
+
+
+def test_a_machine_without_a_sandbox_is_told_so_and_what_to_install() -> None:
+    found = msgspec.structs.replace(HEALTHY, sandbox=SandboxCheck(works=False, text="none (no bubblewrap)"))
+
+    assert "!! sandbox     none (no bubblewrap)" in checkup_text(found)
+    assert next_steps(found)[0].startswith("apt install bubblewrap")
 
 
 def test_when_the_default_cannot_be_reached_the_doctor_names_a_model_that_can() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.profiles import examples
 from support.session_trials import MODEL_REF, arguments, asked, finished
 
 from makai.core.errors import SessionRefused
@@ -59,10 +60,30 @@ from makai.sessions.engine import Batch, decide, fold
 from makai.sessions.history import history
 from makai.sessions.state import SessionState, packed, unpacked
 
-call_ids = st.sampled_from(["c1", "c2", "c3", "c4", "c5", "c6"])
+call_ids = st.sampled_from(["c1", "c1#2", "c1#3", "c1#4", "c2", "c3"])
 msg_ids = st.none() | st.sampled_from(["m1", "m2", "m3"])
-turns = st.integers(1, 6)
 deliveries: st.SearchStrategy[Delivery | None] = st.sampled_from([None, "queue", "queue", "steer"])
+
+anything: st.SearchStrategy[SessionEvent] = st.one_of(
+    st.builds(TurnStarted, turn=st.integers(1, 6)),
+    st.builds(TurnEnded, turn=st.integers(1, 6), stop_reason=st.sampled_from(["end_turn", "error"])),
+    st.builds(AssistantText, content_index=st.just(0), text=st.just("words")),
+    call_ids.map(lambda call_id: ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id))),
+    st.builds(asked, call_ids, deadline_ms=st.none() | st.integers(100_000, 120_000), grant=st.just("shell")),
+    st.builds(
+        ApprovalDecided,
+        call_id=call_ids,
+        decision=st.sampled_from(["approve", "deny_continue", "deny_abort"]),
+        by=st.just("rule"),
+    ),
+    st.builds(ToolStarted, call_id=call_ids),
+    st.builds(ToolProgress, call_id=call_ids, text=st.just(".")),
+    st.builds(finished, call_ids),
+    st.builds(Compacted, summary=st.just("so far"), through=st.integers(0, 300)),
+    st.builds(RunFinished, stop_reason=st.sampled_from(["end_turn", "max_turns", "aborted", "error"])),
+    st.just(RunFailed(code="provider_error", message="no")),
+    st.just(Notice(level="info", code="x", message="x")),
+)
 
 
 class Sessions(RuleBasedStateMachine):
@@ -77,6 +98,7 @@ class Sessions(RuleBasedStateMachine):
         self.inputs = 0
         self.now = 100_000
         self.do(Create(now=self.now, model_ref=MODEL_REF))
+        self.send(None, None)
 
     # ------------------------------------------------------------ how commands get there
 
@@ -99,6 +121,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(step=st.integers(-5_000, 20_000))
     def clock(self, step: int) -> None:
         self.now = max(0, self.now + step)
+        self.do(TimePassed(now=self.now))
 
     # ------------------------------------------------------------ people
 
@@ -123,6 +146,12 @@ class Sessions(RuleBasedStateMachine):
         except SessionRefused:
             return
 
+    @precondition(lambda self: self.state.active_run is not None and self.state.active_run.pending())
+    @rule(yes=st.booleans(), place=st.integers(0, 5))
+    def answer_what_is_pending(self, yes: bool, place: int) -> None:
+        pending = self.state.run.pending() if self.state.run else ()
+        self.answer(pending[place % len(pending)].call_id, yes, "once")
+
     @rule(call_id=call_ids, yes=st.booleans(), scope=st.sampled_from(["once", "once", "session"]))
     def answer(self, call_id: str, yes: bool, scope: Any) -> None:
         kind = Approve if yes else Deny
@@ -136,11 +165,10 @@ class Sessions(RuleBasedStateMachine):
         command=st.sampled_from(
             [
                 SetMode(now=0, mode="plan"),
-                SetMode(now=0, mode="ask"),
                 SetModel(now=0, model_ref="acme/acme-chat@two"),
                 SetTitle(now=0, title="t"),
                 Create(now=0, model_ref=MODEL_REF),
-                TimePassed(now=0),
+                Report(now=0, event=Notice(level="info", code="x", message="x")),
                 Compact(now=0, input_id=""),
             ]
         )
@@ -159,10 +187,6 @@ class Sessions(RuleBasedStateMachine):
         self.do(Close(now=self.now))
 
     # ------------------------------------------------------------ the server
-
-    @rule()
-    def time_passes(self) -> None:
-        self.do(TimePassed(now=self.now))
 
     @rule(can_resume=st.booleans(), from_bytes=st.booleans())
     def restart(self, can_resume: bool, from_bytes: bool) -> None:
@@ -185,75 +209,59 @@ class Sessions(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ agents, well-behaved and not
 
-    @rule(turn=turns)
-    def turn_starts(self, turn: int) -> None:
-        self.report(TurnStarted(turn=turn))
+    @precondition(lambda self: self.state.active_run is not None)
+    @rule(choices=st.lists(st.integers(0, 50), min_size=1, max_size=8))
+    def works(self, choices: list[int]) -> None:
+        """An agent that does what agents do."""
+        for choice in choices:
+            sensible = self.sensible()
+            if sensible:
+                self.report(sensible[choice % len(sensible)])
+
+    @precondition(lambda self: self.state.active_run is not None)
+    @rule(choices=st.lists(st.integers(0, 50), min_size=4, max_size=8))
+    def works_on(self, choices: list[int]) -> None:
+        self.works(choices)
+
+    def sensible(self) -> list[SessionEvent]:
+        """What a well-behaved agent might report next."""
+        run = self.state.active_run
+        if run is None:
+            return []
+        if run.turn_open:
+            fresh = self.state.fresh_call_id("c1")
+            return [
+                ToolCalled(call_id=fresh, name="shell", arguments_json=arguments(fresh)),
+                TurnEnded(turn=run.turn, stop_reason="tool_use" if run.calls else "end_turn"),
+                AssistantTextDelta(content_index=0, delta="x"),
+                AssistantText(content_index=0, text="words"),
+            ]
+        steps: list[SessionEvent] = []
+        for call in run.calls.values():
+            if call.status == "called":
+                deadline = self.now + 10_000 if len(steps) % 2 else None
+                steps += [asked(call.call_id, deadline_ms=deadline, grant="shell"), ToolStarted(call_id=call.call_id)]
+            elif call.status == "approved":
+                steps.append(ToolStarted(call_id=call.call_id))
+            elif call.status != "pending":
+                steps.append(finished(call.call_id))
+        if run.purpose == "compaction":
+            return [RunFinished(stop_reason="end_turn"), Compacted(summary="so far", through=run.last_event_id)]
+        if not run.calls:
+            steps += [TurnStarted(turn=run.turn + 1)] * 3
+            steps += [UserMessage(input_id=waiting.input_id, content="forged") for waiting in self.state.waiting]
+            steps += [RunFinished(stop_reason="end_turn"), Compacted(summary="so far", through=run.last_event_id)]
+        return steps
+
+    @rule(event=anything)
+    def says_anything(self, event: SessionEvent) -> None:
+        self.report(event)
 
     @rule()
-    def next_turn(self) -> None:
-        if self.state.run is not None:
-            self.report(TurnStarted(turn=self.state.run.turn + 1))
-
-    @rule(reason=st.sampled_from(["end_turn", "tool_use", "error"]))
-    def turn_ends(self, reason: Any) -> None:
-        if self.state.run is not None:
-            self.report(TurnEnded(turn=self.state.run.turn, stop_reason=reason))
-
-    @rule()
-    def speaks(self) -> None:
-        self.report(AssistantText(content_index=0, text="words"))
-
-    @rule(call_id=call_ids)
-    def calls(self, call_id: str) -> None:
-        self.report(ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)))
-
-    @rule()
-    def calls_with_a_fresh_id_in_a_new_turn(self) -> None:
-        if self.state.run is None:
-            return
-        call_id = self.state.fresh_call_id("c1")
-        self.report(TurnStarted(turn=self.state.run.turn + 1))
-        self.report(ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)))
-        self.report(asked(call_id, grant="shell"))
-
-    @rule(call_id=call_ids, deadline=st.none() | st.integers(100_000, 120_000))
-    def asks(self, call_id: str, deadline: int | None) -> None:
-        self.report(asked(call_id, deadline_ms=deadline, grant="shell"))
-
-    @rule(call_id=call_ids, decision=st.sampled_from(["approve", "deny_continue", "deny_abort"]))
-    def rule_decides(self, call_id: str, decision: Any) -> None:
-        self.report(ApprovalDecided(call_id=call_id, decision=decision, by="rule"))
-
-    @rule(call_id=call_ids)
-    def starts(self, call_id: str) -> None:
-        self.report(ToolStarted(call_id=call_id))
-
-    @rule(call_id=call_ids)
-    def finishes(self, call_id: str) -> None:
-        self.report(ToolProgress(call_id=call_id, text="."))
-        self.report(finished(call_id))
-
-    @rule()
-    def finishes_everything_that_is_open(self) -> None:
-        for call in self.state.run.calls.values() if self.state.run else ():
-            self.report(finished(call.call_id))
-
-    @rule()
-    def reads_steering_words(self) -> None:
-        for waiting in self.state.waiting:
-            self.report(UserMessage(input_id=waiting.input_id, content="forged"))
-
-    @rule(through=st.integers(0, 300))
-    def compacts(self, through: int) -> None:
-        self.report(Compacted(summary="so far", through=through))
-
-    @rule(reason=st.sampled_from(["end_turn", "max_turns", "aborted", "error"]))
-    def run_ends(self, reason: Any) -> None:
-        self.report(RunFinished(stop_reason=reason))
-
-    @rule()
-    def run_fails(self) -> None:
-        self.report(RunFailed(code="provider_error", message="no"))
+    def reads_words_again(self) -> None:
+        for logged in self.log[-20:]:
+            if isinstance(logged.event, UserMessage | InputAccepted):
+                self.report(UserMessage(input_id=logged.event.input_id, content="forged"))
 
     @rule()
     def an_old_run_speaks(self) -> None:
@@ -263,10 +271,6 @@ class Sessions(RuleBasedStateMachine):
                 before = len(self.log)
                 self.do(Report(now=self.now, event=event, run_id=run_id))
                 assert len(self.log) == before
-
-    @rule()
-    def a_notice_comes(self) -> None:
-        self.do(Report(now=self.now, event=Notice(level="info", code="x", message="x")))
 
     # ------------------------------------------------------------ what must hold
 
@@ -391,4 +395,4 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestSessions.settings = settings(examples(60), stateful_step_count=50)

@@ -260,14 +260,27 @@ def test_a_report_that_breaks_a_rule_is_refused(situation: Situation, event: Ses
     assert situation().report_refusal(event) == code
 
 
-def test_words_cannot_be_read_twice_or_in_the_middle_of_a_turn() -> None:
+def test_words_are_read_once_in_order_and_not_in_the_middle_of_a_turn() -> None:
     trial = in_a_turn()
+    trial.send("later", "queue")
     trial.send("careful", "steer")
+    trial.send("very careful", "steer")
     read = UserMessage(input_id="input-careful", content="careful")
     assert trial.report_refusal(read) == "INVALID_COMMAND"
+    for other in ("input-very careful", "input-later"):
+        assert trial.report_refusal(UserMessage(input_id=other, content="x")) == "BAD_ARGUMENT"
     trial.report(TurnEnded(turn=1, stop_reason="end_turn"), read)
 
     assert trial.report_refusal(read) == "BAD_ARGUMENT"
+
+
+def test_a_compaction_has_no_turns_and_reads_no_words() -> None:
+    trial = idle()
+    trial.do(Compact(now=1, input_id="k"))
+    assert trial.send("careful", "steer").effects == ()
+
+    assert trial.report_refusal(TurnStarted(turn=1)) == "INVALID_COMMAND"
+    assert trial.report_refusal(UserMessage(input_id="input-careful", content="careful")) == "INVALID_COMMAND"
 
 
 def test_a_summary_cannot_end_inside_the_turn_that_is_open() -> None:

@@ -30,6 +30,7 @@ from makai.sessions.log.projection import Projection
 
 _ROWS_PER_STATEMENT: Final = (256, 64, 16, 4, 1)
 _LARGEST_NUMBER: Final = 2**62
+_NO_CHECKSUM: Final = -1
 
 _VIEW: Final = msgspec.json.Decoder(Projection)
 
@@ -178,20 +179,20 @@ def read_records(connection: sqlite3.Connection, session_id: str, after: int, li
     if found is None:
         return []
     last, text = found
-    records = verified(session_id, _pieces(session_id, after, text)) if text is not None else []
+    records = verified(session_id, _pieces(after, text)) if text is not None else []
     if deltas:
         _check_complete(session_id, records, after, limit, last)
     return records
 
 
-def _pieces(session_id: str, after: int, text: bytes) -> list[tuple[int, int, bytes]]:
+def _pieces(after: int, text: bytes) -> list[tuple[int, int, bytes]]:
     pieces: list[tuple[int, int, bytes]] = []
     try:
         for piece in text.split(b"\n"):
             number, checksum, line = piece.split(b" ", 2)
             pieces.append((int(number), int(checksum), line))
     except ValueError:
-        raise damaged(session_id, (pieces[-1][0] if pieces else after) + 1) from None
+        pieces.append(((pieces[-1][0] if pieces else after) + 1, _NO_CHECKSUM, b""))
     return pieces
 
 

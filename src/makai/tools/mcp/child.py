@@ -29,6 +29,12 @@ _LEAVING_S: Final = 1.0
 """How long a server may take to end by itself when its input has ended, as the MCP specification asks it to."""
 _GONE_S: Final = 6.0
 """Longer than the supervisor takes in the worst case."""
+_SUPERVISE: Final = f"""
+import os, sys
+sys.path.append({os.path.dirname(supervisor.__file__)!r})
+import supervisor
+os._exit(supervisor.main())
+"""
 _WITH_INPUT: Final = 'input=$1; shift; exec "$@" <"/dev/fd/$input"'
 """The supervisor needs its own standard input; the server's comes as another descriptor. (dash knows only one-digit
 descriptors in `<&n`.)"""
@@ -91,7 +97,7 @@ class Child:
 
     @classmethod
     async def start(cls, argv: Sequence[str], *, directory: str, environ: Mapping[str, str]) -> Child:
-        """Start it. `TransportError` when the folder or the supervisor is missing; a missing program shows as its end."""
+        """Start it. `TransportError` when the folder is missing; that a program is missing shows as its end."""
         descriptors: list[int] = []
         ours: list[int] = []
         try:
@@ -102,7 +108,7 @@ class Child:
                 ours.append(writable)
             folder, control, stdin = descriptors
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", supervisor.__file__, str(folder)),
+                *(sys.executable, "-I", "-S", "-c", _SUPERVISE, str(folder)),
                 *("/bin/sh", "-c", _WITH_INPUT, "sh", str(stdin), *argv),
                 stdin=control,
                 stdout=asyncio.subprocess.PIPE,
@@ -145,7 +151,10 @@ class Child:
                 raise TransportError(f"It takes no more input: {error.strerror}.") from None
 
     async def stop(self) -> None:
-        """End its input, give it a moment, then end it with all it started. May be called again, and be cancelled."""
+        """End its input, give it a moment, then end it with all it started. May be called again, and be cancelled.
+
+        Nobody may be reading or writing any more.
+        """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)
@@ -161,10 +170,10 @@ class Child:
         return what + self.last_words()
 
     def last_words(self) -> str:
-        """The end of its standard error, as the rest of a sentence; empty when it said nothing."""
+        """The end of its standard error, as the end of a sentence."""
         lines = bytes(self._said[-_STDERR_KEPT:]).decode("utf-8", "replace").splitlines()
         said = "\n".join(printable(line) for line in lines if line.strip())
-        return f"; its last words:\n{said}" if said else ""
+        return f". Its last words:\n{said}" if said else "."
 
     def note(self, line: bytes) -> None:
         """Keep something it wrote elsewhere among its last words."""
@@ -182,7 +191,6 @@ class Child:
     async def _stop(self) -> None:
         stdin, self._stdin = self._stdin, None
         if stdin is not None:
-            asyncio.get_running_loop().remove_writer(stdin)
             os.close(stdin)
         try:
             with contextlib.suppress(TimeoutError):
@@ -199,7 +207,6 @@ class Child:
             self._process.kill()
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
-        await self._process.wait()
 
     async def _drained(self) -> None:
         """Its end. Output is thrown away: a server that cannot write does not come to read that its input has ended."""
@@ -211,9 +218,9 @@ class Child:
 
 async def _writable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_writer(descriptor, lambda: ready.done() or ready.set_result(None))
+    ready = asyncio.Event()
+    loop.add_writer(descriptor, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_writer(descriptor)

@@ -1,7 +1,7 @@
 """`mcpServers`: which MCP servers there are, in the JSON that Claude, Cursor and others share.
 
-In: the file's text and the environment its `${VAR}` may take from. Out: typed servers, and for each entry that cannot be
-used the reason, so that one mistake does not cost the other servers. Pure: nothing is read, started or connected here.
+In: the file's text and the environment its `${VAR}` may take from. Out: typed servers, and the reason for each entry
+that cannot be used, so that one mistake does not cost the other servers. Pure: nothing is read or started here.
 
     {"mcpServers": {
         "files": {"command": "npx", "args": ["-y", "some-server"], "env": {"TOKEN": "${FILES_TOKEN}"}, "cwd": "/srv"},
@@ -154,9 +154,7 @@ def _server(name: str, raw: msgspec.Raw, environ: Mapping[str, str]) -> McpServe
             raise InvalidRequest(f'"type" is {other!r}; "stdio", "http" and "sse" are known.')
 
 
-def _stdio(
-    name: str, entry: _Entry, command: str, environ: Mapping[str, str], ignored: tuple[str, ...]
-) -> StdioServer:
+def _stdio(name: str, entry: _Entry, command: str, environ: Mapping[str, str], ignored: tuple[str, ...]) -> StdioServer:
     expand = _Expansion(environ)
     server = StdioServer(
         name=name,

@@ -121,7 +121,7 @@ def parts_of(result: CallResult) -> tuple[Text | Image, ...]:
 
 def _part(block: Mapping[str, Any]) -> Text | Image:
     try:
-        known: _Block = msgspec.convert(block, _Block)  # type: ignore[arg-type]
+        known: _Block = msgspec.convert(block, _Block)
     except msgspec.ValidationError:
         return Text(text=f"[content of an unknown kind: {str(block.get('type'))[:50]!r}]")
     match known:
@@ -139,13 +139,14 @@ def _part(block: Mapping[str, Any]) -> Text | Image:
 
 
 def _binary(data: str, kind: str, uri: str) -> Text | Image:
+    place = f" at {uri}" if uri else ""
     try:
         size = len(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
-        return Text(text=f"[{kind[:100]} {uri}that is not valid base64]")
+        return Text(text=f"[{kind[:100]}{place} that is not valid base64]")
     if kind in _SHOWN_IMAGES and size:
         return Image(data=data, mime_type=kind)
-    return Text(text=f"[{kind[:100]}, {size:,} bytes{', ' + uri if uri else ''}: not shown]")
+    return Text(text=f"[{kind[:100]}{place}, {size:,} bytes: not shown]")
 
 
 def _says(parts: Sequence[Text | Image], value: Any) -> bool:

@@ -152,7 +152,8 @@ class _Plan:
                 self._protect_link(step, top)
                 return
             if not os.path.exists(step) or mountpoints.is_ours(step):
-                self._add(step, _Mount.EMPTY)
+                if os.access(os.path.dirname(step), os.W_OK):  # where we can make nothing, a command cannot either
+                    self._add(step, _Mount.EMPTY)
                 return
             if step == path or not os.path.isdir(step):  # a `.git` that is a file names a repository elsewhere
                 self._add(step, _Mount.READABLE)

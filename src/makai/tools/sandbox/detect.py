@@ -104,8 +104,8 @@ def try_bubblewrap(program: str | None = None) -> Backend | str:
         return "bubblewrap is not installed"
     try:
         backend = Bubblewrap(program)
-    except OSError as error:
-        return f"{program} does not run: {error.strerror}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{program} does not run: {error}"
     problem = _trial(backend)
     return f"bubblewrap {backend.version} does not work: {problem}" if problem else backend
 

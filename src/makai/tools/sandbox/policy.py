@@ -19,8 +19,6 @@ from makai.core.errors import InvalidRequest
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
 
 PROTECTED_IN_ROOTS: Final = (
-    ".git/hooks",
-    ".git/config",
     ".makai",
     ".mcp.json",
     ".claude",
@@ -32,6 +30,15 @@ PROTECTED_IN_ROOTS: Final = (
 )
 """What makes a later command run code, or says what an agent may do. A command that could write it could approve
 itself, so it is read-only even where everything around it may be written."""
+
+GIT_FOLDER: Final = ".git"
+"""Protected as a whole: a new `.git/commondir` is enough to have the next `git status` run a program."""
+
+PROTECTED_IN_GIT_FOLDER: Final = (".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees")
+"""What stays protected when somebody allowed a command to write `.git`, such as a commit."""
+
+BARE_REPOSITORY_MARK: Final = "HEAD"
+"""With this file, a folder without `.git` can be made to look like a repository with a configuration of its own."""
 
 PROTECTED_IN_USER_HOME: Final = (
     ".bashrc",
@@ -115,9 +122,14 @@ def session_policy(
     private_tmp: str | Path | None = None,
     extra_writable: Iterable[str | Path] = (),
     also_hidden: Iterable[str | Path] = (),
+    git_writable: bool = False,
     max_processes: int = 1024,
 ) -> SandboxPolicy:
-    """The policy of a session. `roots` are the session's own, as whoever made it named them."""
+    """The policy of a session. `roots` are the session's own, as whoever made it named them.
+
+    `git_writable` is for a command that somebody allowed to change the repository. It could still plant a
+    `.git/commondir`, so it is never the rule.
+    """
     real_roots = tuple(_real_folder(root) for root in roots)
     credentials = (user_home / name for name in CREDENTIALS_IN_USER_HOME)
     hidden = tuple(os.path.realpath(path) for path in (makai_home, *credentials, *also_hidden))
@@ -127,7 +139,7 @@ def session_policy(
                 f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see.",
                 hint="Start in another folder.",
             )
-    protected = [os.path.join(root, name) for root in real_roots for name in PROTECTED_IN_ROOTS]
+    protected = [os.path.join(root, name) for root in real_roots for name in _protected_names(root, git_writable)]
     real_user_home = os.path.realpath(user_home)
     if any(is_beneath(real_user_home, root) for root in real_roots):
         protected += [os.path.join(real_user_home, name) for name in PROTECTED_IN_USER_HOME]
@@ -141,6 +153,12 @@ def session_policy(
         extra_writable=tuple(_real_folder(path) for path in extra_writable),
         max_processes=max_processes,
     )
+
+
+def _protected_names(root: str, git_writable: bool) -> tuple[str, ...]:
+    if not os.path.lexists(os.path.join(root, GIT_FOLDER)):
+        return (*PROTECTED_IN_ROOTS, GIT_FOLDER, BARE_REPOSITORY_MARK)
+    return (*PROTECTED_IN_ROOTS, *(PROTECTED_IN_GIT_FOLDER if git_writable else (GIT_FOLDER,)))
 
 
 def _real_folder(path: str | Path) -> str:

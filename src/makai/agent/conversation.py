@@ -1,0 +1,138 @@
+"""The conversation of a run while it grows, and how long it is.
+
+In: messages, each with its place in the log. Out: the messages to send, of which every tool call has its result. No
+vendor is known here; what a single one wants is `providers.history.prepare`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from makai.core.usage import Usage
+from makai.providers.history import NO_RESULT
+
+CHARACTERS_PER_TOKEN = 4
+TOKENS_PER_MEDIUM = 1_500
+"""About what vendors count for a picture."""
+_TOKENS_PER_MESSAGE = 4
+_BROKEN = ("error", "aborted")
+
+
+class Conversation:
+    """Messages with their places. It only grows, except when its older part is replaced by a summary."""
+
+    def __init__(self, messages: Sequence[Message], places: Sequence[int]) -> None:
+        if len(messages) != len(places):
+            raise AssertionError("every message has a place")
+        self.messages = list(messages)
+        self.places = list(places)
+        self._counted_tokens: int | None = None
+        """What the provider counted for the first `_counted` messages."""
+        self._counted = 0
+
+    def fill_in_results(self) -> None:
+        """Give every call a result: a conversation that was interrupted earlier must not make this run fail."""
+        messages: list[Message] = []
+        places: list[int] = []
+        for index, (message, place) in enumerate(zip(self.messages, self.places, strict=True)):
+            messages.append(message)
+            places.append(place)
+            if isinstance(message, AssistantMessage) and message.stop_reason not in _BROKEN:
+                for call in _unanswered(message, self.messages, index + 1):
+                    messages.append(_result(call, NO_RESULT))
+                    places.append(place)
+        self.messages, self.places = messages, places
+
+    def add_answer(self, message: AssistantMessage, results: Sequence[ToolMessage], place: int) -> None:
+        """A whole turn: what the model said, and one result for each of its calls, in their order."""
+        called = [call.tool_call_id for call in message.tool_calls()]
+        if called != [result.result.tool_call_id for result in results]:
+            raise AssertionError("every call of a turn has its result before the model is asked again")
+        if message.content:
+            self._add((message,), place)
+            self._counted = len(self.messages)
+            self._counted_tokens = context_tokens(message.usage)
+            self._add(results, place)
+
+    def add_results(self, results: Sequence[ToolMessage], place: int) -> None:
+        """Results for calls of an answer that was there before this run."""
+        self._add(results, place)
+
+    def add_user(self, message: UserMessage, place: int) -> None:
+        """What a user said."""
+        self._add((message,), place)
+
+    def replace_older(self, count: int, summary: UserMessage) -> None:
+        """The summary instead of the first `count` messages."""
+        through = max(self.places[:count])
+        self.messages[:count] = [summary]
+        self.places[:count] = [through]
+        self._counted_tokens, self._counted = None, 0
+
+    def tokens(self) -> int:
+        """About how long it is: what the provider counted, and an estimate for what came since."""
+        return (self._counted_tokens or 0) + estimated_tokens(self.messages[self._counted :])
+
+    def _add(self, messages: Iterable[Message], place: int) -> None:
+        for message in messages:
+            self.messages.append(message)
+            self.places.append(place)
+
+
+def context_tokens(usage: Usage) -> int | None:
+    """How much of the context window a turn filled, or None when its provider does not count."""
+    return usage.input + usage.cache_read + usage.cache_write + usage.output or None
+
+
+def estimated_tokens(messages: Iterable[Message]) -> int:
+    """About how many tokens these messages are."""
+    return sum(_message_tokens(message) for message in messages)
+
+
+def _message_tokens(message: Message) -> int:
+    match message:
+        case SystemMessage(content=text):
+            return _tokens((Text(text=text),))
+        case UserMessage():
+            return _tokens(message.parts())
+        case AssistantMessage(content=parts):
+            return _tokens(parts)
+        case ToolMessage(result=result):
+            content = result.content
+            return _tokens((Text(text=content),) if isinstance(content, str) else content)
+
+
+def _tokens(parts: Sequence[Text | Thinking | Image | Audio | ToolCall]) -> int:
+    characters = media = 0
+    for part in parts:
+        match part:
+            case Text(text=text) | Thinking(thinking=text):
+                characters += len(text)
+            case ToolCall(name=name, arguments_json=arguments_json):
+                characters += len(name) + len(arguments_json)
+            case Image() | Audio():
+                media += 1
+    return characters // CHARACTERS_PER_TOKEN + media * TOKENS_PER_MEDIUM + _TOKENS_PER_MESSAGE
+
+
+def _unanswered(message: AssistantMessage, messages: Sequence[Message], after: int) -> list[ToolCall]:
+    """The calls of a message that have no result before the next answer."""
+    missing = list(message.tool_calls())
+    for at in range(after, len(messages)):
+        later = messages[at]
+        if isinstance(later, AssistantMessage):
+            break
+        if isinstance(later, ToolMessage):
+            answered = later.result.tool_call_id
+            found = next((call for call in missing if call.tool_call_id == answered), None)
+            if found is not None:
+                missing.remove(found)
+    return missing
+
+
+def _result(call: ToolCall, why: str) -> ToolMessage:
+    return ToolMessage(
+        result=ToolResult(tool_call_id=call.tool_call_id, tool_name=call.name, content=why, is_error=True)
+    )

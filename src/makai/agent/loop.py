@@ -1,0 +1,305 @@
+"""The agent loop: ask the model, carry out what it calls for, until it has nothing more to do or must stop.
+
+In: a host, models, a conversation, tools and settings. Out: facts through the host, and one `RunOutcome`. It decides
+when there is another turn; how a turn, a call or a summary goes is in the files beside this one. It must not know
+sessions, protocols, stores or vendors.
+
+    steering ─► limits ─► compaction if full ─► turn ─► calls ─┐
+       ▲                                         │             │
+       └─────────────────────────────────────────┼─────────────┘
+                                                 └─► outcome
+
+Every model call is a turn of its own, also one that repeats a failed one; a failed turn without calls "never
+happened" for the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from makai.agent.budget import Limit, capped, out_of_time, spent, turns_reached
+from makai.agent.compaction import summarised, summary_message
+from makai.agent.conversation import Conversation, context_tokens
+from makai.agent.host import AgentHost, Models
+from makai.agent.recorder import Recorder
+from makai.agent.silence import SilenceWatch
+from makai.agent.stopping import finish
+from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.agent.tool_calls import Call, RunDenied, ToolCalls
+from makai.agent.turn import Answer, answer_of
+from makai.core.errors import ContextOverflow, MakaiError, Overloaded, ProviderError, RateLimited
+from makai.core.messages import AssistantMessage, UserMessage
+from makai.core.model import Model
+from makai.core.request import Context
+from makai.core.session_events import Compacted, Notice, TurnEnded, TurnStarted, UsageReported
+from makai.core.usage import Usage
+from makai.tools.base import Tool
+
+CLEAN_UP_S = 2.0
+"""How long the last facts of a cancelled run may take."""
+
+
+async def run_agent(
+    host: AgentHost,
+    models: Models,
+    conversation: Context,
+    tools: Mapping[str, Tool],
+    settings: AgentSettings,
+    standing: Standing | None = None,
+) -> RunOutcome:
+    """Run until the model is done, a limit is reached or something fails.
+
+    A cancelled run raises `CancelledError`, after its tools have stopped and its last facts are out. What the host
+    raises comes out as it is.
+    """
+    recorder = Recorder(host)
+    try:
+        model = models.resolve(settings.model)
+    except MakaiError as error:
+        return RunOutcome(stop_reason="error", error=error)
+    run = _Run(host, recorder, models, model, conversation, tools, settings, standing or Standing())
+    try:
+        return await run.go()
+    except asyncio.CancelledError:
+        await finish(recorder.close("aborted", "the run was aborted"), CLEAN_UP_S, "the clean-up of a run")
+        raise
+
+
+async def run_compaction(
+    host: AgentHost,
+    models: Models,
+    conversation: Context,
+    settings: AgentSettings,
+    *,
+    instructions: str = "",
+    places: tuple[int, ...] = (),
+) -> RunOutcome:
+    """Summarise the conversation because a user asked for it: all of it, but for the newest `settings.keep_tokens`.
+
+    The outcome is an error when there is no summary, for the user asked for one.
+    """
+    try:
+        model = models.resolve(settings.model)
+    except MakaiError as error:
+        return RunOutcome(stop_reason="error", error=error)
+    said = _conversation(conversation, places, host.position())
+    keep = settings.keep_tokens or 0
+    result = await summarised(models, model, said, settings.options, keep_tokens=keep, instructions=instructions)
+    if result.summary is None:
+        failure = MakaiError(f"The conversation was not compacted: {result.failure}.")
+        return RunOutcome(stop_reason="error", usage=result.usage, error=failure)
+    await host.emit(Compacted(summary=result.summary.text, through=result.summary.through))
+    return RunOutcome(stop_reason="end_turn", usage=result.usage)
+
+
+def _conversation(context: Context, places: tuple[int, ...], position: int) -> Conversation:
+    return Conversation(context.messages, places or (position,) * len(context.messages))
+
+
+class _Run:
+    """One run while it goes on."""
+
+    def __init__(
+        self,
+        host: AgentHost,
+        recorder: Recorder,
+        models: Models,
+        model: Model,
+        context: Context,
+        tools: Mapping[str, Tool],
+        settings: AgentSettings,
+        standing: Standing,
+    ) -> None:
+        self._host = host
+        self._recorder = recorder
+        self._models = models
+        self._model = model
+        self._settings = settings
+        self._standing = standing
+        self._frame = msgspec.structs.replace(
+            context, messages=(), tools=tuple(tool.definition for tool in tools.values())
+        )
+        """What stays the same in every request."""
+        self._conversation = _conversation(context, standing.places, host.position())
+        self._tool_calls = ToolCalls(host, recorder, tools, settings)
+        self._started_at = host.now() - standing.seconds
+        self._turn = standing.turns
+        self._answers = standing.turns
+        self._usage = standing.usage
+        self._waits = 0
+        self._compacted_at: int | None = None
+        """After how many answers a compaction was last tried."""
+
+    async def go(self) -> RunOutcome:
+        """The run, within its time."""
+        timer = asyncio.timeout(self._seconds_left())
+        try:
+            async with timer:
+                return await self._loop()
+        except RunDenied:
+            await self._recorder.close("aborted", "the run was ended when another call was denied")
+            return RunOutcome(stop_reason="aborted", usage=self._usage)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+        await self._recorder.close("aborted", "the time of the run was up")
+        return await self._stopped_by(out_of_time(self._settings))
+
+    async def _loop(self) -> RunOutcome:
+        await self._warn_of_unknown_price()
+        if self._standing.open_calls:
+            calls = [self._tool_calls.retake(fact) for fact in self._standing.open_calls]
+            results = await self._tool_calls.carry_out(calls)
+            self._conversation.add_results(results, self._host.position())
+        self._conversation.fill_in_results()
+        while True:
+            await self._take_steering()
+            if limit := turns_reached(self._settings, self._answers) or self._spent() or self._out_of_time():
+                return await self._stopped_by(limit)
+            await self._compact_if_full()
+            answer = await self._ask()
+            if answer.message is not None:
+                outcome = await self._after(answer.message, answer.calls)
+            else:
+                outcome = await self._after_failure(answer)
+            if outcome is not None:
+                return outcome
+
+    # ------------------------------------------------------------ one turn
+
+    async def _take_steering(self) -> bool:
+        said = self._host.steering()
+        for words in said:
+            await self._recorder.emit(words)
+            self._conversation.add_user(UserMessage(content=words.content), self._host.position())
+        return bool(said)
+
+    async def _ask(self) -> Answer:
+        self._turn += 1
+        await self._recorder.emit(TurnStarted(turn=self._turn))
+        context = msgspec.structs.replace(self._frame, messages=tuple(self._conversation.messages))
+        options = capped(self._settings.options, self._settings, self._usage, self._model)
+        stream = self._models.stream(self._model, context, options)
+        watch = SilenceWatch(self._settings.quiet_notice_s, self._tell_of_silence)
+        return await answer_of(stream, self._recorder, self._tool_calls, watch)
+
+    async def _after(self, message: AssistantMessage, calls: list[Call]) -> RunOutcome | None:
+        """What follows a whole answer: another turn (None), or the end."""
+        self._answers += 1
+        self._waits = 0
+        self._usage += message.usage
+        reason = message.stop_reason or "end_turn"
+        await self._recorder.emit(TurnEnded(turn=self._turn, stop_reason=reason, usage=message.usage))
+        await self._report_usage(message.usage)
+        limit = self._spent()
+        if limit and (calls or reason == "max_tokens"):
+            await self._recorder.close("aborted", "the run reached its limit")
+            return await self._stopped_by(limit)
+        results = await self._tool_calls.carry_out(calls) if calls else []
+        self._conversation.add_answer(message, results, self._host.position())
+        if calls or await self._take_steering():
+            return None
+        return RunOutcome(stop_reason="end_turn" if reason == "tool_use" else reason, usage=self._usage)
+
+    async def _report_usage(self, of_turn: Usage) -> None:
+        await self._recorder.emit(
+            UsageReported(
+                total=self._standing.usage_before + self._usage,
+                context_tokens=context_tokens(of_turn),
+                context_window=self._model.context_window,
+            )
+        )
+
+    # ------------------------------------------------------------ when a turn fails
+
+    async def _after_failure(self, answer: Answer) -> RunOutcome | None:
+        """What follows a broken answer: another try (None), or the one terminal error."""
+        broken = answer.broken
+        assert broken is not None, "an answer is whole or broken"
+        self._usage += broken.usage
+        await self._recorder.close("error", "the model's answer broke off", broken.usage)
+        if not answer.calls and await self._helped(broken.error):
+            return None
+        return RunOutcome(stop_reason="error", usage=self._usage, error=broken.error)
+
+    async def _helped(self, error: MakaiError) -> bool:
+        """Whether something was done that makes another try worthwhile."""
+        if isinstance(error, ContextOverflow):
+            return await self._compact(f"The conversation is too long for the model ({error.message})")
+        if isinstance(error, RateLimited | Overloaded):
+            return await self._waited(error)
+        return False
+
+    async def _waited(self, error: ProviderError) -> bool:
+        wait_s = self._settings.first_wait_s * 2.0**self._waits
+        if error.retry_after_ms is not None:
+            wait_s = error.retry_after_ms / 1000
+        if self._waits >= self._settings.max_waits or wait_s > self._settings.longest_wait_s:
+            return False
+        self._waits += 1
+        number = f"{self._waits} of {self._settings.max_waits}"
+        message = f"{error.message} Waiting {wait_s:g} s, then asking again ({number})."
+        await self._recorder.emit(Notice(level="warning", code=error.code, message=message))
+        await asyncio.sleep(wait_s)
+        return True
+
+    async def _tell_of_silence(self) -> None:
+        message = f"{self._model.id} has said nothing for {self._settings.quiet_notice_s:g} s; still waiting."
+        await self._recorder.emit(Notice(level="info", code="provider_silent", message=message))
+
+    # ------------------------------------------------------------ compaction
+
+    async def _compact_if_full(self) -> None:
+        window = self._model.context_window
+        if window is not None and self._may_compact():
+            tokens = self._conversation.tokens()
+            if tokens > window * self._settings.compact_at:
+                await self._compact(f"The conversation has about {tokens:,} of {window:,} tokens")
+
+    def _may_compact(self) -> bool:
+        """The guard against loops: tried once, it is not tried again for some turns, whether it helped or not."""
+        return self._compacted_at is None or self._answers - self._compacted_at >= self._settings.compact_every
+
+    async def _compact(self, why: str) -> bool:
+        if not self._may_compact():
+            return False
+        self._compacted_at = self._answers
+        message = f"{why}: its older part is being summarised."
+        await self._recorder.emit(Notice(level="info", code="compacting", message=message))
+        options = capped(self._settings.options, self._settings, self._usage, self._model)
+        keep = self._settings.keep_tokens
+        result = await summarised(self._models, self._model, self._conversation, options, keep_tokens=keep)
+        self._usage += result.usage
+        if result.summary is None:
+            failure = f"The conversation could not be made shorter: {result.failure}."
+            await self._recorder.emit(Notice(level="warning", code="compaction_failed", message=failure))
+            return False
+        await self._recorder.emit(Compacted(summary=result.summary.text, through=result.summary.through))
+        self._conversation.replace_older(result.summary.count, summary_message(result.summary.text))
+        return True
+
+    # ------------------------------------------------------------ limits
+
+    def _spent(self) -> Limit | None:
+        return spent(self._settings, self._usage)
+
+    def _seconds_left(self) -> float | None:
+        most = self._settings.max_seconds
+        return None if most is None else self._started_at + most - self._host.now()
+
+    def _out_of_time(self) -> Limit | None:
+        left_s = self._seconds_left()
+        return out_of_time(self._settings) if left_s is not None and left_s <= 0 else None
+
+    async def _stopped_by(self, limit: Limit) -> RunOutcome:
+        await self._recorder.emit(limit.notice())
+        return RunOutcome(stop_reason=limit.stop_reason, usage=self._usage, limit=limit.kind)
+
+    async def _warn_of_unknown_price(self) -> None:
+        if self._settings.max_usd is not None and self._model.price is None:
+            limit = f"the limit of {self._settings.max_usd:g} USD cannot be kept"
+            message = f"The price of {self._model.id} is unknown: {limit}."
+            await self._recorder.emit(Notice(level="warning", code="price_unknown", message=message))

@@ -1,0 +1,252 @@
+"""Carries out the tool calls of a turn.
+
+In: calls as the model wrote them. Out: one result for each, in their order, and the facts about them. It decides what
+may run beside what; whether a call may run at all is the host's decision, and what it does is the tool's.
+
+Calls that only look (read, search, fetch, think, other) run beside each other. One that changes files or runs a
+command waits for everything before it, and everything after it waits for it: the result is that of running all calls
+in the order in which the model wrote them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from makai.agent.host import AgentHost
+from makai.agent.progress import Progress
+from makai.agent.recorder import Recorder
+from makai.agent.schema import ArgumentsSchema
+from makai.agent.stopping import stoppable
+from makai.agent.terms import AgentSettings
+from makai.core.content import Text, ToolCall, ToolResult
+from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.messages import ToolMessage
+from makai.core.session_events import (
+    FileDiff,
+    FilePlace,
+    Notice,
+    PlanEntry,
+    PlanUpdated,
+    ToolCalled,
+    ToolFinished,
+    ToolStarted,
+)
+from makai.tools.base import CallDescription, Diff, Tool, ToolOutcome, text_outcome
+from makai.tools.plan import PlanTool, plan_of
+
+log = logging.getLogger(__name__)
+
+NO_OUTPUT = "The tool gave no output."
+_ONE_AFTER_THE_OTHER = frozenset({"edit", "execute"})
+_MOST_NAMES = 100
+
+
+class RunDenied(Exception):
+    """Someone denied a call and with it the whole run."""
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """A call that can be carried out, or the reason why it cannot."""
+
+    fact: ToolCalled
+    tool: Tool | None = None
+    arguments: Mapping[str, Any] = {}
+    description: CallDescription | None = None
+    refusal: str | None = None
+    """What the model is told instead of a result."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may change what other calls see."""
+        return self.refusal is None and self.fact.kind in _ONE_AFTER_THE_OTHER
+
+
+class ToolCalls:
+    """The tools of a run and the calls to them."""
+
+    def __init__(self, host: AgentHost, recorder: Recorder, tools: Mapping[str, Tool], settings: AgentSettings) -> None:
+        self._host = host
+        self._recorder = recorder
+        self._tools = tools
+        self._settings = settings
+        self._schemas = {name: ArgumentsSchema(tool.definition) for name, tool in tools.items()}
+        self._room = asyncio.Semaphore(settings.max_parallel_tools)
+        self._last_call: object = None
+        self._times = 0
+
+    async def take(self, part: ToolCall, content_index: int) -> Call:
+        """A call the model has just written whole; logs it."""
+        fact = ToolCalled(
+            call_id=self._host.call_id(part.tool_call_id),
+            name=part.name,
+            arguments_json=part.arguments_json,
+            content_index=content_index,
+            vendor_call_id=part.tool_call_id,
+            signature=part.thought_signature,
+            arguments_error=part.arguments_error,
+            title=part.name,
+        )
+        call = self._understood(fact)
+        if call.description is not None:
+            call.fact = msgspec.structs.replace(
+                fact,
+                kind=call.description.kind,
+                title=call.description.title,
+                locations=tuple(FilePlace(place.path, place.line) for place in call.description.locations),
+            )
+        await self._recorder.emit(call.fact)
+        return call
+
+    def retake(self, fact: ToolCalled) -> Call:
+        """A call that is in the log since before the run was resumed."""
+        self._recorder.reopen(fact)
+        return self._understood(fact)
+
+    async def carry_out(self, calls: Sequence[Call]) -> list[ToolMessage]:
+        """The results. `RunDenied` when a person ended the run; calls that are open then are the caller's to close."""
+        for call in calls:
+            await self._count(call)
+        results: dict[str, ToolMessage] = {}
+        for number, batch in enumerate(_batches(calls)):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for call in batch:
+                        group.create_task(self._one(call, number > 0, results))
+            except BaseExceptionGroup as failures:
+                raise failures.exceptions[0] from None
+        return [results[call.fact.call_id] for call in calls]
+
+    # ------------------------------------------------------------ before a call
+
+    def _understood(self, fact: ToolCalled) -> Call:
+        tool = self._tools.get(fact.name)
+        if tool is None:
+            known = ", ".join(sorted(self._tools)[:_MOST_NAMES]) or "none"
+            return Call(fact=fact, refusal=f"There is no tool {fact.name!r}. The tools are: {known}.")
+        if fact.arguments_error is not None:
+            return Call(fact=fact, refusal=f"Not run: {fact.arguments_error}")
+        try:
+            arguments = self._schemas[fact.name].arguments(fact.arguments_json)
+            return Call(fact=fact, tool=tool, arguments=arguments, description=tool.describe(arguments))
+        except InvalidRequest as error:
+            return Call(fact=fact, refusal=str(error))
+        except Exception as error:
+            return Call(fact=fact, refusal=_failure(fact.name, error))
+
+    async def _count(self, call: Call) -> None:
+        """Models get stuck: the same call again and again gets them nowhere, and costs."""
+        written = call.fact.arguments_json if call.tool is None else call.arguments
+        this_call = (call.fact.name, written)
+        self._times = self._times + 1 if this_call == self._last_call else 1
+        self._last_call = this_call
+        most = self._settings.max_same_calls
+        if self._times < most or call.refusal is not None:
+            return
+        call.refusal = (
+            f"Not run: you made this call, with the same arguments, {self._times} times in a row. The results you have "
+            "stand. Do something else, or say what keeps you from going on."
+        )
+        if self._times == most:
+            message = f"The model called {call.fact.name} {most} times in a row with the same arguments; it was told."
+            await self._recorder.emit(Notice(level="warning", code="repeated_call", message=message))
+
+    # ------------------------------------------------------------ one call
+
+    async def _one(self, call: Call, is_later: bool, results: dict[str, ToolMessage]) -> None:
+        if is_later and call.refusal is None:
+            # What the calls before it did may have changed what this one would do.
+            call = self._understood(call.fact)
+        tool, description = call.tool, call.description
+        if call.refusal is not None or tool is None or description is None:
+            outcome = text_outcome(call.refusal or "", is_error=True)
+            results[call.fact.call_id] = await self._finish(call, outcome)
+            return
+        decided = await self._host.decide(call.fact, description, _diffs(description.diffs))
+        if decided.decision != "approve":
+            why = f"denied: {decided.reason}" if decided.reason else "denied"
+            results[call.fact.call_id] = await self._finish(call, text_outcome(why, is_error=True))
+            if decided.decision == "deny_abort":
+                raise RunDenied
+            return
+        async with self._room:
+            outcome = await self._run(call, tool)
+            results[call.fact.call_id] = await self._finish(call, outcome)
+        if isinstance(tool, PlanTool) and not outcome.is_error:
+            await self._recorder.emit(_plan(call.arguments))
+
+    async def _run(self, call: Call, tool: Tool) -> ToolOutcome:
+        name = call.fact.name
+        await self._recorder.emit(ToolStarted(call_id=call.fact.call_id))
+        async with Progress(call.fact.call_id, self._recorder.emit) as progress:
+            try:
+                work = tool.run(call.arguments, progress)
+                return await stoppable(work, self._settings.stop_grace_s, f"the tool {name}")
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                return text_outcome(_failure(name, error), is_error=True)
+            except MakaiError as error:
+                return text_outcome(str(error), is_error=True)
+            except Exception as error:
+                return text_outcome(_failure(name, error), is_error=True)
+
+    async def _finish(self, call: Call, outcome: ToolOutcome) -> ToolMessage:
+        content = outcome.content or (Text(text=NO_OUTPUT),)
+        finished = ToolFinished(
+            call_id=call.fact.call_id,
+            content=content,
+            is_error=outcome.is_error,
+            diffs=_diffs(outcome.diffs),
+            exit_code=outcome.exit_code,
+            omitted_bytes=outcome.omitted_bytes,
+            spill_path=outcome.spill_path,
+        )
+        await self._recorder.emit(finished)
+        return ToolMessage(
+            result=ToolResult(
+                # The vendor's own id, so that the next request repeats, to the byte, what its cache knows.
+                tool_call_id=call.fact.vendor_call_id or call.fact.call_id,
+                tool_name=call.fact.name,
+                content=content,
+                is_error=outcome.is_error,
+            )
+        )
+
+
+def _batches(calls: Sequence[Call]) -> Iterator[list[Call]]:
+    """Calls that may run beside each other, in order; one that changes things is alone."""
+    beside: list[Call] = []
+    for call in calls:
+        if not call.waits:
+            beside.append(call)
+            continue
+        if beside:
+            yield beside
+        yield [call]
+        beside = []
+    if beside:
+        yield beside
+
+
+def _failure(name: str, error: BaseException) -> str:
+    """A tool broke its contract: the model is told enough to try something else, the log has the rest."""
+    log.error("the tool %s failed", name, exc_info=error)
+    return f"The tool {name} failed: {type(error).__name__}: {str(error)[:500]}"
+
+
+def _diffs(diffs: Sequence[Diff]) -> tuple[FileDiff, ...]:
+    return tuple(FileDiff(path=diff.path, old_text=diff.old_text, new_text=diff.new_text) for diff in diffs)
+
+
+def _plan(arguments: Mapping[str, Any]) -> PlanUpdated:
+    return PlanUpdated(
+        entries=tuple(
+            PlanEntry(content=step.content, status=step.status, priority=step.priority) for step in plan_of(arguments)
+        )
+    )

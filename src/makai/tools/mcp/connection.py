@@ -1,0 +1,233 @@
+"""One connection to an MCP server, by the official SDK.
+
+In: a configured server, where it runs, the deadlines. Out: its tools, calls of them, and word of its end. Only this
+module and `transports` import the SDK, which takes most of a second: load them in a thread, and only for a server.
+
+The SDK's checks of structured results are not used: they would run a server's regular expressions in our event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import anyio
+import anyio.abc
+import mcp_types as types
+import msgspec
+from mcp.client import Client, IncomingMessage
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from makai.core.errors import MakaiError, TransportError
+from makai.core.version import __version__
+from makai.tools.file_errors import printable
+from makai.tools.mcp.config import McpServer
+from makai.tools.mcp.content import CallResult, ToolListing
+from makai.tools.mcp.settings import Launch, Timing
+from makai.tools.mcp.transports import Life, transport_to
+
+Handshake: TypeAlias = Literal["legacy", "auto"]
+"""`initialize`, which nearly every server knows; or `server/discover` (2026-07-28) and then `initialize`. Some servers
+end, or answer nothing, when another request comes before `initialize`, so that one is tried first."""
+OnProgress: TypeAlias = Callable[[float, float | None, str | None], None]
+
+_MOST_PAGES: Final = 100
+_MOST_TOOLS: Final = 1_000
+_LONGEST_REASON: Final = 2_000
+_RELISTEN_S: Final = 5.0
+_SESSION_GONE: Final = "Session terminated"
+"""How the SDK words HTTP 404 to a request with a session id: "the client MUST start a new session" (MCP 2025-11-25,
+transports)."""
+
+
+class Connection:
+    """A server that has answered."""
+
+    def __init__(self, client: Client, group: anyio.abc.TaskGroup, timing: Timing, life: Life) -> None:
+        self._client = client
+        self._group = group
+        self._timing = timing
+        self._life = life
+        self.protocol_version = client.protocol_version
+        info = client.server_info
+        self.server_version = printable(f"{info.name} {info.version}")[:200] if info else ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can be called any more."""
+        return self._life.end is not None
+
+    async def news(self) -> None:
+        """Wait until its tools may have changed. `TransportError` when the connection is over."""
+        await self._life.news.wait()
+        self._life.news.clear()
+        if self._life.end is not None:
+            raise TransportError(self._life.end)
+
+    async def tools(self) -> tuple[ToolListing, ...]:
+        """All pages of its list; of tools with the same name the first."""
+        listed: dict[str, ToolListing] = {}
+        cursors: set[str] = set()
+        params: types.PaginatedRequestParams | None = None
+        with self._translated(f"It did not list its tools within {self._timing.list_s:g} s."):
+            async with asyncio.timeout(self._timing.list_s):
+                for _ in range(_MOST_PAGES):
+                    page = await self._client.session.list_tools(params=params)
+                    for tool in page.tools:
+                        listed.setdefault(tool.name, _listing(tool))
+                    cursor = page.next_cursor
+                    if cursor is None or cursor in cursors or len(listed) >= _MOST_TOOLS:
+                        break
+                    cursors.add(cursor)
+                    params = types.PaginatedRequestParams(cursor=cursor)
+        return tuple(listed.values())[:_MOST_TOOLS]
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
+        """Call a tool. When this is cancelled or takes too long the server is told, and nobody waits for it."""
+        clock = asyncio.get_running_loop().time
+        last = clock() + self._timing.longest_call_s
+        timeout = asyncio.timeout(self._timing.call_s)
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            # "Implementations MAY choose to reset the timeout clock when receiving a progress notification ... SHOULD
+            # always enforce a maximum timeout" (MCP 2025-11-25, lifecycle)
+            if not timeout.expired():
+                timeout.reschedule(min(clock() + self._timing.call_s, last))
+            on_progress(progress, total, message)
+
+        async def ask() -> types.CallToolResult:
+            params = types.CallToolRequestParams(name=tool, arguments=dict(arguments))
+            request = types.CallToolRequest(params=params)
+            return await self._client.session.send_request(request, types.CallToolResult, progress_callback=report)
+
+        with self._translated("It did not answer in time, and was told to stop."):
+            async with timeout:
+                result = await self._beside(ask)
+            return msgspec.convert(result.model_dump(mode="json", by_alias=True, exclude_none=True), CallResult)
+
+    async def follow_changes(self) -> None:
+        """Subscribe to changes of its tools where the protocol wants that; older ones simply send them."""
+        tools = self._client.server_capabilities.tools
+        if self.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (tools and tools.list_changed):
+            return
+        while True:
+            try:
+                async with self._client.listen(tools_list_changed=True) as changes:
+                    async for _ in changes:
+                        self._life.news.set()
+            except MCPError as error:
+                if error.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
+                    return
+            except (SubscriptionLost, TimeoutError):
+                pass
+            await asyncio.sleep(_RELISTEN_S)
+            # What was said in between was said to nobody.
+            self._life.news.set()
+
+    async def _beside(self, ask: Callable[[], Awaitable[types.CallToolResult]]) -> types.CallToolResult:
+        """Run it in the connection's own group: who is cancelled does not wait until the server was told."""
+        answer: asyncio.Future[types.CallToolResult] = asyncio.get_running_loop().create_future()
+        scope = anyio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                try:
+                    result = await ask()
+                    if not answer.done():
+                        answer.set_result(result)
+                except Exception as error:
+                    if not answer.done():
+                        answer.set_exception(error)
+                finally:
+                    if not answer.done():
+                        answer.set_exception(_closed())
+
+        if self._life.end is not None:
+            raise _closed()
+        self._group.start_soon(run)
+        try:
+            return await answer
+        finally:
+            scope.cancel()
+
+    @contextlib.contextmanager
+    def _translated(self, too_late: str) -> Iterator[None]:
+        """Turn the SDK's errors into ours."""
+        try:
+            yield
+        except TimeoutError:
+            raise TransportError(too_late) from None
+        except ValidationError:
+            raise TransportError("Its answer is not what the protocol allows.") from None
+        except MCPError as error:
+            if error.code == types.INVALID_REQUEST and error.message == _SESSION_GONE:
+                self._life.over("It has forgotten the session.")
+            if error.code == types.CONNECTION_CLOSED or self._life.end is not None:
+                raise TransportError(f"The connection is lost: {self._life.end or error.message}") from None
+            raise MakaiError(_shown(error.message)) from None
+
+
+async def live(
+    server: McpServer,
+    launch: Launch,
+    timing: Timing,
+    handshake: Handshake,
+    during: Callable[[Connection], Awaitable[None]],
+) -> None:
+    """Connect, run `during`, and end everything. `TransportError` tells why it could not be, or why it is over."""
+    life = Life()
+
+    async def heard(message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            life.news.set()
+
+    client = Client(
+        transport_to(server, launch, timing, life),
+        mode=handshake,
+        cache=None,
+        message_handler=heard,
+        client_info=types.Implementation(name="makai", version=__version__),
+    )
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(timing.connect_s):
+                    await stack.enter_async_context(client)
+            except TimeoutError:
+                raise TransportError(f"It did not answer within {timing.connect_s:g} s{life.last_words()}") from None
+            async with anyio.create_task_group() as group:
+                connection = Connection(client, group, timing, life)
+                group.start_soon(connection.follow_changes)
+                await during(connection)
+                group.cancel_scope.cancel()
+    except Exception as error:
+        raise TransportError(_reason(error, life)) from None
+
+
+def _listing(tool: types.Tool) -> ToolListing:
+    return msgspec.convert(tool.model_dump(mode="json", by_alias=True, exclude_none=True), ToolListing)
+
+
+def _closed() -> MCPError:
+    return MCPError(types.CONNECTION_CLOSED, "it was closed")
+
+
+def _reason(error: Exception, life: Life) -> str:
+    """One sentence or two about the first real cause; task groups wrap what failed in them."""
+    while isinstance(error, ExceptionGroup):
+        error = next((one for one in error.exceptions if isinstance(one, MakaiError)), error.exceptions[0])
+    if life.end is not None:
+        return life.end
+    if isinstance(error, MakaiError):
+        return error.message
+    said = _shown(str(error)).rstrip(".") or type(error).__name__
+    return life.refused or f"{said}{life.last_words()}"
+
+
+def _shown(text: str) -> str:
+    return printable(text)[:_LONGEST_REASON]

@@ -1,0 +1,255 @@
+"""The MCP servers of a session: started beside everything else, watched, started again.
+
+In: configured servers. Out: their tools, and the state of each. A slow or dead server delays nobody: `start` returns at
+once, `tools` gives what is there. The SDK is loaded only when there is a server, and in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from makai.core.errors import InvalidRequest, MakaiError, TransportError
+from makai.tools.mcp.config import McpConfig, McpServer
+from makai.tools.mcp.content import CallResult, ToolListing
+from makai.tools.mcp.settings import Launch, Timing
+from makai.tools.mcp.tools import McpTool, OnProgress
+
+if TYPE_CHECKING:
+    from makai.tools.mcp.connection import Connection, Handshake
+
+ServerState: TypeAlias = Literal["connecting", "ready", "failed", "stopped"]
+
+
+class ServerStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a server is, for people and clients."""
+
+    name: str
+    state: ServerState
+    address: str = ""
+    """Its program or URL, without anything that may be secret."""
+    reason: str = ""
+    """Why it failed, or why it is being connected to again."""
+    tools: int = 0
+    server_version: str = ""
+    protocol_version: str = ""
+    ignored_keys: tuple[str, ...] = ()
+    """What its entry says that means nothing here."""
+
+
+OnChange: TypeAlias = Callable[[ServerStatus], None]
+"""Told whenever a server's state or one of its tools has changed."""
+
+
+class McpManager:
+    """All servers of a session. `start` it, and `close` it on every path; or use it with `async with`."""
+
+    def __init__(
+        self,
+        config: McpConfig,
+        launch: Launch,
+        *,
+        timing: Timing | None = None,
+        on_change: OnChange | None = None,
+    ) -> None:
+        self._servers = {
+            server.name: _Server(server, launch, timing or Timing(), on_change or (lambda _: None))
+            for server in config.servers
+        }
+        self._problems = tuple(
+            ServerStatus(name=name, state="failed", reason=reason) for name, reason in config.problems.items()
+        )
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to connect, and return."""
+        if self._servers and self._running is None:
+            self._running = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """End every server and wait until no process of theirs is left. May be called again."""
+        if self._running is not None:
+            for server in self._servers.values():
+                server.closing = True
+            self._running.cancel()
+            # Not `await self._running`: whoever closes may be cancelled himself, and must be able to tell.
+            await asyncio.wait({self._running})
+
+    async def __aenter__(self) -> McpManager:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def statuses(self) -> tuple[ServerStatus, ...]:
+        """How each server is, also those whose entry cannot be used."""
+        return (*(server.status for server in self._servers.values()), *self._problems)
+
+    def tools(self) -> tuple[McpTool, ...]:
+        """The tools that can be called, sorted by name: the same list for the same servers, for prompt caches."""
+        found = {tool.definition.name: tool for server in self._servers.values() for tool in server.tools.values()}
+        return tuple(found[name] for name in sorted(found))
+
+    async def settled(self, within_s: float) -> bool:
+        """Wait until no server is connecting for the first time, but not longer than that."""
+        try:
+            async with asyncio.timeout(within_s):
+                for server in self._servers.values():
+                    await server.settled.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def restart(self, name: str) -> None:
+        """Connect to a server that failed again, now."""
+        if (server := self._servers.get(name)) is None:
+            raise InvalidRequest(f"There is no MCP server {name!r}.")
+        server.wanted.set()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for server in self._servers.values():
+                group.create_task(server.run())
+
+
+class _Server:
+    """One server through all its connections."""
+
+    def __init__(self, config: McpServer, launch: Launch, timing: Timing, on_change: OnChange) -> None:
+        self.name = config.name
+        self.tools: dict[str, McpTool] = {}
+        """By the names their server gives them."""
+        self.settled = asyncio.Event()
+        self.wanted = asyncio.Event()
+        """Someone wants it to be tried again now."""
+        self.closing = False
+        """Beside the cancellation: anyio forgets one that arrives while a group of its tasks ends with an error."""
+        self.status = ServerStatus(
+            name=config.name, state="connecting", address=config.address, ignored_keys=config.ignored_keys
+        )
+        self._config = config
+        self._launch = launch
+        self._timing = timing
+        self._on_change = on_change
+        self._connection: Connection | None = None
+        self._moved = asyncio.Event()
+        """The state changed; a new event takes its place each time."""
+
+    async def run(self) -> None:
+        """Connect, and again when that ends, until cancelled."""
+        failures = 0
+        handshakes: tuple[Handshake, Handshake] = ("legacy", "auto")
+        try:
+            while not self.closing:
+                self._tell("connecting", self.status.reason)
+                lasted, reason = await self._live(handshakes[0])
+                if self.closing:
+                    break
+                if lasted is None:
+                    # It never answered: perhaps it is one of those that know only the other handshake.
+                    handshakes = handshakes[::-1]
+                failures = 1 if lasted is not None and lasted >= self._timing.steady_s else failures + 1
+                await self._wait(failures, reason)
+                failures = 0 if self.wanted.is_set() else failures
+        finally:
+            self.tools = {}
+            self._tell("stopped", "")
+
+    async def call(self, tool: McpTool, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
+        """Call a tool of the current connection, if that is still the tool that was asked for."""
+        connection = await self._ready()
+        current = self.tools.get(tool.listing.name)
+        if current is None:
+            raise InvalidRequest(f"There is no tool {tool.listing.name!r} any more.")
+        if current.fingerprint != tool.fingerprint:
+            raise InvalidRequest(f"The tool {tool.listing.name!r} has changed since it was offered.")
+        return await connection.call(tool.listing.name, arguments, on_progress)
+
+    async def _ready(self) -> Connection:
+        """The connection. A server that is starting again is waited for; one that was given up is tried again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.ready_s):
+                while (self._connection is None or self._connection.over) and self.status.state != "stopped":
+                    if self.status.state == "failed":
+                        self.wanted.set()
+                    await self._moved.wait()
+        if self._connection is None or self._connection.over:
+            why = self.status.reason or "It does not answer yet."
+            raise TransportError(f"The server is {self.status.state}. {why}")
+        return self._connection
+
+    async def _live(self, handshake: Handshake) -> tuple[float | None, str]:
+        """One connection: how long it was ready, None if never, and why it is over."""
+        clock = asyncio.get_running_loop().time
+        ready_at: float | None = None
+
+        async def during(connection: Connection) -> None:
+            nonlocal ready_at
+            self._list(await connection.tools())
+            ready_at = clock()
+            self._connection = connection
+            self._tell("ready", "")
+            while True:
+                await connection.news()
+                if self._list(await connection.tools()):
+                    self._tell("ready", "")
+
+        try:
+            # The SDK takes most of a second to load; in a thread it does not stop the event loop for so long.
+            module = await asyncio.to_thread(importlib.import_module, "makai.tools.mcp.connection")
+            await module.live(self._config, self._launch, self._timing, handshake, during)
+            reason = ""
+        except MakaiError as error:
+            reason = str(error)
+        finally:
+            self._connection = None
+        return None if ready_at is None else clock() - ready_at, reason
+
+    def _list(self, listings: Sequence[ToolListing]) -> bool:
+        """Take over a list of tools; whether anything changed. A tool that stayed the same stays the same object."""
+        tools: dict[str, McpTool] = {}
+        for listing in listings:
+            known = self.tools.get(listing.name)
+            same = known is not None and known.listing == listing
+            tools[listing.name] = (
+                known
+                if known is not None and same
+                else McpTool(self, self._config.identity, listing, self._launch.spill_directory)
+            )
+        changed = tools != self.tools
+        self.tools = tools
+        return changed
+
+    async def _wait(self, failures: int, reason: str) -> None:
+        """Wait before the next attempt; after too many, until someone wants it. Then its tools are gone, too."""
+        self.wanted.clear()
+        given_up = failures >= self._timing.most_failures
+        if given_up:
+            self.tools = {}
+        self._tell("failed", reason)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if given_up else self._timing.retry_after(failures)):
+                await self.wanted.wait()
+
+    def _tell(self, state: ServerState, reason: str) -> None:
+        connection = self._connection
+        status = msgspec.structs.replace(
+            self.status,
+            state=state,
+            reason=reason,
+            tools=len(self.tools),
+            server_version=connection.server_version if connection else self.status.server_version,
+            protocol_version=connection.protocol_version if connection else self.status.protocol_version,
+        )
+        if state != "connecting":
+            self.settled.set()
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+        self.status = status
+        self._on_change(status)

@@ -1,0 +1,260 @@
+"""The ways to an MCP server: a child process, streamable HTTP, SSE.
+
+In: a configured server. Out: the stream pair that the SDK's client speaks over, and in `Life` what happens to it. No
+message is larger than `MAX_MESSAGE_BYTES`, whatever a server sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+import anyio
+import httpx2
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+
+from makai.auth.proxies import proxy_for
+from makai.core.errors import TransportError
+from makai.tools.mcp.child import Child, LineSplitter, TooLong
+from makai.tools.mcp.config import HttpServer, McpServer, StdioServer
+from makai.tools.mcp.settings import Launch, Timing
+
+_Inbound: TypeAlias = SessionMessage | Exception
+_Streams: TypeAlias = tuple[Any, Any]
+"""What the SDK calls TransportStreams, which it does not export."""
+
+MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
+_MOST_OTHER_LINES: Final = 1_000
+"""So many lines in a row that are not MCP, and it is not a server."""
+_WAITING_MESSAGES: Final = 64
+_CONNECT_S: Final = 10.0
+_FAREWELL_S: Final = 1.0
+_TIMEOUTS: Final = ("connect", "read", "write", "pool")
+_ID_FIRST: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
+_ID_LAST: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+_IN_FOLDER: Final = 'cd "$1" && shift && exec "$@"'
+
+# Without a handler the SDK's warnings, with tracebacks, would be printed over the user's terminal.
+for _name in ("mcp", "client", "httpx2", "httpcore2"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+# It logs whole URLs, which may hold secrets, at INFO.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+
+class Life:
+    """What is known about a connection's course."""
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        """Its tools may have changed, or it is over."""
+        self.end: str | None = None
+        """Why it is over."""
+        self.refused = ""
+        """What an HTTP server last answered instead of success; the SDK does not tell."""
+        self.last_words: Callable[[], str] = lambda: "."
+        """The end of a sentence about it: what its process said last."""
+
+    def over(self, why: str) -> None:
+        """The first reason stays."""
+        if self.end is None:
+            self.end = why
+        self.news.set()
+
+
+def transport_to(
+    server: McpServer, launch: Launch, timing: Timing, life: Life
+) -> AbstractAsyncContextManager[_Streams]:
+    """The transport that a configured server wants."""
+    match server:
+        case StdioServer():
+            return _stdio(server, launch, life)
+        case HttpServer():
+            return _http(server, timing, life)
+
+
+@asynccontextmanager
+async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenerator[_Streams]:
+    given = {name: value.reveal() for name, value in server.env.items()}
+    argv = [server.command, *server.args]
+    if server.cwd is not None:
+        # In the sandbox, not around it: `wrap` may choose a folder of its own.
+        argv = ["/bin/sh", "-c", _IN_FOLDER, "sh", server.cwd, *argv]
+    child = await Child.start(launch.wrap(argv), directory=launch.cwd, environ=launch.environment(given))
+    life.last_words = child.last_words
+    try:
+        inbound, messages = anyio.create_memory_object_stream[_Inbound](0)
+        outbound, to_send = anyio.create_memory_object_stream[SessionMessage](_WAITING_MESSAGES)
+        # Closed here too: what waits in them would be called leaked when it is collected.
+        async with inbound, messages, outbound, to_send, anyio.create_task_group() as group:
+            group.start_soon(_read, child, inbound, life)
+            group.start_soon(_write, child, to_send, life)
+            yield messages, outbound
+            group.cancel_scope.cancel()
+    finally:
+        # Nothing of the SDK's cancellation may come between: the process must be gone when this returns.
+        with anyio.CancelScope(shield=True):
+            await child.stop()
+
+
+async def _read(child: Child, inbound: MemoryObjectSendStream[_Inbound], life: Life) -> None:
+    """Give the SDK every message. What is not one is kept among the server's last words."""
+    splitter = LineSplitter(MAX_MESSAGE_BYTES)
+    others = 0
+    async with inbound:
+        try:
+            async for chunk in child.chunks():
+                for line in splitter.feed(chunk):
+                    if (message := _message(line)) is None:
+                        others += 1
+                        child.note(line.head if isinstance(line, TooLong) else line)
+                    else:
+                        others = 0
+                        await inbound.send(message)
+                    if others > _MOST_OTHER_LINES:
+                        life.over(f"It writes other things than MCP to its output{child.last_words()}")
+                        return
+            life.over(f"It {await child.how_it_ended()}")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            life.over("It was closed.")
+
+
+async def _write(child: Child, to_send: MemoryObjectReceiveStream[SessionMessage], life: Life) -> None:
+    async with to_send:
+        try:
+            async for message in to_send:
+                await child.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        except TransportError:
+            # It does not read any more. If that is its end, reading its output says more about it.
+            life.over(f"It {await child.how_it_ended()}")
+
+
+def _message(line: bytes | TooLong) -> SessionMessage | None:
+    if isinstance(line, TooLong):
+        return _too_long(line)
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError:
+        return None
+
+
+def _too_long(line: TooLong) -> SessionMessage | None:
+    """An error for whoever waits for the answer that was dropped, if it tells whose it was."""
+    found = _ID_FIRST.match(line.head) or _ID_LAST.search(line.tail)
+    if found is None:
+        return None
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=_too_much(line.size))
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
+
+
+def _too_much(size: int | None = None) -> str:
+    what = "more" if size is None else f"{size:,} bytes, more"
+    return f"The answer has {what} than the {MAX_MESSAGE_BYTES:,} bytes that are read."
+
+
+@asynccontextmanager
+async def _http(server: HttpServer, timing: Timing, life: Life) -> AsyncGenerator[_Streams]:
+    def client(*_: object, **__: object) -> httpx2.AsyncClient:
+        return _http_client(server, timing, life)
+
+    if server.transport == "sse":
+        async with sse_client(server.url, httpx_client_factory=client) as (messages, outbound):
+            yield _Watched(messages, life), outbound
+    else:
+        async with (
+            client() as http,
+            streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as (
+                messages,
+                outbound,
+            ),
+        ):
+            yield _Watched(messages, life), outbound
+
+
+def _http_client(server: HttpServer, timing: Timing, life: Life) -> httpx2.AsyncClient:
+    async def hurry(request: httpx2.Request) -> None:
+        if request.method == "DELETE":  # the SDK's farewell; whoever closes waits for it
+            request.extensions = {**request.extensions, "timeout": dict.fromkeys(_TIMEOUTS, _FAREWELL_S)}
+
+    async def check(response: httpx2.Response) -> None:
+        status = f"{response.status_code} {response.reason_phrase}"
+        life.refused = f"It answered {status}." if response.status_code >= 400 else ""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.StreamError("It compresses its answers though it was asked not to.")
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            # The SDK bounds single events, but not answers in one piece.
+            response.stream = _Bounded(response.stream)
+
+    return httpx2.AsyncClient(
+        headers={name: value.reveal() for name, value in server.headers.items()} | {"Accept-Encoding": "identity"},
+        # A server may be silent as long as a call may be; who waits has a deadline of his own.
+        timeout=httpx2.Timeout(_CONNECT_S, read=timing.call_s + _CONNECT_S),
+        # Neither proxies nor a .netrc that nobody told us to use.
+        trust_env=False,
+        proxy=proxy_for(server.url),
+        verify=ssl.create_default_context(),
+        event_hooks={"request": [hurry], "response": [check]},
+    )
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that ends with an error where it grows too large."""
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._body:
+            size += len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise httpx2.StreamError(_too_much())
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _Watched:
+    """A stream of messages that notes its end."""
+
+    def __init__(self, stream: Any, life: Life) -> None:
+        self._stream = stream
+        self._life = life
+
+    async def receive(self) -> _Inbound:
+        try:
+            received: _Inbound = await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._life.over(self._life.refused or "It closed the connection.")
+            raise
+        return received
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> _Inbound:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

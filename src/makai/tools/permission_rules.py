@@ -1,0 +1,264 @@
+"""Rules about tool calls that people write down.
+
+In: rules such as `Bash(git log:*)`, `Read(src/**)`, `WebFetch(domain:example.com)` or `mcp__server__*` in lists allow,
+ask and deny, and what a call would do. Out: allow, ask, deny, or None when no rule speaks about the call. Permission
+modes, grants and who is asked are not known here, and nothing is read from disk: paths are compared as text, and it is
+the file tools that keep a path from leading elsewhere through a link.
+
+Precedence: deny, then ask, then allow. A rule that restricts matches when any part of the call is meant; a rule that
+allows only when all of it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, Literal, TypeAlias, assert_never
+from urllib.parse import urlsplit
+
+import msgspec
+
+from makai.core.errors import InvalidRequest
+from makai.tools.base import CallDescription, ToolKind
+from makai.tools.path_patterns import PathPattern, is_plain_path, parse_path_pattern
+from makai.tools.shell_policy import decide, parse_shell_rule
+
+RuleDecision: TypeAlias = Literal["allow", "ask", "deny"]
+Family: TypeAlias = Literal["Bash", "Read", "Edit", "Write", "WebFetch"]
+
+_KINDS: Final[dict[Family, frozenset[ToolKind]]] = {
+    "Bash": frozenset({"execute"}),
+    "Read": frozenset({"read", "search"}),
+    "Edit": frozenset({"edit"}),
+    "Write": frozenset({"edit"}),
+    "WebFetch": frozenset({"fetch"}),
+}
+_RULE: Final = re.compile(r"(?P<name>[A-Za-z][\w.-]*\*?)(?:\((?P<inside>.*)\))?", re.DOTALL)
+_MCP: Final = re.compile(r"mcp__[^*]+?(?:__(?:\*|[^*]*))?")
+_UNAMBIGUOUS_URL: Final = re.compile(r"https?://[a-z0-9.\[\]:-]+(?:[/?#][!#-;=?-\[\]_a-z~]*)?", re.IGNORECASE)
+_DOMAIN: Final = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
+
+
+class AnyCall(msgspec.Struct, frozen=True, tag="any"):
+    """`Bash`, `Read`, ...: every call of a family."""
+
+    family: Family
+
+
+class ShellCall(msgspec.Struct, frozen=True, tag="shell"):
+    """`Bash(git log:*)`."""
+
+    rule: str
+
+
+class FileCall(msgspec.Struct, frozen=True, tag="file"):
+    """`Read(src/**)`, `Edit(...)`, `Write(...)`."""
+
+    family: Literal["Read", "Edit", "Write"]
+    pattern: PathPattern
+
+
+class FetchCall(msgspec.Struct, frozen=True, tag="fetch"):
+    """`WebFetch(domain:example.com)`; `*.example.com` for everything below it."""
+
+    domain: str
+
+
+class NamedTool(msgspec.Struct, frozen=True, tag="name"):
+    """A tool by its name; with `is_prefix` every tool whose name begins so."""
+
+    name: str
+    is_prefix: bool = False
+
+
+Rule: TypeAlias = AnyCall | ShellCall | FileCall | FetchCall | NamedTool
+
+
+class PermissionRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Parsed rules, and the folder that their paths are relative to."""
+
+    workspace: str
+    allow: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+
+
+def parse_rule(text: str) -> Rule:
+    """One rule; `InvalidRequest` names a rule that cannot be read, rather than ignore what someone wanted forbidden."""
+    matched = _RULE.fullmatch(text.strip())
+    if matched is None:
+        raise _unreadable(text, "Expected a tool's name, alone or with a condition in parentheses.")
+    name, inside = matched["name"], matched["inside"]
+    if name.startswith("mcp__") or name not in _KINDS:
+        return _parse_named(text, name, inside)
+    return _parse_family(text, name, inside)
+
+
+def parse_rules(
+    *, workspace: str, allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = ()
+) -> PermissionRules:
+    """Parse the three lists. `workspace` is an absolute path."""
+    if not workspace.startswith("/"):
+        raise InvalidRequest(f"the workspace of permission rules must be an absolute path, not {workspace!r}.")
+    return PermissionRules(
+        workspace=workspace,
+        allow=tuple(map(parse_rule, allow)),
+        ask=tuple(map(parse_rule, ask)),
+        deny=tuple(map(parse_rule, deny)),
+    )
+
+
+def decide_call(rules: PermissionRules, tool_name: str, description: CallDescription) -> RuleDecision | None:
+    """What the rules say about a call; None when none of them speaks about it."""
+    call = _Call(rules.workspace, tool_name, description)
+    if call.is_restricted_by(rules.deny):
+        return "deny"
+    if call.is_restricted_by(rules.ask):
+        return "ask"
+    return "allow" if call.is_allowed_by(rules.allow, rules.deny) else None
+
+
+def denies_path(rules: PermissionRules, family: Literal["Read", "Edit", "Write"], path: str) -> bool:
+    """Whether a file is denied: for tools that search a folder and must leave such files out."""
+    return any(_restricts_path(rule, family, path, rules.workspace) for rule in rules.deny)
+
+
+# Parsing -------------------------------------------------------------------------------------------------------------
+
+
+def _unreadable(text: str, hint: str) -> InvalidRequest:
+    return InvalidRequest(f"permission rule {text!r} cannot be read.", hint=hint)
+
+
+def _parse_named(text: str, name: str, inside: str | None) -> NamedTool:
+    if inside is not None:
+        raise _unreadable(text, f"Only {', '.join(_KINDS)} take a condition in parentheses.")
+    if not name.startswith("mcp__"):
+        if "*" in name:
+            raise _unreadable(text, "`*` stands only at the end of mcp__server__*.")
+        return NamedTool(name)
+    if not _MCP.fullmatch(name):
+        raise _unreadable(text, "Expected mcp__server, mcp__server__* or mcp__server__tool.")
+    if name.endswith("__*"):
+        return NamedTool(name[:-1], is_prefix=True)
+    if "__" not in name.removeprefix("mcp__"):
+        return NamedTool(f"{name}__", is_prefix=True)
+    return NamedTool(name)
+
+
+def _parse_family(text: str, name: str, inside: str | None) -> Rule:
+    family = msgspec.convert(name, Family)
+    if inside is None or inside.strip() == "*":
+        return AnyCall(family)
+    match family:
+        case "Bash":
+            parse_shell_rule(inside)
+            return ShellCall(inside)
+        case "WebFetch":
+            domain = inside.strip().lower().removeprefix("domain:").rstrip(".")
+            if not inside.strip().lower().startswith("domain:") or not _DOMAIN.fullmatch(domain):
+                raise _unreadable(text, "Expected WebFetch(domain:example.com) or WebFetch(domain:*.example.com).")
+            return FetchCall(domain)
+        case "Read" | "Edit" | "Write":
+            pattern = parse_path_pattern(inside.strip())
+            if pattern is None:
+                raise _unreadable(text, "Expected a path pattern of names, ?, * and **, without `..` and leading `!`.")
+            return FileCall(family, pattern)
+        case _ as never:
+            assert_never(never)
+
+
+# Deciding ------------------------------------------------------------------------------------------------------------
+
+
+class _Call:
+    """One call, and what rules say about it."""
+
+    def __init__(self, workspace: str, tool_name: str, description: CallDescription) -> None:
+        self._workspace = workspace
+        self._name = tool_name
+        self._description = description
+        touched = (description.subject, *(place.path for place in description.locations))
+        self._paths = tuple(path for path in (*touched, *(diff.path for diff in description.diffs)) if path)
+
+    def is_restricted_by(self, rules: tuple[Rule, ...]) -> bool:
+        shell = [rule.rule for rule in rules if isinstance(rule, ShellCall)]
+        if shell and self._belongs_to("Bash") and decide(self._description.subject, [], shell) == "deny":
+            return True
+        return any(self._restricts(rule) for rule in rules)
+
+    def _restricts(self, rule: Rule) -> bool:
+        match rule:
+            case AnyCall():
+                return self._belongs_to(rule.family)
+            case NamedTool():
+                return self._is_named_by(rule)
+            case FileCall():
+                restricts = (_restricts_path(rule, rule.family, path, self._workspace) for path in self._paths)
+                return self._belongs_to(rule.family) and any(restricts)
+            case FetchCall():
+                return self._belongs_to("WebFetch") and _host_is_below(self._description.subject, rule.domain)
+            case ShellCall():
+                return False  # all of them together are one question to the shell policy
+            case _:
+                assert_never(rule)
+
+    def is_allowed_by(self, rules: tuple[Rule, ...], denied: tuple[Rule, ...]) -> bool:
+        if any(self._is_named_by(rule) for rule in rules if isinstance(rule, NamedTool)):
+            return True
+        if self._belongs_to("Bash"):
+            return self._is_allowed_shell(rules, denied)
+        if any(self._belongs_to(rule.family) for rule in rules if isinstance(rule, AnyCall)):
+            return True
+        if self._belongs_to("WebFetch"):
+            return any(
+                _allows_url(rule.domain, self._description.subject) for rule in rules if isinstance(rule, FetchCall)
+            )
+        files = [rule for rule in rules if isinstance(rule, FileCall) and self._belongs_to(rule.family)]
+        return bool(self._paths) and all(self._is_allowed_path(path, files) for path in self._paths)
+
+    def _is_allowed_shell(self, rules: tuple[Rule, ...], denied: tuple[Rule, ...]) -> bool:
+        allow = [rule.rule for rule in rules if isinstance(rule, ShellCall)]
+        allow += ["*" for rule in rules if isinstance(rule, AnyCall) and rule.family == "Bash"]
+        deny = [rule.rule for rule in denied if isinstance(rule, ShellCall)]
+        return decide(self._description.subject, allow, deny) == "allow"
+
+    def _is_allowed_path(self, path: str, rules: list[FileCall]) -> bool:
+        return is_plain_path(path) and any(rule.pattern.matches(path, self._workspace) for rule in rules)
+
+    def _belongs_to(self, family: Family) -> bool:
+        """By what the call does. Tools of MCP servers say that about themselves, so only their names count."""
+        if self._name.startswith("mcp__") or self._description.kind not in _KINDS[family]:
+            return False
+        return family != "Write" or self._name.casefold() == "write"
+
+    def _is_named_by(self, rule: NamedTool) -> bool:
+        return self._name.startswith(rule.name) if rule.is_prefix else self._name == rule.name
+
+
+def _restricts_path(rule: Rule, family: Family, path: str, workspace: str) -> bool:
+    """Without regard to case: on some file systems `.ENV` opens `.env`."""
+    return isinstance(rule, FileCall) and rule.family == family and rule.pattern.matches(path, workspace, any_case=True)
+
+
+def _host(url: str) -> str:
+    try:
+        parts = urlsplit(url.strip())
+        return (parts.hostname or "").rstrip(".").lower()
+    except ValueError:
+        return ""
+
+
+def _host_is_below(url: str, domain: str) -> bool:
+    """A restriction of a domain holds for everything below it."""
+    bare = domain.removeprefix("*.").strip("[]")
+    host = _host(url)
+    return host == bare or host.endswith(f".{bare}")
+
+
+def _allows_url(domain: str, url: str) -> bool:
+    """Exactly this host. What parsers of URLs read differently (backslashes, blanks, user names) is never allowed."""
+    if not _UNAMBIGUOUS_URL.fullmatch(url):
+        return False
+    host = _host(url)
+    return host.endswith(domain[1:]) if domain.startswith("*.") else host == domain.strip("[]")

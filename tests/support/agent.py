@@ -1,0 +1,228 @@
+"""What the agent loop needs around it in tests: a host that remembers, models that follow a script, small tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from makai.agent.loop import run_agent
+from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.core.content import Text, UserPart
+from makai.core.messages import Message, StopReason, UserMessage
+from makai.core.model import Model
+from makai.core.request import Context, StreamOptions, ToolDefinition
+from makai.core.session_events import (
+    ApprovalDecided,
+    AssistantText,
+    AssistantTextDelta,
+    Decision,
+    FileDiff,
+    SessionEvent,
+    ToolCalled,
+    ToolFinished,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+)
+from makai.core.session_events import UserMessage as UserSaid
+from makai.core.stream_events import StreamEvent
+from makai.core.usage import Usage
+from makai.providers.base import ProviderRequest
+from makai.providers.scenario import Scenario, parse_scenario
+from makai.providers.scripted import ScriptedProvider
+from makai.tools.base import CallDescription, Diff, ToolContext, ToolKind, ToolOutcome, text_outcome
+
+MODEL = Model(id="scripted-model", api="scripted", provider="scripted")
+ANY_OBJECT = '{"type": "object"}'
+
+
+class FakeHost:
+    """Remembers every fact. `decisions` are by the name of the tool; what is not there is approved."""
+
+    def __init__(
+        self, decisions: Mapping[str, Decision] | None = None, steering: Sequence[Sequence[UserSaid]] = ()
+    ) -> None:
+        self.facts: list[SessionEvent] = []
+        self.questions: list[tuple[str, CallDescription, tuple[FileDiff, ...]]] = []
+        self.decisions = dict(decisions or {})
+        self.clock = 0.0
+        self.on_fact: Callable[[SessionEvent], None] = lambda fact: None
+        self._steering = [list(words) for words in steering]
+        self._calls = 0
+
+    async def emit(self, event: SessionEvent) -> None:
+        self.facts.append(event)
+        self.on_fact(event)
+        await asyncio.sleep(0)
+
+    async def decide(
+        self, call: ToolCalled, description: CallDescription, diffs: tuple[FileDiff, ...]
+    ) -> ApprovalDecided:
+        self.questions.append((call.call_id, description, diffs))
+        await asyncio.sleep(0)
+        decision = self.decisions.get(call.name, "approve")
+        reason = "" if decision == "approve" else "not today"
+        return ApprovalDecided(call_id=call.call_id, decision=decision, by="rule", reason=reason)
+
+    def steering(self) -> Sequence[UserSaid]:
+        return self._steering.pop(0) if self._steering else ()
+
+    def call_id(self, vendor_call_id: str) -> str:
+        self._calls += 1
+        return f"c{self._calls}"
+
+    def position(self) -> int:
+        return len(self.facts)
+
+    def now(self) -> float:
+        return self.clock
+
+    @property
+    def told(self) -> list[SessionEvent]:
+        """The facts without the vendor's ids, which are random."""
+        return [
+            msgspec.structs.replace(fact, vendor_call_id="") if isinstance(fact, ToolCalled) else fact
+            for fact in self.facts
+        ]
+
+
+class ScriptedModels:
+    """The n-th request gets the n-th answer of the script, whatever it asks; the last answer repeats."""
+
+    def __init__(self, script: str, model: Model = MODEL) -> None:
+        self._answers = list(parse_scenario(script).answers)
+        self._model = model
+        self._provider = ScriptedProvider(self._next)
+
+    def _next(self, model_id: str) -> Scenario:
+        answer = self._answers[0] if len(self._answers) == 1 else self._answers.pop(0)
+        return Scenario(answers=(answer,))
+
+    @property
+    def requests(self) -> list[ProviderRequest]:
+        return self._provider.requests
+
+    def resolve(self, model: str | Model | None) -> Model:
+        return self._model
+
+    def stream(
+        self, model: str | Model | None, context: Context, options: StreamOptions | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        request = ProviderRequest(model=self._model, context=context, options=options or StreamOptions())
+        return self._provider.stream(request)
+
+
+class FakeTool:
+    """A tool that does what its function does; by default it says its name."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]] | None = None,
+        *,
+        kind: ToolKind = "read",
+        schema: str = ANY_OBJECT,
+        diffs: Callable[[], tuple[Diff, ...]] = tuple,
+    ) -> None:
+        self.definition = ToolDefinition(name=name, description=f"The tool {name}.", parameters_schema_json=schema)
+        self._run = run
+        self._kind: ToolKind = kind
+        self._diffs = diffs
+        self.ran: list[Mapping[str, Any]] = []
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        return CallDescription(kind=self._kind, title=f"Use {self.definition.name}", diffs=self._diffs())
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        self.ran.append(arguments)
+        if self._run is not None:
+            return await self._run(arguments, context)
+        return text_outcome(f"{self.definition.name} did it")
+
+
+def said(content: str | tuple[UserPart, ...], input_id: str = "i1") -> UserSaid:
+    """Words of a user as a fact."""
+    return UserSaid(input_id=input_id, content=content)
+
+
+def asked(words: str = "Hi") -> Context:
+    """A conversation that begins."""
+    return Context(messages=(UserMessage(content=words),), system_prompt="Be brief.")
+
+
+async def run(
+    script: str | ScriptedModels,
+    *tools: FakeTool,
+    host: FakeHost | None = None,
+    conversation: Context | None = None,
+    standing: Standing | None = None,
+    **settings: Any,
+) -> tuple[RunOutcome, FakeHost, list[ProviderRequest]]:
+    """Run the loop; gives its outcome, the host with its facts, and what the model was asked."""
+    models = ScriptedModels(script) if isinstance(script, str) else script
+    host = host or FakeHost()
+    async with asyncio.timeout(20):
+        outcome = await run_agent(
+            host,
+            models,
+            conversation or asked(),
+            {tool.definition.name: tool for tool in tools},
+            AgentSettings(model="scripted/scripted-model", **settings),
+            standing,
+        )
+    return outcome, host, models.requests
+
+
+def turn(
+    number: int,
+    *facts: SessionEvent,
+    stop: StopReason = "end_turn",
+    usage: Usage | None = None,
+    total: Usage | None = None,
+    context_tokens: int | None = None,
+) -> list[SessionEvent]:
+    """The facts of a turn that the model finished."""
+    usage = usage or Usage()
+    return [
+        TurnStarted(turn=number),
+        *facts,
+        TurnEnded(turn=number, stop_reason=stop, usage=usage),
+        UsageReported(total=total or usage, context_tokens=context_tokens),
+    ]
+
+
+def text(words: str, content_index: int = 0) -> list[SessionEvent]:
+    """The facts of a text block of which every delta is a word."""
+    first, *others = words.split(" ")
+    deltas = [first, *(f" {word}" for word in others)]
+    return [
+        *(AssistantTextDelta(content_index=content_index, delta=delta) for delta in deltas),
+        AssistantText(content_index=content_index, text=words),
+    ]
+
+
+def called(
+    name: str, call_id: str = "c1", arguments_json: str = "{}", kind: str = "read", content_index: int = 0
+) -> ToolCalled:
+    """A call to a `FakeTool`."""
+    return ToolCalled(
+        call_id=call_id,
+        name=name,
+        arguments_json=arguments_json,
+        content_index=content_index,
+        kind=kind,
+        title=f"Use {name}",
+    )
+
+
+def finished(call_id: str, words: str, *, is_error: bool = False, interrupted: bool = False) -> ToolFinished:
+    """A result of plain text."""
+    return ToolFinished(call_id=call_id, content=(Text(text=words),), is_error=is_error, interrupted=interrupted)
+
+
+def results_in(request: ProviderRequest) -> list[Message]:
+    """What the model was told besides what it said itself."""
+    return [message for message in request.context.messages if type(message).__name__ != "AssistantMessage"]

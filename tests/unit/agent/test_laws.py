@@ -1,0 +1,180 @@
+"""Laws that every run keeps, whatever the model does and whenever it is stopped."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.agent import FakeHost, FakeTool, ScriptedModels, asked, said
+from support.profiles import examples
+
+from makai.agent.loop import run_agent
+from makai.agent.terms import AgentSettings, RunOutcome
+from makai.core.messages import ToolMessage
+from makai.core.session_events import (
+    AssistantText,
+    AssistantTextDelta,
+    Compacted,
+    Decision,
+    Reasoning,
+    ReasoningDelta,
+    SessionEvent,
+    ToolCalled,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from makai.core.session_events import UserMessage as UserSaid
+from makai.core.usage import Usage
+from makai.providers.history import NO_RESULT, prepare
+from makai.tools.base import ToolContext, ToolOutcome, text_outcome
+
+STEPS = st.sampled_from(
+    [
+        "say: Some words",
+        "think: Hm",
+        "tool: look {}",
+        'tool: look {"n": 1}',
+        "tool: change {}",
+        "tool: denied {}",
+        "tool: breaks {}",
+        "tool: strict {}",
+        "tool: unknown {}",
+        "tool: look {}\narguments: {broken",
+        "usage: input=5 output=3",
+        "wait: 0ms",
+    ]
+)
+ENDS = st.sampled_from(
+    [
+        *["usage: input=2 output=1"] * 6,
+        "stop: max_tokens",
+        "fail: overloaded retry_after=0ms Busy.",
+        "fail: context_overflow Too long.",
+        "fail: provider_error Broken.",
+        "cut",
+    ]
+)
+ANSWERS = st.builds(lambda steps, end: "\n".join([*steps, end]), st.lists(STEPS, max_size=5), ENDS)
+SCRIPTS = st.lists(ANSWERS, min_size=1, max_size=6).map("\n---\n".join)
+
+
+async def slowly(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+    context.progress("working")
+    await asyncio.sleep(0)
+    return text_outcome("ok")
+
+
+async def broken(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+    raise ValueError("broken")
+
+
+def all_tools() -> dict[str, FakeTool]:
+    tools = (
+        FakeTool("look", slowly),
+        FakeTool("change", slowly, kind="edit"),
+        FakeTool("denied"),
+        FakeTool("breaks", broken, kind="execute"),
+        FakeTool("strict", schema='{"type":"object","required":["x"]}'),
+    )
+    return {tool.definition.name: tool for tool in tools}
+
+
+def check_order(facts: list[SessionEvent]) -> None:
+    """Turns do not overlap and are numbered; what belongs into a turn is in one; calls end before the next turn."""
+    open_turn: int | None = None
+    last_turn = 0
+    calls: dict[str, str] = {}
+    for fact in facts:
+        match fact:
+            case TurnStarted(turn=turn):
+                assert open_turn is None
+                assert turn == last_turn + 1
+                assert all(state == "finished" for state in calls.values())
+                open_turn = last_turn = turn
+            case TurnEnded(turn=turn):
+                assert turn == open_turn
+                open_turn = None
+            case AssistantText() | AssistantTextDelta() | Reasoning() | ReasoningDelta():
+                assert open_turn is not None
+            case UserSaid() | Compacted():
+                assert open_turn is None
+            case ToolCalled(call_id=call_id):
+                assert open_turn is not None
+                assert call_id not in calls
+                calls[call_id] = "called"
+            case ToolStarted(call_id=call_id):
+                assert open_turn is None
+                assert calls[call_id] == "called"
+                calls[call_id] = "started"
+            case ToolProgress(call_id=call_id):
+                assert calls[call_id] == "started"
+            case ToolFinished(call_id=call_id, interrupted=interrupted):
+                assert calls[call_id] in ("called", "started")
+                assert not interrupted or calls[call_id] == "started"
+                calls[call_id] = "finished"
+            case _:
+                pass
+    assert open_turn is None
+    assert Counter(calls.values()).keys() <= {"finished"}
+
+
+@examples(60)
+@given(
+    script=SCRIPTS,
+    denial=st.sampled_from(["deny_continue", "deny_continue", "deny_abort"]),
+    steering=st.lists(st.booleans(), max_size=4),
+    max_turns=st.integers(1, 8),
+    max_output_tokens=st.sampled_from([None, None, 7]),
+    abort_after=st.none() | st.integers(1, 40),
+)
+def test_every_run_is_lawful(
+    script: str,
+    denial: Decision,
+    steering: list[bool],
+    max_turns: int,
+    max_output_tokens: int | None,
+    abort_after: int | None,
+) -> None:
+    host = FakeHost({"denied": denial}, [[said("More", f"i{n}")] if more else [] for n, more in enumerate(steering)])
+    models = ScriptedModels(script)
+    tools = all_tools()
+    settings = AgentSettings(
+        model=None, max_turns=max_turns, max_output_tokens=max_output_tokens, first_wait_s=0.0, keep_tokens=0
+    )
+
+    async def perform() -> RunOutcome | None:
+        task = asyncio.ensure_future(run_agent(host, models, asked(), tools, settings))
+
+        def count(fact: SessionEvent) -> None:
+            if len(host.facts) == abort_after:
+                task.cancel()
+
+        host.on_fact = count
+        async with asyncio.timeout(20):
+            await asyncio.wait({task})
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return None if task.cancelled() else task.result()
+
+    outcome = asyncio.run(perform())
+
+    check_order(host.facts)
+    started = [fact.call_id for fact in host.facts if isinstance(fact, ToolStarted)]
+    assert len(started) == len(set(started)) >= sum(len(tool.ran) for tool in tools.values())
+    if outcome is None:
+        assert abort_after is not None
+        assert len(host.facts) >= abort_after
+    else:
+        assert (outcome.error is not None) == (outcome.stop_reason == "error")
+        turns = [fact.usage for fact in host.facts if isinstance(fact, TurnEnded)]
+        summaries = sum(not request.context.tools for request in models.requests)
+        assert outcome.usage == sum(turns, Usage()) or summaries
+    for request in models.requests:
+        results = [message for message in request.context.messages if isinstance(message, ToolMessage)]
+        prepared = prepare(request.context, request.model, inline_system=True).messages
+        assert [message for message in prepared if isinstance(message, ToolMessage)] == results
+        assert all(message.result.content != NO_RESULT for message in results)

@@ -1,0 +1,500 @@
+"""Tool calls of a turn: what runs, beside what, and what the model is told when something does not."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from support.agent import FakeHost, FakeTool, called, finished, run, text, turn
+
+from makai.agent import progress as progress_module
+from makai.agent.progress import LARGEST_FACT, MOST_SHOWN, NO_MORE, Progress
+from makai.agent.terms import RunOutcome, Standing
+from makai.core.content import Image, Text, ToolCall, ToolResult
+from makai.core.errors import InvalidRequest
+from makai.core.messages import AssistantMessage, ToolMessage, UserMessage
+from makai.core.request import Context
+from makai.core.session_events import (
+    FileDiff,
+    FilePlace,
+    Notice,
+    PlanEntry,
+    PlanUpdated,
+    SessionEvent,
+    ToolCalled,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from makai.providers.base import ProviderRequest
+from makai.providers.history import prepare
+from makai.tools.base import CallDescription, Diff, Location, ToolContext, ToolOutcome, text_outcome
+from makai.tools.plan import PlanTool
+
+
+def result_texts(request: ProviderRequest) -> list[tuple[str, bool]]:
+    """What the model is told about its calls."""
+    results = [message.result for message in request.context.messages if isinstance(message, ToolMessage)]
+    return [(result.text(), result.is_error) for result in results]
+
+
+async def test_a_call_is_told_started_and_finished_and_its_result_goes_to_the_model() -> None:
+    tool = FakeTool("look")
+    outcome, host, requests = await run('say: Wait\ntool: look {"at": "x"}\n---\nsay: Seen', tool)
+
+    assert host.told == [
+        *turn(1, *text("Wait"), called("look", arguments_json='{"at": "x"}', content_index=1), stop="tool_use"),
+        ToolStarted(call_id="c1"),
+        finished("c1", "look did it"),
+        *turn(2, *text("Seen")),
+    ]
+    assert tool.ran == [{"at": "x"}]
+    assert outcome == RunOutcome(stop_reason="end_turn")
+    answer, result = requests[1].context.messages[1:]
+    assert isinstance(answer, AssistantMessage)
+    vendor_call_id = answer.tool_calls()[0].tool_call_id
+    assert result == ToolMessage(
+        result=ToolResult(tool_call_id=vendor_call_id, tool_name="look", content=(Text(text="look did it"),))
+    )
+    assert [fact.vendor_call_id for fact in host.facts if isinstance(fact, ToolCalled)] == [vendor_call_id]
+
+
+async def test_everything_a_tool_tells_is_in_the_facts() -> None:
+    class Editor(FakeTool):
+        def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+            return CallDescription(
+                kind="edit",
+                title="Edit a.py",
+                subject="a.py",
+                locations=(Location("/p/a.py", 3),),
+                diffs=(Diff(path="/p/a.py", old_text="a", new_text="b"),),
+            )
+
+    async def edit(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return ToolOutcome(
+            content=(Text(text="done"), Image(data="aGk=", mime_type="image/png")),
+            diffs=(Diff(path="/p/a.py", old_text="a", new_text="b"),),
+            exit_code=0,
+            omitted_bytes=7,
+            spill_path="/p/rest",
+        )
+
+    _, host, _ = await run("tool: edit {}\n---\nsay: Done", Editor("edit", edit))
+
+    diff = FileDiff(path="/p/a.py", old_text="a", new_text="b")
+    assert host.told[1:6:2] == [
+        ToolCalled(
+            call_id="c1",
+            name="edit",
+            arguments_json="{}",
+            kind="edit",
+            title="Edit a.py",
+            locations=(FilePlace("/p/a.py", 3),),
+        ),
+        host.told[3],
+        ToolFinished(
+            call_id="c1",
+            content=(Text(text="done"), Image(data="aGk=", mime_type="image/png")),
+            diffs=(diff,),
+            exit_code=0,
+            omitted_bytes=7,
+            spill_path="/p/rest",
+        ),
+    ]
+    ((call_id, description, diffs),) = host.questions
+    assert (call_id, description.subject, diffs) == ("c1", "a.py", (diff,))
+
+
+async def test_a_tool_without_output_says_so() -> None:
+    async def nothing(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return ToolOutcome(content=())
+
+    _, _, requests = await run("tool: quiet {}\n---\nsay: Done", FakeTool("quiet", nothing))
+
+    assert result_texts(requests[1]) == [("The tool gave no output.", False)]
+
+
+# ---------------------------------------------------------------- beside each other
+
+
+@pytest.mark.req("MK-TOOL-007")
+async def test_independent_calls_run_beside_each_other_and_are_answered_in_any_order() -> None:
+    entered: list[str] = []
+    all_entered = asyncio.Event()
+    turns = {"first": asyncio.Event(), "second": asyncio.Event(), "third": asyncio.Event()}
+
+    async def meet(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        name = arguments["name"]
+        entered.append(name)
+        if len(entered) == 3:
+            all_entered.set()
+            turns["third"].set()
+        await all_entered.wait()
+        await turns[name].wait()
+        return text_outcome(f"{name} was here")
+
+    host = FakeHost()
+    after = {"c3": "second", "c2": "first"}
+
+    def release(fact: SessionEvent) -> None:
+        if isinstance(fact, ToolFinished) and fact.call_id in after:
+            turns[after[fact.call_id]].set()
+
+    host.on_fact = release
+    calls = [f'tool: meet {{"name":"{name}"}}' for name in turns]
+    _, host, requests = await run("\n".join(calls) + "\n---\nsay: All", FakeTool("meet", meet), host=host)
+
+    assert host.told == [
+        *turn(
+            1,
+            *(
+                called("meet", f"c{number + 1}", f'{{"name":"{name}"}}', content_index=number)
+                for number, name in enumerate(turns)
+            ),
+            stop="tool_use",
+        ),
+        *(ToolStarted(call_id=call_id) for call_id in ("c1", "c2", "c3")),
+        *(finished(call_id, f"{name} was here") for call_id, name in zip(("c3", "c2", "c1"), reversed(turns))),
+        *turn(2, *text("All")),
+    ]
+    assert result_texts(requests[1]) == [(f"{name} was here", False) for name in turns]
+
+
+async def test_changes_wait_for_what_comes_before_them_and_hold_up_what_comes_after() -> None:
+    log: list[str] = []
+
+    def noting(name: str) -> FakeTool:
+        async def note(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+            log.append(f"{name} begins")
+            for _ in range(5):
+                await asyncio.sleep(0)
+            log.append(f"{name} ends")
+            return text_outcome("ok")
+
+        kinds = {"read": "read", "edit": "edit", "shell": "execute"}
+        return FakeTool(name, note, kind=kinds[name])  # type: ignore[arg-type]
+
+    script = "\n".join(f"tool: {name} {{}}" for name in ("read", "edit", "shell", "read")) + "\n---\nsay: Done"
+    await run(script, noting("read"), noting("edit"), noting("shell"), max_same_calls=9)
+
+    order = ("read", "edit", "shell", "read")
+    assert log == [f"{name} {what}" for name in order for what in ("begins", "ends")]
+
+
+async def test_only_so_many_calls_run_at_once() -> None:
+    running = most = 0
+
+    async def count(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return text_outcome("ok")
+
+    script = "\n".join(f'tool: count {{"n":{number}}}' for number in range(9)) + "\n---\nsay: Done"
+    tool = FakeTool("count", count)
+    await run(script, tool, max_parallel_tools=2)
+
+    assert (most, len(tool.ran)) == (2, 9)
+
+
+async def test_a_later_change_is_described_anew_for_whoever_approves_it() -> None:
+    """The first edit changes the file that the second one shows in its diff."""
+    file = ["one"]
+
+    async def append(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        file[0] += "+"
+        return text_outcome("ok")
+
+    def diff() -> tuple[Diff, ...]:
+        return (Diff(path="f", old_text=file[0], new_text=f"{file[0]}+"),)
+
+    tool = FakeTool("append", append, kind="edit", diffs=diff)
+    _, host, _ = await run('tool: append {}\ntool: append {"n":2}\n---\nsay: Done', tool)
+
+    assert [diffs[0].old_text for _, _, diffs in host.questions] == ["one", "one+"]
+
+
+# ---------------------------------------------------------------- decisions
+
+
+@pytest.mark.req("MK-TOOL-006")
+async def test_a_denied_call_is_an_error_the_model_sees_and_the_run_goes_on() -> None:
+    tool = FakeTool("look")
+    outcome, host, requests = await run(
+        "tool: look {}\n---\nsay: Pity", tool, host=FakeHost({"look": "deny_continue"})
+    )
+
+    assert host.told == [
+        *turn(1, called("look"), stop="tool_use"),
+        finished("c1", "denied: not today", is_error=True),
+        *turn(2, *text("Pity")),
+    ]
+    assert tool.ran == []
+    assert result_texts(requests[1]) == [("denied: not today", True)]
+    assert outcome == RunOutcome(stop_reason="end_turn")
+
+
+async def test_a_denial_that_ends_the_run_stops_the_calls_beside_it() -> None:
+    started = asyncio.Event()
+
+    async def wait(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    class Host(FakeHost):
+        async def decide(self, call: ToolCalled, *about: Any) -> Any:
+            if call.name == "delete":
+                await started.wait()
+            return await super().decide(call, *about)
+
+    host = Host({"delete": "deny_abort"})
+    script = "tool: wait {}\ntool: delete {}\ntool: change {}"
+    delete, change = FakeTool("delete", kind="other"), FakeTool("change", kind="edit")
+    outcome, _, requests = await run(script, FakeTool("wait", wait), delete, change, host=host)
+
+    ended = "the run was ended when another call was denied"
+    assert host.told == [
+        *turn(
+            1,
+            called("wait", "c1"),
+            called("delete", "c2", kind="other", content_index=1),
+            called("change", "c3", kind="edit", content_index=2),
+            stop="tool_use",
+        ),
+        ToolStarted(call_id="c1"),
+        finished("c2", "denied: not today", is_error=True),
+        finished("c1", f"Interrupted: {ended}; what the tool did so far is unknown.", is_error=True, interrupted=True),
+        finished("c3", f"Not run: {ended}.", is_error=True),
+    ]
+    assert outcome == RunOutcome(stop_reason="aborted")
+    assert (delete.ran, change.ran, len(requests)) == ([], [], 1)
+
+
+# ---------------------------------------------------------------- calls that cannot be carried out
+
+CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false}'
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            "tool: weather {}\narguments: {\"city\": ",
+            "Not run: the model wrote arguments that are not a JSON object: Input data was truncated",
+        ),
+        (
+            "tool: weather {}\narguments: [1]",
+            "Not run: the model wrote arguments that are not a JSON object: Expected `object`, got `array`",
+        ),
+        (
+            'tool: weather {"city": 5, "when": "now"}',
+            "The arguments do not fit the schema of weather:\n"
+            "- at city: 5 is not of type \"string\"\n"
+            "- Additional properties are not allowed ('when' was unexpected)",
+        ),
+        ('tool: weather {}', 'The arguments do not fit the schema of weather:\n- "city" is a required property'),
+        ("tool: sing {}", "There is no tool 'sing'. The tools are: odd, remote, weather."),
+        ("tool: odd {}", "The tool odd has a schema that cannot be used: "),
+        ("tool: remote {}", "The tool remote has a schema that cannot be used: "),
+    ],
+)
+async def test_a_call_that_cannot_be_meant_is_an_error_the_model_sees(call: str, told: str) -> None:
+    tools = (
+        FakeTool("weather", schema=CITY),
+        FakeTool("odd", schema='{"type": 7}'),
+        FakeTool("remote", schema='{"$ref": "http://127.0.0.1:9/schema.json"}'),
+    )
+    outcome, host, requests = await run(f"{call}\n---\nsay: Sorry", *tools)
+
+    ((said, is_error),) = result_texts(requests[1])
+    assert (said.startswith(told), is_error) == (True, True)
+    if not told.endswith(" "):
+        assert said == told
+    assert [type(fact).__name__ for fact in host.facts[1:5]] == [
+        "ToolCalled",
+        "TurnEnded",
+        "UsageReported",
+        "ToolFinished",
+    ]
+    assert [tool.ran for tool in tools] == [[], [], []]
+    assert host.questions == []
+    assert outcome == RunOutcome(stop_reason="end_turn")
+
+
+@pytest.mark.req("MK-TOOL-009")
+async def test_a_call_to_a_tool_nobody_declared_is_told_and_the_run_goes_on() -> None:
+    outcome, host, _ = await run("tool: sing {}\n---\nsay: Sorry")
+
+    call = ToolCalled(call_id="c1", name="sing", arguments_json="{}", title="sing")
+    assert host.told == [
+        *turn(1, call, stop="tool_use"),
+        finished("c1", "There is no tool 'sing'. The tools are: none.", is_error=True),
+        *turn(2, *text("Sorry")),
+    ]
+    assert outcome == RunOutcome(stop_reason="end_turn")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (InvalidRequest("No such file.", hint="Look first."), "No such file. Look first."),
+        (ValueError("x" * 1000), f"The tool look failed: ValueError: {'x' * 500}"),
+        (asyncio.CancelledError(), "The tool look failed: CancelledError: "),
+    ],
+)
+async def test_a_tool_that_raises_is_an_error_the_model_sees(error: BaseException, told: str) -> None:
+    async def fail(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        raise error
+
+    outcome, host, _ = await run("tool: look {}\n---\nsay: Oh", FakeTool("look", fail))
+
+    assert host.told == [
+        *turn(1, called("look"), stop="tool_use"),
+        ToolStarted(call_id="c1"),
+        finished("c1", told, is_error=True),
+        *turn(2, *text("Oh")),
+    ]
+    assert outcome == RunOutcome(stop_reason="end_turn")
+
+
+async def test_a_tool_that_cannot_describe_a_call_is_not_asked_to_do_it() -> None:
+    class Confused(FakeTool):
+        def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+            raise InvalidRequest("The path is empty.") if arguments else RuntimeError("boom")
+
+    tool = Confused("look")
+    _, _, requests = await run('tool: look {}\ntool: look {"a":1}\n---\nsay: Oh', tool)
+
+    assert result_texts(requests[1]) == [
+        ("The tool look failed: RuntimeError: boom", True),
+        ("The path is empty.", True),
+    ]
+    assert tool.ran == []
+
+
+async def test_the_third_same_call_in_a_row_is_not_carried_out() -> None:
+    tool = FakeTool("look")
+    script = "tool: look {}\n---\ntool: look { }\n---\ntool: look {}\n---\ntool: look {}\n---\nsay: Fine"
+    _, host, requests = await run(script, tool)
+
+    def stuck(times: int) -> str:
+        return (
+            f"Not run: you made this call, with the same arguments, {times} times in a row. The results you have "
+            "stand. Do something else, or say what keeps you from going on."
+        )
+
+    assert host.told[12:] == [
+        *turn(3, called("look", "c3"), stop="tool_use"),
+        Notice(
+            level="warning",
+            code="repeated_call",
+            message="The model called look 3 times in a row with the same arguments; it was told.",
+        ),
+        finished("c3", stuck(3), is_error=True),
+        *turn(4, called("look", "c4"), stop="tool_use"),
+        finished("c4", stuck(4), is_error=True),
+        *turn(5, *text("Fine")),
+    ]
+    assert len(tool.ran) == 2
+    assert [is_error for _, is_error in result_texts(requests[-1])] == [False, False, True, True]
+
+
+async def test_another_call_in_between_makes_a_call_new() -> None:
+    tool = FakeTool("look")
+    script = "\n---\n".join(f'tool: look {{"n":{n}}}' for n in (1, 1, 2, 1, 1)) + "\n---\nsay: Done"
+    await run(script, tool)
+
+    assert len(tool.ran) == 5
+
+
+# ---------------------------------------------------------------- plan, progress
+
+
+async def test_a_plan_is_told_when_it_was_understood() -> None:
+    steps = '{"steps":[{"content":"Look","status":"in_progress"},{"content":"Leap","priority":"high"}]}'
+    host = FakeHost()
+    _, host, _ = await run(f"tool: plan {steps}\n---\nsay: Go", PlanTool(), host=host)  # type: ignore[arg-type]
+
+    assert [fact for fact in host.facts if isinstance(fact, PlanUpdated)] == [
+        PlanUpdated(
+            entries=(
+                PlanEntry(content="Look", status="in_progress"),
+                PlanEntry(content="Leap", priority="high"),
+            )
+        )
+    ]
+
+
+async def test_progress_is_gathered_and_comes_before_the_result() -> None:
+    async def chatter(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        context.progress("one ")
+        context.progress("two")
+        return text_outcome("done")
+
+    _, host, _ = await run("tool: chatter {}\n---\nsay: Done", FakeTool("chatter", chatter))
+
+    assert host.told[4:7] == [
+        ToolStarted(call_id="c1"),
+        ToolProgress(call_id="c1", text="one two"),
+        finished("c1", "done"),
+    ]
+
+
+async def test_progress_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "INTERVAL_S", 0.0)
+    shown: list[ToolProgress] = []
+
+    async def emit(fact: ToolProgress) -> None:
+        shown.append(fact)
+        await asyncio.sleep(0)
+
+    async with Progress("c1", emit) as progress:
+        for _ in range(200):
+            progress.progress("x" * 10_000)
+            if _ % 10 == 9:
+                await asyncio.sleep(0.001)
+    progress.progress("too late")
+
+    assert shown[0].text.startswith("[83,616 characters left out]\nxxx")
+    assert max(len(fact.text) for fact in shown) < LARGEST_FACT + 100
+    assert MOST_SHOWN < sum(len(fact.text) for fact in shown) < MOST_SHOWN + 2 * LARGEST_FACT
+    assert shown[-1].text.endswith(NO_MORE)
+
+
+# ---------------------------------------------------------------- a run that is resumed
+
+
+async def test_calls_that_were_open_when_the_server_ended_come_first_and_run_once() -> None:
+    seen, unseen = (ToolCall(tool_call_id=name, name="look", arguments_json='{"n":1}') for name in ("a", "b"))
+    past = Context(
+        messages=(
+            UserMessage(content="Look twice"),
+            AssistantMessage(content=(seen, unseen), stop_reason="tool_use"),
+            ToolMessage(result=ToolResult(tool_call_id="a", tool_name="look", content="seen")),
+        )
+    )
+    open_call = ToolCalled(
+        call_id="old-2", name="look", arguments_json='{"n":1}', vendor_call_id="b", kind="read", title="Use look"
+    )
+    tool = FakeTool("look")
+    outcome, host, requests = await run(
+        "say: Both seen",
+        tool,
+        conversation=past,
+        standing=Standing(turns=1, open_calls=(open_call,), places=(2, 5, 7)),
+    )
+
+    assert host.told == [
+        ToolStarted(call_id="old-2"),
+        finished("old-2", "look did it"),
+        *turn(2, *text("Both seen")),
+    ]
+    assert tool.ran == [{"n": 1}]
+    assert result_texts(requests[0]) == [("seen", False), ("look did it", False)]
+    assert prepare(requests[0].context, requests[0].model, inline_system=True).messages[1:] == (
+        requests[0].context.messages[1:]
+    )
+    assert outcome == RunOutcome(stop_reason="end_turn")

@@ -1,0 +1,353 @@
+"""Turns of a run: what the model says becomes facts, in order, and the run ends when it has nothing more to do."""
+
+import asyncio
+
+import pytest
+from support.agent import FakeHost, FakeTool, ScriptedModels, called, finished, run, said, text, turn
+
+from makai.agent.terms import RunOutcome
+from makai.core.errors import AuthRequired, MakaiError, ProviderError, RateLimited
+from makai.core.messages import AssistantMessage, Message, UserMessage
+from makai.core.model import Model
+from makai.core.session_events import (
+    AssistantTextDelta,
+    Notice,
+    Reasoning,
+    ReasoningDelta,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from makai.core.usage import Usage
+from makai.providers.base import ProviderRequest
+
+
+def spoken(requests: list[ProviderRequest]) -> list[list[str]]:
+    """Who spoke in each request."""
+    return [[type(message).__name__ for message in request.context.messages] for request in requests]
+
+
+async def test_words_are_told_as_they_come_and_then_whole() -> None:
+    outcome, host, _ = await run("say: Hello there\nusage: input=3 output=2")
+
+    usage = Usage(input=3, output=2)
+    assert host.told == turn(1, *text("Hello there"), usage=usage, context_tokens=5)
+    assert outcome == RunOutcome(stop_reason="end_turn", usage=usage)
+
+
+async def test_thinking_comes_before_words_and_keeps_its_signature() -> None:
+    _, host, _ = await run("think: Hm.\nsignature: opaque\nsay: Hello")
+
+    assert host.told == turn(
+        1,
+        ReasoningDelta(content_index=0, delta="Hm."),
+        Reasoning(content_index=0, text="Hm.", signature="opaque"),
+        *text("Hello", 1),
+    )
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "refusal", "stop_sequence"])
+async def test_the_run_ends_as_its_last_turn_did(reason: str) -> None:
+    outcome, _, _ = await run(f"say: No\nstop: {reason}")
+
+    assert outcome == RunOutcome(stop_reason=reason)  # type: ignore[arg-type]
+
+
+async def test_a_model_that_says_nothing_ends_the_run() -> None:
+    outcome, host, _ = await run("usage: input=1 output=0")
+
+    assert (outcome.stop_reason, outcome.error, len(host.facts)) == ("end_turn", None, 3)
+
+
+@pytest.mark.req("MK-AGENT-008", "MK-AGENT-020")
+async def test_the_run_goes_on_while_the_model_calls_tools_and_adds_up_what_it_used() -> None:
+    script = """
+tool: look {}
+usage: input=10 output=5 cache_read=2
+---
+tool: look {"again": true}
+usage: input=20 output=6 cache_read=2 cache_write=4
+---
+say: Done
+usage: input=30 output=7
+"""
+    outcome, _, requests = await run(script, FakeTool("look"))
+
+    assert outcome == RunOutcome(
+        stop_reason="end_turn", usage=Usage(input=60, output=18, cache_read=4, cache_write=4)
+    )
+    assert spoken(requests) == [
+        ["UserMessage"],
+        ["UserMessage", "AssistantMessage", "ToolMessage"],
+        ["UserMessage", "AssistantMessage", "ToolMessage", "AssistantMessage", "ToolMessage"],
+    ]
+
+
+@pytest.mark.req("MK-AGENT-010")
+async def test_a_run_that_reaches_its_limit_of_turns_says_so_and_its_turns_do_not() -> None:
+    tool = FakeTool("look")
+    outcome, host, requests = await run("tool: look {}", tool, max_turns=1)
+
+    assert host.told == [
+        *turn(1, called("look"), stop="tool_use"),
+        ToolStarted(call_id="c1"),
+        finished("c1", "look did it"),
+        Notice(level="warning", code="limit_turns", message="The run reached its limit of 1 turns."),
+    ]
+    assert outcome == RunOutcome(stop_reason="max_turns", limit="turns")
+    assert len(requests) == len(tool.ran) == 1
+
+
+async def test_what_the_session_used_before_is_part_of_what_is_reported() -> None:
+    from makai.agent.terms import Standing
+
+    before = Usage(input=100, output=10)
+    _, host, _ = await run("say: Hi\nusage: input=1 output=1", standing=Standing(usage_before=before))
+
+    assert host.told == turn(
+        1, *text("Hi"), usage=Usage(input=1, output=1), total=Usage(input=101, output=11), context_tokens=2
+    )
+
+
+# ---------------------------------------------------------------- steering
+
+
+async def test_words_said_meanwhile_are_read_between_two_turns() -> None:
+    host = FakeHost(steering=[[], [said("Faster!")]])
+    _, host, requests = await run("tool: look {}\n---\nsay: Yes", FakeTool("look"), host=host)
+
+    assert host.told == [
+        *turn(1, called("look"), stop="tool_use"),
+        ToolStarted(call_id="c1"),
+        finished("c1", "look did it"),
+        said("Faster!"),
+        *turn(2, *text("Yes")),
+    ]
+    assert requests[1].context.messages[-1] == UserMessage(content="Faster!")
+
+
+async def test_words_said_during_the_last_turn_get_an_answer_too() -> None:
+    host = FakeHost(steering=[[], [said("One more thing"), said("and this", "i2")]])
+    outcome, host, requests = await run("say: Done\n---\nsay: Sure", host=host)
+
+    assert host.told == [
+        *turn(1, *text("Done")),
+        said("One more thing"),
+        said("and this", "i2"),
+        *turn(2, *text("Sure")),
+    ]
+    assert spoken(requests)[1] == ["UserMessage", "AssistantMessage", "UserMessage", "UserMessage"]
+    assert outcome.stop_reason == "end_turn"
+
+
+# ---------------------------------------------------------------- failures
+
+
+def error_of(outcome: RunOutcome) -> tuple[type[MakaiError], str]:
+    assert outcome.stop_reason == "error"
+    assert outcome.error is not None
+    return type(outcome.error), outcome.error.message
+
+
+@pytest.mark.req("MK-AGENT-011")
+async def test_an_answer_that_breaks_off_is_one_error_and_keeps_the_words_that_came() -> None:
+    outcome, host, _ = await run("say: Half an\nsay: answer\ncut")
+
+    assert host.told == [
+        TurnStarted(turn=1),
+        *text("Half an"),
+        AssistantTextDelta(content_index=1, delta="answer"),
+        TurnEnded(turn=1, stop_reason="error"),
+    ]
+    assert error_of(outcome) == (ProviderError, "the connection broke in the middle of the answer")
+
+
+async def test_a_call_of_an_answer_that_broke_off_is_not_carried_out() -> None:
+    tool = FakeTool("look")
+    outcome, host, _ = await run("tool: look {}\nsay: and\nfail: overloaded Too busy.", tool)
+
+    assert host.told == [
+        TurnStarted(turn=1),
+        called("look"),
+        AssistantTextDelta(content_index=1, delta="and"),
+        TurnEnded(turn=1, stop_reason="error"),
+        finished("c1", "Not run: the model's answer broke off.", is_error=True),
+    ]
+    assert tool.ran == []
+    assert outcome.error is not None
+    assert outcome.error.code == "overloaded"
+
+
+async def test_what_a_broken_turn_used_is_counted() -> None:
+    outcome, host, _ = await run("usage: input=7 output=2\nfail: provider_error Oops.")
+
+    assert host.told == [
+        TurnStarted(turn=1),
+        TurnEnded(turn=1, stop_reason="error", usage=Usage(input=7, output=2)),
+    ]
+    assert outcome.usage == Usage(input=7, output=2)
+
+
+async def test_a_rate_limit_is_waited_for_and_shown_as_what_it_is() -> None:
+    outcome, host, requests = await run("fail: rate_limited retry_after=10ms Slow down.\n---\nsay: Hi")
+
+    assert host.told == [
+        TurnStarted(turn=1),
+        TurnEnded(turn=1, stop_reason="error"),
+        Notice(
+            level="warning",
+            code="rate_limited",
+            message="Slow down. Waiting 0.01 s, then asking again (1 of 3).",
+        ),
+        *turn(2, *text("Hi")),
+    ]
+    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert requests[0].context == requests[1].context
+
+
+async def test_an_overload_in_the_middle_of_an_answer_is_tried_again_without_what_had_come() -> None:
+    outcome, host, requests = await run(
+        "say: Half\nfail: overloaded Too busy.\n---\nsay: Whole", first_wait_s=0.001
+    )
+
+    assert host.told == [
+        TurnStarted(turn=1),
+        AssistantTextDelta(content_index=0, delta="Half"),
+        TurnEnded(turn=1, stop_reason="error"),
+        Notice(
+            level="warning", code="overloaded", message="Too busy. Waiting 0.001 s, then asking again (1 of 3)."
+        ),
+        *turn(2, *text("Whole")),
+    ]
+    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert requests[0].context == requests[1].context
+
+
+async def test_waiting_has_an_end() -> None:
+    outcome, host, requests = await run("fail: rate_limited retry_after=1ms Slow down.", max_waits=2)
+
+    assert error_of(outcome) == (RateLimited, "Slow down.")
+    assert len(requests) == 3
+    assert [type(fact) for fact in host.facts] == [TurnStarted, TurnEnded, Notice] * 2 + [TurnStarted, TurnEnded]
+
+
+async def test_a_wait_longer_than_anyone_would_wait_is_a_failure_at_once() -> None:
+    outcome, host, _ = await run("fail: rate_limited retry_after=301s Come back later.")
+
+    assert error_of(outcome) == (RateLimited, "Come back later.")
+    assert [type(fact) for fact in host.facts] == [TurnStarted, TurnEnded]
+
+
+async def test_patience_is_new_after_every_answer() -> None:
+    limited = "fail: rate_limited retry_after=1ms Slow."
+    script = f"{limited}\n---\ntool: look {{}}\n---\n{limited}\n---\nsay: Hi"
+    outcome, _, requests = await run(script, FakeTool("look"), max_waits=1)
+
+    assert (outcome.stop_reason, len(requests)) == ("end_turn", 4)
+
+
+async def test_a_silent_provider_is_reported_once_and_still_waited_for() -> None:
+    _, host, _ = await run("say: Hm\nwait: 80ms\nsay: Yes", quiet_notice_s=0.02)
+
+    # The scripted provider closes a block when the next one begins.
+    assert host.told == [
+        TurnStarted(turn=1),
+        AssistantTextDelta(content_index=0, delta="Hm"),
+        Notice(
+            level="info",
+            code="provider_silent",
+            message="scripted-model has said nothing for 0.02 s; still waiting.",
+        ),
+        *text("Hm")[1:],
+        *turn(1, *text("Yes", 1))[1:],
+    ]
+
+
+class Refusing(ScriptedModels):
+    """Models that cannot be asked."""
+
+    def __init__(self, error: Exception, *, at_resolve: bool = False) -> None:
+        super().__init__("say: never")
+        self._error = error
+        self._at_resolve = at_resolve
+
+    def resolve(self, model: str | Model | None) -> Model:
+        if self._at_resolve:
+            raise self._error
+        return super().resolve(model)
+
+    async def stream(self, *request: object) -> object:  # type: ignore[override]
+        raise self._error
+        yield
+
+
+@pytest.mark.parametrize("at_resolve", [True, False])
+async def test_what_is_refused_before_anything_is_sent_is_the_one_error(at_resolve: bool) -> None:
+    error = AuthRequired("no key", provider_id="acme")
+    outcome, host, _ = await run(Refusing(error, at_resolve=at_resolve))
+
+    assert outcome == RunOutcome(stop_reason="error", error=error)
+    assert len(host.facts) == (0 if at_resolve else 2)
+
+
+async def test_a_provider_that_breaks_its_contract_is_an_error_of_the_run() -> None:
+    outcome, host, _ = await run(Refusing(KeyError("x")))
+
+    assert error_of(outcome) == (MakaiError, "Internal error in a provider: KeyError.")
+    assert host.told == [TurnStarted(turn=1), TurnEnded(turn=1, stop_reason="error")]
+
+
+class Unfinished(ScriptedModels):
+    """Models whose streams just end."""
+
+    async def stream(self, *request: object) -> object:  # type: ignore[override]
+        return
+        yield
+
+
+async def test_a_stream_without_an_end_is_an_error() -> None:
+    outcome, _, _ = await run(Unfinished("say: never"))
+
+    assert error_of(outcome) == (MakaiError, "The provider ended without an answer.")
+
+
+async def test_what_the_host_raises_comes_out_as_it_is() -> None:
+    host = FakeHost()
+
+    def refuse(fact: object) -> None:
+        if isinstance(fact, ToolStarted):
+            raise OSError("disk full")
+
+    host.on_fact = refuse
+    tool = FakeTool("look")
+    with pytest.raises(OSError, match="disk full"):
+        await run("tool: look {}", tool, host=host)
+    assert tool.ran == []
+    assert len(asyncio.all_tasks()) == 1
+
+
+# ---------------------------------------------------------------- the conversation that is sent
+
+
+async def test_a_conversation_with_a_lost_result_is_mended_before_it_is_sent() -> None:
+    from makai.core.content import ToolCall, ToolResult
+    from makai.core.messages import ToolMessage
+    from makai.core.request import Context
+    from makai.providers.history import NO_RESULT
+
+    past: tuple[Message, ...] = (
+        UserMessage(content="Look"),
+        AssistantMessage(
+            content=(
+                ToolCall(tool_call_id="a", name="look", arguments_json="{}"),
+                ToolCall(tool_call_id="b", name="look", arguments_json="{}"),
+            ),
+            stop_reason="tool_use",
+        ),
+        ToolMessage(result=ToolResult(tool_call_id="b", tool_name="look", content="seen")),
+        UserMessage(content="And?"),
+    )
+    _, _, requests = await run("say: Hi", conversation=Context(messages=past))
+
+    lost = ToolMessage(result=ToolResult(tool_call_id="a", tool_name="look", content=NO_RESULT, is_error=True))
+    assert requests[0].context.messages == (*past[:2], lost, *past[2:])

@@ -1,0 +1,249 @@
+"""The tool fetch: the public internet and nothing else; pages come from loopback, which tests allow by name."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from aiohttp import web
+from support.orphan_trials import Silent
+
+from makai.core.content import Image, Text
+from makai.core.errors import InvalidRequest
+from makai.tools.base import CallDescription, ToolOutcome, text_outcome
+from makai.tools.fetch import MOST_BYTES, FetchTool
+from makai.tools.html_text import html_to_text
+from makai.tools.public_address import is_public
+
+PNG = b"\x89PNG\r\n\x1a\n"
+REFUSED = "Models may reach this machine and local networks only where the user allowed it."
+
+
+class Site:
+    """A server on loopback that remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.port = 0
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.path)
+        match request.path:
+            case "/page":
+                return web.Response(
+                    text="<title>T</title><h1>Hi</h1><script>x</script><p>a <b>b</b>", content_type="text/html"
+                )
+            case "/json":
+                return web.json_response({"agent": request.headers["User-Agent"].split("/")[0]})
+            case "/image":
+                return web.Response(body=PNG, content_type="image/png")
+            case "/binary":
+                return web.Response(body=b"\0", content_type="application/zip")
+            case "/latin":
+                return web.Response(body=b"caf\xe9", headers={"Content-Type": "text/plain; charset=latin-1"})
+            case "/odd-charset":
+                return web.Response(body=b"text", headers={"Content-Type": "text/plain; charset=klingon"})
+            case "/bomb":
+                body = gzip.compress(b"x" * (4 * MOST_BYTES))
+                return web.Response(body=body, headers={"Content-Type": "text/plain", "Content-Encoding": "gzip"})
+            case "/slow":
+                await asyncio.sleep(60)
+                return web.Response()
+            case "/once":
+                raise web.HTTPFound("/json")
+            case "/loop":
+                raise web.HTTPFound("/loop")
+            case "/away":
+                raise web.HTTPFound(f"http://localhost:{self.port}/json")
+            case "/metadata":
+                raise web.HTTPFound("http://169.254.169.254/latest/meta-data/")
+            case "/file":
+                raise web.HTTPFound("file:///etc/passwd")
+            case _:
+                raise web.HTTPNotFound(text="no such page")
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    site = Site()
+    application = web.Application()
+    application.router.add_get("/{path:.*}", site.answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    server = web.TCPSite(runner, "127.0.0.1", 0)
+    await server.start()
+    site.port = runner.addresses[0][1]
+    yield site
+    await runner.cleanup()
+
+
+async def fetch(site: Site, path: str, **settings: Any) -> ToolOutcome:
+    tool = FetchTool(allowed_hosts=[f"127.0.0.1:{site.port}"], **settings)
+    return await tool.run({"url": f"http://127.0.0.1:{site.port}{path}"}, Silent())
+
+
+async def test_pages_come_as_text_and_images_as_images(site: Site) -> None:
+    assert await fetch(site, "/page") == text_outcome("T\n\n# Hi\n\na b")
+    assert await fetch(site, "/json#part") == text_outcome('{"agent": "makai"}')
+    assert await fetch(site, "/latin") == text_outcome("café")
+    assert await fetch(site, "/odd-charset") == text_outcome("text")
+    assert await fetch(site, "/image") == ToolOutcome(
+        content=(Image(data=base64.b64encode(PNG).decode(), mime_type="image/png"),)
+    )
+
+
+async def test_what_cannot_be_shown_is_named(site: Site) -> None:
+    assert await fetch(site, "/binary") == text_outcome(
+        f"http://127.0.0.1:{site.port}/binary is application/zip, which cannot be shown.", is_error=True
+    )
+    assert await fetch(site, "/missing") == text_outcome("[HTTP status 404]\nno such page", is_error=True)
+
+
+async def test_a_page_that_unpacks_to_too_much_is_cut(site: Site) -> None:
+    outcome = await fetch(site, "/bomb")
+
+    assert outcome == text_outcome("[cut: the page is longer]\n" + "x" * 100_000)
+
+
+async def test_a_page_that_takes_too_long_is_given_up(site: Site) -> None:
+    assert await fetch(site, "/slow", deadline_s=0.2) == text_outcome(
+        "There was no complete answer within 0.2 s.", is_error=True
+    )
+
+
+async def test_redirects_on_the_same_host_are_followed_a_few_times(site: Site) -> None:
+    assert await fetch(site, "/once") == text_outcome('{"agent": "makai"}')
+    assert await fetch(site, "/loop") == text_outcome("The page redirects more than 5 times.", is_error=True)
+    assert site.asked == ["/once", "/json"] + ["/loop"] * 6
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/away", "The page has moved to another host: http://localhost:{port}/json Fetch that URL instead."),
+        ("/metadata", "The page has moved to another host: http://169.254.169.254/latest/meta-data/ Fetch that URL"),
+        ("/file", "Only http:// and https:// URLs can be fetched."),
+    ],
+)
+async def test_redirects_elsewhere_are_told_not_followed(site: Site, path: str, told: str) -> None:
+    outcome = await fetch(site, path)
+
+    [part] = outcome.content
+    assert isinstance(part, Text)
+    assert part.text.startswith(told.format(port=site.port))
+    assert (outcome.is_error, site.asked) == (True, [path])
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "localhost", "0.0.0.0", "0", "[::1]", "[::]"),
+        *("[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[::127.0.0.1]"),
+        *("LOCALHOST", "localhost.", "127.0.0.1.", "①②⑦.⓪.⓪.①"),
+    ],
+)
+async def test_this_machine_cannot_be_reached_by_any_notation(site: Site, host: str) -> None:
+    outcome = await FetchTool().run({"url": f"http://{host}:{site.port}/json"}, Silent())
+
+    assert (outcome.is_error, site.asked) == (True, [])
+
+
+async def test_a_name_is_refused_when_any_of_its_addresses_is_not_public(site: Site) -> None:
+    for addresses in (["127.0.0.1"], ["93.184.216.34", "10.0.0.1"], []):
+
+        async def resolve(host: str, port: int, found: Sequence[str] = tuple(addresses)) -> Sequence[str]:
+            return found
+
+        outcome = await FetchTool(resolve=resolve).run({"url": f"http://example.com:{site.port}/json"}, Silent())
+        assert outcome == text_outcome(f"example.com is not on the public internet. {REFUSED}", is_error=True)
+    assert site.asked == []
+
+
+async def test_the_connection_goes_to_the_address_that_was_checked(site: Site) -> None:
+    """The name does not exist; it is resolved once, by us, and never again."""
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    tool = FetchTool(resolve=resolve, allowed_hosts=[f"name.invalid:{site.port}"])
+    outcome = await tool.run({"url": f"http://name.invalid:{site.port}/json"}, Silent())
+
+    assert outcome == text_outcome('{"agent": "makai"}')
+    assert asked == ["name.invalid"]
+
+
+async def test_an_allowed_host_is_allowed_on_its_port_alone(site: Site) -> None:
+    tool = FetchTool(allowed_hosts=[f"127.0.0.1:{site.port + 1}"])
+
+    assert (await tool.run({"url": f"http://127.0.0.1:{site.port}/json"}, Silent())).is_error
+    assert site.asked == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://example.com/",
+        "file:///etc/passwd",
+        "example.com",
+        "http://",
+        "http://user:pw@example.com/",
+        "http://[::1",
+    ]
+    + ["javascript:alert(1)", "data:text/plain,x", "http://example.com:99999/", "gopher://example.com"],
+)
+def test_what_is_no_web_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidRequest):
+        FetchTool().describe({"url": url})
+
+
+def test_a_fetch_is_described_by_its_url() -> None:
+    assert FetchTool().describe({"url": "https://Example.com/a?b#c"}) == CallDescription(
+        kind="fetch", title="Fetch https://example.com/a?b", subject="https://example.com/a?b"
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["93.184.216.34", "8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+)
+def test_public_addresses(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.100.100.200"),
+        *("0.0.0.0", "224.0.0.1", "239.255.255.250", "255.255.255.255", "192.0.0.192", "198.18.0.1", "168.63.129.16"),
+        *("::1", "::", "fe80::1", "fe80::1%eth0", "fd00:ec2::254", "ff02::1", "2001:db8::1", "::ffff:10.0.0.1"),
+        *("64:ff9b::a00:1", "64:ff9b::a9fe:a9fe", "2002:a00:1::", "2002:7f00:1::", "::10.0.0.1", "2001:0:1::1"),
+        *("", "localhost", "1", "127.1"),
+    ],
+)
+def test_addresses_that_are_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+def test_html_becomes_readable_text() -> None:
+    page = (
+        "<html><head><title> A  page </title><style>p{}</style></head><body><nav>menu</nav>"
+        "<h2>One</h2><p>Text with <a href='/x'>a link</a> &amp; more.</p><ul><li>first<li>second</ul>"
+        "<pre>  code\n    more</pre><script>alert('<p>no</p>')</script><table><tr><td>1</td></tr></table>"
+    )
+
+    assert html_to_text(page) == (
+        "A page\n\nmenu\n\n## One\n\nText with a link </x> & more.\n\n- first\n- second\n\n  code\n    more\n\n1"
+    )
+
+
+@pytest.mark.parametrize("piece", ["<", "<!", "<![", "<a ", "</", "<!--", "<p", "&#", "<a href='", "<script>"])
+async def test_no_page_takes_long_to_read(piece: str) -> None:
+    page = piece * (2_000_000 // len(piece))
+
+    await asyncio.wait_for(asyncio.to_thread(html_to_text, page), 20)

@@ -1,0 +1,216 @@
+"""The tools read, write and list."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support.orphan_trials import Silent
+
+from makai.core.content import Image, Text
+from makai.core.errors import InvalidRequest
+from makai.tools.base import CallDescription, Diff, Location, ToolOutcome, text_outcome
+from makai.tools.files import DEFAULT_LINES, MOST_DIFF_BYTES, ListTool, ReadTool, WriteTool
+from makai.tools.workspace import Workspace
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+
+async def read(folder: Path, path: str, **arguments: Any) -> ToolOutcome:
+    return await ReadTool(Workspace([folder])).run({"path": path, **arguments}, Silent())
+
+
+async def text(folder: Path, path: str, **arguments: Any) -> str:
+    outcome = await read(folder, path, **arguments)
+    [part] = outcome.content
+    assert isinstance(part, Text)
+    return part.text
+
+
+async def test_lines_come_with_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"one\ntwo\r\nthree")
+
+    assert await read(tmp_path, "file") == text_outcome("     1\tone\n     2\ttwo\n     3\tthree")
+
+
+async def test_a_range_of_lines_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("".join(f"line {number}\n" for number in range(1, 101)))
+
+    assert await text(tmp_path, "file", offset=50, limit=2) == (
+        "    50\tline 50\n    51\tline 51\n[more lines follow; go on with offset=52]"
+    )
+    assert await text(tmp_path, "file", offset=100) == "   100\tline 100"
+    assert await text(tmp_path, "file", offset=101) == "[the file has only 100 lines]"
+    assert await text(tmp_path, "file", offset=5000) == "[the file has only 100 lines]"
+
+
+async def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    assert [await text(tmp_path, "file"), await text(tmp_path, "file", offset=9)] == ["[the file is empty]"] * 2
+
+
+async def test_long_files_and_lines_are_cut_with_a_note(tmp_path: Path) -> None:
+    (tmp_path / "many").write_text("x\n" * 5000)
+    (tmp_path / "long").write_text("é" * 5000 + "\nnext\n")
+    (tmp_path / "wide").write_text(("y" * 1000 + "\n") * 1000)
+
+    many = (await text(tmp_path, "many")).split("\n")
+    assert (len(many), many[-1]) == (DEFAULT_LINES + 1, "[more lines follow; go on with offset=2001]")
+    assert await text(tmp_path, "long") == (f"     1\t{'é' * 1000} [cut: 8,001 more bytes in this line]\n     2\tnext")
+    wide = (await text(tmp_path, "wide")).split("\n")
+    assert wide[-1] == f"[more lines follow; go on with offset={len(wide)}]"
+    assert len("\n".join(wide)) < 270_000
+
+
+async def test_a_file_of_2_gb_is_read_anywhere_with_little_memory(tmp_path: Path) -> None:
+    """Sparse, so that it costs no disk; its first block is text."""
+    with open(tmp_path / "huge", "wb") as file:  # noqa: ASYNC230 - nobody else waits
+        file.write(b"first\n" * 2000)
+        file.seek(2 * 1024**3)
+        file.write(b"\nlast\n")
+
+    assert (await text(tmp_path, "huge", limit=1)).startswith("     1\tfirst\n[more lines follow")
+    assert await text(tmp_path, "huge", offset=2002) == "  2002\tlast"
+
+
+async def test_images_are_shown_as_images(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(PNG)
+    (tmp_path / "b.webp").write_bytes(b"RIFF....WEBPVP8 ")
+    with open(tmp_path / "big.png", "wb") as file:  # noqa: ASYNC230 - nobody else waits
+        file.write(PNG)
+        file.truncate(6 * 1024 * 1024)
+
+    assert (await read(tmp_path, "a.txt")).content == (
+        Image(data=base64.b64encode(PNG).decode(), mime_type="image/png"),
+    )
+    assert (await read(tmp_path, "b.webp")).content[0] == Image(
+        data=base64.b64encode(b"RIFF....WEBPVP8 ").decode(), mime_type="image/webp"
+    )
+    assert await read(tmp_path, "big.png") == text_outcome("The image is larger than 5,242,880 bytes.", is_error=True)
+
+
+async def test_binary_files_are_named_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
+    (tmp_path / "wide").write_bytes("text".encode("utf-16"))
+
+    assert await read(tmp_path, "binary") == text_outcome("binary is a binary file (6 bytes).", is_error=True)
+    assert await read(tmp_path, "wide") == text_outcome(
+        "wide is UTF-16 text; convert it to UTF-8 to read it (10 bytes).", is_error=True
+    )
+
+
+async def test_text_that_is_not_utf_8_is_shown_with_a_note(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+
+    shown = await text(tmp_path, "latin")
+    assert shown == "     1\tcaf\ufffd\n[not all of it is UTF-8: \ufffd stands for other bytes]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"path": 1},
+        {"path": "x", "offset": 0},
+        {"path": "x", "limit": -1},
+        {"path": "x", "limit": 2**31},
+        {"path": "x", "lines": 3},
+        {"path": ""},
+        {"path": "../x"},
+        {"path": "x\0"},
+    ],
+)
+async def test_arguments_that_cannot_be_meant_are_refused_by_both(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    tool = ReadTool(Workspace([tmp_path]))
+
+    with pytest.raises(InvalidRequest):
+        tool.describe(arguments)
+    assert (await tool.run(arguments, Silent())).is_error
+
+
+async def test_numbers_written_as_text_are_understood(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a\nb\n")
+
+    assert await text(tmp_path, "file", offset="2") == "     2\tb"
+
+
+def test_a_read_is_described_by_the_file_it_reaches(tmp_path: Path) -> None:
+    (tmp_path / "real").touch()
+    (tmp_path / "link").symlink_to("real")
+
+    assert ReadTool(Workspace([tmp_path])).describe({"path": "link", "offset": 3}) == CallDescription(
+        kind="read", title="Read real", subject="real", locations=(Location(path=f"{tmp_path}/real", line=3),)
+    )
+
+
+async def test_a_write_creates_then_replaces_and_returns_the_diff(tmp_path: Path) -> None:
+    tool = WriteTool(Workspace([tmp_path]))
+    path = f"{tmp_path}/new/file"
+
+    described = tool.describe({"path": "new/file", "content": "one\n"})
+    created = await tool.run({"path": "new/file", "content": "one\n"}, Silent())
+    replaced = await tool.run({"path": "new/file", "content": "two\n"}, Silent())
+
+    diff = Diff(path=path, old_text=None, new_text="one\n")
+    assert described == CallDescription(
+        kind="edit", title="Write new/file", subject="new/file", locations=(Location(path=path),), diffs=(diff,)
+    )
+    assert created == ToolOutcome(content=(Text(text="Created new/file (4 bytes)."),), diffs=(diff,))
+    assert replaced == ToolOutcome(
+        content=(Text(text="Replaced new/file (4 bytes)."),),
+        diffs=(Diff(path=path, old_text="one\n", new_text="two\n"),),
+    )
+    assert (tmp_path / "new" / "file").read_text() == "two\n"
+
+
+async def test_a_diff_names_old_content_it_cannot_show(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\0\1")
+    (tmp_path / "large").write_bytes(b"x" * (MOST_DIFF_BYTES + 1))
+    tool = WriteTool(Workspace([tmp_path]))
+
+    outcomes = [await tool.run({"path": name, "content": ""}, Silent()) for name in ("binary", "large")]
+    assert [outcome.diffs[0].old_text for outcome in outcomes] == [
+        "[a binary file, 2 bytes]\n",
+        "[more than 1,048,576 bytes, not shown]\n",
+    ]
+
+
+async def test_half_a_surrogate_pair_is_not_written(tmp_path: Path) -> None:
+    tool = WriteTool(Workspace([tmp_path]))
+
+    outcome = await tool.run({"path": "file", "content": "a\ud800"}, Silent())
+    assert outcome == text_outcome("The text has half of a surrogate pair at position 1.", is_error=True)
+    assert not (tmp_path / "file").exists()
+
+
+async def test_a_listing_is_sorted_and_says_what_is_what(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"x" * 1234)
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "pipe")
+
+    outcome = await ListTool(Workspace([tmp_path])).run({}, Silent())
+    assert outcome == text_outcome("file  1,234\nfolder/\nlink@\npipe  (device, pipe or socket)")
+
+
+async def test_a_listing_of_many_names_is_cut(tmp_path: Path) -> None:
+    for number in range(1001):
+        (tmp_path / f"{number:04}").touch()
+
+    outcome = await ListTool(Workspace([tmp_path])).run({"path": "."}, Silent())
+    [part] = outcome.content
+    assert isinstance(part, Text)
+    assert part.text.split("\n")[-1] == "[cut: more than 1,000 names; use glob to narrow it down]"
+
+
+async def test_names_no_text_can_hold_are_shown_escaped(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff\x1b[31m")).touch()
+
+    outcome = await ListTool(Workspace([tmp_path])).run({}, Silent())
+    assert outcome == text_outcome(r"\udcff\x1b[31m  0")
+    assert msgspec.json.encode(outcome)

@@ -1,0 +1,156 @@
+"""`mcpServers` files: what is understood, and what is said about the rest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from makai.core.errors import InvalidRequest
+from makai.core.secret import Secret
+from makai.tools.mcp.config import HttpServer, McpConfig, McpServer, StdioServer, parse_mcp_config
+
+ENVIRON = {"TOKEN": "s3cret", "EMPTY": "", "HOST": "mcp.example"}
+
+
+def parsed(servers: dict[str, Any]) -> McpConfig:
+    return parse_mcp_config(json.dumps({"mcpServers": servers}), ENVIRON)
+
+
+def problem(entry: dict[str, Any]) -> str:
+    config = parsed({"x": entry})
+    assert config.servers == ()
+    return config.problems["x"].removeprefix("mcp.json: 'x': ")
+
+
+def test_a_program_is_a_stdio_server() -> None:
+    entry = {"command": "npx", "args": ["-y", "thing", "--key=${TOKEN}"], "env": {"A": "b-${TOKEN}"}, "cwd": "/srv"}
+
+    assert parsed({"files": entry}).servers == (
+        StdioServer(
+            name="files", command="npx", args=("-y", "thing", "--key=s3cret"), env={"A": Secret("b-s3cret")}, cwd="/srv"
+        ),
+    )
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "http"}, {"type": "streamable-http"}, {"type": "streamableHttp"}])
+def test_a_url_is_a_streamable_http_server(kind: dict[str, str]) -> None:
+    entry = {"url": "https://${HOST}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}, **kind}
+
+    assert parsed({"web": entry}).servers == (
+        HttpServer(name="web", url="https://mcp.example/mcp", headers={"Authorization": Secret("Bearer s3cret")}),
+    )
+
+
+def test_sse_is_asked_for_by_its_type() -> None:
+    assert parsed({"old": {"type": "sse", "url": "http://127.0.0.1:1/sse"}}).servers == (
+        HttpServer(name="old", transport="sse", url="http://127.0.0.1:1/sse"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("${TOKEN}", "s3cret"),
+        ("${env:TOKEN}", "s3cret"),
+        ("${MISSING:-fallback}", "fallback"),
+        ("${EMPTY:-fallback}", "fallback"),
+        ("${MISSING:-}", ""),
+        ("${EMPTY}", ""),
+        ("a${TOKEN}b${TOKEN}", "as3cretbs3cret"),
+        ("$TOKEN", "$TOKEN"),
+        ("${NOT A NAME}", "${NOT A NAME}"),
+    ],
+)
+def test_variables_come_from_the_environment_that_was_given(written: str, meant: str) -> None:
+    (server,) = parsed({"x": {"command": written + "!"}}).servers
+
+    assert server == StdioServer(name="x", command=meant + "!")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({}, 'It has neither "command" nor "url".'),
+        ({"type": "stdio"}, 'It has no "command".'),
+        ({"type": "http", "command": "x"}, 'It has no "url".'),
+        ({"type": "ws", "url": "ws://x"}, '"type" is \'ws\'; "stdio", "http" and "sse" are known.'),
+        ({"command": "x", "url": "http://x"}, 'It has both "command" and "url"; only one of them can be meant.'),
+        ({"command": ""}, "Expected `str` of length >= 1 - at `$.command`."),
+        ({"command": "x", "args": "y"}, "Expected `array`, got `str` - at `$.args`."),
+        ({"command": "x", "env": {"A": 1}}, "Expected `str`, got `int` - at `$.env[...]`."),
+        (
+            {"command": "x", "args": ["a", "${NOPE}"]},
+            "args[1] needs the environment variable NOPE, which is not set.",
+        ),
+        ({"command": "x\0y"}, "A NUL character is in it."),
+        ({"command": "x", "env": {"A=B": "c"}}, "'A=B' cannot be the name of an environment variable."),
+        ({"command": "x", "env": {"": "c"}}, "'' cannot be the name of an environment variable."),
+        ({"url": "file:///etc/passwd"}, "\"url\" is 'file:///etc/passwd', which is no http or https URL."),
+        ({"url": "http://[::1"}, "\"url\" is 'http://[::1', which is no http or https URL."),
+        ({"url": "ftp://${TOKEN}"}, "\"url\" is 'ftp://${TOKEN}', which is no http or https URL."),
+        ({"url": "http://x", "headers": {"A b": "c"}}, "'A b' is no header that can be sent."),
+        ({"url": "http://x", "headers": {"A": "b\r\nC: d"}}, "'A' is no header that can be sent."),
+    ],
+)
+def test_an_entry_that_cannot_be_used_is_told_why(entry: dict[str, Any], said: str) -> None:
+    assert problem(entry) == said
+
+
+def test_one_mistake_does_not_cost_the_other_servers() -> None:
+    config = parsed({"bad": {"command": "${NOPE}"}, "good": {"command": "x"}})
+
+    assert config == McpConfig(
+        servers=(StdioServer(name="good", command="x"),),
+        problems={"bad": "mcp.json: 'bad': command needs the environment variable NOPE, which is not set."},
+    )
+
+
+def test_a_disabled_server_is_left_out() -> None:
+    assert parsed({"x": {"command": "x", "disabled": True}}) == McpConfig()
+
+
+def test_keys_of_other_programs_grant_nothing_and_are_named() -> None:
+    (server,) = parsed({"x": {"command": "x", "autoApprove": ["*"], "alwaysAllow": ["rm"]}}).servers
+
+    assert server == StdioServer(name="x", command="x", ignored_keys=("alwaysAllow", "autoApprove"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"mcpServers": []}', '{"mcpServers": {"x": {}', b"\xff\xfe{}"])
+def test_a_file_that_is_none_is_refused(text: str | bytes) -> None:
+    with pytest.raises(InvalidRequest, match=r"my\.json is not usable"):
+        parse_mcp_config(text, {}, "my.json")
+
+
+def test_names_are_normalised_and_do_not_meet() -> None:
+    config = parsed({"my server": {"command": "a"}, "my_server": {"command": "b"}, "my.server": {"command": "c"}})
+
+    assert [server.name for server in config.servers] == ["my_server_b129874b", "my_server", "my_server_9661c51a"]
+
+
+def test_no_secret_is_printed() -> None:
+    config = parsed(
+        {
+            "a": {"command": "x", "env": {"A": "${TOKEN}"}},
+            "b": {"url": "https://u:${TOKEN}@h/p?key=${TOKEN}", "headers": {"A": "${TOKEN}"}},
+        }
+    )
+    first, second = config.servers
+
+    assert "s3cret" not in f"{first}{first.address}{second.address}"
+    assert second.address == "https://h/p"
+
+
+def test_the_identity_follows_what_would_be_run_or_asked() -> None:
+    plain = StdioServer(name="x", command="a", args=("b",))
+    same = StdioServer(name="y", command="a", args=("b",), env={"K": Secret("v")})
+    others: list[McpServer] = [
+        StdioServer(name="x", command="a", args=("c",)),
+        StdioServer(name="x", command="a b"),
+        HttpServer(name="x", url="http://a/b"),
+        HttpServer(name="x", url="http://a/b", transport="sse"),
+    ]
+
+    assert plain.identity == same.identity
+    assert len({plain.identity, *(other.identity for other in others)}) == 5

@@ -1,0 +1,199 @@
+"""The tools glob and grep, and what they are made of."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.orphan_trials import Silent, processes_with
+
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest
+from makai.tools.base import CallDescription, Location, ToolOutcome, text_outcome
+from makai.tools.glob_pattern import GlobPattern
+from makai.tools.ignore_rules import IgnoreRules
+from makai.tools.search import GlobTool, GrepTool
+from makai.tools.workspace import Workspace
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    files = {
+        "a.py": "import os\nprint('Needle')\n",
+        "src/b.py": "needle = 1\n",
+        "src/c.ts": "const needle = 2\n",
+        "src/deep/d.tsx": "none\n",
+        ".git/config": "needle\n",
+        "node_modules/x/index.js": "needle\n",
+        "build/out.py": "needle\n",
+        "src/gen/made.py": "needle\n",
+        "src/gen/kept.py": "needle\n",
+        ".gitignore": "/build/\n# made by a program\nsrc/gen/*\n!kept.py\n*.log\n",
+        "x.log": "needle\n",
+        ".makai-home/token": "needle\n",
+    }
+    for name, content in files.items():
+        path = tmp_path / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    (tmp_path / "root" / "binary").write_bytes(b"needle\0")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.py").write_text("needle\n")
+    (tmp_path / "root" / "way-out").symlink_to("../outside")
+    return tmp_path / "root"
+
+
+def workspace(tree: Path) -> Workspace:
+    return Workspace([tree], hidden=[tree / ".makai-home"])
+
+
+async def glob(tree: Path, **arguments: Any) -> ToolOutcome:
+    return await GlobTool(workspace(tree)).run(arguments, Silent())
+
+
+async def grep(tree: Path, deadline_s: float = 20.0, **arguments: Any) -> ToolOutcome:
+    return await GrepTool(workspace(tree), deadline_s=deadline_s).run(arguments, Silent())
+
+
+async def test_glob_finds_files_and_skips_what_git_ignores_and_what_is_hidden(tree: Path) -> None:
+    assert await glob(tree, pattern="*.py") == text_outcome("a.py\nsrc/b.py\nsrc/gen/kept.py")
+    assert await glob(tree, pattern="src/**/*.{ts,tsx}") == text_outcome("src/c.ts\nsrc/deep/d.tsx")
+    assert await glob(tree, pattern="*", path="node_modules") == text_outcome("node_modules/x/index.js")
+    assert await glob(tree, pattern="token") == text_outcome("[nothing found]")
+
+
+async def test_grep_tells_file_line_and_text(tree: Path) -> None:
+    assert await grep(tree, pattern="needle", glob="*.{py,ts}") == text_outcome(
+        "src/b.py:1: needle = 1\nsrc/c.ts:1: const needle = 2\nsrc/gen/kept.py:1: needle"
+    )
+    assert await grep(tree, pattern="NEEDLE", path="a.py", ignore_case=True) == text_outcome("a.py:2: print('Needle')")
+    assert await grep(tree, pattern="needle", files_only=True, limit=1) == text_outcome(
+        "src/b.py\n[there are more; use a narrower pattern or path]\n[1 binary files not searched]"
+    )
+
+
+async def test_grep_matches_each_line_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"one\r\ntwo\nlast")
+
+    assert await grep(tmp_path, pattern=r"^\w+$") == text_outcome("file:1: one\nfile:2: two\nfile:3: last")
+    assert await grep(tmp_path, pattern=r"one\s+two") == text_outcome("[nothing found]")
+
+
+async def test_long_lines_are_cut_around_the_match(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a" * 5000 + "needle" + "b" * 5000)
+
+    outcome = await grep(tmp_path, pattern="needle")
+    assert outcome == text_outcome(f"file:1: ...{'a' * 125}needle{'b' * 369}...")
+
+
+@pytest.mark.parametrize("path", ["..", "way-out", "/etc", ".makai-home", "missing"])
+async def test_a_search_elsewhere_is_refused(tree: Path, path: str) -> None:
+    for outcome in (await glob(tree, pattern="*", path=path), await grep(tree, pattern="needle", path=path)):
+        assert outcome.is_error
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"pattern": "("}, {"pattern": ""}, {"pattern": "x" * 3000}, {"pattern": "x", "glob": "{a,b}" * 9}]
+)
+async def test_patterns_that_are_none_are_refused_by_both(tree: Path, arguments: dict[str, Any]) -> None:
+    tool = GrepTool(workspace(tree))
+
+    with pytest.raises(InvalidRequest):
+        tool.describe(arguments)
+    assert (await tool.run(arguments, Silent())).is_error
+
+
+async def test_a_pattern_that_takes_for_ever_is_stopped_and_what_was_found_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("aaa\n")
+    (tmp_path / "b").write_text("a" * 50 + "!\n")
+
+    begun = time.monotonic()
+    outcome = await grep(tmp_path, deadline_s=0.5, pattern="^(a+)+$")
+    assert outcome == text_outcome("a:1: aaa\n[stopped after 0.5 s; use a simpler pattern or a narrower path]")
+    assert time.monotonic() - begun < 2
+
+
+async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a" * 50 + "!\n")
+    call = asyncio.create_task(grep(tmp_path, pattern="^(a+)+$"))
+    await asyncio.wait([call], timeout=0.3)
+
+    call.cancel()
+    await asyncio.wait([call])
+
+    assert call.cancelled()
+    assert processes_with(str(tmp_path)) == []
+
+
+async def test_many_matches_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(("x" * 400 + "\n") * 5000)
+
+    outcome = await grep(tmp_path, pattern="x", limit=1000)
+    [part] = outcome.content
+    assert isinstance(part, Text)
+    assert part.text.endswith("\n[there are more; use a narrower pattern or path]")
+    assert len(part.text) < 130 * 1024
+
+
+def test_searches_are_described_by_where_they_look(tree: Path) -> None:
+    described = GrepTool(workspace(tree)).describe({"pattern": "needle", "path": "src"})
+
+    assert described == CallDescription(
+        kind="search", title="Search for needle in src", subject="src", locations=(Location(path=f"{tree}/src"),)
+    )
+    assert GlobTool(workspace(tree)).describe({"pattern": "*.py"}).title == "Find *.py"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("*.py", "a.py", True),
+        ("*.py", "x/y/a.py", True),
+        ("/a.py", "x/a.py", False),
+        ("src/*.py", "src/a.py", True),
+        ("src/*.py", "src/x/a.py", False),
+        ("src/**/*.py", "src/a.py", True),
+        ("src/**/*.py", "src/x/y/a.py", True),
+        ("**/test_*", "a/b/test_x", True),
+        ("**", "a/b", True),
+        ("src/**", "src/x/y", True),
+        ("[ab]?", "b1", True),
+        ("[!ab]", "a", False),
+        ("{a,b/{c,d}}", "b/d", True),
+        ("a.py", "A.py", False),
+    ],
+)
+def test_glob_patterns(pattern: str, path: str, matches: bool) -> None:
+    assert GlobPattern(pattern).matches(path.split("/")) is matches
+
+
+def test_no_glob_pattern_takes_long() -> None:
+    begun = time.monotonic()
+
+    assert not GlobPattern("*a" * 200 + "b").matches(["a" * 255])
+    assert not GlobPattern("**/" * 200 + "b").matches(["a"] * 100)
+    assert time.monotonic() - begun < 1
+
+
+@pytest.mark.parametrize(
+    ("path", "is_folder", "ignored"),
+    [
+        ("build", True, True),
+        ("sub/build", True, True),
+        ("build", False, False),
+        ("top", False, True),
+        ("sub/top", False, False),
+        ("x.log", False, True),
+        ("keep.log", False, False),
+        ("sub/only", False, True),
+        ("only", False, False),
+    ],
+)
+def test_the_last_ignore_rule_that_matches_decides(path: str, is_folder: bool, ignored: bool) -> None:
+    rules = IgnoreRules().with_file("# a comment\n\nbuild/\n/top\n*.log\n!keep.log\n", ())
+    rules = rules.with_file("only\n", ("sub",))
+
+    assert rules.ignores(path.split("/"), is_folder=is_folder) is ignored

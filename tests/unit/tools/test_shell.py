@@ -1,0 +1,283 @@
+"""The tool shell: output, exit codes, limits, and that nothing is left (reliability.md T7)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.orphan_trials import WILD_COMMANDS, Silent, aborted_runs, processes_with, shell_tool
+
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest
+from makai.tools.base import CallDescription, Location, ToolOutcome, text_outcome
+from makai.tools.child_environment import child_environment
+from makai.tools.output import CappedOutput
+from makai.tools.shell import ShellTool
+from makai.tools.workspace import Workspace
+
+
+class Watching:
+    """A context that remembers what it was told, and when the first of it came."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.first = asyncio.Event()
+
+    def progress(self, text: str) -> None:
+        self.heard.append(text)
+        self.first.set()
+
+
+async def run(folder: Path, command: str, **more: Any) -> ToolOutcome:
+    return await shell_tool(folder).run({"command": command, **more}, Silent())
+
+
+async def test_output_and_errors_come_in_order_with_the_exit_code(tmp_path: Path) -> None:
+    assert await run(tmp_path, "echo one; echo two >&2; echo three; exit 3") == ToolOutcome(
+        content=(Text(text="one\ntwo\nthree\n[exit code 3]"),), is_error=True, exit_code=3
+    )
+    assert await run(tmp_path, "true") == ToolOutcome(content=(Text(text="[no output]"),), exit_code=0)
+
+
+async def test_a_command_killed_by_a_signal_has_the_code_shells_give(tmp_path: Path) -> None:
+    outcome = await run(tmp_path, "kill -9 $$")
+
+    assert (outcome.exit_code, outcome.is_error) == (128 + signal.SIGKILL, True)
+
+
+async def test_it_runs_in_the_folder_asked_for_and_reads_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+
+    assert (await run(tmp_path, "pwd; cat", directory="sub")).content == (Text(text=f"{tmp_path}/sub"),)
+
+
+@pytest.mark.parametrize("directory", ["..", "/etc", "missing", "file"])
+async def test_a_folder_elsewhere_or_missing_is_refused(tmp_path: Path, directory: str) -> None:
+    (tmp_path / "file").touch()
+
+    outcome = await run(tmp_path, "echo ran", directory=directory)
+    assert outcome.is_error
+    assert "ran" not in str(outcome.content)
+
+
+async def test_a_session_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    tool = shell_tool(folder)
+    folder.rmdir()
+
+    outcome = await tool.run({"command": "true"}, Silent())
+    assert outcome == text_outcome(
+        f"The session's folder {folder} is no longer there (No such file or directory).", is_error=True
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"command": ""}, {"command": "a\0b"}, {"command": "\ud800"}, {"command": "x" * 130_000}]
+    + [{"command": "x", "timeout_s": 0}, {"command": "x", "timeout_s": 1e9}, {"command": "x", "background": True}],
+)
+async def test_arguments_that_cannot_be_meant_are_refused_by_both(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    tool = shell_tool(tmp_path)
+
+    with pytest.raises(InvalidRequest):
+        tool.describe(arguments)
+    assert (await tool.run(arguments, Silent())).is_error
+
+
+def test_a_call_is_described_by_the_whole_command_and_an_escaped_title(tmp_path: Path) -> None:
+    command = "echo \x1b[2K\u202e" + "x" * 200
+
+    assert shell_tool(tmp_path).describe({"command": command}) == CallDescription(
+        kind="execute",
+        title="echo \\x1b[2K\\u202e" + "x" * 82 + "...",
+        subject=command,
+        locations=(Location(path=str(tmp_path)),),
+    )
+
+
+async def test_output_is_shown_as_it_comes(tmp_path: Path) -> None:
+    watching = Watching()
+    os.mkfifo(tmp_path / "gate")
+    call = asyncio.create_task(
+        shell_tool(tmp_path).run({"command": "echo first; read line < gate; echo $line"}, watching)
+    )
+    await asyncio.wait_for(watching.first.wait(), 10)
+    assert watching.heard == ["first\n"]
+
+    await asyncio.to_thread((tmp_path / "gate").write_text, "second\n")
+    assert (await call).content == (Text(text="first\nsecond"),)
+    assert "".join(watching.heard) == "first\nsecond\n"
+
+
+async def test_characters_cut_by_a_read_arrive_whole(tmp_path: Path) -> None:
+    watching = Watching()
+    await shell_tool(tmp_path).run({"command": r"printf 'caf\303'; sleep 0.05; printf '\251'"}, watching)
+
+    assert "".join(watching.heard) == "café"
+
+
+async def test_long_output_keeps_its_ends_and_is_whole_in_a_file(tmp_path: Path) -> None:
+    size = 64 * 1024 * 1024
+    watching = Watching()
+    outcome = await shell_tool(tmp_path).run(
+        {"command": f"echo begin; yes 0123456 | head -c {size}; echo end"}, watching
+    )
+
+    [part] = outcome.content
+    assert isinstance(part, Text)
+    total = size + len("begin\nend\n")
+    assert outcome.omitted_bytes == total - 256 * 1024
+    assert outcome.spill_path is not None
+    assert f"[{outcome.omitted_bytes:,} bytes left out here; all is in {outcome.spill_path}]" in part.text
+    assert (part.text[:6], part.text[-4:], len(part.text) < 257 * 1024) == ("begin\n", "\nend", True)
+    whole = await asyncio.to_thread(Path(outcome.spill_path).read_bytes)
+    assert (len(whole), whole[:6], whole[-4:]) == (total, b"begin\n", b"end\n")
+    assert sum(map(len, watching.heard)) < 1024 * 1024
+
+
+async def test_output_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    output = CappedOutput(tmp_path / "file", kept=10)
+    for chunk in (b"0123456789", b"abc", b"xyz"):
+        await output.add(chunk)
+
+    assert output.text() == "01234\n[6 bytes left out here; it could not be kept: File exists]\nbcxyz"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 100])
+async def test_output_is_the_same_however_it_arrives(tmp_path: Path, size: int) -> None:
+    data = "".join(f"ligne {number} é\n" for number in range(50)).encode()
+    output = CappedOutput(tmp_path, kept=101)
+    for start in range(0, len(data), size):
+        await output.add(data[start : start + size])
+    output.close()
+
+    assert output.spill_path is not None
+    assert output.spill_path.read_bytes() == data
+    assert output.text().startswith("ligne 0 é\nligne 1 é\n")
+    assert output.text().endswith("ligne 49 é\n")
+    assert "\ufffd" not in output.text()
+
+
+async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    outcome = await run(tmp_path, "echo started; trap '' TERM; while :; do sleep 0.05; done", timeout_s=0.3)
+
+    assert outcome == ToolOutcome(
+        content=(
+            Text(text="started\n[ended after 0.3 s with all it started; pass a longer timeout_s if it needs one]"),
+        ),
+        is_error=True,
+    )
+    assert time.monotonic() - begun < 3
+
+
+async def test_processes_in_the_background_end_with_the_command(tmp_path: Path) -> None:
+    outcome = await run(tmp_path, "(setsid bash -c 'exec -a makai-left-behind sleep 600' &); sleep 0.05; echo done")
+
+    assert outcome.content == (Text(text="done"),)
+    assert processes_with("makai-left-behind") == []
+
+
+async def test_20_aborted_runs_leave_no_process(tmp_path: Path) -> None:
+    report = await aborted_runs(tmp_path, 20, seed=1)
+
+    assert report.left == []
+    assert report.slowest_s < 1
+
+
+async def test_processes_end_when_makai_itself_is_killed(tmp_path: Path) -> None:
+    mark = "makai-orphan-of-a-killed-server"
+    program = (
+        "import asyncio, sys; from pathlib import Path; from support.orphan_trials import Silent, shell_tool\n"
+        "asyncio.run(shell_tool(Path(sys.argv[1])).run({'command': sys.argv[2]}, Silent()))"
+    )
+    command = f"(setsid bash -c 'trap \"\" TERM; exec -a {mark} sleep 600' &); echo > started; exec sleep 600"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path), command],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as server:
+        await eventually(lambda: (tmp_path / "started").exists() and bool(processes_with(mark)))
+        server.kill()
+
+    await eventually(lambda: processes_with(mark) == [])
+
+
+async def eventually(holds: Any) -> None:
+    """Wait until it holds; ten seconds at most."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+async def test_nothing_of_a_call_stays_open(tmp_path: Path) -> None:
+    await run(tmp_path, "true")
+    before = len(os.listdir("/proc/self/fd"))
+    for command in ("true", *list(WILD_COMMANDS.values())[:3]):
+        await run(tmp_path, command, timeout_s=0.2)
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_children_see_no_secret_of_the_environment(tmp_path: Path) -> None:
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nowhere",
+        "LC_TIME": "C",
+        "OPENAI_API_KEY": "secret-1",
+        "MAKAI_HOME": "/secret-2",
+        "GITHUB_TOKEN": "secret-3",
+        "SSH_AUTH_SOCK": "/secret-4",
+        "LD_PRELOAD": "/secret-5",
+        "BASH_ENV": "/secret-6",
+        "https_proxy": "http://user:secret-7@proxy:1",
+        "http_proxy": "http://proxy:1",
+    }
+    assert child_environment(environ) == {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nowhere",
+        "LC_TIME": "C",
+        "http_proxy": "http://proxy:1",
+        "TERM": "dumb",
+        "PAGER": "cat",
+        "GIT_PAGER": "cat",
+        "GIT_TERMINAL_PROMPT": "0",
+        "NO_COLOR": "1",
+    }
+    tool = ShellTool(Workspace([tmp_path]), wrap=list, environ=environ, spill_directory=tmp_path)
+    # The supervisor is the parent of the command: its environment is no way around.
+    outcome = await tool.run({"command": "env; tr '\\0' '\\n' < /proc/$PPID/environ"}, Silent())
+    assert "secret" not in str(outcome.content)
+
+
+async def test_the_command_is_started_as_the_wrapper_says(tmp_path: Path) -> None:
+    wrapped: list[Sequence[str]] = []
+
+    def wrap(argv: Sequence[str]) -> Sequence[str]:
+        wrapped.append(argv)
+        return ["/usr/bin/env", "WRAPPED=yes", *argv]
+
+    tool = ShellTool(Workspace([tmp_path]), wrap=wrap, environ=os.environ, spill_directory=tmp_path)
+    outcome = await tool.run({"command": "echo $WRAPPED"}, Silent())
+
+    assert outcome.content == (Text(text="yes"),)
+    assert [argv[1:] for argv in wrapped] == [["--noprofile", "--norc", "-c", "echo $WRAPPED"]]
+
+
+async def test_a_wrapper_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+    tool = ShellTool(Workspace([tmp_path]), wrap=lambda _: ["/no/such/sandbox"], environ={}, spill_directory=tmp_path)
+
+    assert await tool.run({"command": "true"}, Silent()) == ToolOutcome(
+        content=(Text(text="/no/such/sandbox: No such file or directory\n[exit code 127]"),),
+        is_error=True,
+        exit_code=127,
+    )

@@ -1,0 +1,36 @@
+"""What tests need besides Python packages is installed, or missed aloud."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools import system_packages
+from tools.system_packages import Need, missing
+
+SHELL = Need("dash", ("sh",), "shells")
+NOWHERE = Need("no-such-package", ("no-such-program", "nor-this-one"), "nothing at all")
+
+
+def test_only_what_is_not_there_is_missing() -> None:
+    assert missing([SHELL, NOWHERE]) == [NOWHERE]
+
+
+def test_what_cannot_be_installed_is_named_with_the_tests_that_need_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(system_packages, "missing", lambda needed=(): [NOWHERE])
+    monkeypatch.setenv("PATH", "")
+
+    system_packages.main()
+
+    assert capsys.readouterr().err == (
+        "SKIPPED: no-such-package is not installed (there is no apt-get here); not tested: nothing at all\n"
+    )
+
+
+def test_nothing_is_said_when_all_is_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(system_packages, "missing", lambda needed=(): [])
+
+    system_packages.main()
+
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,408 @@
+"""Files beneath the roots, and nothing else: reliability.md P1 to P4, and what DESIGN §9 hides."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support.path_trials import INSIDE, SECRET, changes, make_root, race, spellings
+
+from makai.core.errors import InvalidRequest, NotSupported
+from makai.tools import openat2
+from makai.tools.file_errors import FileMissing, FileRefused, OutsideWorkspace
+from makai.tools.protected import is_protected
+from makai.tools.workspace import Entry, Place, Workspace
+
+
+def content(workspace: Workspace, path: str) -> bytes:
+    with workspace.open_read(path) as file:
+        return file.read()
+
+
+def write(workspace: Workspace, path: str, data: bytes = b"new") -> None:
+    with workspace.open_write(path) as file:
+        file.write(data)
+
+
+def names(workspace: Workspace, path: str) -> list[str]:
+    return sorted(entry.name for entry in workspace.entries(path))
+
+
+def everything_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_files_beneath_the_root_are_read_by_relative_and_absolute_paths(tmp_path: Path) -> None:
+    root, _ = make_root(tmp_path)
+    workspace = Workspace([root])
+
+    paths = ["inner/file", "./inner//file", "inner/../inner/file", str(root / "inner" / "file"), f"/{root}/inner/file"]
+    assert [content(workspace, path) for path in paths] == [INSIDE] * 5
+
+
+@pytest.mark.parametrize("attempt", ["read", "list", "stat", "place"])
+def test_no_spelling_reads_outside_the_root(tmp_path: Path, attempt: str) -> None:
+    root, outside = make_root(tmp_path)
+    workspace = Workspace([root])
+    actions: dict[str, Callable[[str], object]] = {
+        "read": lambda path: content(workspace, path),
+        "list": lambda path: names(workspace, path),
+        "stat": workspace.stat,
+        "place": lambda path: workspace.place(path).absolute,
+    }
+
+    assert len(spellings(outside)) >= 60
+    for path in spellings(outside):
+        try:
+            found = actions[attempt](path)
+        except FileRefused:
+            continue
+        # A place may be named that does not exist yet; it must lie in the root all the same.
+        assert attempt == "place", path
+        assert str(found).startswith(f"{root}/"), path
+
+
+def test_no_spelling_writes_outside_the_root(tmp_path: Path) -> None:
+    root, outside = make_root(tmp_path)
+    workspace = Workspace([root])
+
+    for path in spellings(outside):
+        with suppress(FileRefused):
+            write(workspace, path)
+
+    assert changes(outside) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "root"]
+
+
+def test_outside_and_missing_are_different_errors_with_a_hint(tmp_path: Path) -> None:
+    root, outside = make_root(tmp_path)
+    workspace = Workspace([root])
+
+    with pytest.raises(OutsideWorkspace, match=f"outside the session's folders. Files can be used in: {root}"):
+        workspace.open_read(str(outside / "secret"))
+    with pytest.raises(FileMissing, match="nothing does not exist"):
+        workspace.open_read("nothing")
+
+
+def test_links_that_lead_outside_are_refused_and_inner_ones_followed(tmp_path: Path) -> None:
+    root, outside = make_root(tmp_path)
+    targets = {
+        "to-file": "../outside/secret",
+        "to-folder": "../outside",
+        "to-parent": "..",
+        "absolute": str(outside / "secret"),
+        "absolute-inside": str(root / "inner" / "file"),
+        "loop": "loop",
+        "magic": "/proc/self/root",
+        "dangling-outside": "../outside/new",
+    }
+    for name, target in targets.items():
+        (root / name).symlink_to(target)
+    (root / "inside").symlink_to("inner/file")
+    workspace = Workspace([root])
+
+    for name in (*targets, "to-folder/secret", "to-parent/outside/secret", "magic/etc/passwd"):
+        with pytest.raises(FileRefused):
+            workspace.open_read(name)
+        with pytest.raises(FileRefused):
+            write(workspace, name)
+    assert changes(outside) == 0
+    assert content(workspace, "inside") == INSIDE
+
+
+def test_a_write_through_an_inner_link_changes_the_file_and_keeps_the_link(tmp_path: Path) -> None:
+    root, _ = make_root(tmp_path)
+    (root / "link").symlink_to("inner/file")
+
+    write(Workspace([root]), "link")
+
+    assert (root / "inner" / "file").read_bytes() == b"new"
+    assert (root / "link").is_symlink()
+
+
+def test_a_write_to_a_hard_link_leaves_the_other_name_as_it_was(tmp_path: Path) -> None:
+    root, outside = make_root(tmp_path)
+    os.link(outside / "secret", root / "hard")
+
+    write(Workspace([root]), "hard")
+
+    assert ((root / "hard").read_bytes(), changes(outside)) == (b"new", 0)
+
+
+def test_a_swapped_link_never_leads_outside(tmp_path: Path) -> None:
+    report = race(tmp_path, 2_000)
+
+    assert (report.tries, report.outside) == (2_000, 0)
+    assert min(report.inside, report.refused) > 0
+
+
+def test_a_folder_whose_name_begins_like_the_root_is_outside(tmp_path: Path) -> None:
+    for name in ("app", "app-secret"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "app-secret" / "key").write_bytes(SECRET)
+    workspace = Workspace([tmp_path / "app"])
+
+    for path in (f"{tmp_path}/app-secret/key", "../app-secret/key", f"{tmp_path}/app/../app-secret/key"):
+        with pytest.raises(OutsideWorkspace):
+            workspace.open_read(path)
+
+
+def test_a_place_tells_where_links_lead_so_that_rules_see_the_real_file(tmp_path: Path) -> None:
+    root, _ = make_root(tmp_path)
+    (root / "link").symlink_to("inner")
+    workspace = Workspace([root])
+    top = workspace.roots[0]
+
+    assert [workspace.place(path) for path in ("link/file", "link/new/x", ".")] == [
+        Place(root=top, relative="inner/file", shown="inner/file"),
+        Place(root=top, relative="inner/new/x", shown="inner/new/x"),
+        Place(root=top, relative="", shown="."),
+    ]
+
+
+def test_a_root_named_through_a_link_takes_paths_in_both_spellings(tmp_path: Path) -> None:
+    root, _ = make_root(tmp_path)
+    (tmp_path / "alias").symlink_to(root)
+    workspace = Workspace([tmp_path / "alias"])
+
+    assert content(workspace, f"{tmp_path}/alias/inner/file") == content(workspace, f"{root}/inner/file") == INSIDE
+
+
+def test_a_root_replaced_by_a_link_is_gone_not_followed(tmp_path: Path) -> None:
+    root, outside = make_root(tmp_path)
+    workspace = Workspace([root])
+    root.rename(tmp_path / "moved")
+    root.symlink_to(outside)
+
+    with pytest.raises(FileRefused, match="no longer there"):
+        workspace.open_read("secret")
+
+
+def test_a_readable_root_is_read_and_never_written(tmp_path: Path) -> None:
+    root, outside = make_root(tmp_path)
+    workspace = Workspace([root], readable=[outside])
+
+    assert content(workspace, str(outside / "secret")) == SECRET
+    with pytest.raises(FileRefused, match="can be read, not written"):
+        write(workspace, str(outside / "secret"))
+    assert changes(outside) == 0
+
+
+@pytest.mark.parametrize("roots", [[], ["nowhere"], ["root/inner/file"]])
+def test_roots_that_are_no_folders_are_refused(tmp_path: Path, roots: list[str]) -> None:
+    make_root(tmp_path)
+
+    with pytest.raises(InvalidRequest):
+        Workspace([tmp_path / root for root in roots])
+
+
+class TestHidden:
+    """MAKAI_HOME beneath a root."""
+
+    @pytest.fixture
+    def workspace(self, tmp_path: Path) -> Workspace:
+        root, _ = make_root(tmp_path)
+        (root / "home").mkdir()
+        (root / "home" / "auth.json").write_bytes(SECRET)
+        (root / "link").symlink_to("home/auth.json")
+        (root / "folder-link").symlink_to("home")
+        os.link(root / "home" / "auth.json", root / "hard")
+        return Workspace([root], hidden=[root / "home", root / "later"])
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "home",
+            "home/auth.json",
+            "home/new",
+            "inner/../home/auth.json",
+            "link",
+            "folder-link/auth.json",
+            "hard",
+            "later",
+            "later/x",
+        ],
+    )
+    def test_it_reads_as_missing_however_it_is_reached(self, workspace: Workspace, path: str) -> None:
+        with pytest.raises(FileMissing):
+            workspace.open_read(path)
+        with pytest.raises(FileMissing):
+            names(workspace, path)
+        with suppress(FileRefused):
+            write(workspace, path)
+        root = Path(workspace.roots[0].real)
+        assert (root / "home" / "auth.json").read_bytes() == SECRET
+        assert everything_below(root / "home") == {"auth.json"}
+        assert not (root / "later").exists()
+
+    def test_listings_do_not_show_it(self, workspace: Workspace) -> None:
+        assert names(workspace, ".") == ["folder-link", "hard", "inner", "link"]
+
+    def test_no_session_works_in_it(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidRequest, match="makai's own state"):
+            Workspace([tmp_path], hidden=[tmp_path])
+
+    def test_the_same_workspace_in_another_process_hides_the_same(self, workspace: Workspace) -> None:
+        with pytest.raises(FileMissing):
+            Workspace.of(workspace.folders).open_read("home/auth.json")
+
+
+def test_procfs_is_missing_even_beneath_the_root() -> None:
+    workspace = Workspace([Path("/")])
+
+    for path in ("proc/self/environ", "/proc/self/mem", f"proc/{os.getpid()}/environ", "proc/self/root/etc/passwd"):
+        with pytest.raises(FileRefused):
+            workspace.open_read(path)
+
+
+def test_devices_pipes_and_sockets_are_refused_without_opening_them(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    workspace = Workspace([tmp_path])
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        for name in ("pipe", "socket"):
+            with pytest.raises(FileRefused, match="not an ordinary file"):
+                workspace.open_read(name)
+            with pytest.raises(FileRefused, match="not an ordinary file"):
+                write(workspace, name)
+    with pytest.raises(FileRefused, match="not an ordinary file"):
+        Workspace([Path("/dev")]).open_read("null")
+
+
+def test_a_listing_tells_kinds_and_sizes(tmp_path: Path) -> None:
+    root, _ = make_root(tmp_path)
+    (root / "link").symlink_to("inner")
+
+    found = sorted(Workspace([root]).entries("."), key=lambda entry: entry.name)
+    assert found == [Entry(name="inner", kind="directory"), Entry(name="link", kind="link")]
+    assert list(Workspace([root]).entries("inner")) == [Entry(name="file", kind="file", size=len(INSIDE))]
+
+
+def test_a_write_makes_folders_and_keeps_mode(tmp_path: Path) -> None:
+    (tmp_path / "script").write_bytes(b"old")
+    (tmp_path / "script").chmod(0o751)
+    workspace = Workspace([tmp_path])
+
+    write(workspace, "script")
+    write(workspace, "a/b/c")
+
+    assert stat.S_IMODE((tmp_path / "script").stat().st_mode) == 0o751
+    assert (tmp_path / "a" / "b" / "c").read_bytes() == b"new"
+    assert everything_below(tmp_path) == {"script", "a", "a/b", "a/b/c"}
+
+
+def test_a_write_that_fails_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    workspace = Workspace([tmp_path])
+
+    def write_half() -> None:
+        with workspace.open_write("file") as file:
+            file.write(b"half")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(FileRefused, match="No space"):
+        write_half()
+
+    assert ((tmp_path / "file").read_bytes(), everything_below(tmp_path)) == (b"old", {"file"})
+
+
+@pytest.mark.parametrize("path", [".", "inner", "inner/", "inner/file/below"])
+def test_a_write_to_what_is_no_file_is_refused(tmp_path: Path, path: str) -> None:
+    root, _ = make_root(tmp_path)
+
+    with pytest.raises(FileRefused):
+        write(Workspace([root]), path)
+
+
+def test_names_that_are_not_utf_8_can_be_listed_and_read(tmp_path: Path) -> None:
+    with open(os.fsencode(tmp_path) + b"/\xff\xfe", "wb") as file:
+        file.write(INSIDE)
+    workspace = Workspace([tmp_path])
+
+    [name] = names(workspace, ".")
+    assert content(workspace, name) == INSIDE
+    assert workspace.place(name).shown == r"\udcff\udcfe"
+
+
+def test_a_workspace_holds_no_descriptor(tmp_path: Path) -> None:
+    root, _ = make_root(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    workspace = Workspace([root])
+    for path in ("inner/file", "../x", "nothing", "inner"):
+        for action in (content, names, write):
+            with suppress(FileRefused):
+                action(workspace, path)
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(".git/config", ".git/hooks/pre-commit", "sub/.git", ".GIT/config", "./.git//config", ".gitmodules", "HEAD"),
+        *(".makai/config.toml", ".bashrc", "x/.zshrc", ".vscode/tasks.json", ".envrc", ".mcp.json"),
+        ".config/git/config",
+    ],
+)
+def test_files_that_make_later_commands_run_code_are_protected(path: str) -> None:
+    assert is_protected(path)
+
+
+@pytest.mark.parametrize("path", ["", ".", "src/app.py", ".gitignore", "git/config", "src/hooks/use.ts", "x.git/a.py"])
+def test_ordinary_files_are_not_protected(path: str) -> None:
+    assert not is_protected(path)
+
+
+def test_a_protected_file_is_written_only_by_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(".git")
+    workspace = Workspace([tmp_path])
+
+    with pytest.raises(FileRefused, match=r"protected file \.git/config\. Write to it by its own name"):
+        write(workspace, "link/config")
+    assert workspace.place("link/config").protected
+    assert (tmp_path / ".git" / "config").read_bytes() == b"old"
+
+
+def test_systems_without_openat2_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openat2, "_loaded", None)
+    monkeypatch.setattr(sys, "platform", "darwin")
+
+    with pytest.raises(NotSupported, match="darwin has no openat2"):
+        Workspace([tmp_path]).open_read("x")
+
+
+def test_a_bind_mount_of_the_hidden_folder_is_hidden(tmp_path: Path) -> None:
+    """In a namespace of its own, where this is allowed."""
+    program = (
+        "import sys; from pathlib import Path; from makai.tools.workspace import Workspace\n"
+        "w = Workspace([Path(sys.argv[1])], hidden=[Path(sys.argv[2])])\n"
+        "print([w.open_read('ordinary').read() and 'read'])\n"
+        "try: w.open_read('mounted/secret'); print('leaked')\n"
+        "except Exception as error: print(type(error).__name__)\n"
+    )
+    root, outside = make_root(tmp_path)
+    (root / "ordinary").write_bytes(INSIDE)
+    (root / "mounted").mkdir()
+    script = 'mount --bind "$2" "$1/mounted" && exec "$3" -W ignore -c "$4" "$1" "$2"'
+
+    ran = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, "sh", str(root), str(outside), sys.executable, program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    if "mount" in ran.stderr or "unshare" in ran.stderr:
+        pytest.skip(f"no mount namespaces here: {ran.stderr.strip()}")
+
+    assert ran.stdout.split("\n")[:2] == ["['read']", "FileMissing"]

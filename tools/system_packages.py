@@ -1,0 +1,72 @@
+"""Installs the programs that some tests need and pip does not have.
+
+In: `python tools/system_packages.py`, as `make test` runs it. Out: nothing when all are there. As root on a system with
+apt, the missing ones are installed; anywhere else each one gets a line that begins with SKIPPED and says which tests
+will not run. It never fails: a developer without root can still run all other tests.
+
+A new need is a row in `NEEDED`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Need(NamedTuple):
+    """A package, the programs that show it is there, and what goes untested without it."""
+
+    package: str
+    programs: tuple[str, ...]
+    untested: str
+
+
+NEEDED = (Need("bubblewrap", ("bwrap",), "the bubblewrap sandbox"),)
+
+
+def missing(needed: Iterable[Need] = NEEDED) -> list[Need]:
+    """Those of which no program is found."""
+    return [need for need in needed if not any(map(shutil.which, need.programs))]
+
+
+def install(packages: list[str]) -> str:
+    """By apt, as root. What went wrong, or nothing."""
+    if shutil.which("apt-get") is None:
+        return "there is no apt-get here"
+    if os.geteuid() != 0:
+        return "only root may install packages"
+    print(f"Installing {', '.join(packages)} for the tests ...", flush=True)
+    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    said = ""
+    # The lists of packages are fetched only when they are too old or missing: that takes longest.
+    for command in (["install"], ["update"], ["install"]):
+        names = packages if command == ["install"] else []
+        done = subprocess.run(
+            ["apt-get", "-qq", "-y", "--no-install-recommends", *command, *names],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stderr.strip()
+        if command == ["install"] and done.returncode == 0:
+            return ""
+    return said.splitlines()[-1] if said else "apt-get failed"
+
+
+def main() -> None:
+    absent = missing()
+    if not absent:
+        return
+    problem = install([need.package for need in absent])
+    for need in missing(absent):
+        print(f"SKIPPED: {need.package} is not installed ({problem}); not tested: {need.untested}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
