@@ -11,7 +11,7 @@ import msgspec
 from makai.agent.loop import run_agent
 from makai.agent.terms import AgentSettings, RunOutcome, Standing
 from makai.core.content import Text, UserPart
-from makai.core.messages import Message, StopReason, UserMessage
+from makai.core.messages import StopReason, ToolMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions, ToolDefinition
 from makai.core.session_events import (
@@ -223,6 +223,7 @@ def finished(call_id: str, words: str, *, is_error: bool = False, interrupted: b
     return ToolFinished(call_id=call_id, content=(Text(text=words),), is_error=is_error, interrupted=interrupted)
 
 
-def results_in(request: ProviderRequest) -> list[Message]:
-    """What the model was told besides what it said itself."""
-    return [message for message in request.context.messages if type(message).__name__ != "AssistantMessage"]
+def result_texts(request: ProviderRequest) -> list[tuple[str, bool]]:
+    """What the model is told about its calls."""
+    results = [message.result for message in request.context.messages if isinstance(message, ToolMessage)]
+    return [(result.text(), result.is_error) for result in results]

@@ -16,6 +16,8 @@ from makai.tools.workspace import Workspace
 
 SECRET = b"outside the root"
 INSIDE = b"inside the root"
+MAGIC = "/proc/self/root"
+"""Not a link like others: the kernel jumps to whatever this process takes for `/`."""
 
 _SWAPPER = """
 import os, sys
@@ -45,7 +47,7 @@ def spellings(outside: Path) -> list[str]:
         "inner/../../outside/secret",
         "inner/./.././../outside/secret",
         "inner//..//..//outside//secret",
-        "../root/../outside/secret",
+        "../base/../outside/secret",
         "../../../../../../../../etc/passwd",
         "....//outside/secret",
         "....//....//outside/secret",
@@ -88,10 +90,10 @@ def spellings(outside: Path) -> list[str]:
         "/",
         "/.",
         "/..",
-        "/proc/self/root/etc/passwd",
+        f"{MAGIC}/etc/passwd",
         "/proc/self/cwd/../outside/secret",
         "/proc/self/environ",
-        "/proc/1/root/etc/passwd",
+        f"{MAGIC}/../etc/passwd",
         "/dev/fd/0",
         "/dev/stdin",
         "/dev/null",
@@ -108,7 +110,7 @@ def spellings(outside: Path) -> list[str]:
 
 def make_root(base: Path) -> tuple[Path, Path]:
     """A root with a file and a folder in it, and a folder beside it that holds a secret."""
-    root, outside = base / "root", base / "outside"
+    root, outside = base / "base", base / "outside"
     (root / "inner").mkdir(parents=True)
     (root / "inner" / "file").write_bytes(INSIDE)
     outside.mkdir()

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from makai.auth.runtime import AuthRuntime
 from makai.client.connect import MakaiClientOptions
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
@@ -126,6 +127,9 @@ class WatchedBackend:
 
     async def models(self, request: Any) -> Any:
         return await self._inner.models(request)
+
+    def auth(self) -> AuthRuntime:
+        return self._inner.auth()
 
     async def close(self) -> None:
         await self._inner.close()

@@ -10,6 +10,7 @@ read-only to all of it.
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -251,9 +252,10 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 def differences(texts: Sequence[str], folder: Path, *, seed: int, timeout_s: float) -> Differences:
-    """Decide every text, give it to bash and compare. Without a sandbox only allowed texts reach bash."""
+    """Decide every text; give bash those that are allowed and, in a sandbox, those that may name a denied program."""
     decisions = {text: decide(text, ALLOW, DENY) for text in texts}
-    tried = list(decisions) if sandboxed() else [text for text in decisions if decisions[text] == "allow"]
+    in_sandbox = sandboxed()
+    tried = [text for text in texts if decisions[text] == "allow" or (in_sandbox and _may_name_denied(text))]
     ran = dict(zip(tried, ran_by_bash(tried, folder, seed=seed, timeout_s=timeout_s), strict=True))
     return Differences(
         wrongly_allowed=[(t, ran[t]) for t in tried if decisions[t] == "allow" and not _is_as_read(t, ran[t])],
@@ -275,6 +277,11 @@ def _is_listed(words: tuple[str, ...]) -> bool:
         if words == prefix or (rule.endswith(":*") and words[: len(prefix)] == prefix):
             return True
     return False
+
+
+def _may_name_denied(text: str) -> bool:
+    bare = re.sub(r"['\"\\\n]", "", text)
+    return any(name in bare for name in ("curl", "rm", "push"))
 
 
 def _ran_denied(ran: Ran) -> bool:

@@ -38,7 +38,7 @@ class AgentHost(Protocol):
         """What users said since the last time, to be read before the next turn. The loop emits what it takes."""
 
     def call_id(self, vendor_call_id: str) -> str:
-        """An id for a call that its model named so, unique in the session."""
+        """An id for a call that its model named so, unique in the session and never given out before."""
 
     def position(self) -> int:
         """The number of the last fact that was kept; later facts get higher ones."""

@@ -33,7 +33,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Wall clock: waiting for people and providers counts."""
     max_parallel_tools: int = 8
     max_same_calls: int = 3
-    """The so-manieth identical call in a row is not carried out."""
+    """An identical call that comes so often in a row is not carried out."""
     quiet_notice_s: float = 15.0
     """After how much silence of the provider people are told."""
     max_waits: int = 3

@@ -36,6 +36,7 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """The IP addresses of a host."""
 
 MOST_BYTES = 5 * 1024 * 1024
+MOST_HTML = 1_000_000
 MOST_TEXT = 100_000
 DEADLINE_S = 30.0
 _MOST_REDIRECTS = 5
@@ -223,10 +224,11 @@ def _outcome(page: _Page) -> ToolOutcome:
     if not page.content_type.startswith("text/") and not page.content_type.endswith(_TEXTS):
         return text_outcome(f"{printable(page.url)} is {page.content_type}, which cannot be shown.", is_error=True)
     text = _decoded(page)
+    too_long = len(text) > MOST_HTML
     if page.content_type in ("text/html", "application/xhtml+xml"):
-        text = html_to_text(text)
+        text = html_to_text(text[:MOST_HTML])
     notes = [f"[HTTP status {page.status}]"] if failed else []
-    if page.cut or len(text) > MOST_TEXT:
+    if page.cut or len(text) > MOST_TEXT or too_long:
         notes.append("[cut: the page is longer]")
     return text_outcome("\n".join([*notes, text[:MOST_TEXT]]) or "[empty]", is_error=failed)
 

@@ -9,6 +9,8 @@ mode but `full_access`."
 
 from __future__ import annotations
 
+import itertools
+
 PROTECTED_FOLDERS = frozenset(
     {
         ".git",
@@ -72,7 +74,11 @@ PROTECTED_FILES = frozenset(
 )
 """Read by shells, git, editors, package managers or Python before or beside what the user asked for."""
 
-_PROTECTED_ENDS = ((".config", "git", "config"), (".config", "fish", "config.fish"), (".cargo", "config.toml"))
+_PROTECTED_PAIRS = frozenset(
+    {(".config", name) for name in ("autostart", "fish", "git", "systemd")}
+    | {(".local", "bin"), (".cargo", "config"), (".cargo", "config.toml")}
+)
+"""The same for two names in a row."""
 
 _REPOSITORY_MARKS = frozenset({"head", "commondir", "gitdir"})
 """With a file HEAD, any folder can be made a bare git repository, and the config of a repository runs code."""
@@ -89,6 +95,6 @@ def is_protected(relative_path: str) -> bool:
     return (
         not PROTECTED_FOLDERS.isdisjoint(parts)
         or parts[-1] in PROTECTED_FILES
-        or any(parts[-len(end) :] == end for end in _PROTECTED_ENDS)
+        or not _PROTECTED_PAIRS.isdisjoint(itertools.pairwise(parts))
         or parts[-1] in _REPOSITORY_MARKS
     )

@@ -14,8 +14,9 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
-_CLOUD_SERVICES = frozenset({ipaddress.ip_address("168.63.129.16")})
-"""Public by their number, internal by their meaning: Azure's host agent."""
+_INTERNAL = (ipaddress.ip_network("168.63.129.16/32"), ipaddress.ip_network("192.0.0.0/24"))
+"""Azure's host agent, public by its number alone; IETF protocol assignments, whole since RFC 6890 but not in every
+Python, in which Oracle's cloud keeps its metadata."""
 
 
 def is_public(address: str) -> bool:
@@ -27,7 +28,7 @@ def is_public(address: str) -> bool:
     return all(
         each.is_global
         and not (each.is_multicast or each.is_private or each.is_reserved or each.is_link_local or each.is_loopback)
-        and each not in _CLOUD_SERVICES
+        and not any(each in network for network in _INTERNAL)
         for each in _with_inner(outer)
     )
 

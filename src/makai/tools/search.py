@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-import makai
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.tools.arguments import Arguments, definition, parsed
 from makai.tools.base import CallDescription, Location, ToolContext, ToolOutcome, text_outcome
@@ -32,7 +31,7 @@ MOST_PATHS = 1_000
 MOST_LINES = 1_000
 _MOST_SHOWN = 128 * 1024
 _LONGEST_EXPRESSION = 2_000
-_IMPORTED_FROM = [str(Path(package.__path__[0]).resolve().parent) for package in (makai, msgspec)]
+_IMPORTED_FROM = [str(Path(__file__).resolve().parents[2]), str(Path(msgspec.__file__).resolve().parents[1])]
 
 
 class GlobArguments(Arguments, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ _QUOTES: Final = re.compile(r"['\"\\]")
 _ANY_BREAK: Final = re.compile(r"[\s;&|()<>`{}$!'\"\\,]+")
 _REDIRECTION: Final = re.compile(r"(?:\{\w+\}|\d*)[<>]+[&|]?\s*[^\s;&|<>]+")
 _BACKTICKS: Final = re.compile(r"`([^`]*)`")
+_ESCAPED_LINE_START: Final = re.compile(r"\n\s*\\(?=[\w./])")
 _RUN_STDIN: Final = frozenset({"xargs", "parallel", "at", "batch", "ssh", "source", "."})
 _LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
 
@@ -134,6 +135,8 @@ class _Search:
     def _read(self, text: str) -> None:
         if "\\\n" in text:  # bash joins the lines, also within a word
             self.add_text(text.replace("\\\n", ""))
+        if _ESCAPED_LINE_START.search(text):  # the parser takes that newline for a part of the word
+            self.add_text(_ESCAPED_LINE_START.sub("\n", text))
         root = parse(text)
         if root.has_error:
             self._complete = False
@@ -156,11 +159,11 @@ class _Search:
         for place in places:
             node = place.node
             if node.type == "command":
-                for words in _commands(place, literals):
-                    self._add_words(words)
-                    runs_stdin = runs_stdin or (place.has_stdin and _takes_commands_from_stdin(words))
-                    if place.has_stdin and words and program_name(words[0]) in PRINTS_ITS_ARGUMENTS:
-                        printed += [" ".join(words[1:]).replace("\\n", "\n"), *words[1:]]
+                words = _words(place, literals)
+                self._add_words(words)
+                runs_stdin = runs_stdin or (place.has_stdin and _takes_commands_from_stdin(words))
+                if place.has_stdin and words and program_name(words[0]) in PRINTS_ITS_ARGUMENTS:
+                    printed += [" ".join(words[1:]).replace("\\n", "\n"), *words[1:]]
             elif node.type == "variable_assignment" and len(node.children) > 2:
                 if ENVIRONMENT_COMMANDS.fullmatch(source(node.children[0])):
                     self.add_text(literals.known(node.children[-1]))
@@ -263,26 +266,23 @@ def _places(root: Node) -> Iterator[_Place]:
         waiting.extend(_Place(child, place.node, in_arithmetic) for child in reversed(place.node.children))
 
 
-def _commands(place: _Place, literals: Literals) -> list[list[str]]:
-    """The words of a command node; where the parser took a newline for a part of a word, it is several commands."""
-    found: list[list[str]] = [[]]
+def _words(place: _Place, literals: Literals) -> list[str]:
+    found: list[str] = []
     end = -1
     for child in place.node.children:
         if child.type == "file_redirect":
-            found[-1] += _words_after_redirection(child, literals)
+            found += _words_after_redirection(child, literals)
         elif child.type not in ("variable_assignment", "herestring_redirect", "heredoc_redirect"):
             word = literals.marked(child)
-            if child.type == "word" and source(child).startswith("\n"):
-                found.append([word.lstrip("\n")])
-            elif child.start_byte == end and found[-1]:  # nothing between them: to bash one word
-                found[-1][-1] += word
+            if child.start_byte == end and found:  # nothing between them: to bash one word
+                found[-1] += word
             else:
-                found[-1].append(word)
+                found.append(word)
             end = child.end_byte
     if place.parent is not None and place.parent.type == "redirected_statement":
         for sibling in place.parent.children:
             if sibling.type == "file_redirect":
-                found[-1] += _words_after_redirection(sibling, literals)
+                found += _words_after_redirection(sibling, literals)
     return found
 
 

@@ -56,8 +56,10 @@ async def for_ever(arguments: Mapping[str, Any], context: ToolContext) -> ToolOu
     return text_outcome("never")
 
 
-async def test_an_abort_while_the_model_speaks_ends_the_turn() -> None:
-    host = await aborted("say: Half\nstall", when=lambda fact: isinstance(fact, AssistantTextDelta))
+@pytest.mark.parametrize("times", [1, 4])
+async def test_an_abort_while_the_model_speaks_ends_the_turn(times: int) -> None:
+    """Also when it is asked for again and again."""
+    host = await aborted("say: Half\nstall", when=lambda fact: isinstance(fact, AssistantTextDelta), times=times)
 
     assert host.told == [
         TurnStarted(turn=1),
@@ -148,9 +150,7 @@ async def test_an_abort_while_a_person_is_asked_withdraws_the_question() -> None
 
 
 async def test_an_abort_while_a_rate_limit_is_waited_for_comes_at_once() -> None:
-    host = await aborted(
-        "fail: rate_limited retry_after=200s Slow down.", when=lambda fact: isinstance(fact, Notice)
-    )
+    host = await aborted("fail: rate_limited retry_after=200s Slow down.", when=lambda fact: isinstance(fact, Notice))
 
     assert [type(fact) for fact in host.facts] == [TurnStarted, TurnEnded, Notice]
 
@@ -197,9 +197,7 @@ async def test_a_host_that_cannot_keep_the_last_facts_does_not_hold_up_the_abort
 
     monkeypatch.setattr("makai.agent.loop.CLEAN_UP_S", 0.02)
     with caplog.at_level(logging.ERROR):
-        host = await aborted(
-            "say: Half\nstall", when=lambda fact: isinstance(fact, AssistantTextDelta), host=Stuck()
-        )
+        host = await aborted("say: Half\nstall", when=lambda fact: isinstance(fact, AssistantTextDelta), host=Stuck())
 
     assert host.told == [*turn(1, *text("Half")[:1])[:2], TurnEnded(turn=1, stop_reason="aborted")]
     assert "did not end within" in caplog.text

@@ -116,9 +116,7 @@ async def test_a_first_message_that_is_too_long_is_never_summarised() -> None:
 
 async def test_a_conversation_that_gets_full_is_compacted_before_it_overflows() -> None:
     small = msgspec.structs.replace(MODEL, context_window=1000)
-    models = ScriptedModels(
-        "tool: look {}\nusage: input=880 output=20\n---\nsay: They talked.\n---\nsay: Done", small
-    )
+    models = ScriptedModels("tool: look {}\nusage: input=880 output=20\n---\nsay: They talked.\n---\nsay: Done", small)
     messages = past(1)
     outcome, host, requests = await run(
         models, FakeTool("look"), conversation=Context(messages=messages), standing=Standing(places=places(messages))
@@ -165,7 +163,7 @@ async def test_a_compaction_that_does_not_help_is_not_tried_again_every_turn() -
 
 async def test_the_user_s_request_survives_when_it_is_not_among_what_is_kept() -> None:
     models = ScriptedModels(
-        f'say: {LONG}\ntool: look {{}}\n---\nfail: context_overflow Too long.\n---\nsay: It looked.\n---\nsay: Done'
+        f"say: {LONG}\ntool: look {{}}\n---\nfail: context_overflow Too long.\n---\nsay: It looked.\n---\nsay: Done"
     )
     request = Context(messages=(UserMessage(content="Paint it blue"),))
     _, host, requests = await run(models, FakeTool("look"), conversation=request, keep_tokens=0)
@@ -224,7 +222,7 @@ def test_a_call_is_not_parted_from_its_result() -> None:
     messages = (UserMessage(content="Look"), CALL, RESULT, CALL, RESULT)
     conversation = Conversation(messages, (1, 5, 6, 9, 10))
 
-    assert [cut(conversation, keep) for keep in (0, 500, 1200, 2000, 3000, 10_000)] == [5, 5, 3, 3, 1, 1]
+    assert [cut(conversation, keep) for keep in (0, 500, 1100, 1200, 2000, 3000, 10_000)] == [5, 5, 5, 3, 3, 1, 1]
 
 
 def test_what_nobody_answered_yet_is_not_summarised() -> None:
@@ -240,12 +238,28 @@ def test_messages_of_one_place_stay_together() -> None:
         cut(Conversation(messages, (7, 7, 7, 7)), 0)
 
 
+def test_a_summary_is_not_summarised_alone() -> None:
+    conversation = Conversation((UserMessage(content="A"), CALL, RESULT, UserMessage(content="B")), (3, 5, 6, 8))
+    conversation.replace_older(3, summary_message("Short."))
+
+    assert (conversation.messages, conversation.places) == (
+        [summary_message("Short."), UserMessage(content="B")],
+        [6, 8],
+    )
+    with pytest.raises(NotShorter):
+        cut(conversation, 0)
+
+
 def test_a_transcript_is_plain_text_of_bounded_length() -> None:
     messages: tuple[Message, ...] = (
         SystemMessage(content="Be kind."),
         UserMessage(content=(Text(text="Look:"), Image(data="aGk=", mime_type="image/png"))),
         AssistantMessage(
-            content=(Thinking(thinking="Hm."), Text(text="Yes."), ToolCall(tool_call_id="t", name="l", arguments_json="{}"))
+            content=(
+                Thinking(thinking="Hm."),
+                Text(text="Yes."),
+                ToolCall(tool_call_id="t", name="l", arguments_json="{}"),
+            )
         ),
         ToolMessage(result=ToolResult(tool_call_id="t", tool_name="l", content="y" * 5000)),
     )

@@ -1,5 +1,6 @@
 """The system prompt: what the project says about itself, bounded, and never more than data."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,6 @@ def test_a_link_within_the_project_is_read(project: Path) -> None:
 
 
 def test_what_is_no_readable_text_does_no_harm(project: Path) -> None:
-    import os
-
     os.mkfifo(project / "AGENTS.md")
     (project / "src/AGENTS.md").mkdir()
     (project / "src/deep/AGENTS.md").write_bytes(b"caf\xe9 \x00")
@@ -108,9 +107,7 @@ def test_what_is_no_readable_text_does_no_harm(project: Path) -> None:
 
 
 def test_a_missing_directory_is_no_failure(tmp_path: Path) -> None:
-    assert system_prompt(tmp_path / "gone", base="Base.") == (
-        f"Base.\n\nThe working directory is {tmp_path / 'gone'}."
-    )
+    assert system_prompt(tmp_path / "gone", base="Base.") == (f"Base.\n\nThe working directory is {tmp_path / 'gone'}.")
 
 
 def test_skills_are_listed_by_name_description_and_path(project: Path) -> None:

@@ -1,14 +1,21 @@
 """Turns of a run: what the model says becomes facts, in order, and the run ends when it has nothing more to do."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 from support.agent import FakeHost, FakeTool, ScriptedModels, called, finished, run, said, text, turn
 
-from makai.agent.terms import RunOutcome
+from makai.agent.recorder import Recorder
+from makai.agent.silence import SilenceWatch
+from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.agent.tool_calls import ToolCalls
+from makai.agent.turn import answer_of
+from makai.core.content import Text, ToolCall, ToolResult
 from makai.core.errors import AuthRequired, MakaiError, ProviderError, RateLimited
-from makai.core.messages import AssistantMessage, Message, UserMessage
+from makai.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from makai.core.model import Model
+from makai.core.request import Context
 from makai.core.session_events import (
     AssistantTextDelta,
     Notice,
@@ -18,8 +25,10 @@ from makai.core.session_events import (
     TurnEnded,
     TurnStarted,
 )
+from makai.core.stream_events import Done, Keepalive, Start, StreamEvent, TextDelta, TextEnd, TextStart
 from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
+from makai.providers.history import NO_RESULT
 
 
 def spoken(requests: list[ProviderRequest]) -> list[list[str]]:
@@ -73,9 +82,7 @@ usage: input=30 output=7
 """
     outcome, _, requests = await run(script, FakeTool("look"))
 
-    assert outcome == RunOutcome(
-        stop_reason="end_turn", usage=Usage(input=60, output=18, cache_read=4, cache_write=4)
-    )
+    assert outcome == RunOutcome(stop_reason="end_turn", usage=Usage(input=60, output=18, cache_read=4, cache_write=4))
     assert spoken(requests) == [
         ["UserMessage"],
         ["UserMessage", "AssistantMessage", "ToolMessage"],
@@ -83,7 +90,6 @@ usage: input=30 output=7
     ]
 
 
-@pytest.mark.req("MK-AGENT-010")
 async def test_a_run_that_reaches_its_limit_of_turns_says_so_and_its_turns_do_not() -> None:
     tool = FakeTool("look")
     outcome, host, requests = await run("tool: look {}", tool, max_turns=1)
@@ -99,8 +105,6 @@ async def test_a_run_that_reaches_its_limit_of_turns_says_so_and_its_turns_do_no
 
 
 async def test_what_the_session_used_before_is_part_of_what_is_reported() -> None:
-    from makai.agent.terms import Standing
-
     before = Usage(input=100, output=10)
     _, host, _ = await run("say: Hi\nusage: input=1 output=1", standing=Standing(usage_before=before))
 
@@ -149,7 +153,6 @@ def error_of(outcome: RunOutcome) -> tuple[type[MakaiError], str]:
     return type(outcome.error), outcome.error.message
 
 
-@pytest.mark.req("MK-AGENT-011")
 async def test_an_answer_that_breaks_off_is_one_error_and_keeps_the_words_that_came() -> None:
     outcome, host, _ = await run("say: Half an\nsay: answer\ncut")
 
@@ -206,17 +209,13 @@ async def test_a_rate_limit_is_waited_for_and_shown_as_what_it_is() -> None:
 
 
 async def test_an_overload_in_the_middle_of_an_answer_is_tried_again_without_what_had_come() -> None:
-    outcome, host, requests = await run(
-        "say: Half\nfail: overloaded Too busy.\n---\nsay: Whole", first_wait_s=0.001
-    )
+    outcome, host, requests = await run("say: Half\nfail: overloaded Too busy.\n---\nsay: Whole", first_wait_s=0.001)
 
     assert host.told == [
         TurnStarted(turn=1),
         AssistantTextDelta(content_index=0, delta="Half"),
         TurnEnded(turn=1, stop_reason="error"),
-        Notice(
-            level="warning", code="overloaded", message="Too busy. Waiting 0.001 s, then asking again (1 of 3)."
-        ),
+        Notice(level="warning", code="overloaded", message="Too busy. Waiting 0.001 s, then asking again (1 of 3)."),
         *turn(2, *text("Whole")),
     ]
     assert outcome == RunOutcome(stop_reason="end_turn")
@@ -261,6 +260,30 @@ async def test_a_silent_provider_is_reported_once_and_still_waited_for() -> None
         *text("Hm")[1:],
         *turn(1, *text("Yes", 1))[1:],
     ]
+
+
+async def test_a_keepalive_is_no_news() -> None:
+    class Watch(SilenceWatch):
+        heard = 0
+
+        def news(self) -> None:
+            self.heard += 1
+
+    async def stream() -> AsyncGenerator[StreamEvent, None]:
+        message = AssistantMessage(content=(Text(text="Hi"),), stop_reason="end_turn")
+        for event in (Start(AssistantMessage(content=())), Keepalive(), TextStart(0), Keepalive(), TextDelta(0, "Hi")):
+            yield event
+        yield TextEnd(0)
+        yield Done("end_turn", message)
+
+    host = FakeHost()
+    recorder = Recorder(host)
+    watch = Watch(60.0, lambda: asyncio.sleep(0))
+    tool_calls = ToolCalls(host, recorder, {}, AgentSettings(model=None))
+    answer = await answer_of(stream(), recorder, tool_calls, watch)
+
+    assert host.facts == text("Hi")
+    assert (answer.broken, watch.heard) == (None, 5)
 
 
 class Refusing(ScriptedModels):
@@ -330,11 +353,6 @@ async def test_what_the_host_raises_comes_out_as_it_is() -> None:
 
 
 async def test_a_conversation_with_a_lost_result_is_mended_before_it_is_sent() -> None:
-    from makai.core.content import ToolCall, ToolResult
-    from makai.core.messages import ToolMessage
-    from makai.core.request import Context
-    from makai.providers.history import NO_RESULT
-
     past: tuple[Message, ...] = (
         UserMessage(content="Look"),
         AssistantMessage(
@@ -350,4 +368,17 @@ async def test_a_conversation_with_a_lost_result_is_mended_before_it_is_sent() -
     _, _, requests = await run("say: Hi", conversation=Context(messages=past))
 
     lost = ToolMessage(result=ToolResult(tool_call_id="a", tool_name="look", content=NO_RESULT, is_error=True))
+    assert requests[0].context.messages == (*past[:2], lost, *past[2:])
+
+
+async def test_a_result_of_a_later_call_with_the_same_id_is_not_taken_for_the_lost_one() -> None:
+    """Models do reuse ids such as "call_0"."""
+    answer = AssistantMessage(
+        content=(ToolCall(tool_call_id="call_0", name="look", arguments_json="{}"),), stop_reason="tool_use"
+    )
+    result = ToolMessage(result=ToolResult(tool_call_id="call_0", tool_name="look", content="seen"))
+    past = (UserMessage(content="Look"), answer, answer, result)
+    _, _, requests = await run("say: Hi", conversation=Context(messages=past))
+
+    lost = ToolMessage(result=ToolResult(tool_call_id="call_0", tool_name="look", content=NO_RESULT, is_error=True))
     assert requests[0].context.messages == (*past[:2], lost, *past[2:])

@@ -10,6 +10,7 @@ import pytest
 from support.peers import Peer
 from support.wire import EMPTY, ask, envelope
 
+from makai.auth.runtime import AuthRuntime
 from makai.catalog.descriptors import ModelsRequest, ModelsResponse
 from makai.core.errors import NotSupported, ProviderError
 from makai.core.model import Model
@@ -51,6 +52,9 @@ class Firehose:
         if request.provider_id == "broken":
             raise ProviderError("the list is down", provider_id="broken")
         raise NotSupported("this runtime has no model list")
+
+    def auth(self) -> AuthRuntime:
+        raise NotSupported("this runtime has no logins")
 
     async def close(self) -> None:
         pass

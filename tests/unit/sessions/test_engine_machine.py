@@ -39,6 +39,7 @@ from makai.sessions.commands import (
     Abort,
     AnyEffect,
     Approve,
+    CancelRun,
     Close,
     Command,
     Compact,
@@ -191,7 +192,17 @@ class Sessions(RuleBasedStateMachine):
     @rule(can_resume=st.booleans(), from_bytes=st.booleans())
     def restart(self, can_resume: bool, from_bytes: bool) -> None:
         self.state = unpacked(packed(self.state)) if from_bytes else fold(self.log)
+        before = self.state.active_run
         self.do(Recovered(now=self.now, can_resume=can_resume))
+        if before is None:
+            return
+        started = {call.call_id for call in before.calls.values() if call.status == "started"}
+        results = [logged.event for logged in self.log if isinstance(logged.event, ToolFinished)]
+        assert started <= {result.call_id for result in results if result.interrupted}
+        after = self.state.active_run
+        if after is not None and after.run_id == before.run_id:
+            assert can_resume
+            assert after.pending() == before.pending()
 
     @rule(count=st.integers(1, 4), then_abort=st.booleans())
     def words_in_a_batch(self, count: int, then_abort: bool) -> None:
@@ -212,7 +223,7 @@ class Sessions(RuleBasedStateMachine):
     @precondition(lambda self: self.state.active_run is not None)
     @rule(choices=st.lists(st.integers(0, 50), min_size=1, max_size=8))
     def works(self, choices: list[int]) -> None:
-        """An agent that does what agents do."""
+        """An agent does what agents do."""
         for choice in choices:
             sensible = self.sensible()
             if sensible:
@@ -224,7 +235,7 @@ class Sessions(RuleBasedStateMachine):
         self.works(choices)
 
     def sensible(self) -> list[SessionEvent]:
-        """What a well-behaved agent might report next."""
+        """What an agent might report next; it is too hasty at times."""
         run = self.state.active_run
         if run is None:
             return []
@@ -241,14 +252,15 @@ class Sessions(RuleBasedStateMachine):
             if call.status == "called":
                 deadline = self.now + 10_000 if len(steps) % 2 else None
                 steps += [asked(call.call_id, deadline_ms=deadline, grant="shell"), ToolStarted(call_id=call.call_id)]
-            elif call.status == "approved":
+            elif call.status in ("approved", "pending"):
                 steps.append(ToolStarted(call_id=call.call_id))
-            elif call.status != "pending":
+            else:
                 steps.append(finished(call.call_id))
         if run.purpose == "compaction":
             return [RunFinished(stop_reason="end_turn"), Compacted(summary="so far", through=run.last_event_id)]
+        steps.append(TurnStarted(turn=run.turn + 1))
         if not run.calls:
-            steps += [TurnStarted(turn=run.turn + 1)] * 3
+            steps += [TurnStarted(turn=run.turn + 1)] * 2
             steps += [UserMessage(input_id=waiting.input_id, content="forged") for waiting in self.state.waiting]
             steps += [RunFinished(stop_reason="end_turn"), Compacted(summary="so far", through=run.last_event_id)]
         return steps
@@ -317,6 +329,14 @@ class Sessions(RuleBasedStateMachine):
             elif isinstance(logged.event, RunStatusChanged):
                 assert logged.event.status in allowed.get(status, {"starting"})
                 status = logged.event.status
+
+    @invariant()
+    def a_run_waits_for_people_when_a_call_does(self) -> None:
+        run = self.state.active_run
+        if run is not None:
+            assert bool(run.pending()) == (run.status == "awaiting_approval")
+            cancelled = {effect.run_id for effect in self.effects if isinstance(effect, CancelRun)}
+            assert run.status != "aborting" or run.run_id in cancelled
 
     @invariant()
     def calls_live_once(self) -> None:
@@ -395,4 +415,4 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(examples(60), stateful_step_count=50)
+TestSessions.settings = settings(examples(150), stateful_step_count=50)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -188,15 +189,9 @@ async def test_an_allowed_host_is_allowed_on_its_port_alone(site: Site) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        "ftp://example.com/",
-        "file:///etc/passwd",
-        "example.com",
-        "http://",
-        "http://user:pw@example.com/",
-        "http://[::1",
-    ]
-    + ["javascript:alert(1)", "data:text/plain,x", "http://example.com:99999/", "gopher://example.com"],
+        *("", "example.com", "http://", "http://[::1", "http://example.com:99999/", "http://user:pw@example.com/"),
+        *("ftp://example.com/", "file:///etc/passwd", "javascript:alert(1)", "data:text/plain,x", "gopher://a.com"),
+    ],
 )
 def test_what_is_no_web_address_is_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidRequest):
@@ -242,8 +237,13 @@ def test_html_becomes_readable_text() -> None:
     )
 
 
-@pytest.mark.parametrize("piece", ["<", "<!", "<![", "<a ", "</", "<!--", "<p", "&#", "<a href='", "<script>"])
-async def test_no_page_takes_long_to_read(piece: str) -> None:
-    page = piece * (2_000_000 // len(piece))
+@pytest.mark.parametrize("piece", ["<", "<!", "<![", "<a ", "</", "<!--", "<p", "&#1", "<a href='", "<script>", "<a>"])
+def test_time_to_read_a_page_grows_only_with_its_length(piece: str) -> None:
+    begun = time.monotonic()
+    html_to_text(piece * (200_000 // len(piece)))
 
-    await asyncio.wait_for(asyncio.to_thread(html_to_text, page), 20)
+    assert time.monotonic() - begun < 5
+
+
+def test_a_reference_of_thousands_of_digits_is_left_as_it_is() -> None:
+    assert html_to_text(f"&#{'1' * 5000};") == f"&#{'1' * 5000};"

@@ -67,15 +67,23 @@ async def test_long_files_and_lines_are_cut_with_a_note(tmp_path: Path) -> None:
     assert len("\n".join(wide)) < 270_000
 
 
-async def test_a_file_of_2_gb_is_read_anywhere_with_little_memory(tmp_path: Path) -> None:
+async def test_a_file_of_2_gb_is_read_in_parts(tmp_path: Path) -> None:
     """Sparse, so that it costs no disk; its first block is text."""
-    with open(tmp_path / "huge", "wb") as file:  # noqa: ASYNC230 - nobody else waits
-        file.write(b"first\n" * 2000)
-        file.seek(2 * 1024**3)
+    (tmp_path / "huge").write_bytes(b"first\n" * 2000)
+    os.truncate(tmp_path / "huge", 2 * 1024**3)
+
+    assert await text(tmp_path, "huge", limit=1) == "     1\tfirst\n[more lines follow; go on with offset=2]"
+    assert (await text(tmp_path, "huge", offset=1999, limit=2)).startswith("  1999\tfirst\n  2000\tfirst\n[more")
+
+
+async def test_lines_behind_one_of_many_megabytes_are_found(tmp_path: Path) -> None:
+    (tmp_path / "huge").write_bytes(b"first\n" * 2000)
+    os.truncate(tmp_path / "huge", 64 * 1024**2)
+    with open(tmp_path / "huge", "ab") as file:  # noqa: ASYNC230 - nobody else waits
         file.write(b"\nlast\n")
 
-    assert (await text(tmp_path, "huge", limit=1)).startswith("     1\tfirst\n[more lines follow")
     assert await text(tmp_path, "huge", offset=2002) == "  2002\tlast"
+    assert f"[cut: {64 * 1024**2 - 14_000 + 1:,} more bytes in this line]" in await text(tmp_path, "huge", offset=2001)
 
 
 async def test_images_are_shown_as_images(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.path_trials import INSIDE, SECRET, changes, make_root, race, spellings
+from support.path_trials import INSIDE, MAGIC, SECRET, changes, make_root, race, spellings
 
 from makai.core.errors import InvalidRequest, NotSupported
 from makai.tools import openat2
@@ -78,7 +78,7 @@ def test_no_spelling_writes_outside_the_root(tmp_path: Path) -> None:
             write(workspace, path)
 
     assert changes(outside) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "root"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "outside"]
 
 
 def test_outside_and_missing_are_different_errors_with_a_hint(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_links_that_lead_outside_are_refused_and_inner_ones_followed(tmp_path: P
         "absolute": str(outside / "secret"),
         "absolute-inside": str(root / "inner" / "file"),
         "loop": "loop",
-        "magic": "/proc/self/root",
+        "magic": MAGIC,
         "dangling-outside": "../outside/new",
     }
     for name, target in targets.items():
@@ -195,7 +195,7 @@ def test_a_readable_root_is_read_and_never_written(tmp_path: Path) -> None:
     assert changes(outside) == 0
 
 
-@pytest.mark.parametrize("roots", [[], ["nowhere"], ["root/inner/file"]])
+@pytest.mark.parametrize("roots", [[], ["nowhere"], ["base/inner/file"]])
 def test_roots_that_are_no_folders_are_refused(tmp_path: Path, roots: list[str]) -> None:
     make_root(tmp_path)
 
@@ -257,7 +257,7 @@ class TestHidden:
 def test_procfs_is_missing_even_beneath_the_root() -> None:
     workspace = Workspace([Path("/")])
 
-    for path in ("proc/self/environ", "/proc/self/mem", f"proc/{os.getpid()}/environ", "proc/self/root/etc/passwd"):
+    for path in ("proc/self/environ", "/proc/self/mem", f"proc/{os.getpid()}/environ", f"{MAGIC}/etc/passwd"):
         with pytest.raises(FileRefused):
             workspace.open_read(path)
 

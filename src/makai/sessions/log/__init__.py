@@ -5,7 +5,7 @@ In: events of one session and the number of the last one their writer knows. Out
     base        what a log is, and the shapes that go in and out
     encoding    events to lines and back: joining of deltas, numbers, checksums
     projection  what the list of sessions shows, folded from events
-    memory      a log for tests and for `--no-session-persistence`
-    sqlite      the log of a MAKAI_HOME; writer, tail, store, schema and ownership are its parts
+    memory      a log that lives as long as its process
+    sqlite      the log of a MAKAI_HOME; writer, heads, store, schema and ownership are its parts
     repair      finds damage in a stored log, and makes it readable again
 """

@@ -84,7 +84,7 @@ class SqliteLog:
             raise StorageUnavailable(_CLOSED)
         waiter: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         self._writer.submit(Append(session_id, bodies, expected_last, weight, waiter))
-        return await waiter
+        return await waiter  # as long as the disk takes: giving up would not tell whether it is stored
 
     async def read(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True

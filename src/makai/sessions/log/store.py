@@ -216,7 +216,7 @@ def list_sessions(connection: sqlite3.Connection, wanted: SessionFilter) -> list
     chosen = " AND ".join(condition for condition, is_set in conditions.items() if is_set) or "1"
     rows = connection.execute(
         f"SELECT {_ROW} FROM session WHERE {chosen} ORDER BY updated_ms DESC, session_id LIMIT :limit",
-        {"before": wanted.updated_before_ms, "cwd": wanted.cwd, "limit": wanted.limit},
+        {"before": wanted.updated_before_ms, "cwd": wanted.cwd, "limit": max(wanted.limit, 0)},
     )
     return [_summary(row) for row in rows]
 

@@ -98,6 +98,17 @@ class Child:
     @classmethod
     async def start(cls, argv: Sequence[str], *, directory: str, environ: Mapping[str, str]) -> Child:
         """Start it. `TransportError` when the folder is missing; that a program is missing shows as its end."""
+        starting = asyncio.create_task(cls._start(argv, directory, environ))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # asyncio would kill the supervisor in the middle, which may have started the server already.
+            with contextlib.suppress(TransportError):
+                await (await starting).stop()
+            raise
+
+    @classmethod
+    async def _start(cls, argv: Sequence[str], directory: str, environ: Mapping[str, str]) -> Child:
         descriptors: list[int] = []
         ours: list[int] = []
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError, TransportError
-from makai.tools.mcp.config import McpConfig, McpServer
+from makai.tools.mcp.config import HttpServer, McpConfig, McpServer
 from makai.tools.mcp.content import CallResult, ToolListing
 from makai.tools.mcp.settings import Launch, Timing
 from makai.tools.mcp.tools import McpTool, OnProgress
@@ -138,6 +138,7 @@ class _Server:
         self._timing = timing
         self._on_change = on_change
         self._connection: Connection | None = None
+        self._was_ready = False
         self._moved = asyncio.Event()
         """The state changed; a new event takes its place each time."""
 
@@ -193,7 +194,7 @@ class _Server:
             nonlocal ready_at
             self._list(await connection.tools())
             ready_at = clock()
-            self._connection = connection
+            self._connection, self._was_ready = connection, True
             self._tell("ready", "")
             while True:
                 await connection.news()
@@ -227,14 +228,18 @@ class _Server:
         return changed
 
     async def _wait(self, failures: int, reason: str) -> None:
-        """Wait before the next attempt; after too many, until someone wants it. Then its tools are gone, too."""
+        """Wait before the next attempt; after too many its tools are gone and it is left alone until someone wants it.
+
+        A remote server that worked once may only be out of reach, as on a train: asking for it again costs little.
+        """
         self.wanted.clear()
         given_up = failures >= self._timing.most_failures
         if given_up:
             self.tools = {}
         self._tell("failed", reason)
+        remote = isinstance(self._config, HttpServer) and self._was_ready
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if given_up else self._timing.retry_after(failures)):
+            async with asyncio.timeout(None if given_up and not remote else self._timing.retry_after(failures)):
                 await self.wanted.wait()
 
     def _tell(self, state: ServerState, reason: str) -> None:

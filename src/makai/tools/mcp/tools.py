@@ -28,6 +28,7 @@ _LONGEST_TITLE: Final = 120
 _LONGEST_DESCRIPTION: Final = 10_000
 _LONGEST_PROGRESS: Final = 500
 _PROGRESS_EVERY_S: Final = 0.1
+_CHUNK_BYTES: Final = 64 * 1024
 
 
 class Caller(Protocol):
@@ -81,8 +82,9 @@ class McpTool:
             return ToolOutcome(content=parts, is_error=result.is_error)
         output = CappedOutput(self._spill_directory)
         try:
-            for index, text in enumerate(texts):
-                await output.add(b"\n" * (index > 0) + text)
+            whole = b"\n".join(texts)
+            for start in range(0, len(whole), _CHUNK_BYTES):
+                await output.add(whole[start : start + _CHUNK_BYTES])
         finally:
             output.close()
         pictures = tuple(part for part in parts if isinstance(part, Image))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -42,7 +43,6 @@ _FAREWELL_S: Final = 1.0
 _TIMEOUTS: Final = ("connect", "read", "write", "pool")
 _ID_FIRST: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
 _ID_LAST: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
-_IN_FOLDER: Final = 'cd "$1" && shift && exec "$@"'
 
 # Without a handler the SDK's warnings, with tracebacks, would be printed over the user's terminal.
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
@@ -85,11 +85,9 @@ def transport_to(
 @asynccontextmanager
 async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenerator[_Streams]:
     given = {name: value.reveal() for name, value in server.env.items()}
-    argv = [server.command, *server.args]
-    if server.cwd is not None:
-        # In the sandbox, not around it: `wrap` may choose a folder of its own.
-        argv = ["/bin/sh", "-c", _IN_FOLDER, "sh", server.cwd, *argv]
-    child = await Child.start(launch.wrap(argv), directory=launch.cwd, environ=launch.environment(given))
+    argv = launch.wrap([server.command, *server.args])
+    directory = os.path.join(launch.cwd, server.cwd or "")
+    child = await Child.start(argv, directory=directory, environ=launch.environment(given))
     life.last_words = child.last_words
     try:
         inbound, messages = anyio.create_memory_object_stream[_Inbound](0)
