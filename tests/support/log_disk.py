@@ -73,7 +73,7 @@ def mounted_disk(place: Path, *, megabytes: int) -> Iterator[Disk]:
         yield disk
     finally:
         with suppress(subprocess.CalledProcessError):
-            disk.detach()
+            _run("umount", "--lazy", str(folder))  # whatever still has a file open there
 
 
 def _run(*command: str) -> None:

@@ -8,8 +8,8 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -94,11 +94,17 @@ async def _stored(home: Path) -> tuple[dict[tuple[str, int], str], float]:
     return marks, seconds
 
 
-def child(home: Path, mark: str, *arguments: str, wrapper: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+@contextmanager
+def child(home: Path, mark: str, *arguments: str, wrapper: Sequence[str] = ()) -> Iterator[Listener]:
+    """A process that writes until it is done or killed; it does not outlive the block."""
     source = TESTS.parent / "src"
     environment = {**os.environ, "PYTHONPATH": f"{source}:{TESTS}"}
     command = [*wrapper, sys.executable, "-m", "support.log_child", str(home), mark, *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield Listener(process)
+        finally:
+            process.kill()
 
 
 class Listener:
@@ -106,7 +112,7 @@ class Listener:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        self._process = process
+        self.process = process
         self._pipe = process.stdout.fileno()
         self._heard = bytearray()
 
@@ -130,9 +136,7 @@ class Listener:
     def wait_for_the_end(self) -> None:
         while self._hear():
             pass
-        self._process.wait(DEADLINE_S)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self.process.wait(DEADLINE_S)
 
     def _hear(self) -> bool:
         heard = os.read(self._pipe, 65536)
@@ -145,12 +149,11 @@ def killed_writers(home: Path, *, points: int) -> CrashReport:
     chance = random.Random(9)
     ledger = Ledger()
     for point in range(points):
-        process = child(home, f"{point}", FOR_EVER)
-        listener = Listener(process)
-        listener.wait_for(chance.randint(1, 60))
-        time.sleep(chance.uniform(0, 0.004))  # anywhere: in a commit, between two of them, in a checkpoint
-        process.kill()
-        listener.wait_for_the_end()
+        with child(home, f"{point}", FOR_EVER) as listener:
+            listener.wait_for(chance.randint(1, 60))
+            time.sleep(chance.uniform(0, 0.004))  # anywhere: in a commit, between two of them, in a checkpoint
+            listener.process.kill()
+            listener.wait_for_the_end()
         ledger.note(listener.acks(), f"{point}")
         if point % COMPARE_EVERY == COMPARE_EVERY - 1 or point == points - 1:
             ledger.compare(home)
@@ -166,15 +169,14 @@ def power_cuts(disk: Disk, *, rounds: int, careless: bool = False) -> CrashRepor
     chance = random.Random(1)
     ledger = Ledger()
     for number in range(rounds):
-        process = child(disk.folder / "home", f"{number}", FOR_EVER, *(["careless"] if careless else []))
-        listener = Listener(process)
-        listener.wait_for(chance.randint(1, 200))
-        time.sleep(chance.uniform(0, 0.02))
-        listener.hear_what_is_there()
-        disk.cut_power()
-        acks = listener.acks()
-        process.kill()
-        listener.wait_for_the_end()
+        with child(disk.folder / "home", f"{number}", FOR_EVER, *(["careless"] if careless else [])) as listener:
+            listener.wait_for(chance.randint(1, 200))
+            time.sleep(chance.uniform(0, 0.02))
+            listener.hear_what_is_there()
+            disk.cut_power()
+            acks = listener.acks()
+            listener.process.kill()
+            listener.wait_for_the_end()
         disk.reattach()
         ledger.note(acks, f"{number}")
         if number % COMPARE_EVERY == COMPARE_EVERY - 1 or number == rounds - 1:
@@ -206,9 +208,8 @@ def tampered(home: Path, injection: str, *, appends: int) -> TracedReport:
         "-e",
         f"inject={injection}",
     ]
-    process = child(home, injection.replace(" ", ""), str(appends), wrapper=wrapper)
-    listener = Listener(process)
-    listener.wait_for_the_end()
+    with child(home, injection, str(appends), wrapper=wrapper) as listener:
+        listener.wait_for_the_end()
     acks = listener.acks()
     ledger = Ledger()
     ledger.note(acks, injection)

@@ -239,15 +239,13 @@ def test_messages_of_one_place_stay_together() -> None:
 
 
 def test_a_summary_is_not_summarised_alone() -> None:
-    conversation = Conversation((UserMessage(content="A"), CALL, RESULT, UserMessage(content="B")), (3, 5, 6, 8))
+    conversation = Conversation((UserMessage(content="A"), CALL, RESULT, CALL, RESULT), (3, 5, 6, 8, 9))
     conversation.replace_older(3, summary_message("Short."))
 
-    assert (conversation.messages, conversation.places) == (
-        [summary_message("Short."), UserMessage(content="B")],
-        [6, 8],
-    )
+    assert (conversation.messages, conversation.places) == ([summary_message("Short."), CALL, RESULT], [6, 8, 9])
+    assert cut(conversation, 0) == 3
     with pytest.raises(NotShorter):
-        cut(conversation, 0)
+        cut(conversation, 10_000)
 
 
 def test_a_transcript_is_plain_text_of_bounded_length() -> None:

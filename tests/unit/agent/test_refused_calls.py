@@ -41,9 +41,9 @@ CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["ci
         ),
         (
             "tool: remote {}",
-            "The tool remote has a schema that cannot be used: Resource 'http://127.0.0.1:9/schema.json' is not present "
-            "in a registry and retrieving it failed: ValueError: http://127.0.0.1:9/schema.json is another document, "
-            "and none is fetched",
+            "The tool remote has a schema that cannot be used: Resource 'http://127.0.0.1:9/schema.json' is not "
+            "present in a registry and retrieving it failed: ValueError: http://127.0.0.1:9/schema.json is another "
+            "document, and none is fetched",
         ),
     ],
 )
