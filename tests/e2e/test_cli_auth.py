@@ -47,7 +47,7 @@ async def test_a_login_at_the_test_fixture_from_nothing_to_an_answer(makai: Cli)
     shown = await makai("auth", "status", "test-fixture")
     assert (shown.code, shown.out.splitlines()[1].split()) == (0, ["test-fixture", "authenticated", "login"])
     answered = await makai("run", "-m", FIXTURE, "Hi")
-    assert (answered.code, answered.out) == (0, "You are logged in. You said:Hi\n")
+    assert (answered.code, answered.out) == (0, "You are logged in.Hi\n")
 
     assert (await makai("auth", "logout", "test-fixture")).out == "Logged out of test-fixture.\n"
     assert (await makai("auth", "logout", "test-fixture")).code == 1
@@ -201,14 +201,14 @@ async def test_a_running_server_sees_a_login_of_another_process_at_once(makai: C
             assert (await makai("auth", "login", "test-fixture", stdin=b"ok\n")).code == 0
             assert await statuses() == {"authenticated"}
             answer = await client.provider.complete(model_ref="test-fixture/scripted@fixture", messages="Hi")
-            assert answer.text == "You are logged in. You said:Hi"
+            assert answer.text == "You are logged in.Hi"
             assert (await makai("auth", "logout", "test-fixture")).code == 0
             assert await statuses() == {"login_required"}
     # a server that starts later finds what the last one knew
     assert (await makai("auth", "login", "test-fixture", stdin=b"ok\n")).code == 0
     async with connect(environ=makai.environment({})) as client:
         answer = await client.provider.complete(model_ref="test-fixture/scripted@fixture", messages="Hi")
-        assert answer.text == "You are logged in. You said:Hi"
+        assert answer.text == "You are logged in.Hi"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ const TRANSPORTS: Record<string, (t: Ended) => MakaiClientOptions | Promise<Maka
 const PROVIDER = "test-fixture";
 const ASKED = { model_ref: "test-fixture/scripted@fixture", messages: [{ role: "user" as const, content: "Hi" }] };
 const ANSWER = [
-  { type: "text", text: "You are logged in. You said:" },
+  { type: "text", text: "You are logged in." },
   { type: "text", text: "Hi" },
 ];
 
