@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -27,6 +28,11 @@ NOT_FOR_TESTS = re.compile(
     r"|(HTTP|HTTPS|ALL)_PROXY",
     re.IGNORECASE,
 )
+
+# A CI runner or `make test &` may start us with Ctrl-C ignored, which every child would inherit, tests of Ctrl-C
+# included.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Shared machines are slow at times: how long one input takes is no verdict, the time-out of the whole test is.
 hypothesis.settings.register_profile("makai", deadline=None)
