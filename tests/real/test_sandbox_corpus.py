@@ -37,7 +37,7 @@ BUSY = 2
 def _outside_tmp() -> Path:
     """A place that confined commands see as it is; they have a /tmp of their own."""
     home = Path.home()
-    return Path("/var/tmp") if home.is_relative_to("/tmp") else home
+    return Path("/opt") if home.is_relative_to("/tmp") and os.access("/opt", os.W_OK) else home
 
 
 @pytest.fixture(params=sorted(BACKENDS))
