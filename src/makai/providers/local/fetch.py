@@ -17,12 +17,13 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import aiohttp
 
+from makai.catalog.vendors import builtin_vendors
 from makai.core.errors import MakaiError, NotSupported, ProviderError
 from makai.providers.local.processes import end_group
 from makai.providers.local.weights import LocalModel, OnProgress, PullProgress, file_size
@@ -190,7 +191,7 @@ async def _run_pip(
     """Run pip to its end, its output in a file; (exit code, output). Gone with its group on error or cancellation."""
     log = work / "pip.log"
     environment = {
-        **os.environ,
+        **_without_provider_keys(os.environ),
         "PIP_NO_INPUT": "1",
         "PIP_NO_COLOR": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -246,3 +247,9 @@ def _last_error(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
     return (errors or lines or ["it said nothing"])[-1].removeprefix("ERROR: ")
+
+
+def _without_provider_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """pip needs the user's indexes, proxies and keyring, but no model provider's key (DESIGN §9)."""
+    keys = {name for vendor in builtin_vendors().values() for name in vendor.key_variables}
+    return {name: value for name, value in environ.items() if name not in keys | {"GOOGLE_OAUTH_CLIENT_SECRET"}}
