@@ -206,6 +206,7 @@ class ToolCalls:
             exit_code=outcome.exit_code,
             omitted_bytes=outcome.omitted_bytes,
             spill_path=outcome.spill_path,
+            details_json=outcome.details_json,
         )
         await self._recorder.emit(finished)
         return ToolMessage(

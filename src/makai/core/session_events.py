@@ -16,6 +16,7 @@ import msgspec
 
 from makai.core.content import Image, Text, UserPart
 from makai.core.messages import StopReason
+from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
 
 PermissionMode: TypeAlias = Literal["ask", "accept_edits", "plan", "full_access"]
@@ -25,6 +26,36 @@ Decision: TypeAlias = Literal["approve", "deny_continue", "deny_abort"]
 GrantScope: TypeAlias = Literal["once", "session", "always"]
 Delivery: TypeAlias = Literal["queue", "steer"]
 RunPurpose: TypeAlias = Literal["input", "compaction"]
+
+
+SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
+
+
+class SessionTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session works with, for all its runs and whichever process runs them."""
+
+    system: str | None = None
+    """Instructions instead of our own."""
+    builtin_tools: bool = False
+    """Files, shell, search, fetch, plan and MCP, beneath the session's roots."""
+    tools: tuple[ToolDefinition, ...] = ()
+    """Tools that a client declared and carries out itself."""
+    sandbox: SandboxLevel = "workspace-write"
+    approval_s: float | None = None
+    """How long a question may wait for a person; None: for as long as the session's host says."""
+
+
+class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The limits and wishes that came with one input. A limit of None is no limit."""
+
+    options: StreamOptions = StreamOptions()
+    max_turns: int | None = None
+    max_output_tokens: int | None = None
+    max_usd: float | None = None
+    max_seconds: float | None = None
+    allow: tuple[str, ...] = ()
+    """Permission rules that count for this run only."""
+    deny: tuple[str, ...] = ()
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -44,6 +75,7 @@ class SessionCreated(Fact, frozen=True, tag="session_created"):
     forked_from: str | None = None
     """The session whose history this one continues, up to `forked_at`."""
     forked_at: int | None = None
+    terms: SessionTerms = SessionTerms()
 
 
 class TitleChanged(Fact, frozen=True, tag="title_changed"):
@@ -56,6 +88,10 @@ class ModelChanged(Fact, frozen=True, tag="model_changed"):
 
 class ModeChanged(Fact, frozen=True, tag="mode_changed"):
     mode: PermissionMode
+
+
+class TermsChanged(Fact, frozen=True, tag="terms_changed"):
+    terms: SessionTerms
 
 
 class SessionClosed(Fact, frozen=True, tag="session_closed"):
@@ -72,6 +108,7 @@ class InputAccepted(Fact, frozen=True, tag="input_accepted"):
     content: str | tuple[UserPart, ...]
     client_msg_id: str | None = None
     delivery: Delivery = "queue"
+    terms: RunTerms = RunTerms()
 
 
 class UserMessage(Fact, frozen=True, tag="user_message"):
@@ -90,6 +127,7 @@ class RunStarted(Fact, frozen=True, tag="run_started"):
     model_ref: str
     purpose: RunPurpose = "input"
     """A compaction that a user asked for is a run without words of its own: it can be aborted, and it is busy."""
+    terms: RunTerms = RunTerms()
 
 
 class RunStatusChanged(Fact, frozen=True, tag="run_status"):
@@ -245,6 +283,8 @@ class ToolFinished(Fact, frozen=True, tag="tool_finished"):
     exit_code: int | None = None
     omitted_bytes: int = 0
     spill_path: str | None = None
+    details_json: str | None = None
+    """What a client's tool says for clients, beside what it tells the model."""
     interrupted: bool = False
     """The server died or the run was aborted while it ran; what it did is unknown."""
 
@@ -290,6 +330,7 @@ SessionEvent: TypeAlias = (
     | TitleChanged
     | ModelChanged
     | ModeChanged
+    | TermsChanged
     | SessionClosed
     | InputAccepted
     | UserMessage

@@ -13,7 +13,15 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from makai.core.content import UserPart
-from makai.core.session_events import Decision, Delivery, GrantScope, PermissionMode, SessionEvent
+from makai.core.session_events import (
+    Decision,
+    Delivery,
+    GrantScope,
+    PermissionMode,
+    RunTerms,
+    SessionEvent,
+    SessionTerms,
+)
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -34,6 +42,7 @@ class Create(Timed, frozen=True, tag="create"):
     title: str = ""
     forked_from: str | None = None
     forked_at: int | None = None
+    terms: SessionTerms = SessionTerms()
 
 
 class Send(Timed, frozen=True, tag="send"):
@@ -48,6 +57,8 @@ class Send(Timed, frozen=True, tag="send"):
     client_msg_id: str | None = None
     delivery: Delivery | None = None
     """"queue" starts a run of its own when the active one has settled; "steer" is read between two of its turns."""
+    terms: RunTerms = RunTerms()
+    """Of the run it starts; steering words have none."""
 
 
 class Approve(Timed, frozen=True, tag="approve"):
@@ -88,6 +99,12 @@ class SetModel(Timed, frozen=True, tag="set_model"):
 
 class SetTitle(Timed, frozen=True, tag="set_title"):
     title: str
+
+
+class SetTerms(Timed, frozen=True, tag="set_terms"):
+    """What the next run works with: a client that comes back may declare other tools."""
+
+    terms: SessionTerms
 
 
 class Compact(Timed, frozen=True, tag="compact"):
@@ -139,6 +156,7 @@ Command: TypeAlias = (
     | SetMode
     | SetModel
     | SetTitle
+    | SetTerms
     | Compact
     | Close
     | Report

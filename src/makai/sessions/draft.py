@@ -22,6 +22,7 @@ from makai.core.session_events import (
     RunPurpose,
     RunStarted,
     RunStatusChanged,
+    RunTerms,
     SessionEvent,
     ToolFinished,
     TurnEnded,
@@ -70,16 +71,21 @@ class Draft:
 
     # ------------------------------------------------------------ how runs begin
 
-    def start_run(self, input_id: str, content: str | tuple[UserPart, ...], client_msg_id: str | None) -> None:
+    def start_run(
+        self, input_id: str, content: str | tuple[UserPart, ...], client_msg_id: str | None, terms: RunTerms
+    ) -> None:
         """A run that answers these words."""
-        run_id = self.log_run_start(input_id, "input")
+        run_id = self.log_run_start(input_id, "input", terms)
         self.log(UserMessage(input_id=input_id, content=content, client_msg_id=client_msg_id), run_id)
         self.effect(StartRun(run_id=run_id, input_id=input_id, model_ref=self.state.model_ref))
 
-    def log_run_start(self, input_id: str, purpose: RunPurpose) -> str:
+    def log_run_start(self, input_id: str, purpose: RunPurpose, terms: RunTerms | None = None) -> str:
         number = self.state.run_counter + 1
         run_id = str(uuid5(RUN_IDS, f"{number}:{input_id}"))
-        self.log(RunStarted(run_number=number, model_ref=self.state.model_ref, purpose=purpose), run_id)
+        started = RunStarted(
+            run_number=number, model_ref=self.state.model_ref, purpose=purpose, terms=terms or RunTerms()
+        )
+        self.log(started, run_id)
         self.log(RunStatusChanged(status="starting"), run_id)
         return run_id
 
@@ -89,7 +95,7 @@ class Draft:
         if not waiting:
             return
         first = next((other for other in waiting if other.delivery == "steer"), waiting[0])
-        self.start_run(first.input_id, first.content, first.client_msg_id)
+        self.start_run(first.input_id, first.content, first.client_msg_id, first.terms)
         if self.state.run is not None:
             self.steer_waiting(self.state.run.run_id)
 

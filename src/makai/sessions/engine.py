@@ -37,6 +37,7 @@ from makai.core.session_events import (
     RunResumed,
     SessionClosed,
     SessionCreated,
+    TermsChanged,
     TitleChanged,
     TurnEnded,
 )
@@ -56,6 +57,7 @@ from makai.sessions.commands import (
     Send,
     SetMode,
     SetModel,
+    SetTerms,
     SetTitle,
     StartCompaction,
     Steer,
@@ -91,7 +93,7 @@ def decide(state: SessionState, command: Command) -> Decision:
             _answer(draft, command)
         case Abort():
             _abort(draft, command)
-        case SetMode() | SetModel() | SetTitle():
+        case SetMode() | SetModel() | SetTitle() | SetTerms():
             _set(draft, command)
         case Compact():
             _compact(draft, command)
@@ -134,11 +136,12 @@ def _create(draft: Draft, command: Create) -> None:
             title=command.title,
             forked_from=command.forked_from,
             forked_at=command.forked_at,
+            terms=command.terms,
         )
     )
 
 
-def _set(draft: Draft, command: SetMode | SetModel | SetTitle) -> None:
+def _set(draft: Draft, command: SetMode | SetModel | SetTitle | SetTerms) -> None:
     """Settings; what is set already is no event."""
     _check_open(draft.state)
     match command:
@@ -154,6 +157,9 @@ def _set(draft: Draft, command: SetMode | SetModel | SetTitle) -> None:
             _check_title(title)
             if title != draft.state.title:
                 draft.log(TitleChanged(title=title))
+        case SetTerms(terms=terms):
+            if terms != draft.state.terms:
+                draft.log(TermsChanged(terms=terms))
         case _:
             assert_never(command)
 
@@ -175,7 +181,7 @@ def _send(draft: Draft, command: Send) -> None:
     _check_open(state)
     _check_words(command)
     if state.active_run is None:
-        draft.start_run(command.input_id, command.content, command.client_msg_id)
+        draft.start_run(command.input_id, command.content, command.client_msg_id, command.terms)
         return
     if command.delivery is None:
         raise SessionRefused("BUSY", "A run is active.", hint="Wait for it, abort it, or queue the message.")
@@ -189,6 +195,7 @@ def _send(draft: Draft, command: Send) -> None:
             content=command.content,
             client_msg_id=command.client_msg_id,
             delivery=command.delivery,
+            terms=command.terms,
         )
     )
     if command.delivery == "steer" and _can_be_steered(state.active_run):

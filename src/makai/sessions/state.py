@@ -35,8 +35,11 @@ from makai.core.session_events import (
     RunStarted,
     RunStatus,
     RunStatusChanged,
+    RunTerms,
     SessionClosed,
     SessionCreated,
+    SessionTerms,
+    TermsChanged,
     TitleChanged,
     ToolCalled,
     ToolFinished,
@@ -101,6 +104,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     content: str | tuple[UserPart, ...]
     delivery: Delivery
     client_msg_id: str | None = None
+    terms: RunTerms = RunTerms()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +133,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     model_ref: str
     purpose: RunPurpose
     started_at: int
+    terms: RunTerms = RunTerms()
     last_event_id: int
     """The last event that changed what is known here; deltas and progress do not."""
     status: RunStatus = "starting"
@@ -167,6 +172,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     forked_from: str | None = None
     forked_at: int | None = None
+    terms: SessionTerms = SessionTerms()
     run_counter: int = 0
     run: Run | None = None
     waiting: tuple[Waiting, ...] = ()
@@ -259,6 +265,7 @@ def _on_created(state: SessionState, event: SessionCreated, logged: Logged) -> S
         title=event.title,
         forked_from=event.forked_from,
         forked_at=event.forked_at,
+        terms=event.terms,
     )
 
 
@@ -268,6 +275,7 @@ def _on_input(state: SessionState, event: InputAccepted, logged: Logged) -> Sess
         content=event.content,
         delivery=event.delivery,
         client_msg_id=event.client_msg_id,
+        terms=event.terms,
     )
     return _evolved(
         state, waiting=(*state.waiting, waiting), client_msg_ids=_with(state.client_msg_ids, event.client_msg_id)
@@ -287,6 +295,7 @@ def _on_run_started(state: SessionState, event: RunStarted, logged: Logged) -> S
         run_number=event.run_number,
         model_ref=event.model_ref,
         purpose=event.purpose,
+        terms=event.terms,
         started_at=logged.ts,
         last_event_id=logged.event_id,
     )
@@ -379,6 +388,7 @@ _STEPS: dict[type, Callable[[SessionState, Any, Logged], SessionState]] = {
     TitleChanged: lambda state, event, logged: _evolved(state, title=event.title),
     ModelChanged: lambda state, event, logged: _evolved(state, model_ref=event.model_ref),
     ModeChanged: lambda state, event, logged: _evolved(state, mode=event.mode),
+    TermsChanged: lambda state, event, logged: _evolved(state, terms=event.terms),
     SessionClosed: lambda state, event, logged: _evolved(state, closed=True),
     InputAccepted: _on_input,
     UserMessage: _on_user_message,

@@ -56,6 +56,8 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     omitted_bytes: int = 0
     """How much output the model does not see; all of it is in `spill_path`."""
     spill_path: str | None = None
+    details_json: str | None = None
+    """For clients, beside what the model is told."""
 
 
 class ToolContext(Protocol):

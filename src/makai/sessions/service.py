@@ -1,0 +1,158 @@
+"""What everyone who speaks for a user may ask of sessions: the contract between the log's owner and all protocols.
+
+In: commands and cursors. Out: receipts and records. `owner.OwnedSessions` keeps it in the process that owns the log;
+`server.attach` keeps it in every other process, over the owner's socket. Nobody above this line knows which of the two
+it talks to (DESIGN §6: "a session in the editor and in the browser are the same session").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from makai.core.content import Image, Text
+from makai.core.session_events import PermissionMode, SessionTerms
+from makai.sessions.commands import (
+    Abort,
+    Approve,
+    Close,
+    Compact,
+    Deny,
+    Send,
+    SetMode,
+    SetModel,
+    SetTerms,
+    SetTitle,
+)
+from makai.sessions.log.base import (
+    BATCH_EVENTS,
+    NEWEST,
+    PendingApproval,
+    Record,
+    SessionFilter,
+    SessionSummary,
+)
+from makai.sessions.state import SessionState
+
+UserCommand: TypeAlias = Send | Approve | Deny | Abort | SetMode | SetModel | SetTitle | SetTerms | Compact | Close
+"""What a client may ask; the owner sets its `now`, whatever the client wrote there."""
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session that somebody wants."""
+
+    model_ref: str
+    session_id: str | None = None
+    """Made up by the owner when not given; a taken one is refused with SESSION_EXISTS."""
+    mode: PermissionMode = "ask"
+    harness: str = "native"
+    cwd: str | None = None
+    roots: tuple[str, ...] = ()
+    """Folders the built-in tools may touch; only `cwd` when empty."""
+    title: str = ""
+    terms: SessionTerms = SessionTerms()
+    forked_from: str | None = None
+    """Continue the conversation of that session, up to `forked_at` (its end when not given)."""
+    forked_at: int | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A command was carried out, and what it led to is durable."""
+
+    last: int
+    """The number of the last event that the command, or one committed with it, led to."""
+    run_id: str | None = None
+    """The active run after it, if any."""
+
+
+class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A call to a tool that a client declared."""
+
+    session_id: str
+    run_id: str
+    call_id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the client's tool answered."""
+
+    content: tuple[Text | Image, ...]
+    is_error: bool = False
+    details_json: str | None = None
+
+
+Execute: TypeAlias = Callable[[ToolRequest], Awaitable[ToolAnswer]]
+"""Carries out one call. It is cancelled when the run no longer wants the answer."""
+
+
+class Attendance(Protocol):
+    """A client that stands by to carry out the tools of a session."""
+
+    def leave(self) -> None:
+        """Stop; calls that wait for this client fail as `tool_unavailable`. May be repeated."""
+
+
+class Follower(Protocol):
+    """A reader of one session: what is in the log above its cursor, then what is added, without gap or duplicate.
+
+    It holds a cursor and no events, so a slow one costs nothing and slows nobody.
+    """
+
+    @property
+    def cursor(self) -> int:
+        """The last event that was given out."""
+
+    async def next(self) -> list[Record]:
+        """The next events, at least one; waits for them. Raises `SessionRefused` UNKNOWN_SESSION when it is deleted."""
+
+    def close(self) -> None:
+        """Wake whoever waits in `next` with an empty list, for good. May be repeated."""
+
+
+class Sessions(Protocol):
+    """All sessions of a MAKAI_HOME."""
+
+    async def create(self, wanted: NewSession) -> str:
+        """Begin a session and return its id."""
+
+    async def ask(self, session_id: str, command: UserCommand) -> Receipt:
+        """Have a command carried out; returns after its events are durable. Raises `SessionRefused`."""
+
+    def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> Follower:
+        """Read from a cursor on."""
+
+    async def read(
+        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[Record]:
+        """A page of the log."""
+
+    async def state(self, session_id: str) -> SessionState:
+        """What the engine knows about a session now; `SessionRefused` UNKNOWN_SESSION when there is none."""
+
+    async def list(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
+        """Sessions, the newest first."""
+
+    async def get(self, session_id: str) -> SessionSummary | None:
+        """One session as lists show it."""
+
+    async def pending_approvals(self) -> list[PendingApproval]:
+        """Questions without an answer, of all sessions."""
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget a session, stopping what it does; False when there was none."""
+
+    async def attend(self, session_id: str, execute: Execute) -> Attendance:
+        """Stand by to carry out the tools that the session's terms declare. The newest to attend is asked."""
+
+    async def is_trusted(self, folder: str) -> bool:
+        """Whether project files of this folder may configure anything."""
+
+    async def trust(self, folder: str, trusted: bool) -> None:
+        """A person's word about a folder and everything beneath it."""
+
+    async def close(self) -> None:
+        """Let go: of the log, or of the connection to its owner."""
