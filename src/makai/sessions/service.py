@@ -133,10 +133,10 @@ class Sessions(Protocol):
     async def state(self, session_id: str) -> SessionState:
         """What the engine knows about a session now; `SessionRefused` UNKNOWN_SESSION when there is none."""
 
-    async def list(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
+    async def summaries(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
         """Sessions, the newest first."""
 
-    async def get(self, session_id: str) -> SessionSummary | None:
+    async def summary(self, session_id: str) -> SessionSummary | None:
         """One session as lists show it."""
 
     async def pending_approvals(self) -> list[PendingApproval]:
