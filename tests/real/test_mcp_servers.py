@@ -46,6 +46,8 @@ class Watcher:
         self.statuses.append(status)
         self._news.set()
 
+    call_id = "call_1"
+
     def progress(self, text: str) -> None:
         self.shown.append(text)
         self._news.set()
@@ -450,6 +452,7 @@ from makai.tools.mcp.manager import McpManager
 from makai.tools.mcp.settings import Launch, unconfined
 
 class Silent:
+    call_id = 'call_1'
     def progress(self, text): pass
 
 async def main():

@@ -42,6 +42,8 @@ class AbortReport(msgspec.Struct, frozen=True):
 class Silent:
     """A context nobody watches."""
 
+    call_id = "call_1"
+
     def progress(self, text: str) -> None:
         """Unheard."""
 

@@ -24,7 +24,7 @@ class Progress:
     """What a tool gets as its `ToolContext`, for as long as it runs."""
 
     def __init__(self, call_id: str, emit: Callable[[ToolProgress], Awaitable[None]]) -> None:
-        self._call_id = call_id
+        self.call_id = call_id
         self._emit = emit
         self._waiting: list[str] = []
         self._size = 0
@@ -74,7 +74,7 @@ class Progress:
         self._waiting.clear()
         self._size = self._left_out = 0
         self._shown += len(text)
-        return ToolProgress(call_id=self._call_id, text=text + NO_MORE if self._shown > MOST_SHOWN else text)
+        return ToolProgress(call_id=self.call_id, text=text + NO_MORE if self._shown > MOST_SHOWN else text)
 
     def _shorten(self) -> None:
         """Keep the newest of what waits."""

@@ -64,7 +64,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     """The number of the last event that the command, or one committed with it, led to."""
     run_id: str | None = None
-    """The active run after it, if any."""
+    """The run that the command started or changed, else the active one, if any."""
 
 
 class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):

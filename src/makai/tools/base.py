@@ -43,6 +43,8 @@ class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What permission rules match: the command of a shell call, the path of a file call, the URL of a fetch."""
     locations: tuple[Location, ...] = ()
     diffs: tuple[Diff, ...] = ()
+    protected: bool = False
+    """It writes a file that makes later commands run code (`tools.protected`): nobody but a person allows that."""
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -62,6 +64,10 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 class ToolContext(Protocol):
     """What the loop gives a tool for one call."""
+
+    @property
+    def call_id(self) -> str:
+        """The call's id, unique in its session."""
 
     def progress(self, text: str) -> None:
         """Output as it arrives, for whoever watches."""

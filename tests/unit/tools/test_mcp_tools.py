@@ -45,6 +45,8 @@ class Watcher:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
+    call_id = "call_1"
+
     def progress(self, text: str) -> None:
         self.seen.append(text)
 

@@ -31,6 +31,8 @@ class Watching:
         self.heard: list[str] = []
         self.first = asyncio.Event()
 
+    call_id = "call_1"
+
     def progress(self, text: str) -> None:
         self.heard.append(text)
         self.first.set()

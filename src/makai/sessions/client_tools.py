@@ -1,0 +1,97 @@
+"""Tools that a client declared and carries out itself.
+
+In: calls of the model. Out: what the client that attends the session answers, or `tool_unavailable` when none does or
+it goes away meanwhile. How a call reaches the client is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from makai.core.request import ToolDefinition
+from makai.sessions.service import Execute, ToolAnswer, ToolRequest
+from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
+
+UNAVAILABLE = "tool_unavailable: the client that declared this tool is not connected."
+
+
+class Seat:
+    """The place from which a client carries out the tools of a session."""
+
+    def __init__(self, attendants: Attendants, execute: Execute) -> None:
+        self.execute = execute
+        self.left = asyncio.Event()
+        self._attendants = attendants
+
+    def leave(self) -> None:
+        """Stop; whoever waits for this client learns that it is gone."""
+        self.left.set()
+        self._attendants.remove(self)
+
+
+class Attendants:
+    """The clients that stand by for one session; the newest is asked."""
+
+    def __init__(self) -> None:
+        self._seats: list[Seat] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._seats)
+
+    def add(self, execute: Execute) -> Seat:
+        """One more client."""
+        seat = Seat(self, execute)
+        self._seats.append(seat)
+        return seat
+
+    def remove(self, seat: Seat) -> None:
+        """It left."""
+        if seat in self._seats:
+            self._seats.remove(seat)
+
+    async def execute(self, request: ToolRequest) -> ToolAnswer | None:
+        """The answer of a client, or None when there is none to be had."""
+        if not self._seats:
+            return None
+        seat = self._seats[-1]
+        work = asyncio.ensure_future(seat.execute(request))
+        left = asyncio.ensure_future(seat.left.wait())
+        try:
+            await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
+            return work.result() if work.done() else None
+        finally:
+            left.cancel()
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work}, timeout=1.0)
+
+
+class ClientTool:
+    """One declared tool, as the agent loop sees it. Made anew for each call's context by `call_id_of`."""
+
+    def __init__(self, definition: ToolDefinition, session_id: str, run_id: str, attendants: Attendants) -> None:
+        self.definition = definition
+        self._session_id = session_id
+        self._run_id = run_id
+        self._attendants = attendants
+
+    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """Nothing is known about what it does: the client that declared it knows."""
+        return CallDescription(kind="other", title=self.definition.name, subject=self.definition.name)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """Have the client do it."""
+        answer = await self._attendants.execute(
+            ToolRequest(
+                session_id=self._session_id,
+                run_id=self._run_id,
+                call_id=context.call_id,
+                name=self.definition.name,
+                arguments=arguments,
+            )
+        )
+        if answer is None:
+            return text_outcome(UNAVAILABLE, is_error=True)
+        return ToolOutcome(content=answer.content, is_error=answer.is_error, details_json=answer.details_json)

@@ -1,0 +1,86 @@
+"""What a session's model is asked to continue, read from the log.
+
+In: a log, a session, up to which event. Out: its `History`. Deltas are read only where they are all there is: of turns
+that broke off before their words were whole. So a conversation costs what it says, not how slowly it was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from makai.core.errors import SessionRefused
+from makai.core.messages import Message
+from makai.core.session_events import Compacted, Logged, SessionCreated, TurnEnded, TurnStarted
+from makai.sessions.history import History
+from makai.sessions.log.base import EventLog, LoggedEvent, replay
+
+MOST_FORKS = 100
+"""How many sessions a conversation may be spread over."""
+
+
+async def conversation(
+    log: EventLog, session_id: str, through: int | None = None, *, summary: int | None = None, depth: int = 0
+) -> History:
+    """The history of a session up to an event, with what a fork continues before it.
+
+    `summary` is `SessionState.compacted_through` when the caller knows it; else it is looked for.
+    """
+    if depth > MOST_FORKS:
+        raise SessionRefused("INVALID_COMMAND", f"The session is a fork of more than {MOST_FORKS} forks.")
+    before: tuple[Message, ...] = ()
+    first = await log.read(session_id, 0, 1)
+    created = first[0].event if first and isinstance(first[0], Logged) else None
+    start = await _last_summary(log, session_id, through) if summary is None else summary
+    if isinstance(created, SessionCreated) and created.forked_from is not None and start == 0:
+        parent = await conversation(log, created.forked_from, created.forked_at, depth=depth + 1)
+        before = parent.messages()
+    history = History(before)
+    async for logged in _with_broken_turns(log, session_id, start, through):
+        history.apply(logged)
+    return history
+
+
+async def _last_summary(log: EventLog, session_id: str, through: int | None) -> int:
+    """The event before which nothing is needed: a summary stands for it."""
+    start = 0
+    async for logged in _until(replay(log, session_id, deltas=False), through):
+        if isinstance(logged, Logged) and isinstance(logged.event, Compacted):
+            start = logged.event.through
+    return start
+
+
+async def _with_broken_turns(
+    log: EventLog, session_id: str, after: int, through: int | None
+) -> AsyncIterator[LoggedEvent]:
+    """Events without deltas, but for those of turns that broke off."""
+    turn: list[LoggedEvent] = []
+    async for logged in _until(replay(log, session_id, after, deltas=False), through):
+        event = logged.event if isinstance(logged, Logged) else None
+        if isinstance(event, TurnStarted):
+            for earlier in turn:
+                yield earlier
+            turn = [logged]
+        elif turn:
+            turn.append(logged)
+            if isinstance(event, TurnEnded):
+                if event.stop_reason in ("aborted", "error"):
+                    turn = [every async for every in _range(log, session_id, turn[0].event_id, logged.event_id)]
+                for earlier in turn:
+                    yield earlier
+                turn = []
+        else:
+            yield logged
+    for earlier in turn:
+        yield earlier
+
+
+async def _range(log: EventLog, session_id: str, first: int, last: int) -> AsyncIterator[LoggedEvent]:
+    async for logged in _until(replay(log, session_id, first - 1), last):
+        yield logged
+
+
+async def _until(events: AsyncIterator[LoggedEvent], through: int | None) -> AsyncIterator[LoggedEvent]:
+    async for logged in events:
+        if through is not None and logged.event_id > through:
+            return
+        yield logged

@@ -1,0 +1,336 @@
+"""A session that is in use: the one place where its commands are decided, committed, published and carried out.
+
+In: commands from anywhere. Out: committed events, woken followers, effects. Decisions are the engine's, durability is
+the log's, and how a run is carried out is its runner's; this file only keeps the order (DESIGN §6, "log before
+publish"):
+
+    inbox ─► decide (all that waits, one batch) ─► append ─► answer who asked ─► wake followers ─► effects
+
+While an append is under way the inbox fills, so the busier a session is the more one commit holds. A session that
+nobody uses has no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias, assert_never
+
+from makai.core.errors import LogConflict, MakaiError, SessionRefused, StorageUnavailable
+from makai.core.session_events import RunFailed, RunFinished, SessionEvent
+from makai.sessions.commands import (
+    AnyEffect,
+    CancelRun,
+    Command,
+    Report,
+    ResolveApproval,
+    ResumeRun,
+    RunTool,
+    StartCompaction,
+    StartRun,
+    Steer,
+    TimePassed,
+)
+from makai.sessions.engine import Batch
+from makai.sessions.log.base import Checkpoint, EventLog, Pending
+from makai.sessions.run_port import RunPort
+from makai.sessions.state import SessionState, packed
+from makai.sessions.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+MOST_IN_A_BATCH: Final = 2_000
+MOST_WAITING: Final = 4_000
+"""How many facts of a run may wait for their commit before the run waits too."""
+ABORT_S: Final = 10.0
+"""How long a cancelled run may take to clean up; then it is over, whatever its task still does."""
+CHECKPOINT_EVERY: Final = 1_000
+STATE_FORMAT: Final = 1
+"""Of `state.packed`; a checkpoint of another format is not read."""
+_RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+RunStart: TypeAlias = StartRun | ResumeRun | StartCompaction
+Settlement: TypeAlias = RunFinished | RunFailed
+Effects: TypeAlias = tuple[AnyEffect, ...]
+
+
+class Runner(Protocol):
+    """Who carries out runs."""
+
+    async def run(self, session: LiveSession, port: RunPort, start: RunStart) -> Settlement:
+        """Do it, and say how it ended. Cancelled: leave nothing behind, and raise."""
+
+
+class _Order:
+    """A command on its way through the inbox."""
+
+    __slots__ = ("command", "waiter")
+
+    def __init__(self, command: Command, waiter: asyncio.Future[Effects] | None) -> None:
+        self.command = command
+        self.waiter = waiter
+
+    def done(self, effects: Effects) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(effects)
+
+    def fail(self, error: MakaiError) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_exception(error)
+
+
+class LiveSession:
+    """One session of the log's owner."""
+
+    def __init__(
+        self,
+        session_id: str,
+        state: SessionState,
+        log: EventLog,
+        runner: Runner,
+        tasks: Tasks,
+        clock: Callable[[], int],
+    ) -> None:
+        self.session_id = session_id
+        self.state = state
+        """After everything that is committed."""
+        self.port: RunPort | None = None
+        """Of the run that goes on."""
+        self.deleted = False
+        self.followers: set[Callable[[], None]] = set()
+        """Called after each commit; they must not raise."""
+        self._log = log
+        self._runner = runner
+        self._tasks = tasks
+        self._clock = clock
+        self._inbox: deque[_Order] = deque()
+        self._committer: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._checkpointed = state.last_event_id
+        self._given_call_ids: set[str] = set()
+        """In the run that goes on."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if the session were forgotten and read from the log again."""
+        return not self.followers and self.port is None and not self._inbox and self._committer is None
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether this process lets go of the session; whatever runs is left for the next one to resume."""
+        return self._tasks.closing
+
+    def fresh_call_id(self, vendor_call_id: str) -> str:
+        """An id for a call, unique also among those whose facts are still on their way to the log."""
+        call_id = self.state.fresh_call_id(vendor_call_id)
+        number = 0
+        while call_id in self._given_call_ids or call_id in self.state.call_ids:
+            number += 1
+            call_id = f"{vendor_call_id or 'call'}#{len(self.state.call_ids) + number}"
+        self._given_call_ids.add(call_id)
+        return call_id
+
+    # ------------------------------------------------------------ commands
+
+    async def submit(self, command: Command) -> Effects:
+        """Have a command decided; returns when its events are durable. A cancelled caller does not take it back."""
+        if self.deleted:
+            raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
+        waiter: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
+        self._put(_Order(command, waiter))
+        return await waiter
+
+    async def report(self, run_id: str, event: SessionEvent) -> None:
+        """Take a fact of a run; it is durable soon. Waits only when too many are on their way."""
+        self._check(run_id)
+        self._put(_Order(Report(now=self._clock(), event=event, run_id=run_id), None))
+        while len(self._inbox) > MOST_WAITING:
+            self._room.clear()
+            await self._room.wait()
+
+    async def report_durably(self, run_id: str, event: SessionEvent) -> Effects:
+        """Take a fact of a run; returns what follows from it, once it is durable."""
+        self._check(run_id)
+        return await self.submit(Report(now=self._clock(), event=event, run_id=run_id))
+
+    async def settled(self) -> None:
+        """Returns when everything reported so far is decided and durable, or was refused."""
+        await self.submit(TimePassed(now=self._clock()))
+
+    def _check(self, run_id: str) -> None:
+        port = self.port
+        if port is not None and port.run_id == run_id and port.failure is not None:
+            raise port.failure
+
+    def _put(self, order: _Order) -> None:
+        self._inbox.append(order)
+        if self._committer is None:
+            self._committer = self._tasks.start(self._commit_all(), f"makai-commit-{self.session_id}")
+
+    # ------------------------------------------------------------ the commit
+
+    async def _commit_all(self) -> None:
+        orders: list[_Order] = []
+        try:
+            while self._inbox:
+                orders = [self._inbox.popleft() for _ in range(min(len(self._inbox), MOST_IN_A_BATCH))]
+                await self._commit(orders)
+                self._room.set()
+            orders = []
+        finally:
+            # Only a committer that was cancelled or broke leaves orders: the process is closing, or there is a bug.
+            self._committer = None
+            for order in (*orders, *self._inbox):
+                order.fail(StorageUnavailable("The session is being closed."))
+            self._inbox.clear()
+            self._room.set()
+
+    async def _commit(self, orders: list[_Order]) -> None:
+        batch = Batch(self.state)
+        decided: list[tuple[_Order, Effects]] = []
+        for order in orders:
+            try:
+                decided.append((order, batch.take(order.command)))
+            except SessionRefused as error:
+                self._refused(order, error)
+        events = batch.events()
+        if events:
+            pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in events]
+            try:
+                await self._log.append(self.session_id, pending, self.state.last_event_id)
+            except MakaiError as error:
+                for order, _ in decided:
+                    self._refused(order, error)
+                if isinstance(error, LogConflict):
+                    log.error("the log of session %s has another writer", self.session_id)
+                return
+            self.state = batch.state
+        for order, effects in decided:
+            order.done(effects)
+        if events:
+            for wake in tuple(self.followers):
+                wake()
+        for _, effects in decided:
+            for effect in effects:
+                self._carry_out(effect)
+        if events:
+            self._after_commit()
+
+    def _refused(self, order: _Order, error: MakaiError) -> None:
+        """Whoever waits is told; a fact that nobody waits for ends its run, for its log would have a hole."""
+        command, port = order.command, self.port
+        if order.waiter is not None:
+            order.fail(error)
+        elif isinstance(command, Report) and port is not None and port.run_id == command.run_id and not port.failure:
+            log.error("a fact of a run was refused: %s", error)
+            port.failure = error
+
+    def _after_commit(self) -> None:
+        self._set_alarm()
+        run = self.state.run
+        if run is not None and run.settled and self.state.last_event_id - self._checkpointed >= CHECKPOINT_EVERY:
+            self.save_checkpoint()
+
+    def save_checkpoint(self) -> None:
+        """So that the next start need not read the whole log."""
+        state = self.state
+        self._checkpointed = state.last_event_id
+        checkpoint = Checkpoint(event_id=state.last_event_id, format=STATE_FORMAT, data=packed(state))
+        self._tasks.start(self._log.save_checkpoint(self.session_id, checkpoint), "makai-checkpoint")
+
+    def _set_alarm(self) -> None:
+        """Wake the engine when the next approval runs out."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        deadline = self.state.next_deadline()
+        if deadline is not None:
+            seconds = max(deadline - self._clock(), 0) / 1000
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._alarm = None
+        if not self._tasks.closing and not self.deleted:
+            self._put(_Order(TimePassed(now=self._clock()), None))
+
+    def forget(self) -> None:
+        """Nothing will be asked of this object any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    # ------------------------------------------------------------ effects
+
+    def _carry_out(self, effect: AnyEffect) -> None:
+        port = self.port if self.port is not None and self.port.run_id == effect.run_id else None
+        match effect:
+            case StartRun() | ResumeRun() | StartCompaction():
+                self.port = RunPort(effect.run_id)
+                self._given_call_ids.clear()
+                work = self._supervise(self.port, effect)
+                self._tasks.start(work, f"makai-run-{effect.run_id}")
+            case CancelRun() if port is not None:
+                port.abort()
+            case CancelRun():
+                # Its task ended and its settlement is on the way, or this process never ran it.
+                self._tasks.start(self._settle(effect.run_id, RunFinished(stop_reason="aborted")), "makai-settle")
+            case Steer():
+                if port is not None:
+                    port.steer(effect)
+            case ResolveApproval():
+                if port is not None:
+                    port.resolve(effect)
+            case RunTool():
+                pass  # whoever reported the start waits for it, and does it now
+            case _:
+                assert_never(effect)
+
+    async def _supervise(self, port: RunPort, start: RunStart) -> None:
+        """Carry out a run and settle it, however it ends. When this process ends, it stays as it is in the log."""
+        outcome: list[Settlement] = []
+        work = self._tasks.start(self._run(port, start, outcome), f"makai-work-{port.run_id}")
+        await port.until_aborted(work)
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work}, timeout=ABORT_S)
+        if self._tasks.closing:
+            return
+        if not work.done():
+            log.error("run %s ignores its cancellation and was left behind", port.run_id)
+        settlement = outcome[0] if outcome else RunFinished(stop_reason="aborted")
+        if self.port is port:
+            self.port = None
+        await self._settle(port.run_id, settlement)
+
+    async def _run(self, port: RunPort, start: RunStart, outcome: list[Settlement]) -> None:
+        try:
+            outcome.append(await self._runner.run(self, port, start))
+        except asyncio.CancelledError:
+            if not port.is_aborted:
+                raise
+        except MakaiError as error:
+            outcome.append(RunFailed(code=error.code, message=error.message, hint=error.hint))
+        except Exception as error:
+            log.exception("a run failed unexpectedly")
+            message = f"Internal error: {type(error).__name__}."
+            outcome.append(RunFailed(code="internal_error", message=message, hint="Please report this."))
+
+    async def _settle(self, run_id: str, settlement: Settlement) -> None:
+        """Have the end of a run logged, for as long as it takes: until then the session is busy."""
+        attempt = 0
+        while True:
+            try:
+                await self.submit(Report(now=self._clock(), event=settlement, run_id=run_id))
+                return
+            except StorageUnavailable as error:
+                log.warning("the end of run %s cannot be stored yet: %s", run_id, error)
+                await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+                attempt += 1
+            except SessionRefused as error:
+                if error.code in ("UNKNOWN_SESSION", "SESSION_CLOSED"):
+                    return
+                log.error("the end of run %s was refused: %s", run_id, error)
+                settlement = RunFailed(code="internal_error", message="The agent broke the order of events.")

@@ -1,0 +1,313 @@
+"""The sessions of a MAKAI_HOME in the process that owns them.
+
+In: commands, cursors, a log and models. Out: `service.Sessions`. It finds, loads, recovers and forgets live sessions;
+what happens inside one is `live`'s business.
+
+Recovery (DESIGN §6): a session whose log says that a run is active, and that no task of ours runs, was left by a
+process that died or let go. It is recovered when it is first touched, or, by a durable owner, right away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import msgspec
+
+from makai.agent.host import Models
+from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
+from makai.sessions.benches import Benches
+from makai.sessions.client_tools import Attendants, Seat
+from makai.sessions.commands import Abort, Create, Recovered
+from makai.sessions.following import LiveFollower
+from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
+from makai.sessions.log.base import (
+    BATCH_EVENTS,
+    NEWEST,
+    EventLog,
+    PendingApproval,
+    Record,
+    SessionFilter,
+    SessionSummary,
+    replay,
+)
+from makai.sessions.runs import NativeRunner
+from makai.sessions.service import Execute, NewSession, Receipt, UserCommand
+from makai.sessions.state import SessionState, evolve, unpacked
+from makai.sessions.tasks import Tasks
+
+if TYPE_CHECKING:
+    from makai.agent.workbench import Workbench
+
+MOST_LIVE: Final = 256
+"""Sessions that are kept in memory although nobody uses them."""
+CLOSE_S: Final = 10.0
+_ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
+
+
+def unix_ms() -> int:
+    """Now, for logs and people."""
+    return time.time_ns() // 1_000_000
+
+
+class OwnedSessions:
+    """`service.Sessions`. Make one by `open`, inside the event loop that uses it."""
+
+    def __init__(self, home: Path, log: EventLog, models: Models, clock: Callable[[], int] = unix_ms) -> None:
+        self._log = log
+        self._clock = clock
+        self._tasks = Tasks()
+        self._benches = Benches(home, self._tasks, log.is_trusted)
+        self._runner = NativeRunner(log, models, self, clock)
+        self._live: dict[str, LiveSession] = {}
+        self._loading: dict[str, asyncio.Future[LiveSession]] = {}
+        self._attendants: dict[str, Attendants] = {}
+
+    @classmethod
+    async def open(
+        cls, home: Path, models: Models, *, log: EventLog | None = None, recover_all: bool = False
+    ) -> OwnedSessions:
+        """Own the sessions of a folder, or `HomeInUse`. `recover_all` is for owners that stay."""
+        if log is None:
+            from makai.sessions.log.sqlite import SqliteLog
+
+            log = await SqliteLog.open(home)
+        sessions = cls(home, log, models)
+        if recover_all:
+            sessions._tasks.start(sessions._recover_all(), "makai-recovery")
+        return sessions
+
+    # ------------------------------------------------------------ what clients ask
+
+    async def create(self, wanted: NewSession) -> str:
+        """Begin a session."""
+        session_id = wanted.session_id or str(uuid4())
+        create = await self._fork(wanted) if wanted.forked_from is not None else _create_of(wanted)
+        create = msgspec.structs.replace(create, now=self._clock())
+        _check_folder(create)
+        session = self._live.get(session_id)
+        if session is None:
+            if await self._log.last(session_id):
+                raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
+            session = self._new_live(session_id, SessionState())
+            self._live[session_id] = session
+        try:
+            await session.submit(create)
+        except MakaiError:
+            if session.state.last_event_id == 0:
+                self._live.pop(session_id, None)
+            raise
+        return session_id
+
+    async def ask(self, session_id: str, command: UserCommand) -> Receipt:
+        """Have a command carried out."""
+        session = await self._session(session_id)
+        effects = await session.submit(msgspec.structs.replace(command, now=self._clock()))
+        started = next((effect.run_id for effect in effects), None)
+        active = session.state.active_run
+        return Receipt(
+            last=session.state.last_event_id, run_id=started or (active.run_id if active is not None else None)
+        )
+
+    def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> LiveFollower:
+        """Read from a cursor on."""
+        return LiveFollower(self._log, lambda: self._session(session_id), after, deltas)
+
+    async def read(
+        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[Record]:
+        """A page of the log; touches nothing."""
+        return await self._log.read_raw(session_id, after, limit, deltas=deltas)
+
+    async def state(self, session_id: str) -> SessionState:
+        """What the engine knows."""
+        return (await self._session(session_id)).state
+
+    async def summaries(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
+        """Sessions, the newest first."""
+        return await self._log.sessions(wanted)
+
+    async def summary(self, session_id: str) -> SessionSummary | None:
+        """One session as lists show it."""
+        return await self._log.session(session_id)
+
+    async def pending_approvals(self) -> list[PendingApproval]:
+        """Questions without an answer."""
+        return await self._log.pending_approvals()
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget a session."""
+        session = self._live.get(session_id)
+        if session is not None:
+            if session.state.active_run is not None:
+                await self._stop(session)
+            session.deleted = True
+            session.forget()
+            self._live.pop(session_id, None)
+        await self._benches.forget(session_id)
+        was_there = await self._log.delete(session_id)
+        if session is not None:
+            for wake in tuple(session.followers):
+                wake()
+        return was_there
+
+    async def attend(self, session_id: str, execute: Execute) -> Seat:
+        """Stand by for the session's own tools."""
+        await self._session(session_id)
+        return self.attendants(session_id).add(execute)
+
+    async def is_trusted(self, folder: str) -> bool:
+        """Whether project files of a folder count."""
+        return await self._log.is_trusted(folder)
+
+    async def trust(self, folder: str, trusted: bool) -> None:
+        """A person's word about a folder."""
+        await self._log.trust(folder, trusted)
+
+    async def close(self) -> None:
+        """Let go. Runs stay in the log as they are, for the next owner to resume."""
+        for session in self._live.values():
+            session.forget()
+        await self._tasks.close(CLOSE_S)
+        await self._log.close()
+
+    # ------------------------------------------------------------ what runs need
+
+    def attendants(self, session_id: str) -> Attendants:
+        """Clients that carry out the session's own tools."""
+        for known, attendants in list(self._attendants.items()):
+            if not attendants and known not in self._live:
+                del self._attendants[known]
+        return self._attendants.setdefault(session_id, Attendants())
+
+    async def workbench(self, session: LiveSession) -> Workbench | None:
+        """The session's built-in tools."""
+        return await self._benches.get(session)
+
+    # ------------------------------------------------------------ live sessions
+
+    async def _session(self, session_id: str) -> LiveSession:
+        """The session, loaded and recovered once, however many ask at the same time."""
+        session = self._live.get(session_id)
+        if session is not None and session.state.last_event_id:
+            return session
+        loading = self._loading.get(session_id)
+        if loading is None:
+            loading = self._loading[session_id] = asyncio.ensure_future(self._load(session_id))
+            loading.add_done_callback(lambda done: self._loaded(session_id, done))
+        return await asyncio.shield(loading)
+
+    def _loaded(self, session_id: str, done: asyncio.Future[LiveSession]) -> None:
+        self._loading.pop(session_id, None)
+        if not done.cancelled():
+            done.exception()  # whoever asked was told
+
+    async def _load(self, session_id: str) -> LiveSession:
+        summary = await self._log.session(session_id)
+        if summary is None:
+            raise SessionRefused("UNKNOWN_SESSION", f"There is no session {session_id!r}.")
+        state = await self._read_state(session_id, summary)
+        session = self._new_live(session_id, state)
+        self._make_room()
+        self._live[session_id] = session
+        if state.active_run is not None:
+            await session.submit(Recovered(now=self._clock(), can_resume=state.harness == "native"))
+        return session
+
+    async def _read_state(self, session_id: str, summary: SessionSummary) -> SessionState:
+        state = SessionState()
+        checkpoint = await self._log.checkpoint(session_id)
+        if checkpoint is not None and checkpoint.format == STATE_FORMAT:
+            try:
+                state = unpacked(checkpoint.data)
+            except msgspec.DecodeError:
+                state = SessionState()  # of an older makai
+        async for logged in replay(self._log, session_id, state.last_event_id, deltas=False):
+            state = evolve(state, logged)
+        # Deltas at the very end were not read, and change nothing but the numbers.
+        return msgspec.structs.replace(state, last_event_id=summary.events, last_ts=summary.updated_ms)
+
+    def _new_live(self, session_id: str, state: SessionState) -> LiveSession:
+        return LiveSession(session_id, state, self._log, self._runner, self._tasks, self._clock)
+
+    def _make_room(self) -> None:
+        if len(self._live) >= MOST_LIVE:
+            for session_id, session in list(self._live.items()):
+                if session.is_idle and session_id not in self._loading:
+                    session.forget()
+                    del self._live[session_id]
+                    if len(self._live) < MOST_LIVE // 2:
+                        break
+
+    async def _stop(self, session: LiveSession) -> None:
+        """Abort the active run and wait until it is settled, but not for ever."""
+        news = asyncio.Event()
+        session.followers.add(news.set)
+        try:
+            async with asyncio.timeout(2 * ABORT_S):
+                await session.submit(Abort(now=self._clock(), by="delete"))
+                while session.state.active_run is not None:
+                    news.clear()
+                    await news.wait()
+        except (SessionRefused, TimeoutError):
+            pass  # it ended by itself, or it does not end: the session is deleted all the same
+        finally:
+            session.followers.discard(news.set)
+
+    async def _recover_all(self) -> None:
+        before: int | None = None
+        while page := await self._log.sessions(SessionFilter(limit=500, updated_before_ms=before)):
+            for summary in page:
+                if summary.status in _ACTIVE and not summary.damaged:
+                    await self._session(summary.session_id)
+            before = page[-1].updated_ms
+
+    async def _fork(self, wanted: NewSession) -> Create:
+        """A fork takes over what its origin had, unless it says otherwise."""
+        assert wanted.forked_from is not None
+        origin = (await self._session(wanted.forked_from)).state
+        at = origin.last_event_id if wanted.forked_at is None else wanted.forked_at
+        if not 0 < at <= origin.last_event_id:
+            raise SessionRefused("BAD_ARGUMENT", f"The session has events 1 to {origin.last_event_id}, not {at}.")
+        return Create(
+            now=0,
+            model_ref=wanted.model_ref or origin.model_ref,
+            mode=wanted.mode if wanted.model_ref else origin.mode,
+            harness=origin.harness,
+            cwd=wanted.cwd or origin.cwd,
+            roots=wanted.roots or origin.roots,
+            title=wanted.title or (f"{origin.title} (fork)" if origin.title else ""),
+            terms=wanted.terms if wanted.model_ref else origin.terms,
+            forked_from=wanted.forked_from,
+            forked_at=at,
+        )
+
+
+def _create_of(wanted: NewSession) -> Create:
+    return Create(
+        now=0,
+        model_ref=wanted.model_ref,
+        mode=wanted.mode,
+        harness=wanted.harness,
+        cwd=wanted.cwd,
+        roots=wanted.roots,
+        title=wanted.title,
+        terms=wanted.terms,
+    )
+
+
+def _check_folder(create: Create) -> None:
+    """Built-in tools work somewhere; what is missing is better told now than by the first call."""
+    if create.harness != "native":
+        raise InvalidRequest(f"There is no harness {create.harness!r}.", hint="The harness of this version is native.")
+    if not create.terms.builtin_tools:
+        return
+    if create.cwd is None:
+        raise InvalidRequest("Built-in tools need a working directory (cwd).")
+    for folder in (create.cwd, *create.roots):
+        if not Path(folder).is_absolute() or not Path(folder).is_dir():
+            raise InvalidRequest(f"{folder} is not a folder.", hint="Name an existing folder by its absolute path.")

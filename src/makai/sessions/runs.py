@@ -1,0 +1,206 @@
+"""How a run of the native agent is carried out: what it works with, what it continues, and how it ended.
+
+In: a live session and what the engine wants started. Out: the facts of the run through the session, and its
+settlement. The loop itself is `agent`'s, and what tools may do is `tools`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
+
+import msgspec
+
+from makai.agent.host import Models
+from makai.agent.loop import run_agent, run_compaction
+from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.core.content import Text
+from makai.core.model import ModelCapability
+from makai.core.request import Context
+from makai.core.session_events import (
+    Logged,
+    RunFailed,
+    RunFinished,
+    RunTerms,
+    TitleChanged,
+    ToolCalled,
+)
+from makai.sessions.client_tools import Attendants, ClientTool
+from makai.sessions.commands import ResumeRun, StartCompaction, StartRun
+from makai.sessions.conversation import conversation
+from makai.sessions.history import History
+from makai.sessions.host import Judge, SessionHost
+from makai.sessions.live import LiveSession, RunStart, Settlement
+from makai.sessions.log.base import EventLog, replay
+from makai.sessions.run_port import RunPort
+from makai.tools.base import CallDescription, Tool
+from makai.tools.permission_rules import PermissionRules
+
+if TYPE_CHECKING:
+    from makai.agent.workbench import Workbench
+    from makai.tools.permissions import Verdict
+
+MCP_PATIENCE_S: Final = 3.0
+"""How long the first prompt waits for tool servers that are still starting."""
+LONGEST_TITLE: Final = 80
+PLAIN_PROMPT: Final = "You are makai, a helpful assistant."
+
+
+class Surroundings(Protocol):
+    """What the owner of the log keeps for its sessions between runs."""
+
+    def attendants(self, session_id: str) -> Attendants:
+        """Clients that carry out the session's own tools."""
+
+    async def workbench(self, session: LiveSession) -> Workbench | None:
+        """The built-in tools of the session, or None when its terms want none."""
+
+
+class NativeRunner:
+    """`live.Runner` for our own agent."""
+
+    def __init__(self, log: EventLog, models: Models, surroundings: Surroundings, clock: Callable[[], int]) -> None:
+        self._log = log
+        self._models = models
+        self._surroundings = surroundings
+        self._clock = clock
+
+    async def run(self, session: LiveSession, port: RunPort, start: RunStart) -> Settlement:
+        """Carry out one run."""
+        history = await conversation(self._log, session.session_id, summary=session.state.compacted_through)
+        match start:
+            case StartCompaction():
+                return await self._compaction(session, port, start, history)
+            case StartRun():
+                return await self._answer(session, port, history, Standing())
+            case ResumeRun():
+                return await self._answer(session, port, history, await self._standing(session))
+            case _:
+                assert_never(start)
+
+    # ------------------------------------------------------------ an answer
+
+    async def _answer(self, session: LiveSession, port: RunPort, history: History, standing: Standing) -> Settlement:
+        run = session.state.run
+        assert run is not None, "the engine starts a run before its effect"
+        model = self._models.resolve(run.model_ref)
+        tools: dict[str, Tool] = {}
+        bench = await self._surroundings.workbench(session) if model.can(ModelCapability.TOOLS) else None
+        if bench is not None:
+            await bench.ready(MCP_PATIENCE_S)
+            tools |= bench.tools
+        own_tools = self._client_tools(session, port)
+        tools |= own_tools
+        host = SessionHost(session, port, self._judge(session, bench, own_tools, run.terms), self._clock)
+        if bench is not None:
+            for notice in bench.take_notices():
+                await host.emit(notice)
+        if session.state.title == "" and run.run_number == 1 and (title := _title(history)):
+            await host.emit(TitleChanged(title=title))
+        placed = history.placed()
+        context = Context(
+            messages=tuple(each.message for each in placed),
+            system_prompt=_system_prompt(session, bench),
+        )
+        standing = msgspec.structs.replace(
+            standing, places=tuple(each.event_id for each in placed), usage_before=session.state.usage
+        )
+        outcome = await run_agent(host, self._models, context, tools, _settings(session, run.terms), standing)
+        return _settlement(outcome)
+
+    async def _standing(self, session: LiveSession) -> Standing:
+        """Where a run that another process began stands."""
+        run = session.state.run
+        assert run is not None
+        calls: dict[str, ToolCalled] = {}
+        if run.calls:
+            async for logged in replay(self._log, session.session_id, run.turn_began - 1, deltas=False):
+                if isinstance(logged, Logged) and isinstance(logged.event, ToolCalled):
+                    calls[logged.event.call_id] = logged.event
+        return Standing(
+            turns=run.turn,
+            usage=run.usage,
+            seconds=max(self._clock() - run.started_at, 0) / 1000,
+            open_calls=tuple(calls[call_id] for call_id in run.calls if call_id in calls),
+        )
+
+    def _client_tools(self, session: LiveSession, port: RunPort) -> dict[str, Tool]:
+        attendants = self._surroundings.attendants(session.session_id)
+        return {
+            definition.name: ClientTool(definition, session.session_id, port.run_id, attendants)
+            for definition in session.state.terms.tools
+        }
+
+    def _judge(
+        self, session: LiveSession, bench: Workbench | None, own_tools: dict[str, Tool], terms: RunTerms
+    ) -> Judge:
+        rules = bench.rules(terms.allow, terms.deny) if bench is not None else PermissionRules(workspace="/")
+
+        async def judged(call: ToolCalled, description: CallDescription) -> Verdict:
+            from makai.tools.permissions import judge
+
+            state = session.state  # the mode may change while a run goes on
+            stored = await self._log.grants(state.cwd)
+            grants = [*((grant.rule, grant.allow) for grant in stored), *((g.rule, g.allow) for g in state.grants)]
+            return judge(state.mode, rules, grants, call.name, description, is_clients_own=call.name in own_tools)
+
+        return judged
+
+    # ------------------------------------------------------------ a compaction
+
+    async def _compaction(
+        self, session: LiveSession, port: RunPort, start: StartCompaction, history: History
+    ) -> Settlement:
+        placed = history.placed()
+        context = Context(messages=tuple(each.message for each in placed))
+
+        async def nothing_to_judge(call: ToolCalled, description: CallDescription) -> Verdict:
+            raise AssertionError("a compaction calls no tools")
+
+        host = SessionHost(session, port, nothing_to_judge, self._clock)
+        outcome = await run_compaction(
+            host,
+            self._models,
+            context,
+            _settings(session, RunTerms()),
+            instructions=start.instructions,
+            places=tuple(each.event_id for each in placed),
+        )
+        return _settlement(outcome)
+
+
+def _settings(session: LiveSession, terms: RunTerms) -> AgentSettings:
+    run = session.state.run
+    assert run is not None
+    return AgentSettings(
+        model=run.model_ref,
+        options=msgspec.structs.replace(terms.options, session_id=session.session_id),
+        max_turns=terms.max_turns,
+        max_output_tokens=terms.max_output_tokens,
+        max_usd=terms.max_usd,
+        max_seconds=terms.max_seconds,
+    )
+
+
+def _system_prompt(session: LiveSession, bench: Workbench | None) -> str | None:
+    if session.state.terms.system is not None:
+        return session.state.terms.system
+    return bench.system_prompt() if bench is not None else None
+
+
+def _settlement(outcome: RunOutcome) -> Settlement:
+    if outcome.error is not None:
+        error = outcome.error
+        return RunFailed(code=error.code, message=error.message, hint=error.hint, usage=outcome.usage)
+    return RunFinished(stop_reason=outcome.stop_reason, usage=outcome.usage)
+
+
+def _title(history: History) -> str:
+    """The first words of the first message, until somebody thinks of something better."""
+    for message in history.messages():
+        content = getattr(message, "content", "")
+        text = content if isinstance(content, str) else next((p.text for p in content if isinstance(p, Text)), "")
+        line = " ".join(text.split())
+        if line:
+            return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1].rstrip() + "…"
+    return ""
