@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from makai.core.errors import Aborted
 from makai.core.session_events import (
@@ -26,14 +26,12 @@ from makai.sessions.commands import RunTool
 from makai.sessions.live import LiveSession
 from makai.sessions.run_port import RunPort
 from makai.tools.base import CallDescription
-
-if TYPE_CHECKING:
-    from makai.tools.permissions import Verdict
+from makai.tools.permissions import Verdict
 
 APPROVAL_S: Final = 24 * 60 * 60.0
 """How long a question waits for a person, unless the session's terms say otherwise."""
 
-Judge: TypeAlias = "Callable[[ToolCalled, CallDescription], Awaitable[Verdict]]"
+Judge: TypeAlias = Callable[[ToolCalled, CallDescription], Awaitable[Verdict]]
 """What rules, grants and the mode say about a call, now."""
 
 

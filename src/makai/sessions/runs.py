@@ -6,7 +6,7 @@ settlement. The loop itself is `agent`'s, and what tools may do is `tools`'.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 import msgspec
@@ -35,15 +35,14 @@ from makai.sessions.log.base import EventLog, replay
 from makai.sessions.run_port import RunPort
 from makai.tools.base import CallDescription, Tool
 from makai.tools.permission_rules import PermissionRules
+from makai.tools.permissions import Verdict, judge
 
 if TYPE_CHECKING:
     from makai.agent.workbench import Workbench
-    from makai.tools.permissions import Verdict
 
 MCP_PATIENCE_S: Final = 3.0
 """How long the first prompt waits for tool servers that are still starting."""
 LONGEST_TITLE: Final = 80
-PLAIN_PROMPT: Final = "You are makai, a helpful assistant."
 
 
 class Surroundings(Protocol):
@@ -86,12 +85,14 @@ class NativeRunner:
         model = self._models.resolve(run.model_ref)
         tools: dict[str, Tool] = {}
         bench = await self._surroundings.workbench(session) if model.can(ModelCapability.TOOLS) else None
+        rules = PermissionRules(workspace="/")
         if bench is not None:
             await bench.ready(MCP_PATIENCE_S)
-            tools |= bench.tools
+            rules = bench.rules(run.terms.allow, run.terms.deny)
+            tools |= bench.tools(rules)
         own_tools = self._client_tools(session, port)
         tools |= own_tools
-        host = SessionHost(session, port, self._judge(session, bench, own_tools, run.terms), self._clock)
+        host = SessionHost(session, port, self._judge(session, rules, own_tools), self._clock)
         if bench is not None:
             for notice in bench.take_notices():
                 await host.emit(notice)
@@ -131,14 +132,8 @@ class NativeRunner:
             for definition in session.state.terms.tools
         }
 
-    def _judge(
-        self, session: LiveSession, bench: Workbench | None, own_tools: dict[str, Tool], terms: RunTerms
-    ) -> Judge:
-        rules = bench.rules(terms.allow, terms.deny) if bench is not None else PermissionRules(workspace="/")
-
+    def _judge(self, session: LiveSession, rules: PermissionRules, own_tools: Mapping[str, Tool]) -> Judge:
         async def judged(call: ToolCalled, description: CallDescription) -> Verdict:
-            from makai.tools.permissions import judge
-
             state = session.state  # the mode may change while a run goes on
             stored = await self._log.grants(state.cwd)
             grants = [*((grant.rule, grant.allow) for grant in stored), *((g.rule, g.allow) for g in state.grants)]

@@ -1,0 +1,164 @@
+"""Real sessions for tests: an owner over a real log, models that follow a script, and clients that wait with a bound.
+
+In: a scenario (see `providers.scenario`). Out: `Desk`, a client of one session. Nothing here stands in for a part of
+makai; only the model is scripted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from makai.core.session_events import (
+    ApprovalRequested,
+    Delivery,
+    Fact,
+    Logged,
+    PermissionMode,
+    RunFailed,
+    RunFinished,
+    RunTerms,
+    SessionEvent,
+    SessionTerms,
+)
+from makai.providers.runtime import SCENARIO_VARIABLE, ModelRuntime
+from makai.sessions.commands import Approve, Deny, Send
+from makai.sessions.log.base import EventLog, Record
+from makai.sessions.owner import OwnedSessions
+from makai.sessions.service import NewSession, Receipt, Sessions
+
+WAIT_S = 20.0
+SCENARIO_MODEL = "scripted/scenario"
+FactT = TypeVar("FactT", bound=Fact)
+
+
+@asynccontextmanager
+async def scripted_models(folder: Path, scenario: str) -> AsyncIterator[ModelRuntime]:
+    """Models of which `scripted/scenario` follows this script."""
+    path = folder / f"scenario-{uuid4()}.txt"
+    path.write_text(scenario, encoding="utf-8")
+    home = folder / "makai-home"
+    async with ModelRuntime({SCENARIO_VARIABLE: str(path)}, home=home) as models:
+        yield models
+
+
+@asynccontextmanager
+async def owned_sessions(
+    folder: Path, scenario: str, log: EventLog | None = None, *, recover_all: bool = False
+) -> AsyncIterator[OwnedSessions]:
+    """The sessions of `folder/makai-home`, over its SQLite log unless another one is given."""
+    home = folder / "makai-home"
+    home.mkdir(exist_ok=True)
+    async with scripted_models(folder, scenario) as models:
+        sessions = await OwnedSessions.open(home, models, log=log, recover_all=recover_all)
+        try:
+            yield sessions
+        finally:
+            await sessions.close()
+
+
+class Desk:
+    """A client of one session: it says things, and reads everything that happens."""
+
+    def __init__(self, sessions: Sessions, session_id: str, after: int = 0) -> None:
+        self.sessions = sessions
+        self.session_id = session_id
+        self.seen: list[Logged] = []
+        self._follower = sessions.follow(session_id, after)
+
+    async def send(
+        self,
+        text: str,
+        *,
+        delivery: Delivery | None = None,
+        client_msg_id: str | None = None,
+        terms: RunTerms | None = None,
+    ) -> Receipt:
+        command = Send(
+            now=0,
+            input_id=str(uuid4()),
+            content=text,
+            delivery=delivery,
+            client_msg_id=client_msg_id,
+            terms=terms or RunTerms(),
+        )
+        return await self.sessions.ask(self.session_id, command)
+
+    async def approve(self, call_id: str, by: str = "tester") -> Receipt:
+        return await self.sessions.ask(self.session_id, Approve(now=0, call_id=call_id, by=by))
+
+    async def deny(self, call_id: str, reason: str = "") -> Receipt:
+        return await self.sessions.ask(self.session_id, Deny(now=0, call_id=call_id, by="tester", reason=reason))
+
+    async def until(self, wanted: Callable[[Logged], bool]) -> Logged:
+        """Read on until such an event, which may be among those seen already read by `next`."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                found: Logged | None = None
+                for logged in decoded(await self._follower.next()):
+                    self.seen.append(logged)
+                    if found is None and wanted(logged):
+                        found = logged
+                if found is not None:
+                    return found
+
+    async def until_settled(self) -> RunFinished | RunFailed:
+        """Read to the end of the run, and say how it ended."""
+        event = (await self.until(lambda logged: isinstance(logged.event, RunFinished | RunFailed))).event
+        assert isinstance(event, RunFinished | RunFailed)
+        return event
+
+    async def until_asked(self) -> ApprovalRequested:
+        """Read until a person has to decide."""
+        event = (await self.until(lambda logged: isinstance(logged.event, ApprovalRequested))).event
+        assert isinstance(event, ApprovalRequested)
+        return event
+
+    def events(self, kind: type[FactT]) -> list[FactT]:
+        """What was seen of one kind."""
+        return [logged.event for logged in self.seen if isinstance(logged.event, kind)]
+
+    def kinds(self) -> list[str]:
+        """The types of what was seen, in order."""
+        return [kind_of(logged.event) for logged in self.seen]
+
+
+async def desk(
+    sessions: Sessions,
+    *,
+    mode: PermissionMode = "ask",
+    cwd: Path | None = None,
+    terms: SessionTerms | None = None,
+) -> Desk:
+    """A client of a new session on the scripted model; with a folder, built-in tools are at hand."""
+    wanted = NewSession(
+        model_ref=SCENARIO_MODEL,
+        mode=mode,
+        cwd=str(cwd) if cwd is not None else None,
+        terms=terms or SessionTerms(builtin_tools=cwd is not None),
+    )
+    return Desk(sessions, await sessions.create(wanted))
+
+
+def decoded(records: list[Record]) -> list[Logged]:
+    """Records as events."""
+    return [msgspec.json.decode(record.line, type=Logged) for record in records]
+
+
+def kind_of(event: SessionEvent) -> str:
+    """The tag of an event."""
+    return str(type(event).__struct_config__.tag)
+
+
+async def whole_log(sessions: Sessions, session_id: str) -> list[Logged]:
+    """Everything a session's log holds."""
+    events: list[Logged] = []
+    while page := await sessions.read(session_id, events[-1].event_id if events else 0):
+        events += decoded(page)
+    return events

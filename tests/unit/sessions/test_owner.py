@@ -1,0 +1,379 @@
+"""Sessions in the process that owns them: commands in, durable events out, and every follower sees the same."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support.live_sessions import Desk, decoded, desk, owned_sessions, whole_log
+
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest, SessionRefused
+from makai.core.messages import AssistantMessage, ToolMessage
+from makai.core.request import ToolDefinition
+from makai.core.session_events import (
+    AssistantText,
+    Compacted,
+    RunAborted,
+    RunFailed,
+    RunFinished,
+    RunTerms,
+    SessionTerms,
+    TitleChanged,
+    ToolFinished,
+    UserMessage,
+)
+from makai.core.usage import Usage
+from makai.sessions.commands import Abort, Approve, Compact, Deny, SetModel, SetTitle
+from makai.sessions.conversation import conversation
+from makai.sessions.log.memory import MemoryLog
+from makai.sessions.service import NewSession, ToolAnswer, ToolRequest
+from makai.sessions.state import fold
+
+HELLO = "say: Hello to you.\nusage: input=5 output=4\n---\nsay: Hello again.\nusage: input=9 output=2"
+SLOW = "say: One.\npace: 5ms\nrepeat: 100000 word"
+WEATHER = ToolDefinition(name="weather", description="The weather.", parameters_schema_json='{"type":"object"}')
+ASKS_WEATHER = 'tool: weather {"city": "Oslo"}\n---\nsay: It is fine.'
+
+
+async def test_a_message_is_answered_and_everything_about_it_is_in_the_log(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+        client = await desk(sessions)
+        await client.send("Hi")
+        assert await client.until_settled() == RunFinished(
+            stop_reason="end_turn", usage=Usage(input=5, output=4, cost_usd=0.0)
+        )
+        assert client.kinds() == [
+            "session_created", "run_started", "run_status", "user_message", "run_status", "title_changed",
+            "turn_started", "text_delta", "assistant_text", "turn_ended", "usage", "run_status", "run_finished",
+        ]  # fmt: skip
+        assert client.events(AssistantText) == [AssistantText(content_index=0, text="Hello to you.")]
+        assert client.seen == await whole_log(sessions, client.session_id)
+        assert fold(client.seen) == await sessions.state(client.session_id)
+
+
+async def test_the_next_message_continues_the_conversation(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with owned_sessions(tmp_path, HELLO, log) as sessions:
+        client = await desk(sessions)
+        for words in ("Hi", "Again"):
+            await client.send(words)
+            await client.until_settled()
+        said = (await conversation(log, client.session_id)).messages()
+        assert [getattr(message, "content", None) for message in said] == [
+            "Hi", (Text(text="Hello to you."),), "Again", (Text(text="Hello again."),)
+        ]  # fmt: skip
+        assert client.events(TitleChanged) == [TitleChanged(title="Hi")]
+
+
+async def test_every_cursor_reads_the_rest_of_the_log_and_nothing_else(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+        client = await desk(sessions)
+        await client.send("Hi")
+        await client.until_settled()
+        for cursor in range(len(client.seen)):
+            follower = sessions.follow(client.session_id, cursor)
+            assert decoded(await follower.next()) == client.seen[cursor:]
+            follower.close()
+            assert await follower.next() == []
+
+
+async def test_a_follower_that_wants_no_deltas_gets_everything_else(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+        client = await desk(sessions)
+        await client.send("Hi")
+        await client.until_settled()
+        follower = sessions.follow(client.session_id, deltas=False)
+        without = decoded(await follower.next())
+        assert without == [
+            logged for logged, kind in zip(client.seen, client.kinds(), strict=True) if "delta" not in kind
+        ]
+        follower.close()
+
+
+async def test_a_session_with_a_run_is_busy_unless_words_may_wait(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "pace: 1ms\nrepeat: 300 word\n---\nsay: Second.") as sessions:
+        client = await desk(sessions)
+        await client.send("First")
+        with pytest.raises(SessionRefused, match="active") as refused:
+            await client.send("Too early")
+        assert refused.value.code == "BUSY"
+        await client.send("Later", delivery="queue")
+        await client.until_settled()
+        assert await client.until_settled() == RunFinished(stop_reason="end_turn", usage=Usage(cost_usd=0.0))
+        assert [event.content for event in client.events(UserMessage)] == ["First", "Later"]
+
+
+async def test_steering_words_are_read_between_two_turns_of_the_run(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
+        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        steered = asyncio.Event()
+
+        async def execute(request: ToolRequest) -> ToolAnswer:
+            await client.send("In Celsius, please.", delivery="steer")
+            steered.set()
+            return ToolAnswer(content=(Text(text="sunny"),))
+
+        await sessions.attend(client.session_id, execute)
+        await client.send("Weather?")
+        await client.until_settled()
+        assert steered.is_set()
+        assert [event.content for event in client.events(UserMessage)] == ["Weather?", "In Celsius, please."]
+        assert client.kinds().count("run_started") == 1
+
+
+async def test_a_repeated_client_message_id_has_no_second_effect(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+        client = await desk(sessions)
+        for _ in range(3):
+            await client.send("Hi", client_msg_id="same")
+        await client.until_settled()
+        await client.send("Hi", client_msg_id="same")
+        assert [event.content for event in client.events(UserMessage)] == ["Hi"]
+        assert len(await whole_log(sessions, client.session_id)) == len(client.seen)
+
+
+async def test_an_abort_ends_the_run_and_what_was_said_stays(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with owned_sessions(tmp_path, SLOW, log) as sessions:
+        client = await desk(sessions)
+        await client.send("Go on for ever")
+        await client.until(lambda logged: len(client.seen) > 12)
+        await sessions.ask(client.session_id, Abort(now=0, by="tester"))
+        assert await client.until_settled() == RunFinished(stop_reason="aborted")
+        assert client.events(RunAborted) == [RunAborted(by="tester")]
+        assert client.kinds()[-2:] == ["run_status", "run_finished"]
+        spoken = (await conversation(log, client.session_id)).messages()[-1]
+        assert isinstance(spoken, AssistantMessage)
+        assert isinstance(spoken.content[0], Text)
+        assert spoken.content[0].text.startswith("One.")
+
+
+async def test_an_abort_without_a_run_is_refused(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+        client = await desk(sessions)
+        with pytest.raises(SessionRefused) as refused:
+            await sessions.ask(client.session_id, Abort(now=0))
+        assert refused.value.code == "NOT_RUNNING"
+
+
+async def test_what_is_not_there_is_said_to_be_unknown(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+        for attempt in (
+            sessions.ask("nobody", Abort(now=0)),
+            sessions.state("nobody"),
+            sessions.follow("nobody").next(),
+        ):
+            with pytest.raises(SessionRefused) as refused:
+                await attempt
+            assert refused.value.code == "UNKNOWN_SESSION"
+        client = await desk(sessions)
+        with pytest.raises(SessionRefused) as unknown:
+            await sessions.ask(client.session_id, Approve(now=0, call_id="nothing", by="tester"))
+        assert unknown.value.code == "UNKNOWN_CALL_ID"
+
+
+async def test_a_taken_id_and_a_missing_folder_are_refused(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+        client = await desk(sessions)
+        with pytest.raises(SessionRefused) as taken:
+            await sessions.create(NewSession(model_ref="x/y", session_id=client.session_id))
+        assert taken.value.code == "SESSION_EXISTS"
+        missing = NewSession(model_ref="x/y", cwd=str(tmp_path / "gone"), terms=SessionTerms(builtin_tools=True))
+        with pytest.raises(InvalidRequest, match="is not a folder"):
+            await sessions.create(missing)
+
+
+async def test_a_model_that_does_not_exist_fails_the_run_and_not_the_session(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+        client = Desk(sessions, await sessions.create(NewSession(model_ref="nobody/nothing")))
+        await client.send("Hi")
+        failed = await client.until_settled()
+        assert isinstance(failed, RunFailed)
+        assert failed.code == "invalid_request"
+        await sessions.ask(client.session_id, SetModel(now=0, model_ref="scripted/scenario"))
+        await client.send("Hi")
+        assert isinstance(await client.until_settled(), RunFinished)
+
+
+async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
+        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        asked: list[ToolRequest] = []
+
+        async def execute(request: ToolRequest) -> ToolAnswer:
+            asked.append(request)
+            return ToolAnswer(content=(Text(text="sunny"),), details_json='{"degrees":21}')
+
+        await sessions.attend(client.session_id, execute)
+        await client.send("Weather?")
+        assert (await client.until_settled()).usage is not None
+        (finished,) = client.events(ToolFinished)
+        assert [(request.name, dict(request.arguments)) for request in asked] == [("weather", {"city": "Oslo"})]
+        assert finished == ToolFinished(
+            call_id=asked[0].call_id, content=(Text(text="sunny"),), details_json='{"degrees":21}'
+        )
+
+
+async def test_a_declared_tool_without_its_client_fails_and_the_run_goes_on(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
+        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        await client.send("Weather?")
+        assert isinstance(await client.until_settled(), RunFinished)
+        (finished,) = client.events(ToolFinished)
+        assert finished.is_error
+        assert isinstance(finished.content[0], Text)
+        assert "tool_unavailable" in finished.content[0].text
+
+
+async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_goes_on(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
+        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        cancelled = asyncio.Event()
+
+        async def execute(request: ToolRequest) -> ToolAnswer:
+            seat.leave()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+            raise AssertionError
+
+        seat = await sessions.attend(client.session_id, execute)
+        await client.send("Weather?")
+        assert isinstance(await client.until_settled(), RunFinished)
+        assert cancelled.is_set()
+        assert client.events(AssistantText)[-1].text == "It is fine."
+
+
+async def test_a_limit_of_a_run_ends_it_and_not_the_next_one(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
+        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        await client.send("Weather?", terms=RunTerms(max_turns=1))
+        settled = await client.until_settled()
+        assert isinstance(settled, RunFinished)
+        assert settled.stop_reason == "max_turns"
+        await client.send("And now?")
+        settled = await client.until_settled()
+        assert isinstance(settled, RunFinished)
+        assert settled.stop_reason == "end_turn"
+
+
+async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_origin_alone(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with owned_sessions(tmp_path, HELLO, log) as sessions:
+        origin = await desk(sessions)
+        await origin.send("Hi")
+        await origin.until_settled()
+        at = len(origin.seen)
+        await origin.send("Again")
+        await origin.until_settled()
+        before = await whole_log(sessions, origin.session_id)
+        fork = Desk(
+            sessions, await sessions.create(NewSession(model_ref="", forked_from=origin.session_id, forked_at=at))
+        )
+        await fork.send("Elsewhere")
+        await fork.until_settled()
+        said = [getattr(message, "content", None) for message in (await conversation(log, fork.session_id)).messages()]
+        assert said == ["Hi", (Text(text="Hello to you."),), "Elsewhere", (Text(text="Hello again."),)]
+        assert await whole_log(sessions, origin.session_id) == before
+
+
+async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_path: Path) -> None:
+    log = MemoryLog()
+    script = "repeat: 2000 word\n---\nsay: Yes.\n---\nwhen: summary\nsay: They said hello."
+    async with owned_sessions(tmp_path, script, log) as sessions:
+        client = await desk(sessions)
+        await client.send("Hi")
+        await client.until_settled()
+        await sessions.ask(client.session_id, Compact(now=0, input_id="c1"))
+        assert isinstance(await client.until_settled(), RunFinished)
+        assert [event.summary for event in client.events(Compacted)] == ["They said hello."]
+        messages = (await conversation(log, client.session_id)).messages()
+        assert len(messages) == 1
+        await client.send("Still there?")
+        assert isinstance(await client.until_settled(), RunFinished)
+
+
+async def test_a_deleted_session_ends_its_run_and_its_followers(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, SLOW) as sessions:
+        client = await desk(sessions)
+        await client.send("Go on for ever")
+        await client.until(lambda logged: len(client.seen) > 8)
+        assert await sessions.delete(client.session_id)
+        with pytest.raises(SessionRefused) as gone:
+            await client.until(lambda logged: False)
+        assert gone.value.code == "UNKNOWN_SESSION"
+        assert await sessions.summaries() == []
+        assert not await sessions.delete(client.session_id)
+
+
+async def test_settings_of_one_client_reach_all_others(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+        client = await desk(sessions)
+        other = Desk(sessions, client.session_id)
+        await sessions.ask(client.session_id, SetTitle(now=0, title="Ours"))
+        await other.until(lambda logged: isinstance(logged.event, TitleChanged))
+        assert other.events(TitleChanged) == [TitleChanged(title="Ours")]
+        summary = await sessions.summary(client.session_id)
+        assert summary is not None
+        assert summary.title == "Ours"
+
+
+async def test_sessions_do_not_hear_each_other(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "echo") as sessions:
+        desks = [await desk(sessions) for _ in range(20)]
+        await asyncio.gather(*(client.send(f"number {index}") for index, client in enumerate(desks)))
+        await asyncio.gather(*(client.until_settled() for client in desks))
+        said = [[event.text for event in client.events(AssistantText)] for client in desks]
+        assert said == [[f"number {index}"] for index in range(20)]
+
+
+async def test_a_denied_call_tells_the_model_why(tmp_path: Path) -> None:
+    log = MemoryLog()
+    script = 'tool: shell {"command": "touch made"}\n---\nsay: Then not.'
+    project = tmp_path / "project"
+    project.mkdir()
+    async with owned_sessions(tmp_path, script, log) as sessions:
+        client = await desk(sessions, cwd=project)
+        await client.send("Make it")
+        asked = await client.until_asked()
+        await client.deny(asked.call_id, "not today")
+        assert isinstance(await client.until_settled(), RunFinished)
+        result = next(m for m in (await conversation(log, client.session_id)).messages() if isinstance(m, ToolMessage))
+        assert result.result.is_error
+        assert "not today" in result.result.text()
+        assert not (project / "made").exists()
+        with pytest.raises(SessionRefused) as late:
+            await sessions.ask(client.session_id, Deny(now=0, call_id=asked.call_id, by="other"))
+        assert late.value.code == "APPROVAL_CONFLICT"
+
+
+async def test_an_approved_call_runs_once_and_a_second_decision_is_a_conflict(tmp_path: Path) -> None:
+    script = 'tool: shell {"command": "echo x >> made"}\n---\nsay: Done.'
+    project = tmp_path / "project"
+    project.mkdir()
+    async with owned_sessions(tmp_path, script) as sessions:
+        client = await desk(sessions, cwd=project)
+        await client.send("Make it")
+        asked = await client.until_asked()
+        outcomes = await asyncio.gather(
+            *(client.approve(asked.call_id, by=f"client {number}") for number in range(5)), return_exceptions=True
+        )
+        refused = [outcome for outcome in outcomes if isinstance(outcome, SessionRefused)]
+        assert [error.code for error in refused] == ["APPROVAL_CONFLICT"] * 4
+        assert isinstance(await client.until_settled(), RunFinished)
+        assert (project / "made").read_text() == "x\n"
+
+
+async def test_a_question_nobody_answers_is_denied_at_its_deadline(tmp_path: Path) -> None:
+    script = 'tool: shell {"command": "touch made"}\n---\nsay: Then not.'
+    project = tmp_path / "project"
+    project.mkdir()
+    async with owned_sessions(tmp_path, script) as sessions:
+        client = await desk(sessions, cwd=project, terms=SessionTerms(builtin_tools=True, approval_s=0.05))
+        await client.send("Make it")
+        assert isinstance(await client.until_settled(), RunFinished)
+        assert "approval_decided" in client.kinds()
+        assert not (project / "made").exists()
