@@ -231,6 +231,8 @@ class LiveSession:
     def _after_commit(self) -> None:
         self._set_alarm()
         run = self.state.run
+        if self.deleted:
+            return
         if run is not None and run.settled and self.state.last_event_id - self._checkpointed >= CHECKPOINT_EVERY:
             self.save_checkpoint()
 

@@ -10,6 +10,7 @@ process that died or let go. It is recovered when it is first touched, or, by a 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +62,7 @@ class OwnedSessions:
         self._log = log
         self._clock = clock
         self._tasks = Tasks()
-        self._benches = Benches(home, self._tasks, log.is_trusted)
+        self._benches = Benches(home, self._tasks, self.is_trusted)
         self._runner = NativeRunner(log, models, self, clock)
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[LiveSession]] = {}
@@ -162,11 +163,11 @@ class OwnedSessions:
 
     async def is_trusted(self, folder: str) -> bool:
         """Whether project files of a folder count."""
-        return await self._log.is_trusted(folder)
+        return await self._log.is_trusted(os.path.realpath(folder))
 
     async def trust(self, folder: str, trusted: bool) -> None:
         """A person's word about a folder."""
-        await self._log.trust(folder, trusted)
+        await self._log.trust(os.path.realpath(folder), trusted)
 
     async def close(self) -> None:
         """Let go. Runs stay in the log as they are, for the next owner to resume."""

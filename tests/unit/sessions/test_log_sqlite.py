@@ -171,9 +171,7 @@ async def test_appends_wait_for_room_when_the_disk_is_slower_than_they_are(
     monkeypatch.setattr(sqlite, "MOST_QUEUED_BYTES", 10_000)
     held = threading.Event()
     commit = writer.Writer._commit
-    monkeypatch.setattr(
-        writer.Writer, "_commit", lambda self, events, changed: (held.wait(10), commit(self, events, changed))
-    )
+    monkeypatch.setattr(writer.Writer, "_commit", lambda self, batch: (held.wait(10), commit(self, batch)))
     log = await SqliteLog.open(home)
     appends = [asyncio.ensure_future(log.append(f"session-{n}", steps(1, "x" * 3000), 0)) for n in range(20)]
     await asyncio.sleep(0)

@@ -289,7 +289,8 @@ async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_pat
         await client.until_settled()
         await sessions.ask(client.session_id, Compact(now=0, input_id="c1"))
         assert isinstance(await client.until_settled(), RunFinished)
-        assert [event.summary for event in client.events(Compacted)] == ["They said hello."]
+        summary = "They said hello.\n\nThe user's last message was:\nHi"
+        assert [event.summary for event in client.events(Compacted)] == [summary]
         messages = (await conversation(log, client.session_id)).messages()
         assert len(messages) == 1
         await client.send("Still there?")

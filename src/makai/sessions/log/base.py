@@ -12,6 +12,10 @@ Promises every log keeps:
   gathers what arrives while the former append commits. (Joining before numbering, and only inside an append, keeps
   both simple: an append of n events gets at most n numbers, and no two appends share one.)
 - A type that this version does not know is kept, numbered, verified and passed on.
+
+Beside the events a log keeps: one checkpoint per session, of whoever reads events only to know what they lead to; what
+people granted for ever, which is folded from events as they are appended and outlives their sessions; and which folders
+are trusted.
 """
 
 from __future__ import annotations
@@ -104,6 +108,29 @@ class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
     request: ApprovalRequested
 
 
+class Checkpoint(msgspec.Struct, frozen=True):
+    """What somebody derived from the events of a session up to `event_id`. The log does not know what it is."""
+
+    event_id: int
+    format: int
+    """Whoever saves it tells by this whether they can still read it."""
+    data: bytes
+
+
+class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person decided for ever, about a rule in a folder."""
+
+    folder: str
+    """Where the session worked that asked; empty when it had no folder."""
+    rule: str
+    allow: bool
+    session_id: str
+    """Who asked, and the number of the event that says what was decided; the session may be gone."""
+    event_id: int
+    ts: int
+    by: str
+
+
 class EventLog(Protocol):
     """Numbered events of many sessions."""
 
@@ -149,6 +176,37 @@ class EventLog(Protocol):
 
     async def delete(self, session_id: str) -> bool:
         """Forget a session; False when there was none."""
+        ...
+
+    async def checkpoint(self, session_id: str) -> Checkpoint | None:
+        """The newest that was saved of this session; None when there is none or it is not what was saved."""
+        ...
+
+    async def save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> None:
+        """Keep it in the place of the former one.
+
+        No append waits for it or fails because of it, so it need not survive a power cut, and one that cannot be kept
+        is forgotten without a word: because there is no space, or no such session, or none with so many events.
+        """
+        ...
+
+    async def grants(self, folder: str | None) -> list[StoredGrant]:
+        """What was decided for ever in sessions of this folder, of all folders for None; by folder and rule.
+
+        Those of an append are there when it returns. A later one about the same folder and rule replaces the former.
+        """
+        ...
+
+    async def revoke(self, folder: str, rule: str) -> bool:
+        """Forget what was decided for ever, durably; False when there was nothing."""
+        ...
+
+    async def trust(self, folder: str, trusted: bool) -> None:
+        """Note a person's word about a folder and everything beneath it, durably. The path is absolute and resolved."""
+        ...
+
+    async def is_trusted(self, folder: str) -> bool:
+        """What was said about the folder, or about the nearest one above it of which anything was said."""
         ...
 
     async def close(self) -> None:

@@ -14,10 +14,13 @@ from typing import Final
 import msgspec
 
 from makai.sessions.log.base import Record
+from makai.sessions.log.encoding import Stored
 from makai.sessions.log.store import SessionRow
 
 MOST_SESSIONS: Final = 256
 TAIL_BYTES: Final = 128 * 1024
+SHORTEST_RUN: Final = 64
+"""Deltas in a row that are worth leaping over: about two pages."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -27,23 +30,33 @@ class Head(msgspec.Struct, frozen=True):
     tail: tuple[Record, ...] = ()
     """The newest events, as they went to the store."""
     tail_bytes: int = 0
+    deltas_from: int = 0
+    """Everything from this number on is a delta."""
 
     @property
     def last(self) -> int:
         return self.row.view.summary.events
 
-    def extended(self, row: SessionRow, records: Sequence[Record]) -> Head:
+    def run_ended_by(self, stored: Sequence[Stored]) -> tuple[int, int] | None:
+        """The first and last number of the run of deltas that an append ends, if that is long."""
+        end = next((event.record.event_id for event in stored if not event.is_delta), 0)
+        return (self.deltas_from, end - 1) if end - self.deltas_from >= SHORTEST_RUN else None
+
+    def extended(self, row: SessionRow, stored: Sequence[Stored]) -> Head:
         """After an append. A tail that got too long is cut to half, so that cutting is rare."""
+        records = [event.record for event in stored]
+        lasting = next((event.record.event_id for event in reversed(stored) if not event.is_delta), 0)
+        deltas_from = max(self.deltas_from, lasting + 1)
         tail = (*self.tail, *records)
         size = self.tail_bytes + sum(len(record.line) for record in records)
         if size <= TAIL_BYTES:
-            return Head(row, tail, size)
+            return Head(row, tail, size, deltas_from)
         start = len(tail)
         size = 0
         while size + len(tail[start - 1].line) <= TAIL_BYTES // 2:
             start -= 1
             size += len(tail[start].line)
-        return Head(row, tail[start:], size)
+        return Head(row, tail[start:], size, deltas_from)
 
     def after(self, event_id: int) -> tuple[Record, ...] | None:
         """Everything above a number, if all of it is still here."""

@@ -9,23 +9,26 @@ from collections.abc import Sequence
 
 import msgspec
 
-from makai.sessions.log import encoding, projection
+from makai.sessions.log import encoding, folders, projection
 from makai.sessions.log.base import (
     BATCH_BYTES,
     BATCH_EVENTS,
     NEWEST,
+    Checkpoint,
     LoggedEvent,
     Pending,
     PendingApproval,
     Record,
     SessionFilter,
     SessionSummary,
+    StoredGrant,
 )
 
 
 class _Session(msgspec.Struct):
     view: projection.Projection
     stored: list[encoding.Stored]
+    checkpoint: Checkpoint | None = None
 
 
 class MemoryLog:
@@ -33,6 +36,8 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}
+        self._grants: dict[tuple[str, str], StoredGrant] = {}
+        self._trusted: dict[str, bool] = {}
 
     async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
         encoding.check_session_id(session_id)
@@ -42,7 +47,8 @@ class MemoryLog:
         if summary.events != expected_last:
             raise encoding.conflict(session_id, expected_last, summary.events)
         stored = encoding.numbered(session_id, bodies, summary.events, summary.updated_ms)
-        session.view = projection.appended(session.view, bodies, stored)
+        session.view, grants = projection.appended(session.view, bodies, stored)
+        self._grants.update({(grant.folder, grant.rule): grant for grant in grants})
         session.stored += stored
         self._sessions[session_id] = session
         return stored[0].record.event_id, stored[-1].record.event_id
@@ -90,6 +96,28 @@ class MemoryLog:
 
     async def delete(self, session_id: str) -> bool:
         return self._sessions.pop(session_id, None) is not None
+
+    async def checkpoint(self, session_id: str) -> Checkpoint | None:
+        session = self._sessions.get(session_id)
+        return session.checkpoint if session else None
+
+    async def save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> None:
+        session = self._sessions.get(session_id)
+        if session and checkpoint.event_id <= len(session.stored):
+            session.checkpoint = checkpoint
+
+    async def grants(self, folder: str | None) -> list[StoredGrant]:
+        return [grant for key, grant in sorted(self._grants.items()) if folder is None or key[0] == folder]
+
+    async def revoke(self, folder: str, rule: str) -> bool:
+        return self._grants.pop((folder, rule), None) is not None
+
+    async def trust(self, folder: str, trusted: bool) -> None:
+        self._trusted[folders.checked(folder)] = trusted
+
+    async def is_trusted(self, folder: str) -> bool:
+        words = (self._trusted.get(place) for place in folders.itself_and_above(folder))
+        return next((word for word in words if word is not None), False)
 
     async def close(self) -> None:
         """Nothing to let go of: whoever has the log can still read it."""

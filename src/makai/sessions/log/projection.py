@@ -1,14 +1,14 @@
-"""What the list of sessions shows, folded from events.
+"""What the list of sessions shows and what was granted for ever, folded from events.
 
-In: a projection and the events that follow it. Out: the next projection. Pure; stores keep it beside the events, in the
-same transaction, and can always fold it anew.
+In: a projection and the events that follow it. Out: the next projection, and the grants among those events. Pure;
+stores keep both beside the events, in the same transaction, and can always fold the projection anew.
 
 Usage: a `turn_ended` adds what its turn consumed; a `usage` event states the total and so replaces the sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -30,7 +30,7 @@ from makai.core.session_events import (
     TurnEnded,
     UsageReported,
 )
-from makai.sessions.log.base import SessionSummary
+from makai.sessions.log.base import SessionSummary, StoredGrant
 from makai.sessions.log.encoding import Body, Stored
 
 
@@ -47,11 +47,16 @@ def empty(session_id: str) -> Projection:
     return Projection(SessionSummary(session_id=session_id))
 
 
-def appended(before: Projection, bodies: Iterable[Body], stored: list[Stored]) -> Projection:
-    """After one append."""
-    numbers = range(stored[0].record.event_id, stored[-1].record.event_id + 1)
-    facts = ((number, body.fact) for number, body in zip(numbers, bodies, strict=True) if type(body.fact) in _AFFECTS)
-    return settled(folded(before, facts), events=numbers[-1], first_ms=stored[0].ts, last_ms=stored[-1].ts)
+def appended(
+    before: Projection, bodies: Iterable[Body], stored: Sequence[Stored]
+) -> tuple[Projection, list[StoredGrant]]:
+    """After one append, and what it decided for ever: of several about one folder and rule the last one counts."""
+    first = stored[0].record.event_id
+    facts = [(number, body.fact) for number, body in enumerate(bodies, first) if type(body.fact) in _AFFECTS]
+    after = settled(
+        folded(before, facts), events=stored[-1].record.event_id, first_ms=stored[0].ts, last_ms=stored[-1].ts
+    )
+    return after, _granted(before.summary, facts, stored)
 
 
 def folded(projection: Projection, facts: Iterable[tuple[int, SessionEvent]]) -> Projection:
@@ -74,6 +79,29 @@ def settled(projection: Projection, *, events: int, first_ms: int, last_ms: int)
     created = before.created_ms or first_ms
     summary = msgspec.structs.replace(before, events=events, created_ms=created, updated_ms=last_ms)
     return msgspec.structs.replace(projection, summary=summary)
+
+
+def _granted(
+    before: SessionSummary, facts: Sequence[tuple[int, SessionEvent]], stored: Sequence[Stored]
+) -> list[StoredGrant]:
+    cwd = before.cwd
+    grants = []
+    for event_id, fact in facts:
+        if isinstance(fact, SessionCreated):
+            cwd = fact.cwd
+        elif isinstance(fact, ApprovalDecided) and fact.scope == "always" and fact.grant:
+            grants.append(
+                StoredGrant(
+                    folder=cwd or "",
+                    rule=fact.grant,
+                    allow=fact.decision == "approve",
+                    session_id=before.session_id,
+                    event_id=event_id,
+                    ts=stored[event_id - stored[0].record.event_id].ts,
+                    by=fact.by,
+                )
+            )
+    return grants
 
 
 def _with_approvals(projection: Projection, approvals: Mapping[str, int]) -> Projection:

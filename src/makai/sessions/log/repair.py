@@ -4,7 +4,9 @@ In: a MAKAI_HOME. Out: what is damaged, and after `repair` a database in which e
 `check` may run beside the owner of the sessions, `repair` needs them for itself.
 
 Repair writes a new file and puts it in the place of the old one, which is kept. A damaged event is replaced by a notice
-that says so, under the same number: its successors keep theirs, and no client's cursor becomes wrong.
+that says so, under the same number: its successors keep theirs, and no client's cursor becomes wrong. Grants and trust
+are taken along as they are; they are not folded anew, which would bring back what was revoked. Checkpoints are left
+behind: they may rest on events that are now notices.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import msgspec
 
 from makai.core.errors import LogDamaged, StorageUnavailable
 from makai.core.session_events import AssistantTextDelta, Logged, Notice, ReasoningDelta
-from makai.sessions.log import encoding, projection, schema, store
+from makai.sessions.log import encoding, permissions, projection, schema, store
 from makai.sessions.log.base import LoggedEvent, Pending, Record
 from makai.sessions.log.ownership import HomeLock
 from makai.sessions.log.writer import unavailable
@@ -29,6 +31,10 @@ _AT_ONCE = 500
 _ORPHANS = """
 SELECT count(*) FROM event
 WHERE session_key NOT IN (SELECT session_key FROM session UNION ALL SELECT session_key FROM deleted)
+"""
+_HIDDEN = """
+SELECT count(*) FROM sound_run AS run JOIN event ON event.session_key = run.session_key
+WHERE event_id BETWEEN run.first AND run.last AND NOT is_delta
 """
 
 
@@ -85,7 +91,7 @@ def repair(home: Path) -> Report:
 
 
 def _check(connection: sqlite3.Connection) -> Report:
-    problems = _problems_of_the_file(connection)
+    problems = _problems_of_the_file(connection) + _problems_beside_the_events(connection)
     events = 0
     sessions = _sessions(connection)
     for session in sessions:
@@ -102,6 +108,19 @@ def _problems_of_the_file(connection: sqlite3.Connection) -> list[Problem]:
         return [Problem("", None, str(error))]
     problems = [Problem("", None, text) for text in told if text != "ok"]
     return [*problems, Problem("", None, f"{orphans} events belong to no session")] if orphans else problems
+
+
+def _problems_beside_the_events(connection: sqlite3.Connection) -> list[Problem]:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version < len(schema.MIGRATIONS):
+        return []  # not opened by this version yet: the tables are not there
+    _, _, damaged = permissions.salvaged(connection)
+    try:
+        (hidden,) = connection.execute(_HIDDEN).fetchone()
+    except sqlite3.DatabaseError as error:
+        return [Problem("", None, str(error))]
+    problems = [Problem("", None, f"{damaged} grants or words of trust are damaged")] if damaged else []
+    return [*problems, Problem("", None, f"{hidden} events are noted as deltas and are none")] if hidden else problems
 
 
 def _problems(connection: sqlite3.Connection, session: _Found) -> Iterator[Problem]:
@@ -189,6 +208,7 @@ def _rewrite(path: Path) -> Path:
     with closing(schema.open_reader(path)) as old, closing(schema.open_writer(fresh)) as new:
         for session in _sessions(old):
             _copy(old, new, session)
+        _copy_beside(old, new)
     for side in ("-wal", "-shm"):
         path.with_name(path.name + side).unlink(missing_ok=True)  # left by the reader, and empty
     kept_as = path.with_name(f"{path.name}.damaged-{time.time_ns() // 1_000_000}")
@@ -207,6 +227,16 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, session: _Found) -> 
         store.insert_events(new, [(session.session_key, stored)])
     if view.summary.events:
         store.put_sessions(new, [store.SessionRow(session.session_key, view)])
+    new.execute("COMMIT")
+
+
+def _copy_beside(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    grants, trust, _ = permissions.salvaged(old)
+    new.execute("BEGIN IMMEDIATE")
+    new.execute(schema.NOTE_DELTA_RUNS)
+    permissions.put_grants(new, grants)
+    for word in trust:
+        permissions.put_trust(new, word)
     new.execute("COMMIT")
 
 

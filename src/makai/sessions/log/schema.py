@@ -19,6 +19,21 @@ from makai.core.errors import StorageUnavailable
 
 FILE_NAME: Final = "sessions.db"
 
+SEAL: Final = "(session_key * 7 + first * 31 + last * 17) % 65521"
+"""Of a run of deltas: another number for every flipped bit, because 65521 is a prime."""
+NOTE_DELTA_RUNS: Final = f"""
+    INSERT INTO delta_run (session_key, first, last, seal)
+    SELECT session_key, first, last, {SEAL}
+    FROM (
+        SELECT session_key, event_id - 1 AS last, 1 + lag(event_id, 1, 0) OVER (
+            PARTITION BY session_key ORDER BY event_id
+        ) AS first
+        FROM event WHERE NOT is_delta
+    )
+    WHERE last - first >= 63;
+"""
+"""Into an empty table: the runs of 64 deltas and more that another event follows."""
+
 MIGRATIONS: Final = (
     # Sessions are told apart by a key that is not given again while an event has it: the events of a deleted session
     # can be removed piece by piece, while another one of the same name grows.
@@ -44,6 +59,40 @@ MIGRATIONS: Final = (
     ) WITHOUT ROWID;
     CREATE TABLE deleted (session_key INTEGER PRIMARY KEY);
     """,
+    # Long runs of nothing but deltas, so that reading without them leaps over their pages. (A partial index of the rest
+    # does the same; with it a hundred sessions appended 8 % fewer events a second, with runs 2 %.)
+    # A run whose seal is wrong is damaged and not believed: what it would hide is read, and left out one by one.
+    f"""
+    CREATE TABLE delta_run (
+        session_key INTEGER NOT NULL,
+        first       INTEGER NOT NULL,
+        last        INTEGER NOT NULL,
+        seal        INTEGER NOT NULL,
+        PRIMARY KEY (session_key, first)
+    ) WITHOUT ROWID;
+    CREATE VIEW sound_run AS
+    SELECT * FROM delta_run WHERE seal = {SEAL};
+    {NOTE_DELTA_RUNS}
+    CREATE TABLE checkpoint (
+        session_key INTEGER PRIMARY KEY,
+        event_id    INTEGER NOT NULL,
+        format      INTEGER NOT NULL,
+        data        BLOB NOT NULL,
+        checksum    INTEGER NOT NULL
+    );
+    CREATE TABLE permission_grant (
+        folder   TEXT NOT NULL,
+        rule     TEXT NOT NULL,
+        data     BLOB NOT NULL,
+        checksum INTEGER NOT NULL,
+        PRIMARY KEY (folder, rule)
+    ) WITHOUT ROWID;
+    CREATE TABLE trusted_folder (
+        folder   TEXT PRIMARY KEY,
+        trusted  INTEGER NOT NULL,
+        checksum INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
 """Each brings the database from the version that is its index to the next; `PRAGMA user_version` counts them."""
 
@@ -62,6 +111,22 @@ def open_writer(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.C
             connection.execute(f"PRAGMA {pragma}")
         connection.execute(f"PRAGMA journal_size_limit={_WAL_KEPT_BYTES}")
         migrate(connection, migrations)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_unsynced(path: Path) -> sqlite3.Connection:
+    """For what nobody has to wait for: commits without an fsync, which the next one of the writer does for them.
+
+    It is for the writer's own thread. It never waits for a lock, and never makes a file or a table.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        for pragma in ("synchronous=NORMAL", "wal_autocheckpoint=0"):
+            connection.execute(f"PRAGMA {pragma}")
     except BaseException:
         connection.close()
         raise

@@ -3,6 +3,7 @@
 In and out: as every log. The event loop that opened it is the only one that may use it.
 
 Backpressure: appends that wait for their commit hold at most `MOST_QUEUED_BYTES`; past that, `append` itself waits.
+Checkpoints have a room of their own, so that no append waits for them.
 """
 
 from __future__ import annotations
@@ -17,24 +18,27 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from makai.core.errors import LogDamaged, MakaiError, StorageUnavailable
-from makai.sessions.log import encoding, schema, store
+from makai.sessions.log import checkpoints, encoding, folders, permissions, schema, store
 from makai.sessions.log.base import (
     BATCH_EVENTS,
     NEWEST,
+    Checkpoint,
     LoggedEvent,
     Pending,
     PendingApproval,
     Record,
     SessionFilter,
     SessionSummary,
+    StoredGrant,
 )
 from makai.sessions.log.heads import Heads
 from makai.sessions.log.ownership import HomeLock
-from makai.sessions.log.writer import Append, Delete, Outcome, Writer, unavailable
+from makai.sessions.log.writer import Append, Change, Delete, Outcome, Save, Writer, unavailable
 
 T = TypeVar("T")
 
 MOST_QUEUED_BYTES: Final = 32 * 1024 * 1024
+MOST_CHECKPOINT_BYTES: Final = 8 * 1024 * 1024
 PATIENCE_S: Final = 30.0
 READERS: Final = 2
 _EVENT_OVERHEAD_BYTES: Final = 200
@@ -50,7 +54,7 @@ class SqliteLog:
         self._lock = HomeLock(home)
         self._heads = Heads()
         try:
-            self._writer = Writer(schema.open_writer(self._path), self._heads, self._settle_later)
+            self._writer = Writer(self._path, self._heads, self._settle_later)
         except BaseException as error:
             self._lock.release()
             if isinstance(error, sqlite3.Error | OSError):
@@ -59,6 +63,7 @@ class SqliteLog:
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="makai-log-reader")
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._queue = _Room(MOST_QUEUED_BYTES)
+        self._checkpoints = _Room(MOST_CHECKPOINT_BYTES)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
 
@@ -120,11 +125,40 @@ class SqliteLog:
         return await self._read(None, store.list_approvals)
 
     async def delete(self, session_id: str) -> bool:
-        if self._closing:
-            raise StorageUnavailable(_CLOSED)
-        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        waiter = self._new_waiter()
         self._writer.submit(Delete(session_id, waiter))
         return await waiter
+
+    async def checkpoint(self, session_id: str) -> Checkpoint | None:
+        return await self._read(session_id, lambda reader: checkpoints.load(reader, session_id))
+
+    async def save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._checkpoints.enter(len(checkpoint.data))
+        except TimeoutError:
+            return
+        try:
+            waiter = self._new_waiter()
+        except StorageUnavailable:
+            self._checkpoints.leave(len(checkpoint.data))
+            raise
+        self._writer.submit(Save(session_id, checkpoint, waiter))
+        await waiter
+
+    async def grants(self, folder: str | None) -> list[StoredGrant]:
+        return await self._read(None, lambda reader: permissions.list_grants(reader, folder))
+
+    async def revoke(self, folder: str, rule: str) -> bool:
+        return await self._change(lambda connection: permissions.revoke(connection, folder, rule))
+
+    async def trust(self, folder: str, trusted: bool) -> None:
+        word = permissions.Trust(folders.checked(folder), trusted)
+        await self._change(lambda connection: permissions.put_trust(connection, word))
+
+    async def is_trusted(self, folder: str) -> bool:
+        covering = folders.itself_and_above(folder)
+        return await self._read(None, lambda reader: permissions.is_trusted(reader, covering))
 
     async def close(self) -> None:
         if self._closing:
@@ -138,6 +172,17 @@ class SqliteLog:
             self._lock.release()
 
     # ---------------------------------------------------------------- parts
+
+    def _new_waiter(self) -> asyncio.Future[bool]:
+        """For the outcome of a request to the writer, as long as it takes requests."""
+        if self._closing:
+            raise StorageUnavailable(_CLOSED)
+        return asyncio.get_running_loop().create_future()
+
+    async def _change(self, apply: Callable[[sqlite3.Connection], bool]) -> bool:
+        waiter = self._new_waiter()
+        self._writer.submit(Change(apply, waiter))
+        return await waiter
 
     def _from_tail(self, session_id: str, after: int, limit: int, deltas: bool) -> list[Record] | None:
         """What followers of a live session ask for, without a thread; None when the store has to be asked."""
@@ -180,6 +225,8 @@ class SqliteLog:
             request, result = outcome.request, outcome.result
             if isinstance(request, Append):
                 self._queue.leave(request.weight)
+            elif isinstance(request, Save):
+                self._checkpoints.leave(len(request.checkpoint.data))
             if request.waiter.done():  # its caller was cancelled
                 continue
             if isinstance(result, MakaiError):

@@ -27,6 +27,7 @@ from makai.sessions.log.base import (
 )
 from makai.sessions.log.encoding import Stored, asked, damaged, verified
 from makai.sessions.log.projection import Projection
+from makai.sessions.log.schema import SEAL
 
 _ROWS_PER_STATEMENT: Final = (256, 64, 16, 4, 1)
 _LARGEST_NUMBER: Final = 2**62
@@ -44,16 +45,60 @@ _READ: Final = """
 SELECT s.last, (
     SELECT group_concat(event_id || ' ' || checksum || ' ' || line, char(10))
     FROM event
-    WHERE session_key = s.session_key AND event_id > :after AND is_delta <= :deltas AND event_id <= (
+    WHERE session_key = s.session_key AND event_id > :after AND event_id <= (
         SELECT max(event_id) FROM (
             SELECT event_id, sum(length(line)) OVER (ORDER BY event_id) - length(line) AS size_before
             FROM event
-            WHERE session_key = s.session_key AND event_id > :after AND is_delta <= :deltas
+            WHERE session_key = s.session_key AND event_id > :after
             ORDER BY event_id LIMIT :limit
         ) WHERE size_before < :bytes
     )
 )
 FROM session AS s WHERE s.session_id = :session_id
+"""
+
+
+# Stretches between the runs of deltas; each but the first has an event that is none, so `limit` of them are enough.
+_READ_WITHOUT_DELTAS: Final = """
+WITH RECURSIVE stretch (first, last) AS (
+    SELECT start, (
+        SELECT coalesce(min(first), :end) - 1 FROM sound_run WHERE session_key = :session_key AND first > start
+    )
+    FROM (
+        SELECT 1 + max(:after, coalesce((
+            SELECT last FROM sound_run WHERE session_key = :session_key AND first <= :after + 1
+            ORDER BY first DESC LIMIT 1
+        ), 0)) AS start
+    )
+    UNION ALL
+    SELECT run.last + 1, (
+        SELECT coalesce(min(first), :end) - 1 FROM sound_run WHERE session_key = :session_key AND first > run.last
+    )
+    FROM stretch JOIN sound_run AS run ON run.session_key = :session_key AND run.first = stretch.last + 1
+    LIMIT :limit + 1
+),
+fitting (event_id, size) AS (
+    SELECT event_id, length(line)
+    FROM stretch
+    CROSS JOIN event ON session_key = :session_key AND event_id BETWEEN stretch.first AND stretch.last
+    WHERE NOT is_delta LIMIT :limit
+),
+batch (last) AS (
+    SELECT max(event_id)
+    FROM (SELECT event_id, sum(size) OVER (ORDER BY event_id) - size AS size_before FROM fitting)
+    WHERE size_before < :bytes
+)
+SELECT group_concat(event_id || ' ' || checksum || ' ' || line, char(10))
+FROM stretch
+CROSS JOIN event ON session_key = :session_key
+    AND event_id BETWEEN stretch.first AND min(stretch.last, (SELECT last FROM batch))
+WHERE NOT is_delta
+"""
+
+
+_NOTE_RUN: Final = f"""
+INSERT INTO delta_run SELECT session_key, first, last, {SEAL}
+FROM (SELECT ? AS session_key, ? AS first, ? AS last)
 """
 
 
@@ -77,6 +122,12 @@ def put_sessions(connection: sqlite3.Connection, sessions: Iterable[SessionRow])
     """What is derived from the events, beside them."""
     rows = [_row(session) for session in sessions]
     _insert(connection, "INSERT INTO session VALUES", "(?,?,?,?,?,?,?,?)", rows, _OR_UPDATE)
+
+
+def insert_runs(connection: sqlite3.Connection, runs: Iterable[tuple[int, int, int]]) -> None:
+    """Keys of sessions, and the first and last numbers of long runs of deltas."""
+    for run in runs:
+        connection.execute(_NOTE_RUN, run)
 
 
 def _insert(
@@ -103,7 +154,7 @@ def _row_checksum(summary: SessionSummary, view: bytes) -> int:
 
 def next_key(connection: sqlite3.Connection) -> int:
     """A key that no session and no event has."""
-    tables = ("session", "event", "deleted")
+    tables = ("session", "event", "deleted", "checkpoint", "delta_run")
     used = [connection.execute(f"SELECT max(session_key) FROM {table}").fetchone()[0] for table in tables]
     return 1 + max(key or 0 for key in used)
 
@@ -112,6 +163,7 @@ def doom(connection: sqlite3.Connection, session_id: str) -> bool:
     """Forget a session; its events are left to `purge`."""
     key = "(SELECT session_key FROM session WHERE session_id = ?)"
     connection.execute(f"INSERT INTO deleted SELECT * FROM {key}", (session_id,))
+    connection.execute(f"DELETE FROM checkpoint WHERE session_key = {key}", (session_id,))
     return connection.execute("DELETE FROM session WHERE session_id = ?", (session_id,)).rowcount > 0
 
 
@@ -125,6 +177,7 @@ def purge(connection: sqlite3.Connection, most: int) -> bool:
         f"DELETE FROM event WHERE session_key = ?1 AND event_id IN ({chosen})", (found[0], most)
     )
     if removed.rowcount < most:
+        connection.execute("DELETE FROM delta_run WHERE session_key = ?", found)
         connection.execute("DELETE FROM deleted WHERE session_key = ?", found)
     return True
 
@@ -142,6 +195,12 @@ def load_session(connection: sqlite3.Connection, session_id: str) -> SessionRow 
     if session is None or session.view.summary.events != last:
         raise damaged(session_id, None)
     return session
+
+
+def key_of(connection: sqlite3.Connection, session_id: str) -> int | None:
+    """The key of a session, if there is one."""
+    found = connection.execute("SELECT session_key FROM session WHERE session_id = ?", (session_id,)).fetchone()
+    return found[0] if found else None
 
 
 def load_row(connection: sqlite3.Connection, session_key: int) -> tuple[str, SessionRow | None]:
@@ -171,18 +230,27 @@ def _session(row: Sequence[Any]) -> SessionRow | None:
 
 
 def read_records(connection: sqlite3.Connection, session_id: str, after: int, limit: int, deltas: bool) -> list[Record]:
-    """The next events above `after`, each verified, without a gap."""
+    """The next events above `after`, each verified; with deltas also without a gap."""
     after, limit = min(max(after, 0), _LARGEST_NUMBER), max(limit, 0)
+    if not deltas:
+        return _read_without_deltas(connection, session_id, after, limit)
     found = connection.execute(
-        _READ, {"session_id": session_id, "after": after, "limit": limit, "deltas": deltas, "bytes": BATCH_BYTES}
+        _READ, {"session_id": session_id, "after": after, "limit": limit, "bytes": BATCH_BYTES}
     ).fetchone()
     if found is None:
         return []
     last, text = found
     records = verified(session_id, _pieces(after, text)) if text is not None else []
-    if deltas:
-        _check_complete(session_id, records, after, limit, last)
+    _check_complete(session_id, records, after, limit, last)
     return records
+
+
+def _read_without_deltas(connection: sqlite3.Connection, session_id: str, after: int, limit: int) -> list[Record]:
+    if (session_key := key_of(connection, session_id)) is None:
+        return []
+    wanted = {"session_key": session_key, "after": after, "limit": limit, "bytes": BATCH_BYTES}
+    (text,) = connection.execute(_READ_WITHOUT_DELTAS, {**wanted, "end": _LARGEST_NUMBER + 2}).fetchone()
+    return verified(session_id, _pieces(after, text)) if text is not None else []
 
 
 def _pieces(after: int, text: bytes) -> list[tuple[int, int, bytes]]:

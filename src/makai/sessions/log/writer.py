@@ -1,11 +1,14 @@
 """The one thread that writes: it takes what has gathered, commits it, and says so.
 
-In: appends and deletions, from the event loop. Out: for each its outcome, after its commit, in one call per commit.
-Knows no event's meaning except that deltas can wait.
+In: appends, deletions and other changes, from the event loop. Out: for each its outcome, after its commit, in one call
+per commit. Knows no event's meaning except that deltas can wait.
 
 Group commit: a commit takes everything that came while the former one was under way. Appends of nothing but deltas wait
 until 5 ms have passed since the former commit began, so that a stream of words costs 200 commits a second at most;
 anything else is committed at once and takes the waiting deltas with it.
+
+Checkpoints of sessions are kept between two commits, one at a time and without an fsync of their own, after everyone
+who appended has been told: whoever appends next waits for the copying of one at most.
 
 A commit that fails, in its fsync or before, is rolled back and none of it is acknowledged. SQLite writes the next one
 over it, so a later success never rests on the failed one. If the process dies before that, the failed one may be found
@@ -21,12 +24,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
 
 from makai.core.errors import MakaiError, StorageUnavailable
-from makai.sessions.log import encoding, projection, store
+from makai.sessions.log import checkpoints, encoding, permissions, projection, schema, store
+from makai.sessions.log.base import Checkpoint, StoredGrant
 from makai.sessions.log.heads import Head, Heads
 
 WINDOW_S: Final = 0.005
@@ -57,10 +62,37 @@ class Delete(msgspec.Struct, frozen=True, eq=False):
     waiter: asyncio.Future[bool]
 
 
+class Change(msgspec.Struct, frozen=True, eq=False):
+    """Something beside the events that is to be durable, in a transaction of its own."""
+
+    apply: Callable[[sqlite3.Connection], bool]
+    waiter: asyncio.Future[bool]
+
+
+class Save(msgspec.Struct, frozen=True, eq=False):
+    """A checkpoint to keep when there is time."""
+
+    session_id: str
+    checkpoint: Checkpoint
+    waiter: asyncio.Future[bool]
+
+
+Request: TypeAlias = Append | Delete | Change | Save
+
+
+class _Batch(msgspec.Struct):
+    """What one transaction stores."""
+
+    heads: dict[str, Head] = {}
+    events: list[tuple[int, encoding.Stored]] = []
+    grants: list[StoredGrant] = []
+    runs: list[tuple[int, int, int]] = []
+
+
 class Outcome(msgspec.Struct, frozen=True, eq=False):
     """What came of a request: numbers or a flag, or why not."""
 
-    request: Append | Delete
+    request: Request
     result: tuple[int, int] | bool | MakaiError
 
 
@@ -68,15 +100,18 @@ Settle: TypeAlias = Callable[[list[Outcome]], None]
 
 
 class Writer:
-    """Owns the connection that writes, from `start` until `stop` has joined the thread."""
+    """Owns the connections that write, from `start` until `stop` has joined the thread."""
 
-    def __init__(self, connection: sqlite3.Connection, heads: Heads, settle: Settle) -> None:
-        self._connection = connection
+    def __init__(self, path: Path, heads: Heads, settle: Settle) -> None:
+        self._path = path
+        self._connection = schema.open_writer(path)
+        self._unsynced: sqlite3.Connection | None = None
         self._heads = heads
         self._settle = settle
-        self._next_key = store.next_key(connection)
+        self._next_key = store.next_key(self._connection)
         self._changed = threading.Condition()
-        self._requests: deque[Append | Delete] = deque()
+        self._requests: deque[Request] = deque()
+        self._saves: deque[tuple[int, Save]] = deque()
         self._urgent = 0
         self._stopping = False
         self._began = 0.0
@@ -87,9 +122,9 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, request: Append | Delete) -> None:
+    def submit(self, request: Request) -> None:
         """Queue a request. Whoever calls bounds how much is under way."""
-        urgent = isinstance(request, Delete) or not request.can_wait
+        urgent = not (request.can_wait if isinstance(request, Append) else isinstance(request, Save))
         with self._changed:
             self._requests.append(request)
             self._urgent += urgent
@@ -111,13 +146,18 @@ class Writer:
             while (group := self._next_group()) is not None:
                 if group:
                     self._settle(self._carry_out(group))
+                self._save_one()
                 self._tidy()
+            while self._saves:
+                self._save_one()
+            if self._unsynced is not None:
+                self._unsynced.close()
 
-    def _next_group(self) -> list[Append | Delete] | None:
+    def _next_group(self) -> list[Request] | None:
         """What to commit next; empty when there is time to tidy up, None at the end."""
         with self._changed:
             while not self._requests and not self._stopping:
-                if self._may_have_deleted:
+                if self._may_have_deleted or self._saves:
                     return []
                 self._changed.wait()
             while self._requests and not self._urgent and not self._stopping:
@@ -133,53 +173,57 @@ class Writer:
         self._began = time.monotonic()
         return group
 
-    def _carry_out(self, group: list[Append | Delete]) -> list[Outcome]:
+    def _carry_out(self, group: list[Request]) -> list[Outcome]:
         outcomes: list[Outcome] = []
         appends: list[Append] = []
         for request in group:
             if isinstance(request, Append):
                 appends.append(request)
-                continue
-            outcomes += self._append(appends)
-            outcomes.append(Outcome(request, self._delete(request)))
-            appends = []
+            elif isinstance(request, Save):
+                outcomes += self._save_later(request)
+            else:
+                outcomes += self._append(appends)
+                result = self._delete(request) if isinstance(request, Delete) else self._change(request.apply)
+                outcomes.append(Outcome(request, result))
+                appends = []
         return outcomes + self._append(appends)
 
     def _append(self, appends: list[Append]) -> list[Outcome]:
         """All of them in one transaction; those that conflict are left out of it."""
         outcomes: list[Outcome] = []
-        changed: dict[str, Head] = {}
-        events: list[tuple[int, encoding.Stored]] = []
+        batch = _Batch()
         try:
             for append in appends:
                 try:
-                    outcomes.append(Outcome(append, self._place(append, changed, events)))
+                    outcomes.append(Outcome(append, self._place(append, batch)))
                 except MakaiError as refusal:
                     outcomes.append(Outcome(append, refusal))
-            if events:
-                self._commit(events, changed)
+            if batch.events:
+                self._commit(batch)
         except Exception as error:  # whatever it was: nothing is stored, and nobody may wait for ever
             self._roll_back()
             if len(appends) > 1 and not isinstance(error, sqlite3.OperationalError):
                 # The pages of one session are damaged: the others must not suffer.
                 return [outcome for append in appends for outcome in self._append([append])]
             return [Outcome(append, unavailable(error)) for append in appends]
-        for session_id, head in changed.items():
+        for session_id, head in batch.heads.items():
             self._heads.put(session_id, head)
         return outcomes
 
-    def _place(
-        self, append: Append, changed: dict[str, Head], events: list[tuple[int, encoding.Stored]]
-    ) -> tuple[int, int]:
+    def _place(self, append: Append, batch: _Batch) -> tuple[int, int]:
         session_id = append.session_id
-        head = changed.get(session_id) or self._heads.get(session_id) or self._load(session_id)
+        head = batch.heads.get(session_id) or self._heads.get(session_id) or self._load(session_id)
         if head.last != append.expected_last:
             raise encoding.conflict(session_id, append.expected_last, head.last)
         view, key = head.row.view, head.row.session_key
         stored = encoding.numbered(session_id, append.bodies, head.last, view.summary.updated_ms)
-        row = store.SessionRow(key, projection.appended(view, append.bodies, stored))
-        changed[session_id] = head.extended(row, [event.record for event in stored])
-        events += [(key, event) for event in stored]
+        following, grants = projection.appended(view, append.bodies, stored)
+        row = store.SessionRow(key, following)
+        batch.heads[session_id] = head.extended(row, stored)
+        batch.events += [(key, event) for event in stored]
+        batch.grants += grants
+        if run := head.run_ended_by(stored):
+            batch.runs.append((key, *run))
         return stored[0].record.event_id, stored[-1].record.event_id
 
     def _load(self, session_id: str) -> Head:
@@ -192,27 +236,60 @@ class Writer:
         if row is None:
             row = store.SessionRow(self._next_key, projection.empty(session_id))
             self._next_key += 1
-        return Head(row)
+        return Head(row, deltas_from=row.view.summary.events + 1)
 
-    def _commit(self, events: list[tuple[int, encoding.Stored]], changed: dict[str, Head]) -> None:
+    def _commit(self, batch: _Batch) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
-        store.insert_events(self._connection, events)
-        store.put_sessions(self._connection, [head.row for head in changed.values()])
+        store.insert_events(self._connection, batch.events)
+        store.put_sessions(self._connection, [head.row for head in batch.heads.values()])
+        store.insert_runs(self._connection, batch.runs)
+        permissions.put_grants(self._connection, batch.grants)
         self._connection.execute("COMMIT")
-        written = sum(len(event.record.line) for _, event in events)
-        self._pages += _PAGES_PER_COMMIT + len(changed) + written // _PAGE_BYTES
+        written = sum(len(event.record.line) for _, event in batch.events)
+        self._pages += _PAGES_PER_COMMIT + len(batch.heads) + written // _PAGE_BYTES
 
     def _delete(self, request: Delete) -> bool | MakaiError:
+        existed = self._change(lambda connection: store.doom(connection, request.session_id))
+        if not isinstance(existed, MakaiError):
+            self._heads.drop(request.session_id)
+            self._may_have_deleted = True
+        return existed
+
+    def _change(self, apply: Callable[[sqlite3.Connection], bool]) -> bool | MakaiError:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            existed = store.doom(self._connection, request.session_id)
+            result = apply(self._connection)
             self._connection.execute("COMMIT")
         except Exception as error:
             self._roll_back()
             return unavailable(error)
-        self._heads.drop(request.session_id)
-        self._may_have_deleted = True
-        return existed
+        self._pages += _PAGES_PER_COMMIT
+        return result
+
+    def _save_later(self, request: Save) -> list[Outcome]:
+        """Note which session is meant: by the time it is saved, another one may have the name."""
+        head = self._heads.get(request.session_id)
+        try:
+            key = head.row.session_key if head else store.key_of(self._connection, request.session_id)
+        except Exception:
+            key = None
+        if key is None:
+            return [Outcome(request, False)]
+        self._saves.append((key, request))
+        return []
+
+    def _save_one(self) -> None:
+        if not self._saves:
+            return
+        key, request = self._saves.popleft()
+        try:
+            if self._unsynced is None:
+                self._unsynced = schema.open_unsynced(self._path)
+            is_kept = checkpoints.put(self._unsynced, key, request.session_id, request.checkpoint)
+        except Exception:  # the events are there: what is derived from them can be derived again
+            is_kept = False
+        self._pages += _PAGES_PER_COMMIT + len(request.checkpoint.data) // _PAGE_BYTES
+        self._settle([Outcome(request, is_kept)])
 
     def _tidy(self) -> None:
         """Work that nobody waits for: what fails is left to the next deletion, checkpoint or start."""

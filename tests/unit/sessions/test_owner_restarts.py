@@ -1,0 +1,212 @@
+"""A session outlives the process that runs it: the next owner finds everything, resumes what can be resumed and runs
+nothing twice (DESIGN §6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support.live_sessions import Desk, desk, owned_sessions, whole_log
+
+from makai.core.errors import HomeInUse, StorageUnavailable
+from makai.core.request import ToolDefinition
+from makai.core.session_events import (
+    ApprovalDecided,
+    AssistantText,
+    RunFailed,
+    RunFinished,
+    RunResumed,
+    SessionTerms,
+    ToolFinished,
+    ToolStarted,
+    UserMessage,
+)
+from makai.sessions.commands import Approve
+from makai.sessions.log.base import Pending
+from makai.sessions.log.memory import MemoryLog
+from makai.sessions.service import ToolAnswer, ToolRequest
+from makai.sessions.state import fold
+
+WRITES = 'tool: shell {"command": "echo x >> made"}\n---\nsay: Done.'
+WEATHER = ToolDefinition(name="weather", description="The weather.", parameters_schema_json='{"type":"object"}')
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+async def test_a_pending_approval_is_still_pending_after_a_restart_and_its_tool_runs_once(
+    tmp_path: Path, project: Path
+) -> None:
+    async with owned_sessions(tmp_path, WRITES) as sessions:
+        client = await desk(sessions, cwd=project)
+        await client.send("Make it")
+        asked = await client.until_asked()
+    async with owned_sessions(tmp_path, WRITES) as sessions:
+        (pending,) = await sessions.pending_approvals()
+        assert pending.request == asked
+        again = Desk(sessions, client.session_id, after=len(client.seen))
+        await again.approve(asked.call_id)
+        assert isinstance(await again.until_settled(), RunFinished)
+        assert again.events(RunResumed) == [RunResumed()]
+        assert again.events(ToolStarted) == [ToolStarted(call_id=asked.call_id)]
+        assert (project / "made").read_text() == "x\n"
+        assert fold(await whole_log(sessions, client.session_id)) == await sessions.state(client.session_id)
+
+
+async def test_a_tool_that_had_started_is_interrupted_and_never_run_again(tmp_path: Path) -> None:
+    script = "tool: weather {}\n---\nsay: Never mind."
+    asked: list[ToolRequest] = []
+    async with owned_sessions(tmp_path, script) as sessions:
+        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+
+        never = asyncio.Event()
+
+        async def waits(request: ToolRequest) -> ToolAnswer:
+            asked.append(request)
+            await never.wait()
+            return ToolAnswer(content=())
+
+        await sessions.attend(client.session_id, waits)
+        await client.send("Weather?")
+        await client.until(lambda logged: isinstance(logged.event, ToolStarted))
+    async with owned_sessions(tmp_path, script) as sessions:
+        again = Desk(sessions, client.session_id, after=len(client.seen))
+        assert isinstance(await again.until_settled(), RunFinished)
+        (finished,) = again.events(ToolFinished)
+        assert finished.interrupted
+        assert finished.is_error
+        assert [event.text for event in again.events(AssistantText)] == ["Never mind."]
+    assert len(asked) == 1
+
+
+async def test_an_answer_that_broke_off_is_asked_for_again(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "say: Half\npace: 5ms\nrepeat: 100000 word") as sessions:
+        client = await desk(sessions)
+        await client.send("Tell me")
+        await client.until(lambda logged: len(client.seen) > 10)
+    async with owned_sessions(tmp_path, "say: A whole answer.", recover_all=True) as sessions:
+        again = Desk(sessions, client.session_id, after=len(client.seen))
+        assert isinstance(await again.until_settled(), RunFinished)
+        assert [event.text for event in again.events(AssistantText)] == ["A whole answer."]
+        assert [logged.event_id for logged in (*client.seen, *again.seen)] == list(
+            range(1, len(client.seen) + len(again.seen) + 1)
+        )
+
+
+async def test_words_that_waited_are_answered_by_the_next_owner(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "pace: 5ms\nrepeat: 100000 word") as sessions:
+        client = await desk(sessions)
+        await client.send("First")
+        await client.until(lambda logged: len(client.seen) > 8)
+        await client.send("Second", delivery="queue")
+    async with owned_sessions(tmp_path, "echo") as sessions:
+        again = Desk(sessions, client.session_id)
+        await again.until_settled()
+        await again.until_settled()
+        assert [event.content for event in again.events(UserMessage)] == ["First", "Second"]
+
+
+async def test_looking_at_sessions_resumes_nothing(tmp_path: Path, project: Path) -> None:
+    async with owned_sessions(tmp_path, WRITES) as sessions:
+        client = await desk(sessions, cwd=project)
+        await client.send("Make it")
+        await client.until_asked()
+        before = await whole_log(sessions, client.session_id)
+    async with owned_sessions(tmp_path, WRITES) as sessions:
+        (summary,) = await sessions.summaries()
+        assert summary.status == "awaiting_approval"
+        assert await whole_log(sessions, client.session_id) == before
+
+
+async def test_a_grant_for_always_is_remembered_by_the_next_session_in_the_folder(
+    tmp_path: Path, project: Path
+) -> None:
+    script = 'tool: shell {"command": "touch made"}\n---\nsay: Done.'
+    async with owned_sessions(tmp_path, script) as sessions:
+        client = await desk(sessions, cwd=project)
+        await client.send("Make it")
+        asked = await client.until_asked()
+        assert asked.grant
+        await sessions.ask(client.session_id, Approve(now=0, call_id=asked.call_id, by="tester", scope="always"))
+        await client.until_settled()
+    async with owned_sessions(tmp_path, script) as sessions:
+        other = await desk(sessions, cwd=project)
+        await other.send("Make it again")
+        assert isinstance(await other.until_settled(), RunFinished)
+        assert [event.by for event in other.events(ApprovalDecided)] == ["rule"]
+
+
+async def test_two_processes_cannot_own_one_home(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "echo"):
+        with pytest.raises(HomeInUse):
+            async with owned_sessions(tmp_path, "echo"):
+                raise AssertionError("unreachable")
+
+
+async def test_a_long_session_is_opened_from_its_checkpoint(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "echo") as sessions:
+        client = await desk(sessions)
+        for number in range(120):
+            await client.send(f"message {number}")
+            await client.until_settled()
+        before = await sessions.state(client.session_id)
+    async with owned_sessions(tmp_path, "echo") as sessions:
+        assert await sessions.state(client.session_id) == before
+        assert fold(await whole_log(sessions, client.session_id)) == before
+
+
+class FullDisk(MemoryLog):
+    """A log whose disk is full for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = False
+        self.refusals: asyncio.Queue[None] = asyncio.Queue(1000)
+
+    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+        if self.is_full:
+            self.refusals.put_nowait(None)
+            raise StorageUnavailable("The disk is full.", hint="Make room.")
+        return await super().append(session_id, events, expected_last)
+
+
+async def test_a_full_disk_fails_the_run_and_the_session_recovers(tmp_path: Path) -> None:
+    log = FullDisk()
+    async with owned_sessions(tmp_path, "pace: 1ms\nrepeat: 3000 word\n---\nsay: Hello.", log) as sessions:
+        client = await desk(sessions)
+        await client.send("Go")
+        await client.until(lambda logged: len(client.seen) > 8)
+        log.is_full = True
+        with pytest.raises(StorageUnavailable):
+            await client.send("More", delivery="queue")
+        async with asyncio.timeout(10):
+            for _ in range(3):  # the command, a fact of the run, and its end
+                await log.refusals.get()
+        assert await whole_log(sessions, client.session_id)  # reads go on
+        log.is_full = False
+        failed = await client.until_settled()
+        assert isinstance(failed, RunFailed)
+        assert failed.code == "storage_unavailable"
+        await client.send("Again")
+        assert isinstance(await client.until_settled(), RunFinished)
+        assert fold(await whole_log(sessions, client.session_id)) == await sessions.state(client.session_id)
+
+
+async def test_a_clock_that_goes_backwards_does_not_disorder_a_session(
+    tmp_path: Path,
+) -> None:
+    async with owned_sessions(tmp_path, "echo") as sessions:
+        client = await desk(sessions)
+        await client.send("One")
+        await client.until_settled()
+        sessions._clock = lambda: 1_000  # as after a wrong time server
+        await client.send("Two")
+        await client.until_settled()
+        times = [logged.ts for logged in await whole_log(sessions, client.session_id)]
+        assert times == sorted(times)
