@@ -29,6 +29,7 @@ from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Failed, Start, StreamEvent
 from makai.core.usage import Price
 from makai.providers.base import Provider, ProviderRequest
+from makai.providers.demo_script import DEMO
 from makai.providers.discovery import ModelDiscovery
 from makai.providers.http import HttpClient, HttpProvider
 from makai.providers.logins import Logins
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 SCENARIO_VARIABLE = "MAKAI_SCENARIO"
 """Names a file; its scenario is the model `scripted/scenario`."""
 
-_SCENARIOS = {"echo": "echo", "fixture": "say: You are logged in.\necho"}
+_SCENARIOS = {"demo": DEMO, "echo": "echo", "fixture": "say: You are logged in.\necho"}
 """Scripted models that are always there."""
 
 _SCRIPTED_CAPABILITIES = (
@@ -227,7 +228,7 @@ def _listing_failure(provider_id: str, error: MakaiError) -> ProviderError:
 
 def _scripted_rows(environ: Mapping[str, str]) -> list[ModelRow]:
     """The scripted models: always `echo`, and `scenario` when the environment names a file."""
-    names = {"echo": "Echo (scripted: says what you say)"}
+    names = {"echo": "Echo (scripted: says what you say)", "demo": "Demo (scripted: shows tools and approvals)"}
     if environ.get(SCENARIO_VARIABLE):
         names["scenario"] = "A scripted scenario"
     free = Price(input=0, output=0)

@@ -1,7 +1,7 @@
 """The HTTP surface: which path leads to which protocol over which transport.
 
-In: a backend, a guard's configuration. Out: an aiohttp application. Every route is behind the guard (Host, Origin,
-token, limits); `/healthz` and `/readyz` need no token and tell nothing else (DESIGN §9).
+In: the servers of the protocols, and a guard. Out: an aiohttp application. Every route is behind the guard (Host,
+Origin, token, limits); `/healthz` and `/readyz` need no token and tell nothing else (DESIGN §9).
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ from makai.catalog.descriptors import ModelsRequest
 from makai.core.errors import MakaiError
 from makai.protocols.makai.projection import wire_code
 from makai.server.auth_routes import PageLogins
-from makai.server.makai_connection import MakaiServer
+from makai.server.backend import Backend
+from makai.server.makai_connection import MakaiServer, OpenSessions
+from makai.server.minicodex_connection import MinicodexServer
+from makai.server.page import add_page
+from makai.server.session_routes import SessionRoutes
 from makai.transports.channel import MAX_FRAME_BYTES
 from makai.transports.guard import Guard
 from makai.transports.http_guard import guard_middleware
 from makai.transports.sse import SSEServer
 from makai.transports.websocket import serve_websocket
 
+MINICODEX_SUBPROTOCOL = "minicodex.v1"
 _STATUS = {"auth_required": 424, "provider_error": 502, "internal_error": 500}
 """HTTP status of an error code on REST routes; every other code is the caller's fault."""
 
 
-def make_app(makai: MakaiServer, guard: Guard) -> web.Application:
-    """The application; whoever runs it owns its sockets."""
+def make_app(makai: MakaiServer, guard: Guard, *, is_tls: bool = False) -> web.Application:
+    """The application; whoever runs it owns its sockets. Sessions and their page are there when `makai` has them."""
     app = web.Application(middlewares=[guard_middleware(guard)], client_max_size=MAX_FRAME_BYTES + 4096)
     sse = SSEServer(makai.serve_until_idle)
 
@@ -61,8 +66,28 @@ def make_app(makai: MakaiServer, guard: Guard) -> web.Application:
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/api/models", models)
     PageLogins(makai.backend).add_to(app)
+    if makai.sessions is not None:
+        _add_sessions(app, makai.sessions, makai.backend)
+    add_page(app, guard.config.token, is_tls=is_tls)
     app.on_shutdown.append(close_streams)
     return app
+
+
+def _add_sessions(app: web.Application, sessions: OpenSessions, backend: Backend) -> None:
+    routes = SessionRoutes(sessions, backend)
+    routes.add_to(app)
+    minicodex = MinicodexServer(sessions, routes.new_session)
+
+    async def websocket(request: web.Request) -> web.StreamResponse:
+        session_id = request.query.get("session_id") or None
+        return await serve_websocket(
+            request,
+            lambda channel: minicodex.serve(channel, session_id),
+            subprotocol=MINICODEX_SUBPROTOCOL,
+            may_be_left_out=True,
+        )
+
+    app.router.add_get("/ws", websocket)
 
 
 def _error(code: str, message: str) -> dict[str, dict[str, str]]:

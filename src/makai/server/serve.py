@@ -24,6 +24,7 @@ from makai.core.secret import Secret
 from makai.server.app import make_app
 from makai.server.backend import Backend
 from makai.server.makai_connection import MakaiServer
+from makai.server.session_source import SessionSource
 from makai.transports.guard import Guard, GuardConfig
 
 DEFAULT_PORT = 8717
@@ -58,9 +59,11 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
     token = load_or_create_token(home)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    makai = MakaiServer(backend)
+    source = SessionSource(backend, home, durable=True)
+    makai = MakaiServer(backend, sessions=source.get)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(backend.close)
+        stack.push_async_callback(source.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
             stack.callback(loop.remove_signal_handler, number)
@@ -68,10 +71,12 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         port = listener.getsockname()[1]
         guard = Guard(_guard_config(options, port, token, tls=tls is not None))
         # Without handler cancellation aiohttp tells nobody that the reader of an event stream hung up.
-        runner = web.AppRunner(make_app(makai, guard), access_log=None, handler_cancellation=True, shutdown_timeout=5)
+        app = make_app(makai, guard, is_tls=tls is not None)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await web.SockSite(runner, listener, ssl_context=tls).start()
+        await source.get()  # runs that a former server left go on now, not when somebody looks
         grpc = await _serve_grpc(options, token, makai, stack)
         scheme = "https" if tls else "http"
         on_ready(Addresses(f"{scheme}://{_shown(options.host)}:{port}", grpc))

@@ -5,11 +5,16 @@ any route but the two public ones, nor what the request wants.
 
 A server on loopback is reachable by every page the user's browser shows and, by DNS rebinding, under any name. So the
 `Host` must be one of ours to the letter, an `Origin` must be one of ours if there is one, and everything but the two
-health checks needs the token. No answer ever carries `Access-Control-Allow-Origin`.
+health checks and the files of the page needs the token. No answer ever carries `Access-Control-Allow-Origin`.
+
+The page trades the token for a cookie (DESIGN §9). The cookie is derived from the token and is not the token: whoever
+sees it cannot pass for a program. Where a browser always says its origin, which is for everything but reading, a
+request by cookie must say one.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, TypeAlias
@@ -20,8 +25,10 @@ from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES
 
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
-PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""Readable without a token (DESIGN §9)."""
+PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/", "/icon.svg"})
+"""Readable without a token (DESIGN §9): the health checks tell nothing, and the page itself is the same for all."""
+PUBLIC_FOLDER: Final = "/assets/"
+COOKIE_NAME: Final = "makai-page"
 TOKEN_SUBPROTOCOL: Final = "makai.token."
 """Browsers cannot set headers on a WebSocket; they offer the token as a subprotocol behind this prefix."""
 
@@ -98,9 +105,9 @@ class Guard:
         if origins and (len(origins) > 1 or origins[0] not in self._origins):
             return FOREIGN_ORIGIN
         # The target is compared as it was sent: whatever a router makes of another spelling, it needs the token.
-        if request.method in ("GET", "HEAD") and request.target in PUBLIC_PATHS:
+        if request.method in ("GET", "HEAD") and _is_public(request.target):
             return None
-        if not self.authorises(request.headers):
+        if not self.authorises(request.headers) and not self._authorises_page(request, says_origin=bool(origins)):
             return self.refuse_token(request.peer, now)
         return TOO_LARGE if self._is_too_large(request.headers) else None
 
@@ -115,6 +122,17 @@ class Guard:
         offered = [name.strip() for value in _values(headers, b"sec-websocket-protocol") for name in value.split(",")]
         candidates = [name.removeprefix(TOKEN_SUBPROTOCOL) for name in offered if name.startswith(TOKEN_SUBPROTOCOL)]
         return len(candidates) == 1 and self.config.token.matches(candidates[0])
+
+    def _authorises_page(self, request: GuardedRequest, *, says_origin: bool) -> bool:
+        """Whether the request comes from our page, whose cookie stands for the token."""
+        if _values(request.headers, b"authorization"):
+            return False
+        is_upgrade = bool(_values(request.headers, b"upgrade"))
+        if not says_origin and (is_upgrade or request.method not in ("GET", "HEAD")):
+            return False
+        cookies = [part.strip() for value in _values(request.headers, b"cookie") for part in value.split(";")]
+        ours = [cookie.partition("=")[2] for cookie in cookies if cookie.startswith(f"{COOKIE_NAME}=")]
+        return len(ours) == 1 and page_cookie(self.config.token).matches(ours[0])
 
     def refuse_token(self, peer: str, now: float) -> Refusal:
         """The answer to a wrong token. A right one is never held up: another process may share the peer's address."""
@@ -142,6 +160,15 @@ class _FailureCounter:
         if len(self._buckets) > _MAX_PEERS:
             self._buckets.popitem(last=False)
         return allowed
+
+
+def page_cookie(token: Secret) -> Secret:
+    """What the page's cookie holds: good for as long as the token is, and no way back to it."""
+    return Secret(hmac.digest(token.reveal().encode(), b"makai page cookie", "sha256").hex())
+
+
+def _is_public(target: str) -> bool:
+    return target in PUBLIC_PATHS or (target.startswith(PUBLIC_FOLDER) and ".." not in target and "%" not in target)
 
 
 def _values(headers: RawHeaders, name: bytes) -> list[str]:

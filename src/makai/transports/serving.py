@@ -7,10 +7,11 @@ transport or the protocol.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
 
 from makai.core.errors import ChannelClosed
-from makai.transports.channel import Channel, Serve
+from makai.transports.channel import Channel
 
 END_DEADLINE_S: Final = 5.0
 """How long a server may take to end by itself once its peer is gone."""
@@ -23,7 +24,10 @@ class LosableChannel(Channel, Protocol):
         """From now on `receive` returns `None` and `send` raises `ChannelClosed`."""
 
 
-async def serve_to_the_end(serve: Serve, channel: LosableChannel) -> None:
+LosableT = TypeVar("LosableT", bound=LosableChannel)
+
+
+async def serve_to_the_end(serve: Callable[[LosableT], Awaitable[None]], channel: LosableT) -> None:
     """Run `serve(channel)`, then close the channel.
 
     Libraries report a peer that hung up by cancelling the request. A cancellation can hit any await, so it does not

@@ -1,4 +1,4 @@
-"""Frames over WebSocket, both sides: one frame per text message, subprotocol `makai.v1`.
+"""Frames over WebSocket, both sides: one frame per text message; the Makai protocol's subprotocol is `makai.v1`.
 
 In: an HTTP request to upgrade, or an address to connect to. Out: a channel. It must not know who may connect (that is
 decided by `guard` before a request gets here) nor what is said.
@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 import aiohttp
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from makai.core.errors import ChannelClosed, TransportError
 from makai.core.secret import Secret
-from makai.transports.channel import MAX_FRAME_BYTES, Oversized, Serve
+from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized
 from makai.transports.serving import serve_to_the_end
 from makai.transports.websocket_frames import TextFrameEncoder
 
@@ -37,33 +37,41 @@ _WINDOW_BITS: Final = 15
 _GONE: Final = "The WebSocket peer is gone."
 
 
+class WebSocketChannel(Channel, Protocol):
+    """A channel whose server can say why it hangs up."""
+
+    async def close_with(self, code: int, reason: str) -> None:
+        """Close with a code of RFC 6455 section 7.4, or of the protocol's own."""
+
+
 async def serve_websocket(
     request: web.Request,
-    serve: Serve,
+    serve: Callable[[WebSocketChannel], Awaitable[None]],
     *,
+    subprotocol: str = SUBPROTOCOL,
+    may_be_left_out: bool = False,
     max_frame_bytes: int = MAX_FRAME_BYTES,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> web.StreamResponse:
-    """Upgrade `request` and serve it; the response to return from its handler."""
+    """Upgrade `request` and serve it; the response to return from its handler.
+
+    `may_be_left_out`: a client that offers no subprotocol at all is served too.
+    """
     socket = web.WebSocketResponse(
-        protocols=(SUBPROTOCOL,),
+        protocols=(subprotocol,),
         timeout=CLOSE_DEADLINE_S,
         heartbeat=heartbeat_s,
         max_msg_size=max_frame_bytes + 1,  # aiohttp refuses messages of exactly its limit
     )
     # aiohttp would log an offer without our subprotocol, and a browser's offer contains the token.
-    if not _offers_subprotocol(request):
-        return _not_upgraded(f"Offer the WebSocket subprotocol {SUBPROTOCOL}.")
+    offered = request.headers.get("Sec-WebSocket-Protocol", "")
+    if subprotocol not in map(str.strip, offered.split(",")) and (offered.strip() or not may_be_left_out):
+        return _not_upgraded(f"Offer the WebSocket subprotocol {subprotocol}.")
     if not socket.can_prepare(request):
         return _not_upgraded("This is no WebSocket upgrade.")
     await socket.prepare(request)
     await serve_to_the_end(serve, _ServerChannel(request, socket, max_frame_bytes))
     return socket
-
-
-def _offers_subprotocol(request: web.Request) -> bool:
-    offered = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
-    return SUBPROTOCOL in map(str.strip, offered)
 
 
 def _not_upgraded(message: str) -> web.Response:
@@ -110,6 +118,10 @@ class _ServerChannel:
         self._ended = True
         await self._close(WSCloseCode.OK, reason)
 
+    async def close_with(self, code: int, reason: str) -> None:
+        self._ended = True
+        await self._close(code, reason)
+
     def lose(self) -> None:
         self._ended = True
         if (transport := self._request.transport) is not None:
@@ -146,7 +158,7 @@ class _ServerChannel:
         if self._request.transport is None:  # aiohttp ends the wait without an error when we abort the connection
             raise ChannelClosed(_GONE)
 
-    async def _close(self, code: WSCloseCode, reason: str) -> None:
+    async def _close(self, code: int, reason: str) -> None:
         try:
             # In turn, because aiohttp waits for the peer to read here, and cancelling one such wait cancels all.
             async with asyncio.timeout(CLOSE_DEADLINE_S), self._turn:

@@ -1,0 +1,51 @@
+"""The demo: a session that shows tools, diffs and approvals without any account.
+
+In: where folders may be made. Out: a small project in a throw-away folder, and the session to create in it. The model
+is scripted and says so; the agent loop, the tools, the approvals and the sandbox are the real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from makai.core.session_events import SessionTerms
+from makai.sessions.service import NewSession
+
+MODEL_REF: Final = "scripted/demo"
+TITLE: Final = "Demo (scripted model)"
+_FILES: Final[Mapping[str, str]] = {
+    "README.md": "# Greeter\n\nSays hello. `python greet.py NAME`.\n",
+    "greet.py": (
+        'import sys\n\n\ndef greet(name):\n    return "Helo, " + name\n\n\n'
+        'if __name__ == "__main__":\n    print(greet(sys.argv[1]))\n'
+    ),
+    "test_greet.py": (
+        "from greet import greet\n\nassert greet('Ada') == 'Hello, Ada', greet('Ada')\nprint('all tests passed')\n"
+    ),
+}
+
+
+def make_demo(environ: Mapping[str, str]) -> NewSession:
+    """A new folder with the project, and the session that works in it."""
+    folder = _folder(environ)
+    for name, text in _FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return NewSession(
+        model_ref=MODEL_REF,
+        mode="ask",
+        cwd=str(folder),
+        title=TITLE,
+        terms=SessionTerms(builtin_tools=True),
+    )
+
+
+def _folder(environ: Mapping[str, str]) -> Path:
+    """In the user's cache: what is in /tmp would be hidden from the commands of the sandbox."""
+    cache = environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    parent = Path(cache) / "makai"
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="demo-", dir=parent))

@@ -1,0 +1,182 @@
+"""The MiniCodex protocol on a WebSocket: where its sans-IO connection meets tasks, time and sessions.
+
+In: a channel, sessions and their views. Out: nothing; returns when the client is gone. The order of frames is decided
+by `MinicodexConnection` alone; this file carries out its requests, writes what it gives, and keeps the time.
+
+A client that does not read costs what its socket buffers hold: the writer waits for it, the log keeps the rest, and
+past a bound it is closed with its cursor still good for a resume. It never slows the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeAlias, assert_never
+from uuid import uuid4
+
+from makai.core.errors import ChannelClosed, MakaiError
+from makai.protocols.minicodex.requests import Ask, Open, Request, TakeSnapshot
+from makai.protocols.minicodex.server import CloseCode, MinicodexConnection
+from makai.server.session_views import SessionViews, SharedView, is_gone, look_up_run
+from makai.sessions.log import encoding
+from makai.sessions.service import NewSession, Sessions
+from makai.transports.channel import Oversized
+from makai.transports.websocket import WebSocketChannel
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S: Final = 15.0
+REPLAY_EVENTS: Final = 1_000
+
+MakeNew: TypeAlias = Callable[[], NewSession]
+"""The session a client gets who names none."""
+
+
+class MinicodexServer:
+    """Serves the protocol on any number of channels."""
+
+    def __init__(self, sessions: Callable[[], Awaitable[Sessions]], make_new: MakeNew) -> None:
+        self.views = SessionViews(sessions)
+        self.sessions = sessions
+        self.make_new = make_new
+
+    async def serve(self, channel: WebSocketChannel, session_id: str | None) -> None:
+        """Serve one client until it is gone."""
+        await _Client(self, channel, session_id).run()
+
+
+class _Client:
+    """One connection."""
+
+    def __init__(self, server: MinicodexServer, channel: WebSocketChannel, session_id: str | None) -> None:
+        self._server = server
+        self._channel = channel
+        self._protocol = MinicodexConnection(session_id=session_id, new_id=lambda: str(uuid4()))
+        self._shared: SharedView | None = None
+        self._something_to_write = asyncio.Event()
+        self._written = asyncio.Event()
+        self._is_over = asyncio.Event()
+        self._close_code: int | None = None
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._read(), name="minicodex-reader"),
+                    group.create_task(self._write(), name="minicodex-writer"),
+                    group.create_task(self._beat(), name="minicodex-heartbeat"),
+                ]
+                await self._is_over.wait()
+                for task in tasks:
+                    task.cancel()
+        finally:
+            if self._shared is not None:
+                await self._server.views.leave(self._shared, self._wake)
+            if self._close_code is not None:
+                await self._channel.close_with(self._close_code, CloseCode(self._close_code).name.lower())
+
+    def _end(self, code: CloseCode | None = None) -> None:
+        if not self._is_over.is_set():
+            self._close_code = code
+            self._is_over.set()
+
+    def _wake(self) -> None:
+        """Called by the view: something happened in the session."""
+        if self._protocol.is_too_slow:
+            self._end(CloseCode.TOO_SLOW)
+        self._something_to_write.set()
+
+    # ------------------------------------------------------------ what the client says
+
+    async def _read(self) -> None:
+        while True:
+            frame = await self._channel.receive()
+            if frame is None or isinstance(frame, Oversized):
+                self._end()
+                return
+            for request in self._protocol.receive(frame):
+                await self._carry_out(request)
+            self._something_to_write.set()
+            while self._protocol.is_full:
+                self._written.clear()
+                await self._written.wait()
+
+    async def _carry_out(self, request: Request) -> None:
+        try:
+            match request:
+                case Open():
+                    await self._open(request)
+                case Ask():
+                    sessions = await self._server.sessions()
+                    receipt = await sessions.ask(request.session_id, request.command)
+                    self._protocol.answered(request, receipt)
+                case TakeSnapshot():
+                    assert self._shared is not None, "the protocol asks for snapshots of open sessions only"
+                    await self._shared.until(request.at_least)
+                    self._protocol.show(request)
+                case _:
+                    assert_never(request)
+        except MakaiError as error:
+            self._protocol.refused(request, error)
+        except TimeoutError:
+            self._protocol.refused(request, MakaiError("The session does not answer.", hint="Try again."))
+
+    async def _open(self, request: Open) -> None:
+        session_id = request.session_id
+        if session_id is None:
+            session_id = await (await self._server.sessions()).create(self._server.make_new())
+        former = self._shared
+        self._shared = await self._server.views.enter(session_id, self._wake)
+        if former is not None and former is not self._shared:
+            await self._server.views.leave(former, self._wake)
+        self._protocol.opened(request, self._shared.view)
+
+    # ------------------------------------------------------------ what it is told
+
+    async def _write(self) -> None:
+        with suppress(ChannelClosed):
+            while True:
+                await self._something_to_write.wait()
+                self._something_to_write.clear()
+                await self._write_all()
+                if self._shared is not None and self._shared.gone is not None:
+                    await self._say_goodbye(self._shared.gone)
+                    return
+        self._end()
+
+    async def _write_all(self) -> None:
+        while True:
+            if self._protocol.is_behind:
+                await self._replay()
+            frames = self._protocol.take()
+            self._written.set()
+            if not frames:
+                return
+            await self._channel.send(frames)
+
+    async def _replay(self) -> None:
+        """The next part of what the view no longer remembers, from the log."""
+        session_id, cursor = self._protocol.session_id, self._protocol.cursor
+        assert session_id is not None
+        assert cursor is not None
+        sessions = await self._server.sessions()
+        if (lookup := self._protocol.lookup()) is not None:
+            await look_up_run(sessions, session_id, lookup)
+            self._protocol.begin_replay(lookup)
+        self._protocol.replay(encoding.decoded(await sessions.read(session_id, cursor, REPLAY_EVENTS)))
+
+    async def _say_goodbye(self, why: MakaiError) -> None:
+        if is_gone(why):
+            self._protocol.session_gone()
+            await self._channel.send(self._protocol.take())
+            self._end(CloseCode.SESSION_GONE)
+        else:
+            self._end(CloseCode.GOING_AWAY)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self._protocol.beat(int(HEARTBEAT_S * 1000))
+            self._something_to_write.set()

@@ -1,0 +1,79 @@
+"""The page: static files of the package, and the cookie it trades its token for.
+
+In: the built page (`web/`, put here by its build). Out: routes. The files are the same for everyone and need no token;
+everything they show comes through routes that do (DESIGN §9). It must not know sessions.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from makai.core.secret import Secret
+from makai.transports.guard import COOKIE_NAME, page_cookie
+
+FOLDER: Final = Path(__file__).parent / "page"
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_ONE_YEAR_S: Final = 365 * 24 * 3600
+_COOKIE_S: Final = 90 * 24 * 3600
+_MISSING: Final = (
+    "makai is running, but its page was not built. Run `make run` in the project, or install makai from a wheel."
+)
+
+
+def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path = FOLDER) -> None:
+    """Serve the page, and trade the token for its cookie."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+
+    async def index(request: web.Request) -> web.StreamResponse:
+        if "index.html" not in files:
+            return web.Response(text=_MISSING, status=503, headers=HEADERS)
+        return _file(files["index.html"], "no-cache")
+
+    async def icon(request: web.Request) -> web.StreamResponse:
+        return _named("icon.svg", "max-age=3600")
+
+    async def asset(request: web.Request) -> web.StreamResponse:
+        # Their names change with their content, so browsers may keep them for good.
+        return _named(f"assets/{request.match_info['name']}", f"max-age={_ONE_YEAR_S}, immutable")
+
+    def _named(name: str, caching: str) -> web.StreamResponse:
+        if name not in files:
+            raise web.HTTPNotFound(headers=HEADERS)
+        return _file(files[name], caching)
+
+    async def trade(request: web.Request) -> web.Response:
+        """The guard has seen the token in the request's Authorization header."""
+        response = web.Response(status=204, headers={"Cache-Control": "no-store"})
+        response.set_cookie(
+            COOKIE_NAME,
+            page_cookie(token).reveal(),
+            max_age=_COOKIE_S,
+            path="/",
+            httponly=True,
+            samesite="Strict",
+            secure=is_tls,
+        )
+        return response
+
+    app.router.add_get("/", index)
+    app.router.add_get("/icon.svg", icon)
+    app.router.add_get("/assets/{name}", asset)
+    app.router.add_post("/api/cookie", trade)
+
+
+def _file(path: Path, caching: str) -> web.FileResponse:
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return web.FileResponse(path, headers={**HEADERS, "Cache-Control": caching, "Content-Type": kind})

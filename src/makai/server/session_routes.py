@@ -1,0 +1,274 @@
+"""Sessions over plain HTTP: `/api/sessions…`, `/api/approvals`, `/api/harnesses`, `/api/info`.
+
+In: JSON requests that passed the guard. Out: JSON. What happens in a session is followed over `/ws`; here sessions are
+listed, made, forked, exported and deleted. It must not know how sessions work inside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from makai.catalog.model_ref import format_model_ref
+from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
+from makai.core.session_events import PermissionMode, SessionTerms
+from makai.core.version import __version__
+from makai.protocols.makai.projection import wire_code
+from makai.protocols.minicodex.pages import MOST_PAGE_ITEMS, PAGE_ITEMS, TranscriptReader
+from makai.protocols.minicodex.snapshot import page
+from makai.server.backend import Backend
+from makai.server.demo import make_demo
+from makai.server.session_views import read_transcript
+from makai.sessions.export import jsonl, markdown
+from makai.sessions.log.base import Record, SessionFilter, SessionSummary
+from makai.sessions.service import NewSession, Sessions
+
+MAX_BODY: Final = 256 * 1024
+MOST_LISTED: Final = 500
+_SEARCHED: Final = 5_000
+"""How many sessions a search looks through."""
+_STATUS: Final = {
+    "UNKNOWN_SESSION": 404,
+    "SESSION_EXISTS": 409,
+    "BUSY": 409,
+    "APPROVAL_CONFLICT": 409,
+    "storage_unavailable": 503,
+    "auth_required": 424,
+    "provider_error": 502,
+    "internal_error": 500,
+}
+
+OpenSessions = Callable[[], Awaitable[Sessions]]
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+
+
+class NewBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `POST /api/sessions` takes; everything has a default."""
+
+    model_ref: str | None = None
+    mode: PermissionMode = "ask"
+    cwd: str | None = None
+    title: str = ""
+    harness: str = "native"
+    demo: bool = False
+
+
+class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `POST /api/sessions/{id}/fork` takes."""
+
+    at: int | None = None
+
+
+class SessionRoutes:
+    """The routes of one server."""
+
+    def __init__(self, sessions: OpenSessions, backend: Backend) -> None:
+        self._sessions = sessions
+        self._backend = backend
+
+    def add_to(self, app: web.Application) -> None:
+        """Put the routes into an application."""
+        for method, path, handler in (
+            ("GET", "/api/info", self._info),
+            ("GET", "/api/sessions", self._list),
+            ("POST", "/api/sessions", self._create),
+            ("GET", "/api/sessions/{id}", self._show),
+            ("DELETE", "/api/sessions/{id}", self._delete),
+            ("POST", "/api/sessions/{id}/fork", self._fork),
+            ("GET", "/api/sessions/{id}/export", self._export),
+            ("GET", "/api/sessions/{id}/transcript", self._transcript),
+            ("GET", "/api/approvals", self._approvals),
+            ("GET", "/api/harnesses", self._harnesses),
+        ):
+            app.router.add_route(method, path, _answering(handler))
+
+    def new_session(self) -> NewSession:
+        """What a client gets who asks for a session and says nothing about it."""
+        return self._wanted(NewBody())
+
+    # ------------------------------------------------------------ routes
+
+    async def _info(self, request: web.Request) -> web.Response:
+        try:
+            default: str | None = self._default_model_ref()
+        except MakaiError:
+            default = None
+        return _json(
+            {
+                "version": __version__,
+                "default_model_ref": default,
+                "default_cwd": os.getcwd(),
+                "home_has_models": default is not None,
+                "demo": True,
+            }
+        )
+
+    async def _list(self, request: web.Request) -> web.Response:
+        limit = _number(request, "limit", 100, most=MOST_LISTED)
+        before = _number(request, "before", 0) or None
+        words = request.query.get("q", "").casefold().split()
+        sessions = await self._sessions()
+        found = await sessions.summaries(
+            SessionFilter(limit=_SEARCHED if words else limit + 1, updated_before_ms=before)
+        )
+        if words:
+            found = [summary for summary in found if _has(summary, words)]
+        shown = found[:limit]
+        next_before = shown[-1].updated_ms if len(found) > len(shown) else None
+        return _json({"sessions": [_shown(summary) for summary in shown], "next_before": next_before})
+
+    async def _create(self, request: web.Request) -> web.Response:
+        wanted = self._wanted(await _body(request, NewBody))
+        session_id = await (await self._sessions()).create(wanted)
+        return _json({"session_id": session_id}, 201)
+
+    async def _show(self, request: web.Request) -> web.Response:
+        return _json(_shown(await self._summary(request)))
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        if not await (await self._sessions()).delete(request.match_info["id"]):
+            raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
+        return web.Response(status=204)
+
+    async def _fork(self, request: web.Request) -> web.Response:
+        body = await _body(request, ForkBody)
+        wanted = NewSession(model_ref="", forked_from=request.match_info["id"], forked_at=body.at)
+        return _json({"session_id": await (await self._sessions()).create(wanted)}, 201)
+
+    async def _export(self, request: web.Request) -> web.StreamResponse:
+        form = request.query.get("format", "md")
+        if form not in ("md", "jsonl"):
+            raise InvalidRequest("format is md or jsonl.")
+        summary = await self._summary(request)
+        sessions = await self._sessions()
+        name = f"makai-{summary.session_id}.{form}"
+        kind = "text/markdown; charset=utf-8" if form == "md" else "application/jsonl"
+        headers = {"Content-Type": kind, "Content-Disposition": f'attachment; filename="{_file_name(name)}"'}
+        if form == "md":
+            records = [record async for record in _records(sessions, summary.session_id)]
+            return web.Response(text=markdown(summary, records), headers=headers)
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        async for record in _records(sessions, summary.session_id):
+            await response.write(b"".join(jsonl([record])))
+        await response.write_eof()
+        return response
+
+    async def _transcript(self, request: web.Request) -> web.Response:
+        summary = await self._summary(request)
+        before = _number(request, "before", summary.events + 1, most=summary.events + 1)
+        limit = _number(request, "limit", PAGE_ITEMS, most=MOST_PAGE_ITEMS)
+        reader = TranscriptReader(max(before, 1), limit)
+        await read_transcript(await self._sessions(), summary.session_id, reader)
+        return web.Response(body=page(reader), content_type="application/json")
+
+    async def _approvals(self, request: web.Request) -> web.Response:
+        pending = await (await self._sessions()).pending_approvals()
+        return _json(
+            {
+                "pending": [
+                    {
+                        "session_id": asked.session_id,
+                        "call_id": asked.request.call_id,
+                        "title": asked.request.title,
+                        "tool_key": asked.request.name,
+                        "event_id": asked.event_id,
+                        "ts": asked.ts,
+                    }
+                    for asked in pending
+                ]
+            }
+        )
+
+    async def _harnesses(self, request: web.Request) -> web.Response:
+        return _json({"harnesses": [{"name": "native", "available": True}]})
+
+    # ------------------------------------------------------------ parts
+
+    async def _summary(self, request: web.Request) -> SessionSummary:
+        summary = await (await self._sessions()).summary(request.match_info["id"])
+        if summary is None:
+            raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
+        return summary
+
+    def _wanted(self, body: NewBody) -> NewSession:
+        if body.demo:
+            return make_demo(os.environ)
+        return NewSession(
+            model_ref=body.model_ref or self._default_model_ref(),
+            mode=body.mode,
+            harness=body.harness,
+            cwd=body.cwd or os.getcwd(),
+            title=body.title,
+            terms=SessionTerms(builtin_tools=True),
+        )
+
+    def _default_model_ref(self) -> str:
+        model = self._backend.resolve(None)
+        return format_model_ref(model.provider, model.api, model.id)
+
+
+def _answering(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Any:
+    """The handler, with what it refuses told in JSON."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except MakaiError as error:
+            code = error.code if isinstance(error, SessionRefused) else wire_code(error.code)
+            said = {"code": code, "message": error.message} | ({"hint": error.hint} if error.hint else {})
+            return _json({"error": said}, _STATUS.get(code, 400))
+
+    return answer
+
+
+async def _body(request: web.Request, kind: type[BodyT]) -> BodyT:
+    data = await request.content.read(MAX_BODY + 1)
+    if len(data) > MAX_BODY:
+        raise InvalidRequest(f"The body exceeds {MAX_BODY} bytes.")
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"The body cannot be read: {error}") from None
+
+
+def _number(request: web.Request, name: str, default: int, *, most: int | None = None) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 15:
+        raise InvalidRequest(f"{name} is a number.")
+    return int(text) if most is None else min(int(text), most)
+
+
+async def _records(sessions: Sessions, session_id: str) -> AsyncIterator[Record]:
+    after = 0
+    while page_of_log := await sessions.read(session_id, after):
+        for record in page_of_log:
+            yield record
+        after = page_of_log[-1].event_id
+
+
+def _shown(summary: SessionSummary) -> dict[str, Any]:
+    """Every field, also those that have their default: a page should not have to know defaults."""
+    return {name: getattr(summary, name) for name in summary.__struct_fields__}
+
+
+def _has(summary: SessionSummary, words: list[str]) -> bool:
+    text = f"{summary.title} {summary.cwd or ''} {summary.model_ref}".casefold()
+    return all(word in text for word in words)
+
+
+def _file_name(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(
+        body=msgspec.json.encode(value), status=status, content_type="application/json", headers=headers
+    )

@@ -1,0 +1,60 @@
+"""The sessions of this MAKAI_HOME, opened when somebody first asks for them.
+
+In: a backend, and the folder. Out: one `Sessions` for everyone in this process. Until then nothing of sessions is
+imported: `makai stdio` answers a ping without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from makai.core.errors import ChannelClosed
+from makai.server.backend import Backend
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from makai.sessions.service import Sessions
+
+
+class SessionSource:
+    """`get` is what `MakaiServer` takes as `sessions`. Without a folder it is the user's `MAKAI_HOME`."""
+
+    def __init__(self, backend: Backend, home: Path | None = None, *, durable: bool = False) -> None:
+        """`durable`: an owner that stays, so runs that others left are resumed without being asked for."""
+        self._backend = backend
+        self._home = home
+        self._durable = durable
+        self._opening = asyncio.Lock()
+        self._sessions: Sessions | None = None
+        self._closed = False
+
+    async def get(self) -> Sessions:
+        """The sessions: owned by this process, or by the one that has them."""
+        async with self._opening:
+            if self._closed:
+                raise ChannelClosed("The server is closing.")
+            if self._sessions is None:
+                self._sessions = await self._open()
+            return self._sessions
+
+    async def close(self) -> None:
+        """Let go of them, if they were ever wanted."""
+        async with self._opening:
+            self._closed = True
+            if self._sessions is not None:
+                await self._sessions.close()
+
+    async def _open(self) -> Sessions:
+        from makai.core.home import home_directory
+        from makai.server.attach import SharedSessions
+        from makai.sessions.owner import OwnedSessions
+
+        home = self._home or home_directory(os.environ)
+
+        async def own() -> Sessions:
+            return await OwnedSessions.open(home, self._backend, recover_all=self._durable)
+
+        return await SharedSessions.open(home, own)
