@@ -10,17 +10,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from makai.core.config import Config
 from makai.core.messages import Message
 from makai.core.stream_events import StreamEvent
+from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS, AGENT_SERVER_PAYLOADS
 from makai.protocols.makai.auth_payloads import AUTH_CLIENT_PAYLOADS, AUTH_SERVER_PAYLOADS
 from makai.protocols.makai.envelope import SCOPE_KINDS, Fragment, HostError, Ready
 from makai.protocols.makai.fragments import FragmentData
 from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
+from makai.protocols.minicodex.commands import MAKAI_COMMANDS, ClientMessage
+from makai.protocols.minicodex.frames import AssistantTextDelta, MakaiFrame, ReasoningDelta, ServerMessage
+from makai.protocols.minicodex.vocabulary import MAKAI_1, STREAMING
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA_DIRECTORY = ROOT / "schema"
@@ -49,13 +53,15 @@ def config_schema() -> JSON:
 
 def makai_client_schema() -> JSON:
     """Every frame a client may send: one `$defs` entry per envelope type."""
-    payloads = {kind: (payload,) for kind, payload in (CLIENT_PAYLOADS | AUTH_CLIENT_PAYLOADS).items()}
+    known = CLIENT_PAYLOADS | AUTH_CLIENT_PAYLOADS | AGENT_CLIENT_PAYLOADS
+    payloads = {kind: (payload,) for kind, payload in known.items()}
     return _envelopes("Makai protocol: client to server", payloads, ())
 
 
 def makai_server_schema() -> JSON:
     """Every frame a server may send."""
-    return _envelopes("Makai protocol: server to client", SERVER_PAYLOADS | AUTH_SERVER_PAYLOADS, (Ready, HostError))
+    payloads = SERVER_PAYLOADS | AUTH_SERVER_PAYLOADS | AGENT_SERVER_PAYLOADS
+    return _envelopes("Makai protocol: server to client", payloads, (Ready, HostError))
 
 
 def _envelopes(
@@ -103,11 +109,40 @@ def _envelope(kind: str, payloads: tuple[type[msgspec.Struct], ...]) -> JSON:
     }
 
 
+def minicodex_client_schema() -> JSON:
+    """Every command. `x-capability` marks commands and fields that a client has to name the capability for."""
+    return _frames("MiniCodex protocol 1.0.0: client to server", ClientMessage, dict.fromkeys(MAKAI_COMMANDS, MAKAI_1))
+
+
+def minicodex_server_schema() -> JSON:
+    """Every server frame. `x-capability` marks frames and fields that only clients see that named the capability."""
+    needed = dict.fromkeys(get_args(MakaiFrame), MAKAI_1) | dict.fromkeys(
+        (AssistantTextDelta, ReasoningDelta), STREAMING
+    )
+    return _frames("MiniCodex protocol 1.0.0: server to client", ServerMessage, needed)
+
+
+def _frames(title: str, union: Any, needed: Mapping[type, str]) -> JSON:
+    """Flat frames, told apart by `type`."""
+    (frame,), components = msgspec.json.schema_components([union], ref_template=REF)
+    for kind, capability in needed.items():
+        components[kind.__name__] = {"x-capability": capability, **components[kind.__name__]}
+    return {
+        "$schema": DIALECT,
+        "title": title,
+        "oneOf": frame["anyOf"],
+        "discriminator": frame["discriminator"],
+        "$defs": dict(sorted(components.items())),
+    }
+
+
 SCHEMAS = {
     "config.json": config_schema,
     "events.json": events_schema,
     "makai/client.json": makai_client_schema,
     "makai/server.json": makai_server_schema,
+    "minicodex/client.json": minicodex_client_schema,
+    "minicodex/server.json": minicodex_server_schema,
 }
 """File below `schema/` -> what makes it."""
 

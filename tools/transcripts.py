@@ -68,6 +68,14 @@ say: Hel
 fail: rate_limited retry_after=2s Slow down, please.
 """
 
+AGENT_SCENARIO = """
+tool: get_weather {"city": "Paris"}
+usage: input=20 output=12
+---
+say: It is sunny in Paris.
+usage: input=45 output=7
+"""
+
 JSON = dict[str, Any]
 
 
@@ -256,8 +264,41 @@ async def fragments(talk: Talk) -> None:
     await talk.ask(second)
 
 
+async def agent(talk: Talk) -> None:
+    """A run with a tool of the client, from the session's start until the client lets go of it."""
+    session_id = str(uuid.uuid4())
+
+    def in_session(kind: str, payload: JSON, sequence: int) -> JSON:
+        ids = {"session_id": session_id, "message_id": str(uuid.uuid4())}
+        return {"type": kind, **ids, "sequence": sequence, "timestamp": SHOWN_TIME, "version": 1, "payload": payload}
+
+    async def until(kind: str) -> JSON:
+        while (heard := await talk.hear())["type"] != kind:
+            pass
+        return heard
+
+    words = {"messages": [{"role": "user", "content": "The weather in Paris?"}]}
+    await talk.say(in_session("agent_start", {"model_ref": "scripted/scripted@scenario", "tools": [WEATHER]}, 1))
+    await until("agent_started")
+    await talk.say(in_session("agent_message", words, 2))
+    call_id = (await until("tool_execute"))["payload"]["tool_call_id"]
+    await talk.say(in_session("tool_result", {"tool_call_id": call_id, "content": "Sunny, 24 degrees."}, 3))
+    await until("agent_result")
+    await talk.say(in_session("agent_stop", {"detach": True}, 4))
+    await until("agent_stopped")
+
+
+async def agent_over_stdio(environ: Mapping[str, str]) -> dict[str, str]:
+    """The transcript of an agent; its model follows a script of its own."""
+    async with server("stdio", environ) as process:
+        await Talk(process).hear()
+        talk = Talk(process)
+        await agent(talk)
+        return {"agent": talk.page.text()}
+
+
 async def over_stdio(environ: Mapping[str, str]) -> dict[str, str]:
-    """The transcripts of `makai stdio`."""
+    """The other transcripts of `makai stdio`."""
     made: dict[str, str] = {}
     async with server("stdio", environ) as process:
         talk = Talk(process)
@@ -395,6 +436,8 @@ async def transcripts() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         scenario = Path(folder) / "scenario.txt"
         scenario.write_text(SCENARIO, encoding="utf-8")
+        agent_scenario = Path(folder) / "agent_scenario.txt"
+        agent_scenario.write_text(AGENT_SCENARIO, encoding="utf-8")
         environ = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT / "src"),
@@ -402,7 +445,8 @@ async def transcripts() -> dict[str, str]:
             "MAKAI_SCENARIO": str(scenario),
         }
         async with asyncio.timeout(DEADLINE_S):
-            return await over_stdio(environ) | await over_http(environ)
+            made = await agent_over_stdio(environ | {"MAKAI_SCENARIO": str(agent_scenario)})
+            return made | await over_stdio(environ) | await over_http(environ)
 
 
 def renewed(document: str, made: Mapping[str, str]) -> str:

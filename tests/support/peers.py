@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from makai.core.home import home_directory
 from makai.core.secret import Secret
 from makai.protocols.makai.server import Limits
 from makai.providers.runtime import ModelRuntime
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
+from makai.server.session_source import SessionSource
 from makai.transports.channel import Channel
 from makai.transports.grpc import connect_grpc, serve_grpc
 from makai.transports.guard import Guard, GuardConfig
@@ -70,36 +73,58 @@ class Peer:
 @asynccontextmanager
 async def open_peer(kind: str, environ: Mapping[str, str], limits: Limits | None = None) -> AsyncIterator[Peer]:
     """A client connected to a new server over one transport."""
+    async with open_server(kind, environ, limits) as connect:
+        yield await connect()
+
+
+@asynccontextmanager
+async def open_server(
+    kind: str, environ: Mapping[str, str], limits: Limits | None = None
+) -> AsyncIterator[Callable[[], Awaitable[Peer]]]:
+    """A new server, and how to connect to it any number of times.
+
+    On stdio every connection is a process of its own; they share the sessions of their `MAKAI_HOME`.
+    """
     async with AsyncExitStack() as stack:
         if kind == "stdio":
-            command = [sys.executable, "-m", "makai", "stdio"]
-            channel: Channel = await spawn_stdio(command, {**_inherited(), **environ})
+            open_channel: Callable[[], Awaitable[Channel]] = partial(
+                spawn_stdio, [sys.executable, "-m", "makai", "stdio"], {**_inherited(), **environ}
+            )
+        else:
+            runtime = ModelRuntime(environ)
+            stack.push_async_callback(runtime.close)
+            sessions = SessionSource(runtime, home_directory(environ))
+            stack.push_async_callback(sessions.close)
+            server = MakaiServer(runtime, limits, sessions=sessions.get)
+            open_channel = await _opener(kind, server, stack)
+
+        async def connect() -> Peer:
+            channel = await open_channel()
             stack.push_async_callback(channel.close)
-            yield Peer(channel)
-            return
-        runtime = ModelRuntime(environ)
-        stack.push_async_callback(runtime.close)
-        channel = await _connect(kind, MakaiServer(runtime, limits), stack)
-        stack.push_async_callback(channel.close)
-        yield Peer(channel)
+            return Peer(channel)
+
+        yield connect
 
 
-async def _connect(kind: str, server: MakaiServer, stack: AsyncExitStack) -> Channel:
+async def _opener(kind: str, server: MakaiServer, stack: AsyncExitStack) -> Callable[[], Awaitable[Channel]]:
+    """What opens one more channel to a server in this process."""
     if kind == "memory":
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        ours, theirs = memory_pair()
-        stack.push_async_callback(theirs.close)
-        group.create_task(server.serve(theirs))
-        return ours
+
+        async def pair() -> Channel:
+            ours, theirs = memory_pair()
+            stack.push_async_callback(theirs.close)
+            group.create_task(server.serve(theirs))
+            return ours
+
+        return pair
     if kind == "grpc":
         guard = Guard(GuardConfig(token=TOKEN, port=0))
         grpc = await serve_grpc("127.0.0.1", 0, guard, server.serve)
         stack.push_async_callback(grpc.close)
-        return await connect_grpc(f"grpc://127.0.0.1:{grpc.port}", TOKEN)
+        return partial(connect_grpc, f"grpc://127.0.0.1:{grpc.port}", TOKEN)
     url = await listen(server, stack)
-    if kind == "websocket":
-        return await connect_websocket(f"{url}/v1/makai", TOKEN)
-    return await connect_sse(f"{url}/v1/makai", TOKEN)
+    return partial(connect_websocket if kind == "websocket" else connect_sse, f"{url}/v1/makai", TOKEN)
 
 
 async def listen(server: MakaiServer, stack: AsyncExitStack) -> str:

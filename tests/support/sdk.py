@@ -125,6 +125,9 @@ class WatchedBackend:
             self.running -= 1
             self.over.set()
 
+    def resolve(self, model: str | Model | None) -> Model:
+        return self._inner.resolve(model)
+
     async def models(self, request: Any) -> Any:
         return await self._inner.models(request)
 

@@ -16,7 +16,7 @@ from makai.server.auth_routes import PageLogins
 from makai.server.backend import Backend
 from makai.server.makai_connection import MakaiServer, OpenSessions
 from makai.server.minicodex_connection import MinicodexServer
-from makai.server.page import add_page
+from makai.server.page_routes import add_page
 from makai.server.session_routes import SessionRoutes
 from makai.transports.channel import MAX_FRAME_BYTES
 from makai.transports.guard import Guard

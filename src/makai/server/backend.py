@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 class Backend(Protocol):
     """Models by name."""
 
+    def resolve(self, model: str | Model | None) -> Model:
+        """The model of that name; raises for what is none."""
+
     def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
@@ -48,6 +51,10 @@ class LazyBackend:
 
             self._runtime = ModelRuntime()
         return self._runtime
+
+    def resolve(self, model: str | Model | None) -> Model:
+        """The model of that name."""
+        return self._get().resolve(model)
 
     def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None

@@ -12,11 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, TypeAlias
 
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import TERMINAL, Failed, StreamEvent
+from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.auth import AuthCommand
 from makai.protocols.makai.envelope import Scope
 from makai.protocols.makai.server import (
@@ -33,17 +36,31 @@ from makai.server.makai_login import ConnectionLogins
 from makai.server.metrics import Metrics
 from makai.transports.channel import Channel, Oversized
 
+if TYPE_CHECKING:
+    from makai.server.makai_agents import ConnectionAgents
+    from makai.sessions.service import Sessions
+
 log = logging.getLogger(__name__)
+
+OpenSessions: TypeAlias = "Callable[[], Awaitable[Sessions]]"
+"""Gives the one service of this server's sessions; opened when it is first wanted."""
 
 OUTBOX_BYTES = 1024 * 1024
 """How much may wait for a slow reader before the streams of its connection wait too."""
 
 
 class MakaiServer:
-    """Serves the protocol on any number of channels over one backend."""
+    """Serves the protocol on any number of channels over one backend. Without `sessions` it runs no agents."""
 
-    def __init__(self, backend: Backend, limits: Limits | None = None, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        limits: Limits | None = None,
+        metrics: Metrics | None = None,
+        sessions: OpenSessions | None = None,
+    ) -> None:
         self.backend = backend
+        self.sessions = sessions
         self.metrics = metrics or Metrics()
         self.draining = False
         self._limits = limits or Limits()
@@ -94,13 +111,14 @@ class _Connection:
     def __init__(self, server: MakaiServer, channel: Channel, limits: Limits, *, close_when_idle: bool) -> None:
         self._server = server
         self._channel = channel
-        self._protocol = ServerConnection(limits)
+        self._protocol = ServerConnection(limits, agents=server.sessions is not None)
         self._close_when_idle = close_when_idle
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._something_to_write = asyncio.Event()
         self._room = asyncio.Event()
         self._reading = True
         self._logins = ConnectionLogins(self._protocol.auth, server.backend, self._something_to_write.set)
+        self._agents: ConnectionAgents | None = None
 
     async def run(self) -> None:
         """Read, answer, write, until one side is done."""
@@ -112,6 +130,8 @@ class _Connection:
                 for task in list(self._tasks.values()):
                     task.cancel()
                 self._logins.cancel()
+                if self._agents is not None:
+                    self._agents.cancel()
                 self._something_to_write.set()
                 # What was answered before the goodbye still goes out; a reader that takes nothing is not waited for.
                 with suppress(TimeoutError):
@@ -139,7 +159,7 @@ class _Connection:
             await self._wait_for_room()
 
     def _carry_out(
-        self, command: OpenStream | CancelStream | ListModels | AuthCommand, group: asyncio.TaskGroup
+        self, command: OpenStream | CancelStream | ListModels | AuthCommand | AgentCommand, group: asyncio.TaskGroup
     ) -> None:
         match command:
             case OpenStream() if self._server.draining:
@@ -154,8 +174,26 @@ class _Connection:
                     task_to_stop.cancel()
             case ListModels():
                 group.create_task(self._list_models(command), name="makai-models")
+            case AskSession() | AnswerTool():
+                self._session_agents().carry_out(command, group, draining=self._server.draining)
             case _:
                 self._logins.carry_out(command, group)
+
+    def _session_agents(self) -> ConnectionAgents:
+        """Loaded with the first request about a session: `makai stdio` answers a ping without them."""
+        if self._agents is None:
+            from makai.server.makai_agents import ConnectionAgents
+
+            sessions = self._server.sessions
+            assert sessions is not None, "the protocol refuses agents where there are no sessions"
+            self._agents = ConnectionAgents(
+                self._protocol.agents,
+                self._server.backend,
+                sessions,
+                self._something_to_write.set,
+                self._wait_for_room,
+            )
+        return self._agents
 
     async def _stream(self, command: OpenStream) -> None:
         """Run one model request. Whatever happens, the client hears of exactly one end."""

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 CATCH_UP_S: Final = 30.0
 """How long a view may take to reach an event that is durable."""
 _EVENTS_IN_A_ROW: Final = 500
+_READ_STEP: Final = 256
 
 
 class SharedView:
@@ -138,7 +139,9 @@ async def events_of(sessions: Sessions, session_id: str, window: Window) -> list
     events: list[LoggedEvent] = []
     after = window.after
     while after < window.through:
-        records = await sessions.read(session_id, after, window.through - after, deltas=window.deltas)
+        # In small steps: a page without deltas may reach far beyond the window.
+        step = min(window.through - after, _READ_STEP)
+        records = await sessions.read(session_id, after, step, deltas=window.deltas)
         if not records:
             break
         events += encoding.decoded([record for record in records if record.event_id <= window.through])

@@ -19,6 +19,7 @@ def main() -> int:
     from makai.protocols.makai.envelope import READY_FRAME
     from makai.server.backend import LazyBackend
     from makai.server.makai_connection import MakaiServer
+    from makai.server.session_source import SessionSource
     from makai.transports.stdio import StdioChannel, claim_stdio
 
     gc.freeze()
@@ -27,11 +28,13 @@ def main() -> int:
 
     async def serve() -> None:
         backend = LazyBackend()
+        sessions = SessionSource(backend)
         try:
             channel = StdioChannel(streams.input, streams.output)
             await channel.send([READY_FRAME])
-            await MakaiServer(backend).serve(channel)
+            await MakaiServer(backend, sessions=sessions.get).serve(channel)
         finally:
+            await sessions.close()
             await backend.close()
 
     try:

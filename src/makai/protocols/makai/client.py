@@ -68,9 +68,9 @@ class ClientConnection:
         """The frames to write now, in order."""
         return self._sender.take()
 
-    def begin(self, kind: ScopeKind = "stream_id") -> Scope:
-        """A new scope of our own."""
-        scope = Scope(kind, str(uuid.uuid4()))
+    def begin(self, kind: ScopeKind = "stream_id", scope_id: str | None = None) -> Scope:
+        """A scope that counts from 1: a new one of our own, or that of a session."""
+        scope = Scope(kind, scope_id or str(uuid.uuid4()))
         self._sender.sequences.begin(scope)
         return scope
 

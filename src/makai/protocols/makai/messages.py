@@ -63,12 +63,13 @@ def _convert(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Messa
             yield from _tool(message, tool_names)
 
 
-def _parts(message: ChatMessage) -> tuple[ContentPart, ...]:
+def parts_of(message: ChatMessage) -> tuple[ContentPart, ...]:
+    """Its content, also when that was written as a plain string."""
     return (Text(text=message.content),) if isinstance(message.content, str) else message.content
 
 
 def _only_text(message: ChatMessage) -> str:
-    parts = _parts(message)
+    parts = parts_of(message)
     if not all(isinstance(part, Text) for part in parts):
         raise InvalidRequest(f"a {message.role} message holds text only")
     return "".join(part.text for part in parts if isinstance(part, Text))
@@ -76,7 +77,7 @@ def _only_text(message: ChatMessage) -> str:
 
 def _user(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:
     """Tool results may come inside a user message; they are messages of their own and go first."""
-    parts = _parts(message)
+    parts = parts_of(message)
     for part in parts:
         if isinstance(part, ToolResult):
             yield ToolMessage(result=_named(part, tool_names))
@@ -88,7 +89,7 @@ def _user(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]
 
 
 def _assistant(message: ChatMessage) -> AssistantMessage:
-    parts = _parts(message)
+    parts = parts_of(message)
     content = tuple(part for part in parts if isinstance(part, Text | Thinking | ToolCall))
     if len(content) != len(parts):
         raise InvalidRequest("an assistant message holds text, thinking and tool calls only")
@@ -106,7 +107,7 @@ def _assistant(message: ChatMessage) -> AssistantMessage:
 
 
 def _tool(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:
-    parts = _parts(message)
+    parts = parts_of(message)
     results = [part for part in parts if isinstance(part, ToolResult)]
     if results:
         if len(results) != len(parts):

@@ -177,6 +177,22 @@ def nack_of(rejected_id: str, error: MakaiError) -> Nack:
     )
 
 
+_WIRE_CODES = {
+    "parse_error": "invalid_request",
+    "BUSY": "agent_busy",
+    "UNKNOWN_SESSION": "session_not_found",
+    "SESSION_EXISTS": "session_already_exists",
+    "SESSION_CLOSED": "session_closed",
+    "UNKNOWN_CALL_ID": "tool_call_not_found",
+    "APPROVAL_CONFLICT": "permission_conflict",
+    "BAD_ARGUMENT": "invalid_request",
+    "INVALID_COMMAND": "invalid_request",
+    "NOT_RUNNING": "invalid_request",
+    "STALE_RUN_ID": "invalid_request",
+}
+
+
 def wire_code(code: str) -> str:
-    """Our code in this protocol's list: what cannot be parsed is an invalid request here."""
-    return "invalid_request" if code == "parse_error" else code
+    """Our code in this protocol's list: what cannot be parsed is an invalid request here, and sessions that refuse
+    do so in document 002's words."""
+    return _WIRE_CODES.get(code, code)

@@ -49,8 +49,13 @@ class Outbound:
         self._idle: OrderedDict[Scope, int] = OrderedDict()
 
     def begin(self, scope: Scope) -> None:
-        """The scope is live: its counter is kept until `forget`."""
-        self._live[scope] = self._idle.pop(scope, 0)
+        """The scope is live: its counter is kept until `forget` or `rest`."""
+        if scope not in self._live:
+            self._live[scope] = self._idle.pop(scope, 0)
+
+    def rest(self, scope: Scope) -> None:
+        """Nothing goes on in the scope, but it may go on where it was; it is remembered like other idle ones."""
+        self._idle[scope] = self._live.pop(scope, 0)
 
     def next(self, scope: Scope) -> int:
         """The number for the next envelope of this scope."""

@@ -10,7 +10,7 @@ once, what has no readable id gets `unknown_envelope`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,7 @@ from makai.core.messages import AssistantMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Failed, Start, StreamEvent
+from makai.protocols.makai.agent_commands import AGENT_REQUESTS, AgentCommand
 from makai.protocols.makai.auth import AuthCommand, AuthScopes
 from makai.protocols.makai.auth_payloads import (
     AUTH_AFTERTHOUGHTS,
@@ -53,6 +54,9 @@ from makai.protocols.makai.sender import EnvelopeSender, unix_milliseconds
 from makai.protocols.makai.sequences import Inbound
 from makai.wire import strict_json
 
+if TYPE_CHECKING:
+    from makai.protocols.makai.agent import AgentScopes
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one connection may cost us."""
@@ -62,6 +66,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     listings: int = 100
     logins: int = 8
     """Provider queries and logins together."""
+    sessions: int = 100
     fragments: FragmentLimits = FragmentLimits()
 
 
@@ -91,7 +96,7 @@ class EndConnection(msgspec.Struct, frozen=True):
     """The client said goodbye: cancel its streams and close."""
 
 
-Command: TypeAlias = OpenStream | CancelStream | ListModels | EndConnection | AuthCommand
+Command: TypeAlias = OpenStream | CancelStream | ListModels | EndConnection | AuthCommand | AgentCommand
 
 
 class _Request:
@@ -109,8 +114,12 @@ class _Request:
 class ServerConnection:
     """One client, until its transport closes."""
 
-    def __init__(self, limits: Limits | None = None, clock: Callable[[], int] = unix_milliseconds) -> None:
+    def __init__(
+        self, limits: Limits | None = None, clock: Callable[[], int] = unix_milliseconds, *, agents: bool = False
+    ) -> None:
         self._limits = limits or Limits()
+        self._serves_agents = agents
+        self._agents: AgentScopes | None = None
         self._sender = EnvelopeSender(self._limits.frame_bytes, clock)
         self._inbound = Inbound()
         self._reassembler = Reassembler(self._limits.fragments)
@@ -122,9 +131,19 @@ class ServerConnection:
     # ------------------------------------------------------------ what the shell asks
 
     @property
+    def agents(self) -> AgentScopes:
+        """What sessions tell. Made, and its part of the protocol loaded, when the first session is asked something."""
+        if self._agents is None:
+            from makai.protocols.makai.agent import AgentScopes
+
+            self._agents = AgentScopes(self._sender, self._inbound, self._limits.sessions, self._forget_unless_live)
+        return self._agents
+
+    @property
     def busy(self) -> bool:
-        """Whether any request has not reached its terminal."""
-        return bool(self._streams or self._listings or self.auth.running)
+        """Whether any request has not reached its terminal, or the client is attached to a session."""
+        sessions = self._agents.running if self._agents is not None else 0
+        return bool(self._streams or self._listings or self.auth.running or sessions)
 
     @property
     def pending_bytes(self) -> int:
@@ -235,13 +254,19 @@ class ServerConnection:
         if kind == "ping":
             self._reply(scope, "pong", Pong(message_id), message_id)
             return []
+        if self._agents is not None and envelope.sequence == 1 and self._agents.is_resting(scope):
+            self._agents.begin_anew(scope)
         is_late = kind in AUTH_AFTERTHOUGHTS and not self.auth.is_live(scope)
         if not is_late and (fault := self._inbound.check(scope, envelope.sequence)):
             self._refuse(scope, message_id, fault, f"sequence {envelope.sequence} is not the next one of its scope")
             return []
-        payload_type = CLIENT_PAYLOADS.get(kind) or AUTH_CLIENT_PAYLOADS.get(kind)
+        if self._agents is not None and self._agents.is_live(scope):
+            # The scope goes on after a nack, and a client has counted what it sent.
+            self._inbound.take(scope, numbers_used)
+            numbers_used = 0
+        payload_type = self._payload_type(kind, scope)
         if payload_type is None:
-            self._refuse(scope, message_id, "not_implemented", f"unknown request type {kind!r}")
+            self._refuse(scope, message_id, "not_implemented", _unknown(kind, scope))
             return []
         try:
             payload = msgspec.convert(envelope.payload, payload_type, strict=True)
@@ -253,8 +278,20 @@ class ServerConnection:
             self._forget_unless_live(scope)
         return []
 
+    def _payload_type(self, kind: str, scope: Scope) -> type[msgspec.Struct] | None:
+        """What a request of this type carries; None when nobody here answers it."""
+        if scope.kind == "server_id" and kind != "goodbye":
+            return None  # MK-TOOL-011: no tool endpoint is configured
+        if kind in AGENT_REQUESTS and self._serves_agents:
+            from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS
+
+            return AGENT_CLIENT_PAYLOADS[kind]
+        return CLIENT_PAYLOADS.get(kind) or AUTH_CLIENT_PAYLOADS.get(kind)
+
     def _carry_out(self, envelope: Envelope, payload: Any, numbers_used: int) -> list[Command]:
         scope, message_id = envelope.scope, envelope.message_id
+        if envelope.type in AGENT_REQUESTS:
+            return [*self.agents.receive(envelope, payload, numbers_used)]
         match payload:
             case StreamRequest():
                 return self._open(envelope, payload, numbers_used)
@@ -304,7 +341,7 @@ class ServerConnection:
     def _has_room(self, envelope: Envelope, numbers_used: int, running: int, limit: int, what: str) -> bool:
         """Whether a request may begin in its scope; it is refused otherwise."""
         scope = envelope.scope
-        if self._is_live(scope):
+        if self._is_taken(scope):
             self._inbound.take(scope, numbers_used)
             reason = "this id is in use by a request that has not ended"
             self._refuse(scope, envelope.message_id, "stream_already_exists", reason)
@@ -363,10 +400,14 @@ class ServerConnection:
     def _reply(self, scope: Scope, kind: str, payload: Any, message_id: str) -> None:
         self._sender.send(scope, kind, payload, in_reply_to=message_id)
 
-    def _is_live(self, scope: Scope) -> bool:
+    def _is_taken(self, scope: Scope) -> bool:
+        """Whether a request goes on here that leaves no place for another. A session has place for a model list."""
         if scope in self._listings or self.auth.is_live(scope):
             return True
         return scope.kind == "stream_id" and scope.id in self._streams
+
+    def _is_live(self, scope: Scope) -> bool:
+        return self._is_taken(scope) or (self._agents is not None and self._agents.is_live(scope))
 
     def _end(self, scope: Scope) -> None:
         """The terminal was sent: the id may be used anew."""
@@ -379,3 +420,7 @@ class ServerConnection:
         if not self._is_live(scope):
             self._inbound.forget(scope)
             self._sender.sequences.forget(scope)
+
+
+def _unknown(kind: str, scope: Scope) -> str:
+    return "no tool endpoint is configured" if scope.kind == "server_id" else f"unknown request type {kind!r}"

@@ -1,0 +1,297 @@
+"""The agent side of a server connection, sans-IO: sessions that a client attached to, and what it asks of them.
+
+In: agent envelopes that passed the envelope's rules, logged events of attached sessions, and what the sessions
+answered. Out: commands, and envelopes through the connection's sender. It must not know how sessions are kept or run.
+
+A session's scope is live while a request in it is unanswered, and from `agent_started` (or the first message to a
+session that exists) to `agent_stopped`, which is the last envelope of the scope. Then the client may go on counting, or
+begin anew with 1.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from makai.core.errors import InvalidRequest, MakaiError, RateLimited, SessionRefused
+from makai.core.session_events import ApprovalRequested, Logged, RunFailed, RunFinished, ToolStarted, UserMessage
+from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
+from makai.protocols.makai.agent_messages import check_start
+from makai.protocols.makai.agent_payloads import (
+    AgentError,
+    AgentRequest,
+    AgentStart,
+    AgentStarted,
+    AgentStopped,
+    PermissionSettled,
+    SessionInfo,
+    ToolExecute,
+    ToolListResponse,
+    ToolResultMessage,
+)
+from makai.protocols.makai.agent_projection import AgentProjection, permission_request
+from makai.protocols.makai.envelope import Envelope, Scope
+from makai.protocols.makai.payloads import Ack
+from makai.protocols.makai.projection import nack_of, wire_code
+from makai.protocols.makai.sender import EnvelopeSender
+from makai.protocols.makai.sequences import MAX_IDLE_SCOPES, Inbound
+
+MOST_UNANSWERED = 64
+"""Requests of one session that may wait for their answers; commits take milliseconds."""
+
+
+class _Session:
+    """One session on this connection."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.unanswered: set[str] = set()
+        self.projection: AgentProjection | None = None
+        """Set while the client is attached."""
+        self.own_inputs: dict[str, str] = {}
+        """Our name for the words of a message -> its message id, until its run is seen."""
+        self.own_runs: dict[str, str] = {}
+        """Runs this client started and that have not settled -> the message they answer."""
+        self.calls: dict[str, ToolExecute] = {}
+        """What the client has to carry out, until it has or nobody wants it any more."""
+        self.executing: set[str] = set()
+        """Those of them it was told about."""
+        self.asked: set[str] = set()
+        """Questions without a decision."""
+
+
+class AgentScopes:
+    """The sessions of one connection. `forget` is told scopes in which nothing agents do goes on any more."""
+
+    def __init__(
+        self, sender: EnvelopeSender, inbound: Inbound, most_sessions: int, forget: Callable[[Scope], None]
+    ) -> None:
+        self._sender = sender
+        self._inbound = inbound
+        self._most_sessions = most_sessions
+        self._forget = forget
+        self._sessions: dict[str, _Session] = {}
+        self._left: OrderedDict[Scope, None] = OrderedDict()
+
+    @property
+    def running(self) -> int:
+        """How many sessions are attached or asked something."""
+        return len(self._sessions)
+
+    def is_live(self, scope: Scope) -> bool:
+        """Whether the client is attached to this session or waits for an answer in it."""
+        return scope.kind == "session_id" and scope.id in self._sessions
+
+    def is_attached(self, session_id: str) -> bool:
+        """Whether events of the session are told."""
+        session = self._sessions.get(session_id)
+        return session is not None and session.projection is not None
+
+    def is_resting(self, scope: Scope) -> bool:
+        """Whether the client let go of the session, and its numbers are still known."""
+        return scope in self._left
+
+    # ------------------------------------------------------------ what the client sent
+
+    def begin_anew(self, scope: Scope) -> None:
+        """A client that comes back to a session it had let go of counts from 1."""
+        self._left.pop(scope, None)
+        self._forget(scope)
+
+    def receive(self, envelope: Envelope, payload: msgspec.Struct, numbers_used: int) -> list[AgentCommand]:
+        """A request in a session's scope. Raises what it is nacked for.
+
+        In a live scope its numbers are taken already.
+        """
+        if envelope.session_id is None:
+            raise InvalidRequest(f"{envelope.type} belongs to a session_id")
+        scope = envelope.scope
+        if isinstance(payload, ToolResultMessage):
+            return [self._take_result(envelope, payload)]
+        if isinstance(payload, AgentStart):
+            check_start(payload)
+        session = self._sessions.get(scope.id) or self._begin(scope)
+        if len(session.unanswered) >= MOST_UNANSWERED:
+            raise RateLimited(f"at most {MOST_UNANSWERED} requests of a session may wait for their answers")
+        self._inbound.take(scope, numbers_used)
+        session.unanswered.add(envelope.message_id)
+        request: AgentRequest = payload  # type: ignore[assignment]  # AGENT_CLIENT_PAYLOADS has no others
+        return [AskSession(session_id=scope.id, message_id=envelope.message_id, request=request)]
+
+    def _begin(self, scope: Scope) -> _Session:
+        if len(self._sessions) >= self._most_sessions:
+            raise RateLimited(f"at most {self._most_sessions} sessions may be open on one connection")
+        self._left.pop(scope, None)
+        self._sender.sequences.begin(scope)
+        session = self._sessions[scope.id] = _Session(scope)
+        return session
+
+    def _take_result(self, envelope: Envelope, result: ToolResultMessage) -> AnswerTool:
+        """MK-TOOL-008: "nacked and does not change the run" unless exactly this call waits for an answer."""
+        session = self._sessions.get(envelope.scope.id)
+        call_id = result.tool_call_id
+        if session is None or call_id not in session.executing:
+            raise SessionRefused("UNKNOWN_CALL_ID", f"No call {call_id!r} waits for a result from this client.")
+        session.executing.discard(call_id)
+        session.calls.pop(call_id, None)
+        self._reply(session, "ack", Ack(envelope.message_id), envelope.message_id)
+        return AnswerTool(session_id=session.scope.id, result=result)
+
+    # ------------------------------------------------------------ what became of it
+
+    def attach(self, session_id: str, projection: AgentProjection) -> None:
+        """From here on the client is told what `logged` brings. The projection may know the beginning of a run."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.projection = projection
+
+    def started(self, session_id: str, message_id: str, answer: AgentStarted) -> None:
+        """The answer to `agent_start`."""
+        self._answer(session_id, message_id, "agent_started", answer)
+
+    def info(self, session_id: str, message_id: str, answer: SessionInfo | ToolListResponse) -> None:
+        """The answer to a question about the session."""
+        kind = "session_info" if isinstance(answer, SessionInfo) else "tool_list_response"
+        self._answer(session_id, message_id, kind, answer)
+
+    def accept(self, session_id: str, message_id: str) -> None:
+        """Done as asked; there is nothing else to say."""
+        session = self._answered(session_id, message_id)
+        if session is not None:
+            self._reply(session, "ack", Ack(message_id), message_id)
+            self._end_if_idle(session)
+
+    def refuse(self, session_id: str, message_id: str, error: MakaiError) -> None:
+        """It cannot be done."""
+        session = self._answered(session_id, message_id)
+        if session is not None:
+            self._reply(session, "nack", nack_of(message_id, error), message_id)
+            self._end_if_idle(session)
+
+    def words_taken(self, session_id: str, message_id: str, input_id: str) -> None:
+        """The words of an `agent_message` are in the log under this name; their run answers the message."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.own_inputs[input_id] = message_id
+        self.accept(session_id, message_id)
+
+    def busy(self, session_id: str, message_id: str, error: MakaiError) -> None:
+        """MK-AGENT-015: "gets `agent_error` with code agent_busy and leaves that run untouched"."""
+        session = self._answered(session_id, message_id)
+        if session is not None:
+            busy = AgentError(code="agent_busy", message=error.message, hint=error.hint)
+            self._reply(session, "agent_error", busy, message_id)
+            self._end_if_idle(session)
+
+    def stopped(self, session_id: str, message_id: str | None, reason: str | None) -> None:
+        """The client has let go of the session, or the session is gone: the last envelope of its scope.
+
+        Other requests that wait are refused: there is nothing left that could answer them.
+        """
+        session = self._sessions.pop(session_id, None)
+        if session is None:
+            return
+        for other in session.unanswered - {message_id}:
+            self._reply(session, "nack", nack_of(other, InvalidRequest("the session was let go of")), other)
+        stopped = AgentStopped(session_id=session_id, reason=reason)
+        self._reply(session, "agent_stopped", stopped, message_id)
+        self._sender.sequences.rest(session.scope)
+        self._left[session.scope] = None
+        if len(self._left) > MAX_IDLE_SCOPES:
+            self._forget(self._left.popitem(last=False)[0])
+
+    def lost(self, session_id: str, error: MakaiError) -> None:
+        """Nothing more can be learnt about the session; runs of this client are settled as far as it is concerned."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        failure = AgentError(code=wire_code(error.code), message=error.message, hint=error.hint)
+        for message_id in (*session.own_inputs.values(), *session.own_runs.values()):
+            self._reply(session, "agent_error", failure, message_id)
+        self.stopped(session_id, None, error.message)
+
+    # ------------------------------------------------------------ what happens in the session
+
+    def logged(self, session_id: str, logged: Logged) -> str | None:
+        """Tell the client about an event. The id of the run that it settled, if it did."""
+        session = self._sessions.get(session_id)
+        if session is None or session.projection is None:
+            return None
+        event, run_id = logged.event, logged.run_id or ""
+        for kind, payload in session.projection.project(logged):
+            self._tell(session, kind, payload, run_id)
+        match event:
+            case UserMessage(input_id=input_id) if input_id in session.own_inputs:
+                session.own_runs[run_id] = session.own_inputs.pop(input_id)
+            case ToolStarted(call_id=call_id):
+                self._execute_if_started(session, call_id)
+            case RunFinished() | RunFailed():
+                return run_id
+        return None
+
+    def ask_again(self, session_id: str, asked: ApprovalRequested, run_id: str) -> None:
+        """A question that was pending before the client attached."""
+        session = self._sessions.get(session_id)
+        if session is not None and asked.call_id not in session.asked:
+            self._tell(session, "permission_request", permission_request(asked, run_id), run_id)
+
+    def execute(self, session_id: str, call: ToolExecute) -> None:
+        """The client has to carry out a tool. It is told after the call's `tool_execution_start`, never before."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.calls[call.tool_call_id] = call
+            self._execute_if_started(session, call.tool_call_id)
+
+    def withdraw(self, session_id: str, tool_call_id: str) -> None:
+        """Nobody waits for this result any more."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.calls.pop(tool_call_id, None)
+            session.executing.discard(tool_call_id)
+
+    # ------------------------------------------------------------ inside
+
+    def _tell(self, session: _Session, kind: str, payload: Any, run_id: str) -> None:
+        """Send what the projection said; questions are tracked, and a settlement names the message it answers."""
+        in_reply_to = None
+        if kind == "permission_request":
+            session.asked.add(payload.tool_call_id)
+        elif isinstance(payload, PermissionSettled):
+            if payload.tool_call_id not in session.asked:
+                return  # a rule or the mode decided: nobody was asked
+            session.asked.discard(payload.tool_call_id)
+        elif kind in ("agent_result", "agent_error"):
+            in_reply_to = session.own_runs.pop(run_id, None)
+        self._sender.send(session.scope, kind, payload, in_reply_to=in_reply_to)
+
+    def _execute_if_started(self, session: _Session, call_id: str) -> None:
+        call = session.calls.get(call_id)
+        is_told = session.projection is not None and session.projection.is_started(call_id)
+        if call is not None and is_told and call_id not in session.executing:
+            session.executing.add(call_id)
+            self._sender.send(session.scope, "tool_execute", call)
+
+    def _answer(self, session_id: str, message_id: str, kind: str, payload: msgspec.Struct) -> None:
+        session = self._answered(session_id, message_id)
+        if session is not None:
+            self._reply(session, "ack", Ack(message_id), message_id)
+            self._reply(session, kind, payload, message_id)
+            self._end_if_idle(session)
+
+    def _answered(self, session_id: str, message_id: str) -> _Session | None:
+        session = self._sessions.get(session_id)
+        if session is None or message_id not in session.unanswered:
+            return None
+        session.unanswered.discard(message_id)
+        return session
+
+    def _end_if_idle(self, session: _Session) -> None:
+        if session.projection is None and not session.unanswered:
+            del self._sessions[session.scope.id]
+            self._forget(session.scope)
+
+    def _reply(self, session: _Session, kind: str, payload: Any, message_id: str | None) -> None:
+        self._sender.send(session.scope, kind, payload, in_reply_to=message_id)

@@ -1,0 +1,277 @@
+"""Session events -> what the agent protocol says about them: the one projection of this protocol's agent side.
+
+In: the logged events of a session, in order. Out: (envelope type, payload) pairs. Pure. Document 000 §3.4:
+
+    agent_start (turn_start message_start … message_end turn_end (tool_execution_start tool_execution_end)*)* agent_end
+
+or, when the run fails or is stopped, one `error` in the place of `agent_end`. The last event of a run is followed by
+its settlement, `agent_result` or `agent_error`. Facts that V1 has no event for (plans, notices, titles, progress) are
+not told; nor are compactions, for they are runs without words.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from makai.catalog.model_ref import ModelRef, parse_model_ref
+from makai.core.content import AssistantPart, Text, Thinking, ToolCall
+from makai.core.errors import ModelRefError
+from makai.core.session_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    AssistantText,
+    AssistantTextDelta,
+    Decision,
+    Logged,
+    Reasoning,
+    ReasoningDelta,
+    RunAborted,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    ToolCalled,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from makai.core.usage import Usage
+from makai.protocols.makai.agent_payloads import (
+    AgentError,
+    AgentEvent,
+    AgentEventMessage,
+    AgentResult,
+    AssistantAnswer,
+    CalledTool,
+    ExecutionEnd,
+    ExecutionStart,
+    FileChange,
+    MessageEnd,
+    MessageStart,
+    PermissionRequest,
+    PermissionSettled,
+    RunEnd,
+    RunError,
+    RunStart,
+    TextPiece,
+    ThinkingPiece,
+    TurnEnd,
+    TurnStart,
+    UsageSummary,
+)
+from makai.protocols.makai.projection import wire_code
+
+Told: TypeAlias = list[tuple[str, Any]]
+"""Envelope types and payloads, in order."""
+
+NEEDS_LOGIN: Final = frozenset({"auth_required", "auth_expired", "auth_refresh_failed"})
+_BROKEN: Final = frozenset({"error", "aborted"})
+_NO_MODEL: Final = ModelRef("", "", "")
+_DECISIONS: Final[dict[Decision, Any]] = {"approve": "approve", "deny_continue": "deny", "deny_abort": "abort"}
+
+
+class _Run:
+    """What is remembered of the run that goes on."""
+
+    def __init__(self, run_id: str, model_ref: str) -> None:
+        self.run_id = run_id
+        self.model_ref = model_ref
+        self.answer: dict[int, AssistantPart] = {}
+        """The blocks of the newest message."""
+        self.calls: dict[str, str] = {}
+        """Open calls: id -> the tool's name."""
+        self.started: set[str] = set()
+        self.stop_reason = ""
+        """Why the run was stopped, when somebody stopped it."""
+
+
+class AgentProjection:
+    """One session as one client is told about it."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._run: _Run | None = None
+
+    def is_started(self, call_id: str) -> bool:
+        """Whether the client was told that this tool is being executed."""
+        return self._run is not None and call_id in self._run.started
+
+    def project(self, logged: Logged) -> Told:
+        """What one more event means to the client."""
+        event = logged.event
+        if isinstance(event, RunStarted):
+            self._run = None
+            if event.purpose == "input":
+                self._run = _Run(logged.run_id or "", event.model_ref)
+                return self._events(logged, self._run, RunStart(self._session_id))
+            return []
+        run = self._run
+        if run is None or run.run_id != logged.run_id:
+            return []
+        match event:
+            case ApprovalRequested():
+                return [("permission_request", permission_request(event, run.run_id))]
+            case ApprovalDecided():
+                return [("permission_settled", _permission_settled(event))]
+            case RunFinished() | RunFailed():
+                self._run = None
+                return self._ended(logged, run, event)
+            case _:
+                return self._events(logged, run, *_of_run(run, event))
+
+    def _events(self, logged: Logged, run: _Run, *events: AgentEvent) -> Told:
+        last = len(events) - 1
+        return [
+            (
+                "agent_event",
+                AgentEventMessage(event=event, run_id=run.run_id, event_id=logged.event_id if place == last else None),
+            )
+            for place, event in enumerate(events)
+        ]
+
+    def _ended(self, logged: Logged, run: _Run, event: RunFinished | RunFailed) -> Told:
+        """MK-AGENT-006 and MK-AGENT-011: exactly one terminal event, then exactly one settlement."""
+        if isinstance(event, RunFailed):
+            code, message, hint = wire_code(event.code), event.message, event.hint
+        elif event.stop_reason == "aborted":
+            code, message, hint = "aborted", run.stop_reason or "the run was stopped", None
+        else:
+            end = RunEnd(stop_reason=event.stop_reason, usage=_summary(event.usage))
+            return [*self._events(logged, run, end), ("agent_result", _result(run, event))]
+        error = AgentError(
+            code=code,
+            message=message,
+            provider_id=_model_of(run.model_ref).provider_id or None if code in NEEDS_LOGIN else None,
+            hint=hint,
+            usage=event.usage,
+            run_id=run.run_id,
+        )
+        return [*self._events(logged, run, RunError(message=message, code=code)), ("agent_error", error)]
+
+
+def permission_request(asked: ApprovalRequested, run_id: str) -> PermissionRequest:
+    """A question, as a client is asked it."""
+    return PermissionRequest(
+        tool_call_id=asked.call_id,
+        tool_name=asked.name,
+        arguments=_arguments(asked.arguments_json),
+        digest=asked.digest,
+        run_id=run_id,
+        title=asked.title,
+        diffs=tuple(FileChange(path=diff.path, old_text=diff.old_text, new_text=diff.new_text) for diff in asked.diffs),
+        deadline_ms=asked.deadline_ms,
+        grant=asked.grant,
+    )
+
+
+def _of_run(run: _Run, event: object) -> list[AgentEvent]:
+    """The events that a fact in the middle of a run becomes."""
+    match event:
+        case AssistantTextDelta(delta=delta):
+            return [TextPiece(delta)]
+        case ReasoningDelta(delta=delta):
+            return [ThinkingPiece(delta)]
+        case AssistantText():
+            run.answer[event.content_index] = Text(text=event.text, text_signature=event.signature)
+        case Reasoning():
+            run.answer[event.content_index] = Thinking(
+                thinking=event.text, thinking_signature=event.signature, redacted=event.redacted
+            )
+        case TurnStarted():
+            run.answer = {}
+            run.model_ref = event.model_ref or run.model_ref
+            return [TurnStart(), _message_start(run.model_ref)]
+        case TurnEnded(stop_reason=reason):
+            # A message that broke off has no end of its own: `error` would be terminal (document 000 §3.4).
+            whole = [] if reason in _BROKEN else [MessageEnd(usage=_summary(event.usage), stop_reason=reason)]
+            return [*whole, TurnEnd(reason)]
+        case RunAborted(reason=reason):
+            run.stop_reason = reason
+        case ToolCalled() | ToolStarted() | ToolFinished():
+            return _of_call(run, event)
+    return []
+
+
+def _of_call(run: _Run, event: ToolCalled | ToolStarted | ToolFinished) -> list[AgentEvent]:
+    call_id = event.call_id
+    if isinstance(event, ToolCalled):
+        run.calls[call_id] = event.name
+        arguments = _parseable(event)
+        run.answer[event.content_index] = ToolCall(
+            tool_call_id=call_id,
+            name=event.name,
+            arguments_json=arguments,
+            thought_signature=event.signature,
+            arguments_error=event.arguments_error,
+        )
+        return [CalledTool(name=event.name, arguments_json=arguments, tool_call_id=call_id)]
+    start = ExecutionStart(tool_call_id=call_id, tool_name=run.calls.get(call_id, ""))
+    if isinstance(event, ToolStarted):
+        run.started.add(call_id)
+        return [start]
+    end = ExecutionEnd(tool_call_id=call_id, is_error=event.is_error)
+    # MK-TOOL-004, "one pair per call": also for a call that was refused before its tool was started.
+    began = [] if call_id in run.started else [start]
+    run.started.discard(call_id)
+    run.calls.pop(call_id, None)
+    return [*began, end]
+
+
+def _permission_settled(event: ApprovalDecided) -> PermissionSettled:
+    return PermissionSettled(
+        tool_call_id=event.call_id, decision=_DECISIONS[event.decision], by=event.by, reason=event.reason
+    )
+
+
+def _result(run: _Run, event: RunFinished) -> AgentResult:
+    model = _model_of(run.model_ref)
+    return AgentResult(
+        message=AssistantAnswer(content=tuple(run.answer[index] for index in sorted(run.answer))),
+        usage=event.usage,
+        provider_id=model.provider_id,
+        api=model.api,
+        model_id=model.model_id,
+        stop_reason=event.stop_reason,
+        run_id=run.run_id,
+    )
+
+
+def _message_start(model_ref: str) -> MessageStart:
+    model = _model_of(model_ref)
+    if model is _NO_MODEL:
+        return MessageStart()
+    return MessageStart(provider_id=model.provider_id, api=model.api, model_id=model.model_id)
+
+
+def _model_of(model_ref: str) -> ModelRef:
+    try:
+        return parse_model_ref(model_ref)
+    except ModelRefError:
+        return _NO_MODEL
+
+
+def _summary(usage: Usage) -> UsageSummary:
+    return UsageSummary(
+        input=usage.input, output=usage.output, cache_read=usage.cache_read, cache_write=usage.cache_write
+    )
+
+
+def _parseable(call: ToolCalled) -> str:
+    """MK-TOOL-005 wants JSON here. Arguments that are none stand as a JSON string: mended ones would be invented."""
+    if call.arguments_error is None:
+        return call.arguments_json
+    try:
+        msgspec.json.decode(call.arguments_json)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return msgspec.json.encode(call.arguments_json).decode()
+    return call.arguments_json
+
+
+def _arguments(arguments_json: str) -> dict[str, Any]:
+    """Only calls whose arguments were understood get as far as a question."""
+    try:
+        return msgspec.json.decode(arguments_json, type=dict[str, Any])
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return {}

@@ -1,0 +1,62 @@
+"""Agents on a protocol connection: where its agent scopes meet the sessions of this MAKAI_HOME.
+
+In: agent commands of one connection. Out: calls of its `AgentScopes`. Each session a client uses has a `SessionDesk`,
+whose tasks belong to the connection. A client that goes takes nothing with it but its place as the executor of its own
+tools: "disconnect is never cancel", the run goes on and other clients see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import assert_never
+
+from makai.core.errors import Overloaded
+from makai.protocols.makai.agent import AgentScopes
+from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
+from makai.protocols.makai.agent_payloads import AgentMessage, AgentStart
+from makai.server.backend import Backend
+from makai.server.makai_session import ConnectionParts, SessionDesk
+from makai.sessions.service import Sessions
+
+
+class ConnectionAgents:
+    """The sessions that one connection uses."""
+
+    def __init__(
+        self,
+        scopes: AgentScopes,
+        backend: Backend,
+        sessions: Callable[[], Awaitable[Sessions]],
+        on_news: Callable[[], None],
+        room: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._parts = ConnectionParts(scopes, backend, sessions, on_news, room)
+        self._desks: dict[str, SessionDesk] = {}
+
+    def carry_out(self, command: AgentCommand, group: asyncio.TaskGroup, *, draining: bool) -> None:
+        """Do what the client asked for. Requests of one session are answered in the order in which they came."""
+        match command:
+            case AnswerTool():
+                if desk := self._desks.get(command.session_id):
+                    desk.take_result(command.result)
+            case AskSession(request=AgentStart() | AgentMessage()) if draining:
+                error = Overloaded("the server is shutting down", hint="Try again in a moment.")
+                self._parts.scopes.refuse(command.session_id, command.message_id, error)
+            case AskSession():
+                known = self._desks.get(command.session_id)
+                if known is None:
+                    known = SessionDesk(command.session_id, self._parts, group, self._forget)
+                    self._desks[command.session_id] = known
+                known.put(command)
+            case _:
+                assert_never(command)
+
+    def cancel(self) -> None:
+        """The client is gone."""
+        for desk in list(self._desks.values()):
+            desk.abandon()
+
+    def _forget(self, desk: SessionDesk) -> None:
+        if self._desks.get(desk.session_id) is desk:
+            del self._desks[desk.session_id]

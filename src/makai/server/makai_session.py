@@ -1,0 +1,438 @@
+"""One session as one connection of the Makai protocol uses it.
+
+In: requests about the session, in order, and what its log says. Out: calls of the connection's `AgentScopes`. Two
+tasks: one answers requests, the other follows the log. While a command is being carried out the follower publishes
+nothing, so that an ack always comes before what it acknowledges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, assert_never
+from uuid import uuid4
+
+import msgspec
+
+from makai.catalog.model_ref import format_model_ref
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable, TransportError
+from makai.core.session_events import ApprovalRequested, Logged, SessionTerms
+from makai.protocols.makai.agent import MOST_UNANSWERED, AgentScopes
+from makai.protocols.makai.agent_commands import AskSession
+from makai.protocols.makai.agent_messages import run_terms, words_of
+from makai.protocols.makai.agent_payloads import (
+    AgentMessage,
+    AgentOptions,
+    AgentStart,
+    AgentStarted,
+    AgentStatus,
+    AgentStop,
+    PermissionResponse,
+    SessionInfo,
+    SessionStanding,
+    ToolExecute,
+    ToolList,
+    ToolListResponse,
+    ToolResultMessage,
+)
+from makai.protocols.makai.agent_projection import AgentProjection
+from makai.protocols.makai.envelope import Scope
+from makai.server.backend import Backend
+from makai.server.makai_history import open_run
+from makai.sessions.commands import Abort, Approve, Deny, Send, SetMode, SetModel, SetTerms, SetTitle
+from makai.sessions.log.encoding import decoded
+from makai.sessions.service import Attendance, Follower, NewSession, Sessions, ToolAnswer, ToolRequest, UserCommand
+from makai.sessions.state import SessionState
+
+log = logging.getLogger(__name__)
+
+CLIENT = "makai"
+"""Who decides, in the log, when a client of this protocol does."""
+
+
+class ConnectionParts(NamedTuple):
+    """What every session of a connection needs of it."""
+
+    scopes: AgentScopes
+    backend: Backend
+    sessions: Callable[[], Awaitable[Sessions]]
+    on_news: Callable[[], None]
+    """Something waits to be written."""
+    room: Callable[[], Awaitable[None]]
+    """Returns when the reader has taken enough of what waits."""
+
+
+class _Stop(NamedTuple):
+    """The client wants to let go once it has been told everything up to here."""
+
+    message_id: str
+    reason: str | None
+    run_id: str | None
+    event_id: int
+
+
+class _Question(NamedTuple):
+    """A person has to decide."""
+
+    event: ApprovalRequested
+    run_id: str
+
+
+class SessionDesk:
+    """The requests of one client about one session, and its view of what happens there."""
+
+    def __init__(
+        self,
+        session_id: str,
+        parts: ConnectionParts,
+        group: asyncio.TaskGroup,
+        on_end: Callable[[SessionDesk], None],
+    ) -> None:
+        self.session_id = session_id
+        self._parts = parts
+        self._scopes = parts.scopes
+        self._group = group
+        self._on_end = on_end
+        self._requests: asyncio.Queue[AskSession | None] = asyncio.Queue(MOST_UNANSWERED + 1)
+        self._publishing = asyncio.Lock()
+        self._options = AgentOptions()
+        self._follower: Follower | None = None
+        self._seat: Attendance | None = None
+        self._results: dict[str, asyncio.Future[ToolAnswer]] = {}
+        self._stop: _Stop | None = None
+        self._told = 0
+        """The last event the client was told about."""
+        self._ended = False
+        self._tasks = [group.create_task(self._answer_all(), name=f"makai-session-{session_id}")]
+
+    def put(self, command: AskSession) -> None:
+        """One more request; the scopes see to it that there are not too many."""
+        self._requests.put_nowait(command)
+
+    def take_result(self, result: ToolResultMessage) -> None:
+        """The client carried out a tool."""
+        waiting = self._results.get(result.tool_call_id)
+        if waiting is not None and not waiting.done():
+            content = (Text(text=result.content),) if isinstance(result.content, str) else result.content
+            waiting.set_result(ToolAnswer(content=content, is_error=result.is_error, details_json=result.details_json))
+
+    def abandon(self) -> None:
+        """The client is gone; whatever runs goes on without it."""
+        self._end()
+        for task in self._tasks:
+            task.cancel()
+
+    # ------------------------------------------------------------ requests
+
+    async def _answer_all(self) -> None:
+        try:
+            while self._scopes.is_live(Scope("session_id", self.session_id)) and not self._ended:
+                command = await self._requests.get()
+                if command is not None:
+                    await self._answer(command)
+                    self._parts.on_news()
+        finally:
+            self._end()
+
+    async def _answer(self, command: AskSession) -> None:
+        try:
+            sessions = await self._parts.sessions()
+            async with self._publishing:
+                await self._carry_out(sessions, command)
+        except SessionRefused as error:
+            if error.code == "BUSY" and isinstance(command.request, AgentMessage):
+                self._scopes.busy(self.session_id, command.message_id, error)
+            else:
+                self._scopes.refuse(self.session_id, command.message_id, error)
+        except MakaiError as error:
+            self._scopes.refuse(self.session_id, command.message_id, _as_told(error))
+        except Exception:
+            log.exception("a request about a session failed unexpectedly")
+            self._scopes.refuse(self.session_id, command.message_id, MakaiError("internal error"))
+
+    async def _carry_out(self, sessions: Sessions, command: AskSession) -> None:
+        message_id, request = command.message_id, command.request
+        match request:
+            case AgentStart():
+                await self._start(sessions, message_id, request)
+            case AgentMessage():
+                await self._send(sessions, message_id, request)
+            case AgentStop():
+                await self._begin_stop(sessions, message_id, request)
+            case AgentStatus():
+                state = await sessions.state(self.session_id)
+                self._scopes.info(self.session_id, message_id, _info(self.session_id, state))
+            case ToolList(prefix=prefix):
+                declared = (await sessions.state(self.session_id)).terms.tools
+                listed = tuple(tool for tool in declared if tool.name.startswith(prefix))
+                self._scopes.info(self.session_id, message_id, ToolListResponse(listed))
+            case PermissionResponse():
+                await sessions.ask(self.session_id, _decision(request))
+                self._scopes.accept(self.session_id, message_id)
+            case _:
+                assert_never(request)
+
+    async def _start(self, sessions: Sessions, message_id: str, wanted: AgentStart) -> None:
+        if self._follower is not None:
+            raise SessionRefused("SESSION_EXISTS", "This connection is attached to the session already.")
+        model_ref = None if wanted.model_ref is None else self._canonical(wanted.model_ref)
+        if wanted.resume:
+            state = await self._changed(sessions, wanted, model_ref)
+        else:
+            await sessions.create(_new_session(self.session_id, wanted, model_ref or ""))
+            state = await sessions.state(self.session_id)
+        if wanted.tools:
+            self._seat = await sessions.attend(self.session_id, self._execute)
+        self._options = wanted.options
+        questions = await self._attach(sessions, state, wanted.after_event_id)
+        started = AgentStarted(
+            session_id=self.session_id, model_ref=state.model_ref, event_id=self._told, resumed=wanted.resume
+        )
+        self._scopes.started(self.session_id, message_id, started)
+        for asked in questions:
+            self._scopes.ask_again(self.session_id, asked.event, asked.run_id)
+
+    async def _changed(self, sessions: Sessions, wanted: AgentStart, model_ref: str | None) -> SessionState:
+        """The session a client comes back to, with what it now wants otherwise."""
+        state = await sessions.state(self.session_id)
+        if wanted.after_event_id is not None and wanted.after_event_id > state.last_event_id:
+            raise InvalidRequest(
+                f"after_event_id is {wanted.after_event_id}, but the last event is {state.last_event_id}"
+            )
+        changes: list[UserCommand] = []
+        terms = _terms(wanted, state.terms)
+        if terms != state.terms:
+            changes.append(SetTerms(now=0, terms=terms))
+        if model_ref is not None and model_ref != state.model_ref:
+            changes.append(SetModel(now=0, model_ref=model_ref))
+        if wanted.mode is not None and wanted.mode != state.mode:
+            changes.append(SetMode(now=0, mode=wanted.mode))
+        if wanted.title is not None and wanted.title != state.title:
+            changes.append(SetTitle(now=0, title=wanted.title))
+        for change in changes:
+            await sessions.ask(self.session_id, change)
+        return await sessions.state(self.session_id) if changes else state
+
+    async def _send(self, sessions: Sessions, message_id: str, wanted: AgentMessage) -> None:
+        state = await sessions.state(self.session_id)
+        words = words_of(wanted.messages, has_history=state.run_counter > 0 or state.forked_from is not None)
+        model_ref = None if wanted.model_ref is None else self._canonical(wanted.model_ref)
+        if state.active_run is not None:
+            raise SessionRefused("BUSY", "A run is active in this session.", hint="Wait for it, or stop it.")
+        if self._follower is None:
+            await self._attach(sessions, state, state.last_event_id)
+        if model_ref is not None and model_ref != state.model_ref:
+            await sessions.ask(self.session_id, SetModel(now=0, model_ref=model_ref))
+        input_id = str(uuid4())
+        # With a client_msg_id the words count once, also when their owner dies and they have to be said again.
+        said = Send(
+            now=0,
+            input_id=input_id,
+            client_msg_id=input_id,
+            content=words,
+            terms=run_terms(wanted.options or self._options),
+        )
+        await sessions.ask(self.session_id, said)
+        self._scopes.words_taken(self.session_id, message_id, input_id)
+
+    def _canonical(self, model_ref: str) -> str:
+        """What can be checked locally is nacked (DESIGN §5): a model that does not exist is no session's model."""
+        model = self._parts.backend.resolve(model_ref)
+        return format_model_ref(model.provider, model.api, model.id)
+
+    # ------------------------------------------------------------ letting go
+
+    async def _begin_stop(self, sessions: Sessions, message_id: str, wanted: AgentStop) -> None:
+        if self._stop is not None:
+            raise InvalidRequest("the session is being stopped already")
+        state = await sessions.state(self.session_id)
+        if self._follower is None:
+            await self._attach(sessions, state, state.last_event_id)
+        if wanted.detach:
+            self._scopes.accept(self.session_id, message_id)
+            self._let_go(message_id, "detached")
+            return
+        run = state.active_run
+        if run is not None:
+            abort = Abort(now=0, run_id=run.run_id, by=CLIENT, reason=wanted.reason or "")
+            try:
+                await sessions.ask(self.session_id, abort)
+            except SessionRefused as error:
+                if error.code not in ("NOT_RUNNING", "STALE_RUN_ID"):  # it has just ended by itself
+                    raise
+        self._scopes.accept(self.session_id, message_id)
+        run_id = run.run_id if run is not None else None
+        self._stop = _Stop(message_id, wanted.reason, run_id, state.last_event_id)
+        if run_id is None and self._told >= state.last_event_id:
+            self._let_go(message_id, wanted.reason)
+
+    def _let_go(self, message_id: str, reason: str | None) -> None:
+        self._scopes.stopped(self.session_id, message_id, reason)
+        self._end()
+
+    def _end(self) -> None:
+        """This connection has nothing to do with the session any more; may be repeated."""
+        if self._ended:
+            return
+        self._ended = True
+        self._on_end(self)
+        if self._follower is not None:
+            self._follower.close()
+        if self._seat is not None:
+            self._seat.leave()
+        self._requests.put_nowait(None)
+
+    # ------------------------------------------------------------ what happens in the session
+
+    async def _attach(self, sessions: Sessions, state: SessionState, after: int | None) -> list[_Question]:
+        """Follow the log from a cursor; without one from the start of the active run, or from now.
+
+        Questions that were asked before the cursor and are still pending are what it returns.
+        """
+        projection = AgentProjection(self.session_id)
+        end = state.last_event_id if after is None else after
+        run = await open_run(sessions, self.session_id, end)
+        if after is None and run:
+            end = run[0].event_id - 1
+            run = []
+        self._scopes.attach(self.session_id, projection)
+        active = state.active_run
+        pending = {call.call_id for call in active.pending()} if active is not None else set()
+        questions: list[_Question] = []
+        for logged in run:
+            projection.project(logged)
+            if isinstance(logged.event, ApprovalRequested) and logged.event.call_id in pending:
+                questions.append(_Question(logged.event, logged.run_id or ""))
+        self._told = end
+        self._follower = sessions.follow(self.session_id, end)
+        work = self._follow(self._follower, state.last_event_id, frozenset(pending))
+        self._tasks.append(self._group.create_task(work, name=f"makai-follow-{self.session_id}"))
+        return questions
+
+    async def _follow(self, follower: Follower, history_end: int, pending: frozenset[str]) -> None:
+        try:
+            while records := await follower.next():
+                async with self._publishing:
+                    for logged in decoded(records):
+                        if self._ended:
+                            return
+                        if isinstance(logged, Logged) and not _is_old_question(logged, history_end, pending):
+                            self._tell(logged)
+                        self._told = logged.event_id
+                self._parts.on_news()
+                await self._parts.room()
+        except MakaiError as error:
+            self._lose(error)
+        except Exception:
+            log.exception("following a session failed unexpectedly")
+            self._lose(MakaiError("internal error"))
+
+    def _tell(self, logged: Logged) -> None:
+        settled_run = self._scopes.logged(self.session_id, logged)
+        stop = self._stop
+        if stop is None:
+            return
+        is_due = settled_run == stop.run_id if stop.run_id is not None else logged.event_id >= stop.event_id
+        if is_due:
+            self._let_go(stop.message_id, stop.reason)
+
+    def _lose(self, error: MakaiError) -> None:
+        if not self._ended:
+            self._scopes.lost(self.session_id, _as_told(error))
+            self._end()
+            self._parts.on_news()
+
+    async def _execute(self, request: ToolRequest) -> ToolAnswer:
+        """Have the client carry out one of its tools; it answers when it likes, and the run waits."""
+        waiting: asyncio.Future[ToolAnswer] = asyncio.get_running_loop().create_future()
+        self._results[request.call_id] = waiting
+        call = ToolExecute(
+            tool_call_id=request.call_id,
+            tool_name=request.name,
+            arguments=dict(request.arguments),
+            run_id=request.run_id,
+        )
+        self._scopes.execute(self.session_id, call)
+        self._parts.on_news()
+        try:
+            return await waiting
+        finally:
+            del self._results[request.call_id]
+            self._scopes.withdraw(self.session_id, request.call_id)
+
+
+def _as_told(error: MakaiError) -> MakaiError:
+    """To this client it is all one whether the store or the way to the process that owns it is broken."""
+    return StorageUnavailable(error.message, hint=error.hint) if isinstance(error, TransportError) else error
+
+
+def _is_old_question(logged: Logged, history_end: int, pending: frozenset[str]) -> bool:
+    """Whether this is a question that was decided before the client came: it need not be bothered with it."""
+    event = logged.event
+    return isinstance(event, ApprovalRequested) and logged.event_id <= history_end and event.call_id not in pending
+
+
+def _new_session(session_id: str, wanted: AgentStart, model_ref: str) -> NewSession:
+    return NewSession(
+        model_ref=model_ref,
+        session_id=session_id,
+        mode=wanted.mode or "ask",
+        cwd=wanted.cwd,
+        title=wanted.title or "",
+        terms=_terms(wanted, SessionTerms(builtin_tools=wanted.builtin_tools)),
+    )
+
+
+def _terms(wanted: AgentStart, terms: SessionTerms) -> SessionTerms:
+    """The terms with what the client says about them."""
+    given = {
+        "system": wanted.system_prompt,
+        "tools": wanted.tools,
+        "sandbox": wanted.sandbox,
+        "approval_s": wanted.approval_s,
+    }
+    return msgspec.structs.replace(terms, **{name: value for name, value in given.items() if value is not None})
+
+
+def _decision(answer: PermissionResponse) -> Approve | Deny:
+    if answer.decision == "deny":
+        return Deny(now=0, call_id=answer.tool_call_id, by=CLIENT, reason=answer.reason, scope=answer.scope)
+    return Approve(
+        now=0,
+        call_id=answer.tool_call_id,
+        by=CLIENT,
+        reason=answer.reason,
+        scope=answer.scope,
+        digest=answer.digest,
+    )
+
+
+def _info(session_id: str, state: SessionState) -> SessionInfo:
+    run = state.active_run
+    return SessionInfo(
+        session_id=session_id,
+        status=_standing(state),
+        model_ref=state.model_ref,
+        mode=state.mode,
+        event_id=state.last_event_id,
+        created_at=state.created_at,
+        updated_at=state.last_ts,
+        usage=state.usage if run is None else state.usage + run.usage,
+        pending_permissions=tuple(call.call_id for call in run.pending()) if run is not None else (),
+        title=state.title,
+        cwd=state.cwd,
+        run_id=run.run_id if run is not None else None,
+    )
+
+
+def _standing(state: SessionState) -> SessionStanding:
+    run = state.active_run
+    if run is None:
+        return "closed" if state.closed else "idle"
+    if run.status == "aborting":
+        return "stopping"
+    if run.pending():
+        return "waiting_for_permission"
+    return "waiting_for_tool" if any(call.status == "started" for call in run.calls.values()) else "running"

@@ -1,0 +1,298 @@
+"""The conversations of `docs/protocol/minicodex.md`, held by the code itself.
+
+In: nothing. Out: what client and server said, by name of the place in the document. Run this file to write the document
+anew (PYTHONPATH=src:tests:. python tests/support/minicodex_examples.py); a test compares the two.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from makai.core.content import Text
+from makai.core.session_events import (
+    ApprovalRequested,
+    AssistantText,
+    AssistantTextDelta,
+    Compacted,
+    FileDiff,
+    FilePlace,
+    Notice,
+    PlanEntry,
+    PlanUpdated,
+    Reasoning,
+    ReasoningDelta,
+    RunFailed,
+    RunFinished,
+    SessionTerms,
+    ToolCalled,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+)
+from makai.core.usage import Usage
+from makai.protocols.minicodex.server import Limits
+from makai.sessions.commands import Close, SetTerms
+from support.minicodex import BOTH, JSON, SESSION, Client, Room
+from tools.transcripts import MARKED, renewed
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "protocol" / "minicodex.md"
+MODEL = "acme/acme-chat@one"
+
+
+class Page:
+    """The lines of one conversation; every step takes 10 ms."""
+
+    def __init__(self, *capabilities: str, limits: Limits | None = None) -> None:
+        self.room = Room(limits=limits) if limits else Room()
+        self.room.trial.now = 1_760_000_000_000
+        self.lines: list[str] = []
+        self.client = self.room.connect(*capabilities)
+
+    def say(self, kind: str, **fields: Any) -> None:
+        self.room.trial.now += 10
+        self.lines.append("→ " + compact({"type": kind, **fields}))
+        self.hear(self.client.say(kind, **fields))
+
+    def quietly(self, kind: str, **fields: Any) -> None:
+        """Something the page does not show again."""
+        self.room.trial.now += 10
+        self.client.say(kind, **fields)
+
+    def report(self, *events: Any) -> None:
+        self.room.trial.now += 10
+        self.room.trial.report(*events)
+        self.hear(self.client.hear())
+
+    def hear(self, frames: list[JSON]) -> None:
+        self.lines += ["← " + compact(frame) for frame in frames]
+
+    def text(self) -> str:
+        return "```text\n" + "\n".join(self.lines) + "\n```\n"
+
+
+def compact(frame: JSON) -> str:
+    return json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+
+
+def hello() -> Page:
+    page = Page()
+    page.say("hello", v="1.0.0", req_id="1")
+    page.say("ping", nonce="n", req_id="2")
+    return page
+
+
+def plain_run() -> Page:
+    page = Page()
+    page.quietly("hello", v="1.0.0")
+    page.say("send", text="Hello!", client_msg_id="m-1", req_id="3")
+    page.report(TurnStarted(turn=1), Reasoning(content_index=0, text="A greeting."))
+    page.report(AssistantText(content_index=1, text="Hello. What can I do?"))
+    page.report(TurnEnded(turn=1, stop_reason="end_turn"), RunFinished(stop_reason="end_turn"))
+    page.say("send", text="Hello!", client_msg_id="m-1", req_id="4")
+    return page
+
+
+def approval() -> Page:
+    page = Page()
+    page.quietly("hello", v="1.0.0")
+    page.quietly("send", text="Which branch is this?")
+    call = ToolCalled(call_id="call_1", name="shell", arguments_json='{"command":"git branch"}')
+    asked = ApprovalRequested(call_id="call_1", name="shell", arguments_json=call.arguments_json, digest="d1")
+    page.report(TurnStarted(turn=1), call, TurnEnded(turn=1, stop_reason="tool_use"), asked)
+    page.say("approve", call_id="call_1")
+    page.report(
+        ToolStarted(call_id="call_1"),
+        ToolFinished(call_id="call_1", content=(Text(text="* main"),), exit_code=0),
+        TurnStarted(turn=2),
+        AssistantText(content_index=0, text="You are on main."),
+        TurnEnded(turn=2, stop_reason="end_turn"),
+        RunFinished(stop_reason="end_turn"),
+    )
+    page.say("deny", call_id="call_1")
+    return page
+
+
+def abort() -> Page:
+    page = Page()
+    page.quietly("hello", v="1.0.0")
+    page.quietly("send", text="Write a book.")
+    page.report(TurnStarted(turn=1))
+    page.lines.clear()
+    page.say("abort")
+    page.report(RunFinished(stop_reason="aborted"))
+    return page
+
+
+def failure() -> Page:
+    page = Page()
+    page.quietly("hello", v="1.0.0")
+    page.quietly("send", text="Hello!")
+    page.report(RunFailed(code="auth_required", message="No key for acme.", hint="Log in."))
+    return page
+
+
+def resume() -> Page:
+    page = Page(limits=Limits(replay_events=5))
+    page.quietly("hello", v="1.0.0")
+    page.quietly("send", text="Hello!")
+    page.room.trial.answer("Hello.")
+    page.client = Client(page.room, (), SESSION)
+    page.say("resume", session_id=SESSION, last_seen_event_id=7)
+    page.client = Client(page.room, (), SESSION)
+    page.say("resume", session_id=SESSION, last_seen_event_id=2)
+    page.say("get_snapshot", include_transcript_window=True)
+    return page
+
+
+def refusals() -> Page:
+    page = Page()
+    page.say("send", text="Hello!")
+    page.quietly("hello", v="1.0.0")
+    page.say("dance", req_id="7")
+    page.say("send")
+    page.say("send", text=7)
+    page.say("send", text="Hello!", colour="red")
+    page.say("hello", v="2.0.0")
+    page.say("abort")
+    page.say("approve", call_id="call_9")
+    return page
+
+
+def streaming() -> Page:
+    page = Page("streaming")
+    page.quietly("hello", v="1.0.0", client_capabilities=["streaming"])
+    page.quietly("send", text="Hello!")
+    page.report(TurnStarted(turn=1))
+    page.lines.clear()
+    page.report(ReasoningDelta(content_index=0, delta="A gree"), ReasoningDelta(content_index=0, delta="ting."))
+    page.report(Reasoning(content_index=0, text="A greeting."))
+    page.report(AssistantTextDelta(content_index=1, delta="Hel"))
+    page.report(AssistantTextDelta(content_index=1, delta="lo."))
+    page.report(AssistantText(content_index=1, text="Hello."))
+    return page
+
+
+def signs_of_life() -> Page:
+    page = Page(limits=Limits(drain_events=3))
+    page.quietly("hello", v="1.0.0")
+    page.client.connection.beat(15_000)
+    page.hear(page.client.hear())
+    page.room.trial.send("Hello!")
+    page.room.trial.answer("Hello.")
+    heard = page.client.hear()
+    page.hear(heard[:1])
+    page.lines.append("  (what it missed)")
+    page.hear(heard[-1:])
+    return page
+
+
+def makai_settings() -> Page:
+    page = Page("makai.1")
+    page.say("hello", v="1.0.0", client_capabilities=["makai.1"])
+    page.say("set_title", title="Tea")
+    page.say("set_mode", mode="accept_edits")
+    page.say("set_model", model_ref="acme/acme-chat@two")
+    page.room.trial.do(SetTerms(now=page.room.trial.now, terms=SessionTerms(builtin_tools=True)))
+    page.hear(page.client.hear())
+    return page
+
+
+def makai_run() -> Page:
+    page = Page(*BOTH)
+    page.quietly("hello", v="1.0.0", client_capabilities=list(BOTH))
+    page.say("send", text="Rename it.", images=[{"data": "iVBORw0KGgo=", "mime_type": "image/png"}])
+    page.report(TurnStarted(turn=1))
+    page.say("send", text="And test it.", delivery="queue", client_msg_id="m-2")
+    diff = FileDiff(path="tea.py", old_text="cup\n", new_text="mug\n")
+    call = ToolCalled(
+        call_id="call_1",
+        name="edit",
+        arguments_json='{"path":"tea.py"}',
+        kind="edit",
+        title="Edit tea.py",
+        locations=(FilePlace("tea.py", 1),),
+    )
+    asked = ApprovalRequested(
+        call_id="call_1",
+        name="edit",
+        arguments_json=call.arguments_json,
+        digest="9f86d081",
+        title="Edit tea.py",
+        diffs=(diff,),
+        deadline_ms=1_760_000_600_000,
+        grant="Edit(tea.py)",
+    )
+    page.report(call, TurnEnded(turn=1, stop_reason="tool_use", usage=Usage(input=20, output=9, cost_usd=0.0004)))
+    page.report(asked)
+    page.say("approve", call_id="call_1", scope="session", digest="9f86d081")
+    page.report(
+        ToolStarted(call_id="call_1"),
+        ToolProgress(call_id="call_1", text="writing"),
+        ToolFinished(call_id="call_1", content=(Text(text="Done."),), diffs=(diff,)),
+        PlanUpdated(entries=(PlanEntry(content="Test it", status="in_progress", priority="high"),)),
+        UsageReported(total=Usage(input=20, output=9, cost_usd=0.0004), context_tokens=29, context_window=8192),
+        Notice(level="warning", code="retry", message="The model is busy; trying again."),
+        RunFinished(stop_reason="max_turns"),
+    )
+    return page
+
+
+def makai_more() -> Page:
+    page = Page(*BOTH)
+    page.quietly("hello", v="1.0.0", client_capabilities=list(BOTH))
+    page.quietly("send", text="Hello!")
+    page.report(TurnStarted(turn=1), AssistantTextDelta(content_index=0, delta="Hel"))
+    page.lines.clear()
+    page.say("get_snapshot")
+    page.room.trial.restart()
+    page.hear(page.client.hear())
+    page.room.trial.answer("Hello.", turn=2)
+    page.hear(page.client.hear())
+    page.say("compact", instructions="Keep the names.")
+    page.report(Compacted(summary="They greeted.", through=10), RunFinished(stop_reason="end_turn"))
+    page.room.trial.do(Close(now=page.room.trial.now, reason="done"))
+    page.hear(page.client.hear())
+    return page
+
+
+EXAMPLES = {
+    "hello": hello,
+    "plain-run": plain_run,
+    "approval": approval,
+    "abort": abort,
+    "failure": failure,
+    "resume": resume,
+    "refusals": refusals,
+    "streaming": streaming,
+    "signs-of-life": signs_of_life,
+    "makai-settings": makai_settings,
+    "makai-run": makai_run,
+    "makai-more": makai_more,
+}
+
+
+def examples() -> dict[str, str]:
+    """Every conversation of the document."""
+    return {name: make().text() for name, make in EXAMPLES.items()}
+
+
+def shown(document: str) -> list[JSON]:
+    """Every frame the document's conversations show."""
+    blocks = "".join(match.group(0) for match in MARKED.finditer(document))
+    return [json.loads(line[2:]) for line in blocks.splitlines() if line[:2] in ("→ ", "← ")]
+
+
+def main() -> None:
+    """Write the document anew."""
+    DOCUMENT.write_text(renewed(DOCUMENT.read_text(encoding="utf-8"), examples()), encoding="utf-8")
+    sys.stdout.write(f"wrote {DOCUMENT.name}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Messages of the link between the owner of the sessions and those attached, as bytes and back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.profiles import examples
+
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest, ParseError
+from makai.core.secret import Secret
+from makai.core.session_events import SessionTerms
+from makai.protocols.attach.frames import (
+    MAX_FRAME_BYTES,
+    encoded,
+    encoded_records,
+    from_attached,
+    from_owner,
+    records_of,
+)
+from makai.protocols.attach.messages import (
+    Answer,
+    Attend,
+    CancelExecute,
+    Command,
+    Create,
+    Delete,
+    Execute,
+    Executed,
+    ExecuteFailed,
+    Failure,
+    Follow,
+    FromAttached,
+    FromOwner,
+    Hello,
+    IsTrusted,
+    Leave,
+    Message,
+    Moved,
+    PendingApprovals,
+    Ping,
+    Pong,
+    Problem,
+    Pull,
+    Read,
+    Records,
+    Refused,
+    State,
+    Summaries,
+    Summary,
+    Trust,
+    Unfollow,
+    Welcome,
+)
+from makai.sessions.commands import (
+    Abort,
+    Approve,
+    Close,
+    Compact,
+    Deny,
+    Send,
+    SetMode,
+    SetModel,
+    SetTerms,
+    SetTitle,
+)
+from makai.sessions.log.base import Record, SessionFilter
+from makai.sessions.service import NewSession, ToolAnswer, ToolRequest, UserCommand
+from makai.wire.ndjson import NDJSONDecoder
+
+PROBLEM = Problem(
+    code="BUSY", message="A run is active.", hint="Wait.", kind="SessionRefused", details={"code": "BUSY"}
+)
+COMMANDS: list[UserCommand] = [
+    Send(now=0, input_id="i1", content="hi", client_msg_id="c1", delivery="queue"),
+    Approve(now=0, call_id="c", by="cli", scope="always", digest="d"),
+    Deny(now=0, call_id="c", by="cli"),
+    Abort(now=0, run_id="r"),
+    SetMode(now=0, mode="plan"),
+    SetModel(now=0, model_ref="a/b@c"),
+    SetTitle(now=0, title="\u2028 \U0001f600"),
+    SetTerms(now=0, terms=SessionTerms(builtin_tools=True)),
+    Compact(now=0, input_id="i2"),
+    Close(now=0),
+]
+SAID_BY_ATTACHED: list[FromAttached] = [
+    Hello(makai="0.1.0", format=1, pid=7, key=Secret("a key")),
+    Create(number=1, wanted=NewSession(model_ref="a/b@c", roots=("/a", "/b"))),
+    *(Command(number=number, session_id="s", command=command) for number, command in enumerate(COMMANDS)),
+    Read(number=2, session_id="s", after=3, limit=4, deltas=False),
+    State(number=3, session_id="s"),
+    Summaries(number=4, wanted=SessionFilter(limit=3, cwd="/a")),
+    Summary(number=5, session_id="s"),
+    PendingApprovals(number=6),
+    Delete(number=7, session_id="s"),
+    Attend(number=8, session_id="s"),
+    IsTrusted(number=9, folder="/a"),
+    Trust(number=10, folder="/a", trusted=True),
+    Follow(number=11, session_id="s", after=12, deltas=False),
+    Pull(number=11),
+    Unfollow(number=11),
+    Executed(call=1, answer=ToolAnswer(content=(Text(text="done"),), details_json="{}")),
+    ExecuteFailed(call=1, problem=PROBLEM),
+    Leave(number=8),
+    Ping(),
+]
+SAID_BY_OWNER: list[FromOwner] = [
+    Welcome(makai="0.1.0", format=1, pid=7),
+    Refused(problem=PROBLEM),
+    Answer(number=1, result=msgspec.Raw(b'{"last":3}')),
+    Failure(number=1, problem=PROBLEM),
+    Moved(number=1),
+    Records(number=1, ids=[1, 3], lines=[msgspec.Raw(b'{"event_id":1}'), msgspec.Raw(b'{"event_id":3,"new":[1.50]}')]),
+    Execute(
+        call=1,
+        attendance=8,
+        request=ToolRequest(session_id="s", run_id="r", call_id="c", name="look", arguments={"a": [1, None]}),
+    ),
+    CancelExecute(call=1),
+    Pong(),
+]
+
+
+@pytest.mark.parametrize("message", SAID_BY_ATTACHED, ids=lambda message: type(message).__name__)
+def test_what_an_attached_process_says_arrives_as_it_was_said(message: FromAttached) -> None:
+    assert from_attached(encoded(message)) == message
+
+
+@pytest.mark.parametrize("message", SAID_BY_OWNER, ids=lambda message: type(message).__name__)
+def test_what_the_owner_says_arrives_as_it_was_said(message: FromOwner) -> None:
+    assert plain(from_owner(encoded(message))) == plain(message)
+
+
+def test_bytes_that_come_one_by_one_say_the_same_as_the_whole() -> None:
+    stream = b"".join(encoded(message) + b"\n" for message in SAID_BY_ATTACHED)
+    decoder = NDJSONDecoder(MAX_FRAME_BYTES)
+
+    lines = [line for byte in stream for line in decoder.feed(bytes([byte]))]
+
+    assert [from_attached(line) for line in lines if isinstance(line, bytes)] == SAID_BY_ATTACHED
+    assert lines == NDJSONDecoder(MAX_FRAME_BYTES).feed(stream)
+
+
+def test_events_pass_unchanged_to_the_byte() -> None:
+    records = [
+        Record(1, b'{"event_id":1,"ts":5,"event":{"type":"notice","n":1.50,"u":"\\u00e9"}}'),
+        Record(4, '{"event_id":4, "ts":5,"event":{"type":"of a newer makai","text":"é"}}'.encode()),
+    ]
+
+    message = from_owner(encoded_records(9, records))
+
+    assert isinstance(message, Records)
+    assert message.number == 9
+    assert records_of(message) == records
+
+
+def test_a_batch_whose_numbers_do_not_fit_its_events_is_refused() -> None:
+    with pytest.raises(ParseError):
+        records_of(Records(number=1, ids=[1], lines=[]))
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_text_that_no_log_holds_is_refused_before_it_is_sent(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        encoded(Command(number=1, session_id="s", command=SetTitle(now=0, title=text)))
+
+
+def test_a_backslash_before_u0000_is_no_nul() -> None:
+    message = Command(number=1, session_id="s", command=SetTitle(now=0, title="\\u0000"))
+
+    assert from_attached(encoded(message)) == message
+
+
+def test_a_key_is_never_printed() -> None:
+    assert "a key" not in repr(SAID_BY_ATTACHED[0])
+
+
+@given(st.sampled_from([*SAID_BY_ATTACHED, *SAID_BY_OWNER]).map(encoded), st.data())
+@examples(300)
+def test_a_mutated_frame_is_a_message_or_a_parse_error(frame: bytes, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(frame)))
+    end = data.draw(st.integers(start, len(frame)))
+    mutated = frame[:start] + data.draw(st.binary(max_size=8) | st.just(b"[" * 3000)) + frame[end:]
+
+    for read in (from_attached, from_owner):
+        with suppress(ParseError):
+            assert isinstance(read(mutated), Message)
+
+
+def plain(message: FromOwner) -> object:
+    """With what is not decoded yet as bytes: `Raw` objects compare by identity."""
+    return msgspec.json.decode(encoded(message))
