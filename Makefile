@@ -8,22 +8,22 @@ BENCH_LITELLM_BIN := .venv-bench-litellm/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults bench schema docs requirements clean lint model sdk packages python-is-new-enough
+.PHONY: help run test check faults bench schema docs requirements clean lint model sdk page packages python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
 
-run: .venv/.ready ## chat in the terminal with a model on this machine; no account needed
+run: .venv/.ready page ## serve the page on a model on this machine, and print its address; no account needed
 	@$(BIN)/makai models pull $(MODEL)
-	@$(BIN)/makai
+	@$(BIN)/makai serve --show-token
 
-test: lint model sdk packages ## everything CI runs: lint, types, house rules, all tests
+test: lint model sdk page packages ## everything CI runs: lint, types, house rules, all tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: lint ## the quick part of `make test`: lint, types, house rules
 	@$(BIN)/python -m pytest tests/house
 
-faults: .venv/.ready model packages ## long tests: fault injection, and property tests with many more inputs
+faults: .venv/.ready model page packages ## long tests: fault injection, and property tests with many more inputs
 	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis or scaled" --timeout=1800
 
 bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
@@ -39,7 +39,7 @@ requirements: .venv/.ready ## covered, diverging and open requirements per area
 	@$(BIN)/python tools/requirements.py
 
 clean: ## remove environments, caches and builds (not your ~/.makai)
-	rm -rf .venv .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* build dist src/makai/server/page web/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 lint: .venv/.ready
@@ -51,6 +51,16 @@ sdk: .venv/.ready
 	@if command -v npm >/dev/null; then cd sdk/typescript && npm ci --silent --no-audit --no-fund && \
 	MAKAI_TEST_PYTHON="$(CURDIR)/$(BIN)/python" npm test --silent; \
 	else echo "SKIPPED: npm is not installed; the TypeScript SDK was not tested"; fi
+
+PAGE := src/makai/server/page/index.html
+PAGE_SOURCES := $(shell find web -type f -not -path '*/node_modules/*' -not -path 'web/test/*')
+
+page: $(PAGE) ## build the page into the package (needs npm)
+
+$(PAGE): $(PAGE_SOURCES)
+	@if command -v npm >/dev/null; then echo "Building the page ..." && cd web && npm ci --silent --no-audit --no-fund && \
+	npm run build --silent && npm run check --silent && npm test --silent && touch ../$(PAGE); \
+	else echo "SKIPPED: npm is not installed; the page was not built"; fi
 
 packages: .venv/.ready
 	@$(BIN)/python tools/system_packages.py

@@ -25,7 +25,10 @@ class Need(NamedTuple):
     untested: str
 
 
-NEEDED = (Need("bubblewrap", ("bwrap",), "the bubblewrap sandbox"),)
+NEEDED = (
+    Need("bubblewrap", ("bwrap",), "the bubblewrap sandbox"),
+    Need("chromium", ("chromium", "chromium-browser", "google-chrome"), "the page in a real browser"),
+)
 
 
 def missing(needed: Iterable[Need] = NEEDED) -> list[Need]:

@@ -5,11 +5,13 @@ In: where to listen. Out: a running server and its address. Thin: `makai.server.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from makai.cli.browser import open_page
 from makai.cli.console import note, run_async, say
 
 if TYPE_CHECKING:
@@ -21,13 +23,15 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   makai serve                                  http://127.0.0.1:8717, this machine only
+  makai serve --open                           the same, and opens the page in your browser
   makai serve --port 0                         any free port; the address is printed
   makai serve --grpc                           also gRPC, on port 8718
   curl -N -H "Authorization: Bearer $(cat ~/.makai/server-token)" ...
 
 \b
-The token is in MAKAI_HOME/server-token (made on first start, readable by you only). Ctrl-C or SIGTERM lets running
-requests end first.
+The token is in MAKAI_HOME/server-token (made on first start, readable by you only). The address that opens the page
+carries it behind the #, which a browser keeps to itself; it is printed to terminals only, unless --show-token is given.
+Ctrl-C or SIGTERM lets running requests end first; runs of sessions go on when the server is back.
 """,
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -38,6 +42,8 @@ requests end first.
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, for other machines.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key.")
 @click.option("--allow-plain-remote", is_flag=True, help="Listen beyond this machine without TLS (behind a proxy).")
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in your browser.")
+@click.option("--show-token", is_flag=True, help="Print the address with its token also where it may be kept in a log.")
 @click.option("--drain", default=10.0, show_default=True, metavar="SECONDS", help="How long running requests get.")
 def command(
     host: str,
@@ -48,9 +54,11 @@ def command(
     tls_cert: Path | None,
     tls_key: Path | None,
     allow_plain_remote: bool,
+    open_browser: bool,
+    show_token: bool,
     drain: float,
 ) -> int:
-    """Serve the Makai protocol over WebSocket, SSE and gRPC."""
+    """Serve sessions to the page and to other programs: WebSocket, SSE, gRPC."""
     import os
 
     from makai.core.home import home_directory
@@ -68,13 +76,31 @@ def command(
         drain_s=drain,
     )
     home = home_directory(os.environ)
-    run_async(serve(options, LazyBackend(), home, lambda addresses: _announce(addresses, home)))
+
+    def announce(addresses: Addresses) -> None:
+        page = page_address(addresses.http, home)
+        _announce(addresses, home, page if show_token or sys.stdout.isatty() else None)
+        if open_browser:
+            open_page(page)
+
+    run_async(serve(options, LazyBackend(), home, announce))
     note("makai: stopped")
     return 0
 
 
-def _announce(addresses: Addresses, home: Path) -> None:
+def page_address(http: str, home: Path) -> str:
+    """What opens the page, and lets it in. The part behind the # never leaves the browser."""
+    from makai.auth.server_token import load_or_create_token
+
+    return f"{http}/#token={load_or_create_token(home).reveal()}"
+
+
+def _announce(addresses: Addresses, home: Path, page: str | None) -> None:
     say(f"makai is listening on {addresses.http}")
+    if page is not None:
+        say(f"Open {page}")
+    else:
+        note("`makai web` opens the page.", dim=True)
     if addresses.grpc:
         say(f"and on {addresses.grpc}")
     note(f"The token is in {home / 'server-token'}. Ctrl-C stops.", dim=True)

@@ -12,10 +12,10 @@ from aiohttp import web
 from makai.catalog.descriptors import ModelsRequest
 from makai.core.errors import MakaiError
 from makai.protocols.makai.projection import wire_code
+from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
 from makai.server.auth_routes import PageLogins
-from makai.server.backend import Backend
-from makai.server.makai_connection import MakaiServer, OpenSessions
-from makai.server.minicodex_connection import MinicodexServer
+from makai.server.makai_connection import MakaiServer
+from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.session_routes import SessionRoutes
 from makai.transports.channel import MAX_FRAME_BYTES
@@ -29,7 +29,14 @@ _STATUS = {"auth_required": 424, "provider_error": 502, "internal_error": 500}
 """HTTP status of an error code on REST routes; every other code is the caller's fault."""
 
 
-def make_app(makai: MakaiServer, guard: Guard, *, is_tls: bool = False) -> web.Application:
+def make_app(
+    makai: MakaiServer,
+    guard: Guard,
+    *,
+    is_tls: bool = False,
+    minicodex_limits: Limits = DEFAULT_LIMITS,
+    heartbeat_s: float = HEARTBEAT_S,
+) -> web.Application:
     """The application; whoever runs it owns its sockets. Sessions and their page are there when `makai` has them."""
     app = web.Application(middlewares=[guard_middleware(guard)], client_max_size=MAX_FRAME_BYTES + 4096)
     sse = SSEServer(makai.serve_until_idle)
@@ -67,17 +74,18 @@ def make_app(makai: MakaiServer, guard: Guard, *, is_tls: bool = False) -> web.A
     app.router.add_get("/api/models", models)
     PageLogins(makai.backend).add_to(app)
     if makai.sessions is not None:
-        _add_sessions(app, makai.sessions, makai.backend)
+        routes = SessionRoutes(makai.sessions, makai.backend)
+        routes.add_to(app)
+        minicodex = MinicodexServer(
+            makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s
+        )
+        _add_minicodex(app, minicodex)
     add_page(app, guard.config.token, is_tls=is_tls)
     app.on_shutdown.append(close_streams)
     return app
 
 
-def _add_sessions(app: web.Application, sessions: OpenSessions, backend: Backend) -> None:
-    routes = SessionRoutes(sessions, backend)
-    routes.add_to(app)
-    minicodex = MinicodexServer(sessions, routes.new_session)
-
+def _add_minicodex(app: web.Application, minicodex: MinicodexServer) -> None:
     async def websocket(request: web.Request) -> web.StreamResponse:
         session_id = request.query.get("session_id") or None
         return await serve_websocket(

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from makai.core.errors import ChannelClosed, MakaiError
 from makai.protocols.minicodex.requests import Ask, Open, Request, TakeSnapshot
-from makai.protocols.minicodex.server import CloseCode, MinicodexConnection
+from makai.protocols.minicodex.server import DEFAULT_LIMITS, CloseCode, Limits, MinicodexConnection
 from makai.server.session_views import SessionViews, SharedView, is_gone, look_up_run
 from makai.sessions.log import encoding
 from makai.sessions.service import NewSession, Sessions
@@ -37,10 +37,19 @@ MakeNew: TypeAlias = Callable[[], NewSession]
 class MinicodexServer:
     """Serves the protocol on any number of channels."""
 
-    def __init__(self, sessions: Callable[[], Awaitable[Sessions]], make_new: MakeNew) -> None:
+    def __init__(
+        self,
+        sessions: Callable[[], Awaitable[Sessions]],
+        make_new: MakeNew,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
         self.views = SessionViews(sessions)
         self.sessions = sessions
         self.make_new = make_new
+        self.limits = limits
+        self.heartbeat_s = heartbeat_s
 
     async def serve(self, channel: WebSocketChannel, session_id: str | None) -> None:
         """Serve one client until it is gone."""
@@ -53,7 +62,9 @@ class _Client:
     def __init__(self, server: MinicodexServer, channel: WebSocketChannel, session_id: str | None) -> None:
         self._server = server
         self._channel = channel
-        self._protocol = MinicodexConnection(session_id=session_id, new_id=lambda: str(uuid4()))
+        self._protocol = MinicodexConnection(
+            session_id=session_id, new_id=lambda: str(uuid4()), limits=server.limits
+        )
         self._shared: SharedView | None = None
         self._something_to_write = asyncio.Event()
         self._written = asyncio.Event()
@@ -152,9 +163,10 @@ class _Client:
                 await self._replay()
             frames = self._protocol.take()
             self._written.set()
-            if not frames:
+            if frames:
+                await self._channel.send(frames)
+            elif not self._protocol.is_behind:  # what was replayed may have led to no frame for this client
                 return
-            await self._channel.send(frames)
 
     async def _replay(self) -> None:
         """The next part of what the view no longer remembers, from the log."""
@@ -176,7 +188,8 @@ class _Client:
             self._end(CloseCode.GOING_AWAY)
 
     async def _beat(self) -> None:
+        interval_s = self._server.heartbeat_s
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            self._protocol.beat(int(HEARTBEAT_S * 1000))
+            await asyncio.sleep(interval_s)
+            self._protocol.beat(int(interval_s * 1000))
             self._something_to_write.set()

@@ -21,6 +21,7 @@ from aiohttp import web
 from makai.auth.server_token import load_or_create_token
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
+from makai.server.announcement import announced
 from makai.server.app import make_app
 from makai.server.backend import Backend
 from makai.server.makai_connection import MakaiServer
@@ -79,7 +80,9 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         await source.get()  # runs that a former server left go on now, not when somebody looks
         grpc = await _serve_grpc(options, token, makai, stack)
         scheme = "https" if tls else "http"
-        on_ready(Addresses(f"{scheme}://{_shown(options.host)}:{port}", grpc))
+        address = f"{scheme}://{_shown(options.host)}:{port}"
+        stack.enter_context(announced(home, address))
+        on_ready(Addresses(address, grpc))
         await stop.wait()
         await makai.drain(options.drain_s)
 

@@ -1,0 +1,1 @@
+"""The MiniCodex WebSocket protocol (document 002), sans-IO."""

@@ -1,0 +1,392 @@
+"""What a server says: every frame of document 002, and those of makai.1 (DESIGN §6).
+
+In: nothing. Out: frozen Structs tagged by `type`, of which `schema/minicodex/` and the page's TypeScript types are
+made. No session, log or connection is known here.
+
+Frames beyond the document are in `MakaiFrame`, fields beyond it carry `MAKAI`. Optional fields are UNSET when they are
+absent: a `null` on the wire is a statement of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import UNSET, UnsetType
+
+from makai.core.messages import StopReason
+from makai.core.session_events import Decision, Delivery, FileDiff, FilePlace, GrantScope, PermissionMode, PlanEntry
+from makai.core.usage import Usage
+from makai.protocols.minicodex.vocabulary import MAKAI, Part, PastedImage, RunStatus, Time
+
+# ---------------------------------------------------------------- state
+
+
+class SessionState(Part, frozen=True, kw_only=True):
+    session_id: str
+    version: str
+    capabilities: tuple[str, ...]
+    last_event_id: int | None
+    active_run_id: str | None
+    run_counter: int
+
+
+class ApprovalBrief(Part, frozen=True, kw_only=True):
+    call_id: str
+    tool_key: str
+    args: dict[str, Any]
+
+
+class RunState(Part, frozen=True, kw_only=True):
+    run_id: str
+    status: RunStatus
+    started_at: Time
+    finished_at: Time | None
+    pending_approvals: tuple[ApprovalBrief, ...]
+    last_event_id: int | None
+    transcript_window: tuple[TranscriptItem, ...] | UnsetType = UNSET
+    """Only in a snapshot that was asked for it: what this run has said so far."""
+
+
+# ---------------------------------------------------------------- server to client
+
+
+class Envelope(Part, frozen=True, kw_only=True, tag_field="type"):
+    """Base of every server frame."""
+
+    session_id: str | UnsetType = UNSET
+    run_id: str | UnsetType = UNSET
+    ts: Time | UnsetType = UNSET
+    req_id: str | UnsetType = UNSET
+
+
+class EventBase(Envelope, frozen=True, kw_only=True):
+    """Base of what is in the log: it has a number, and everyone sees the same one."""
+
+    event_id: int
+
+
+class ItemBase(Envelope, frozen=True, kw_only=True):
+    """Base of what a transcript lists. Clients with makai.1 see number, time and run there too."""
+
+    event_id: int | UnsetType = UNSET
+
+
+# -------------------------------------------- transcript
+
+
+class UserTextItem(ItemBase, frozen=True, kw_only=True, tag="user_text"):
+    text: str
+    input_id: Annotated[str | UnsetType, MAKAI] = UNSET
+    client_msg_id: Annotated[str | UnsetType, MAKAI] = UNSET
+    images: Annotated[tuple[PastedImage, ...] | UnsetType, MAKAI] = UNSET
+
+
+class AssistantTextItem(ItemBase, frozen=True, kw_only=True, tag="assistant_text"):
+    text: str
+    content_index: Annotated[int | UnsetType, MAKAI] = UNSET
+    whole: Annotated[bool | UnsetType, MAKAI] = UNSET
+    """False in a transcript: still arriving, or broken off. `event_id` is the last delta it holds."""
+    broken_off: Annotated[bool | UnsetType, MAKAI] = UNSET
+    """True: its turn ended without the rest, and nothing will be added."""
+
+
+class ReasoningItem(ItemBase, frozen=True, kw_only=True, tag="reasoning"):
+    text: str
+    content_index: Annotated[int | UnsetType, MAKAI] = UNSET
+    whole: Annotated[bool | UnsetType, MAKAI] = UNSET
+    broken_off: Annotated[bool | UnsetType, MAKAI] = UNSET
+
+
+class ToolCallItem(ItemBase, frozen=True, kw_only=True, tag="tool_call"):
+    name: str
+    args: dict[str, Any]
+    call_id: str
+    title: Annotated[str | UnsetType, MAKAI] = UNSET
+    kind: Annotated[str | UnsetType, MAKAI] = UNSET
+    locations: Annotated[tuple[FilePlace, ...] | UnsetType, MAKAI] = UNSET
+    arguments_error: Annotated[str | UnsetType, MAKAI] = UNSET
+    """Why the model's arguments are no JSON object; `args.arguments_json` has what it wrote."""
+
+
+class TextContent(Part, frozen=True, kw_only=True, tag_field="type", tag="text"):
+    text: str
+
+
+class ImageContent(Part, frozen=True, kw_only=True, tag_field="type", tag="image"):
+    data: str
+    mimeType: str
+
+
+class CallToolResult(Part, frozen=True, kw_only=True):
+    """What a tool answered, as MCP spells it."""
+
+    content: tuple[TextContent | ImageContent, ...]
+    isError: bool
+    structuredContent: dict[str, Any] | UnsetType = UNSET
+
+
+class FunctionCallOutputItem(ItemBase, frozen=True, kw_only=True, tag="function_call_output"):
+    call_id: str
+    result: CallToolResult
+    output: str
+    """The same outcome as plain text."""
+    is_error: Annotated[bool | UnsetType, MAKAI] = UNSET
+    diffs: Annotated[tuple[FileDiff, ...] | UnsetType, MAKAI] = UNSET
+    exit_code: Annotated[int | UnsetType, MAKAI] = UNSET
+    omitted_bytes: Annotated[int | UnsetType, MAKAI] = UNSET
+    interrupted: Annotated[bool | UnsetType, MAKAI] = UNSET
+
+
+class UserText(UserTextItem, frozen=True, kw_only=True, tag="user_text"):
+    event_id: int
+
+
+class AssistantText(AssistantTextItem, frozen=True, kw_only=True, tag="assistant_text"):
+    event_id: int
+
+
+class Reasoning(ReasoningItem, frozen=True, kw_only=True, tag="reasoning"):
+    event_id: int
+
+
+class ToolCall(ToolCallItem, frozen=True, kw_only=True, tag="tool_call"):
+    event_id: int
+
+
+class FunctionCallOutput(FunctionCallOutputItem, frozen=True, kw_only=True, tag="function_call_output"):
+    event_id: int
+
+
+class AssistantTextDelta(EventBase, frozen=True, kw_only=True, tag="assistant_text_delta"):
+    """Words while they arrive; needs "streaming"."""
+
+    text: str
+    content_index: Annotated[int | UnsetType, MAKAI] = UNSET
+
+
+class ReasoningDelta(EventBase, frozen=True, kw_only=True, tag="reasoning_delta"):
+    text: str
+    content_index: Annotated[int | UnsetType, MAKAI] = UNSET
+
+
+# -------------------------------------------- runs and approvals
+
+
+class RunStatusEvent(EventBase, frozen=True, kw_only=True, tag="run_status"):
+    run_state: RunState
+
+
+class ApprovalPending(EventBase, frozen=True, kw_only=True, tag="approval_pending"):
+    call_id: str
+    tool_key: str
+    args_json: str
+    title: Annotated[str | UnsetType, MAKAI] = UNSET
+    diffs: Annotated[tuple[FileDiff, ...] | UnsetType, MAKAI] = UNSET
+    digest: Annotated[str | UnsetType, MAKAI] = UNSET
+    deadline: Annotated[Time | UnsetType, MAKAI] = UNSET
+    grant: Annotated[str | UnsetType, MAKAI] = UNSET
+    """The rule a wider scope would set; empty: this call can only be decided once."""
+
+
+class ApprovalDecision(EventBase, frozen=True, kw_only=True, tag="approval_decision"):
+    call_id: str
+    decision: Decision
+    by: Annotated[str | UnsetType, MAKAI] = UNSET
+    reason: Annotated[str | UnsetType, MAKAI] = UNSET
+    scope: Annotated[GrantScope | UnsetType, MAKAI] = UNSET
+    grant: Annotated[str | UnsetType, MAKAI] = UNSET
+
+
+class TurnDone(EventBase, frozen=True, kw_only=True, tag="turn_done"):
+    stop_reason: Annotated[StopReason | UnsetType, MAKAI] = UNSET
+    usage: Annotated[Usage | UnsetType, MAKAI] = UNSET
+
+
+class ErrorFrame(Envelope, frozen=True, kw_only=True, tag="error"):
+    """With `event_id`: a run failed. Without: a command was refused, and `req_id` says which."""
+
+    code: str
+    message: str
+    details: dict[str, Any] | UnsetType = UNSET
+    event_id: int | UnsetType = UNSET
+
+
+# -------------------------------------------- of the connection
+
+
+class Welcome(Envelope, frozen=True, kw_only=True, tag="welcome"):
+    v: str
+    session_state: SessionState
+
+
+class Snapshot(Envelope, frozen=True, kw_only=True, tag="snapshot"):
+    v: str
+    session_state: SessionState
+    run_state: RunState | None
+    transcript: tuple[TranscriptItem, ...]
+    event_id: int
+    """The last event that is contained: only greater ones follow."""
+    before: Annotated[int | UnsetType | None, MAKAI] = UNSET
+    """Where older items end, for /api/sessions/{id}/transcript; null when there are none."""
+
+
+class Accepted(Envelope, frozen=True, kw_only=True, tag="accepted"):
+    pass
+
+
+class Heartbeat(Envelope, frozen=True, kw_only=True, tag="heartbeat"):
+    interval_ms: int
+
+
+class Backpressure(Envelope, frozen=True, kw_only=True, tag="backpressure"):
+    state: Literal["drain", "ok"]
+
+
+# -------------------------------------------- only with makai.1
+
+
+class WaitingInput(Part, frozen=True, kw_only=True):
+    """Words that were taken and wait for their turn."""
+
+    input_id: str
+    text: str
+    delivery: Delivery
+    client_msg_id: str | UnsetType = UNSET
+
+
+class SessionDetails(Envelope, frozen=True, kw_only=True, tag="session_details"):
+    """What the document's session_state has no room for; follows welcome or snapshot."""
+
+    session_id: str
+    title: str
+    model_ref: str
+    mode: PermissionMode
+    harness: str
+    created_at: Time
+    closed: bool
+    waiting: tuple[WaitingInput, ...]
+    cwd: str | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET
+    context_tokens: int | UnsetType = UNSET
+    context_window: int | UnsetType = UNSET
+
+
+class InputAccepted(EventBase, frozen=True, kw_only=True, tag="input_accepted"):
+    input_id: str
+    text: str
+    delivery: Delivery
+    client_msg_id: str | UnsetType = UNSET
+    images: tuple[PastedImage, ...] | UnsetType = UNSET
+
+
+class TitleChanged(EventBase, frozen=True, kw_only=True, tag="title_changed"):
+    title: str
+
+
+class ModelChanged(EventBase, frozen=True, kw_only=True, tag="model_changed"):
+    model_ref: str
+
+
+class ModeChanged(EventBase, frozen=True, kw_only=True, tag="mode_changed"):
+    mode: PermissionMode
+
+
+class TermsChanged(EventBase, frozen=True, kw_only=True, tag="terms_changed"):
+    pass
+
+
+class TurnStarted(EventBase, frozen=True, kw_only=True, tag="turn_started"):
+    turn: int
+    model_ref: str
+
+
+class TurnEnded(EventBase, frozen=True, kw_only=True, tag="turn_ended"):
+    turn: int
+    stop_reason: StopReason
+    usage: Usage
+
+
+class ToolStarted(EventBase, frozen=True, kw_only=True, tag="tool_started"):
+    call_id: str
+
+
+class ToolProgress(EventBase, frozen=True, kw_only=True, tag="tool_progress"):
+    call_id: str
+    text: str
+
+
+class Plan(EventBase, frozen=True, kw_only=True, tag="plan"):
+    entries: tuple[PlanEntry, ...]
+
+
+class UsageEvent(EventBase, frozen=True, kw_only=True, tag="usage"):
+    total: Usage
+    context_tokens: int | UnsetType = UNSET
+    context_window: int | UnsetType = UNSET
+
+
+class Notice(EventBase, frozen=True, kw_only=True, tag="notice"):
+    level: Literal["info", "warning", "error"]
+    code: str
+    message: str
+
+
+class Compacted(EventBase, frozen=True, kw_only=True, tag="compacted"):
+    summary: str
+    through: int
+
+
+class RunResumed(EventBase, frozen=True, kw_only=True, tag="run_resumed"):
+    pass
+
+
+class RunEnded(EventBase, frozen=True, kw_only=True, tag="run_ended"):
+    """A run is over for which the document sends no turn_done, because it had tool output."""
+
+    stop_reason: StopReason
+    usage: Usage
+
+
+class SessionClosed(EventBase, frozen=True, kw_only=True, tag="session_closed"):
+    reason: str
+
+
+DocumentItem: TypeAlias = UserTextItem | AssistantTextItem | ToolCallItem | FunctionCallOutputItem | ReasoningItem
+MakaiItem: TypeAlias = ApprovalPending | ApprovalDecision | ToolStarted | Plan | Notice | Compacted | ErrorFrame
+"""What the transcript of a client with makai.1 lists besides."""
+TranscriptItem: TypeAlias = DocumentItem | MakaiItem
+MakaiFrame: TypeAlias = (
+    SessionDetails
+    | InputAccepted
+    | TitleChanged
+    | ModelChanged
+    | ModeChanged
+    | TermsChanged
+    | TurnStarted
+    | TurnEnded
+    | ToolStarted
+    | ToolProgress
+    | Plan
+    | UsageEvent
+    | Notice
+    | Compacted
+    | RunResumed
+    | RunEnded
+    | SessionClosed
+)
+EventFrame: TypeAlias = (
+    UserText
+    | AssistantText
+    | Reasoning
+    | ToolCall
+    | FunctionCallOutput
+    | AssistantTextDelta
+    | ReasoningDelta
+    | RunStatusEvent
+    | ApprovalPending
+    | ApprovalDecision
+    | TurnDone
+)
+ServerMessage: TypeAlias = (
+    Welcome | Snapshot | Accepted | ErrorFrame | Heartbeat | Backpressure | EventFrame | MakaiFrame
+)

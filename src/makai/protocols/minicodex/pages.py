@@ -1,0 +1,236 @@
+"""Reading a log backwards: the newest transcript, older pages of it, and the run a cursor is in.
+
+In: windows of events that somebody read for us. Out: which window to read next, and in the end what was looked for.
+Sans-IO: a reader names its next `window`, its owner reads exactly these events and hands them to `take`:
+
+    while (window := reader.window) is not None:
+        reader.take(events_of(window))
+
+Numbers have no gaps, so a window of the log can be named without an index. Cost grows with what is shown, not with the
+length of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import UNSET
+
+from makai.core.session_events import (
+    AssistantText,
+    AssistantTextDelta,
+    Logged,
+    Reasoning,
+    ReasoningDelta,
+    RunStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+)
+from makai.protocols.minicodex import frames
+from makai.protocols.minicodex.projection import SharedFrame, frame_of
+from makai.protocols.minicodex.states import rfc3339
+from makai.sessions.state import Numbered, SessionState, fold
+
+TRANSCRIPT_BYTES: Final = 4 * 1024 * 1024
+"""A snapshot holds the newest transcript up to this (DESIGN §6), and a page as well."""
+PAGE_ITEMS: Final = 200
+MOST_PAGE_ITEMS: Final = 2_000
+BROKEN_OFF: Final = ("error", "aborted")
+"""How a turn ends whose texts may not be whole."""
+_FIRST_WINDOW: Final = 512
+_LARGEST_WINDOW: Final = 8_192
+_NO_STATE: Final = SessionState()
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Events above `after`, up to and with `through`."""
+
+    after: int
+    through: int
+    deltas: bool = False
+    """Whether text and thinking deltas are wanted too."""
+
+
+class _Backwards:
+    """Windows from a place in the log to its beginning, each twice as long as the one after it."""
+
+    def __init__(self, through: int) -> None:
+        self.window: Window | None = None
+        """What to read next; None: nothing more is needed."""
+        self._length = _FIRST_WINDOW
+        self._go_back(through)
+
+    def _go_back(self, through: int) -> None:
+        self.window = Window(max(0, through - self._length), through) if through > 0 else None
+        self._length = min(self._length * 2, _LARGEST_WINDOW)
+
+
+class RunLookup(_Backwards):
+    """Finds what is known about the run that a cursor is in: frames after the cursor show that state."""
+
+    def __init__(self, cursor: int) -> None:
+        super().__init__(cursor)
+        self.cursor = cursor
+        self._events: list[Numbered] = []
+
+    def take(self, events: Sequence[Numbered]) -> None:
+        """The events of `window`."""
+        assert self.window is not None
+        self._events[:0] = events
+        starts = [place for place, logged in enumerate(events) if _is(logged, RunStarted)]
+        if starts:
+            del self._events[: starts[-1]]
+            self.window = None
+        else:
+            self._go_back(self.window.after)
+
+    def state(self) -> SessionState:
+        """The state at the cursor, as far as it concerns the run."""
+        return fold(self._events)
+
+
+class TranscriptReader(_Backwards):
+    """Gathers the newest items below an event, as many as are wanted and fit."""
+
+    def __init__(self, before: int, most_items: int | None = None, most_bytes: int = TRANSCRIPT_BYTES) -> None:
+        super().__init__(before - 1)
+        self._most_items = most_items
+        self._most_bytes = most_bytes
+        self._items: list[SharedFrame] = []
+        self._bytes = 0
+        self._reached = before - 1
+        self._broken: list[Window] = []
+        self._end_of_broken_turn: int | None = before - 1
+        self._open_turn: Window | None = None
+        self._has_seen_turn = False
+        self.still_arriving = PartialTexts()
+        """Texts of a turn that has not ended."""
+        self.usage: UsageReported | None = None
+        """The newest report of usage, if one was come across."""
+
+    def take(self, events: Sequence[Numbered]) -> None:
+        """The events of `window`."""
+        assert self.window is not None
+        self._reached = self.window.after
+        found = []
+        for logged in events:
+            if isinstance(logged, Logged) and (item := item_of(logged)) is not None:
+                found.append(item)
+                self._bytes += len(item.full)
+        self._items[:0] = found
+        for logged in reversed(events):
+            self._look_for_broken_turns(logged)
+        enough = self._most_items is not None and len(self._items) > self._most_items
+        if enough or self._bytes > self._most_bytes:
+            self.window = None
+        else:
+            self._go_back(self._reached)
+
+    def _look_for_broken_turns(self, logged: Numbered) -> None:
+        """Walk back over one event. A turn that is open or broke off may have said more than its whole texts."""
+        if not isinstance(logged, Logged):
+            return
+        event = logged.event
+        if isinstance(event, UsageReported) and self.usage is None:
+            self.usage = event
+        elif isinstance(event, TurnEnded):
+            self._has_seen_turn = True
+            self._end_of_broken_turn = logged.event_id if event.stop_reason in BROKEN_OFF else None
+        elif isinstance(event, TurnStarted):
+            if self._end_of_broken_turn is not None:
+                self._broken.append(Window(logged.event_id, self._end_of_broken_turn, deltas=True))
+                if not self._has_seen_turn:
+                    self._open_turn = self._broken[-1]
+            self._has_seen_turn = True
+            self._end_of_broken_turn = None
+
+    def broken_turns(self) -> list[Window]:
+        """Where texts may have been said in part only: read these with deltas and give them to `mend`."""
+        return self._broken
+
+    def mend(self, window: Window, events: Iterable[Numbered]) -> None:
+        """The events of one window of `broken_turns`."""
+        texts = PartialTexts()
+        for logged in events:
+            if isinstance(logged, Logged):
+                texts.take(logged)
+        if window is self._open_turn:
+            self.still_arriving = texts
+        else:
+            self._items = sorted([*self._items, *texts.items(broken_off=True)], key=lambda item: item.event_id)
+
+    def items(self) -> list[SharedFrame]:
+        """The newest items that were wanted and fit, oldest first."""
+        return newest(self._items, self._most_items, self._most_bytes)
+
+    def before(self) -> int | None:
+        """Where older items end; None when there are none."""
+        kept = self.items()
+        has_older = self._reached > 0 or len(kept) < len(self._items)
+        return (kept[0].event_id if kept else self._reached + 1) if has_older else None
+
+
+class PartialTexts:
+    """Texts and thoughts that are not whole: still arriving, or broken off."""
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[bool, int], tuple[list[str], Logged]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._texts)
+
+    def take(self, logged: Logged) -> None:
+        """One event of a turn."""
+        event = logged.event
+        if isinstance(event, AssistantTextDelta | ReasoningDelta):
+            key = isinstance(event, ReasoningDelta), event.content_index
+            words = self._texts[key][0] if key in self._texts else []
+            words.append(event.delta)
+            self._texts[key] = words, logged
+        elif isinstance(event, AssistantText | Reasoning):
+            self._texts.pop((isinstance(event, Reasoning), event.content_index), None)
+
+    def items(self, *, broken_off: bool) -> list[SharedFrame]:
+        """What was said so far, in the order in which it was said."""
+        found = []
+        for (is_reasoning, content_index), (words, logged) in self._texts.items():
+            kind = frames.Reasoning if is_reasoning else frames.AssistantText
+            frame = kind(
+                event_id=logged.event_id,
+                ts=rfc3339(logged.ts),
+                run_id=logged.run_id or "",
+                text="".join(words),
+                content_index=content_index,
+                whole=False,
+                broken_off=broken_off or UNSET,
+            )
+            found.append(SharedFrame(logged.event_id, frame, needs_streaming=True))
+        return sorted(found, key=lambda item: item.event_id)
+
+
+def item_of(logged: Logged) -> SharedFrame | None:
+    """The item of a transcript that an event is; none of them shows the state of its run."""
+    frame = frame_of(logged, _NO_STATE)
+    if frame is None:
+        return None
+    shared = SharedFrame(logged.event_id, frame)
+    return shared if shared.is_item else None
+
+
+def newest(items: Sequence[SharedFrame], most_items: int | None, most_bytes: int) -> list[SharedFrame]:
+    """The end of a list, up to these bounds; a single item is shown however large it is."""
+    kept: list[SharedFrame] = []
+    size = 0
+    for item in reversed(items):
+        size += len(item.full)
+        if kept and (size > most_bytes or len(kept) == most_items):
+            break
+        kept.append(item)
+    return kept[::-1]
+
+
+def _is(logged: Numbered, kind: type) -> bool:
+    return isinstance(logged, Logged) and isinstance(logged.event, kind)

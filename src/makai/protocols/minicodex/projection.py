@@ -1,0 +1,315 @@
+"""Session events -> frames: the one projection of this protocol (DESIGN §4).
+
+In: logged events in order, and the engine's state that they lead to. Out: at most one frame for each, in two forms:
+with everything makai.1 adds, and as the document has it. Pure. Forms are encoded once, however many clients see them.
+
+What has no frame: the creation of a session and the start of a run (its first status says it), and what a newer version
+wrote. The end of a run is `turn_done` where the document wants one ("sent if there were no terminal artifacts"), and
+always after an abort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Final, TypeAlias, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from makai.core import session_events as log
+from makai.core.content import Image, Text
+from makai.protocols.minicodex import frames
+from makai.protocols.minicodex.states import arguments, as_object, images, present, rfc3339, run_state, words
+from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, STREAMING
+from makai.sessions.state import Numbered, SessionState, evolve
+
+Frame: TypeAlias = frames.EventFrame | frames.MakaiFrame | frames.ErrorFrame
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a client said it understands; other words of its list mean nothing to us."""
+
+    streaming: bool = False
+    makai: bool = False
+
+    @classmethod
+    def named(cls, names: Iterable[str]) -> Capabilities:
+        wanted = frozenset(names)
+        return cls(streaming=STREAMING in wanted, makai=MAKAI_1 in wanted)
+
+
+# ---------------------------------------------------------------- event to frame
+
+
+def frame_of(logged: log.Logged, state: SessionState) -> Frame | None:
+    """The frame an event is, with everything makai.1 adds; `state` is the one after the event."""
+    make = _FRAMES.get(type(logged.event))
+    return None if make is None else make(logged.event, logged, state)
+
+
+def _common(logged: log.Logged) -> dict[str, Any]:
+    common: dict[str, Any] = {"event_id": logged.event_id, "ts": rfc3339(logged.ts)}
+    if logged.run_id is not None:
+        common["run_id"] = logged.run_id
+    return common
+
+
+def _user_text(event: log.UserMessage, logged: log.Logged, state: SessionState) -> Frame:
+    return frames.UserText(
+        text=words(event.content),
+        input_id=event.input_id,
+        client_msg_id=present(event.client_msg_id),
+        images=images(event.content),
+        **_common(logged),
+    )
+
+
+def _input_accepted(event: log.InputAccepted, logged: log.Logged, state: SessionState) -> Frame:
+    return frames.InputAccepted(
+        input_id=event.input_id,
+        text=words(event.content),
+        delivery=event.delivery,
+        client_msg_id=present(event.client_msg_id),
+        images=images(event.content),
+        **_common(logged),
+    )
+
+
+def _run_status(event: log.RunStatusChanged, logged: log.Logged, state: SessionState) -> Frame | None:
+    # A log that is read from the middle of a run nobody looked up has no state to show.
+    if state.run is None or state.run.run_id != logged.run_id:
+        return None
+    return frames.RunStatusEvent(run_state=run_state(state.run), **_common(logged))
+
+
+def _aborted(event: log.RunAborted, logged: log.Logged, state: SessionState) -> Frame:
+    details = {name: text for name, text in (("by", event.by), ("reason", event.reason)) if text}
+    return frames.ErrorFrame(
+        code="ABORTED", message="The run was aborted.", details=details or UNSET, **_common(logged)
+    )
+
+
+def _failed(event: log.RunFailed, logged: log.Logged, state: SessionState) -> Frame:
+    details: dict[str, Any] | UnsetType = UNSET if event.hint is None else {"hint": event.hint}
+    return frames.ErrorFrame(code=event.code.upper(), message=event.message, details=details, **_common(logged))
+
+
+def _run_finished(event: log.RunFinished, logged: log.Logged, state: SessionState) -> Frame:
+    had_output = state.run is not None and state.run.run_id == logged.run_id and state.run.has_tool_output
+    if had_output and event.stop_reason != "aborted":
+        return frames.RunEnded(stop_reason=event.stop_reason, usage=event.usage, **_common(logged))
+    return frames.TurnDone(stop_reason=event.stop_reason, usage=event.usage, **_common(logged))
+
+
+def _reasoning(event: log.Reasoning, logged: log.Logged, state: SessionState) -> Frame | None:
+    if event.redacted and not event.text:
+        return None  # the vendor withheld it: there is nothing to read
+    return frames.Reasoning(text=event.text, content_index=event.content_index, **_common(logged))
+
+
+def _tool_call(event: log.ToolCalled, logged: log.Logged, state: SessionState) -> Frame:
+    return frames.ToolCall(
+        name=event.name,
+        args=arguments(event.arguments_json),
+        call_id=event.call_id,
+        title=event.title,
+        kind=event.kind,
+        locations=event.locations,
+        arguments_error=present(event.arguments_error),
+        **_common(logged),
+    )
+
+
+def _approval_pending(event: log.ApprovalRequested, logged: log.Logged, state: SessionState) -> Frame:
+    return frames.ApprovalPending(
+        call_id=event.call_id,
+        tool_key=event.name,
+        args_json=event.arguments_json,
+        title=event.title,
+        diffs=event.diffs,
+        digest=event.digest,
+        deadline=UNSET if event.deadline_ms is None else rfc3339(event.deadline_ms),
+        grant=event.grant,
+        **_common(logged),
+    )
+
+
+def _approval_decision(event: log.ApprovalDecided, logged: log.Logged, state: SessionState) -> Frame:
+    return frames.ApprovalDecision(
+        call_id=event.call_id,
+        decision=event.decision,
+        by=event.by,
+        reason=event.reason,
+        scope=event.scope,
+        grant=event.grant,
+        **_common(logged),
+    )
+
+
+def _output(event: log.ToolFinished, logged: log.Logged, state: SessionState) -> Frame:
+    return frames.FunctionCallOutput(
+        call_id=event.call_id,
+        result=frames.CallToolResult(
+            content=tuple(_content(part) for part in event.content),
+            isError=event.is_error,
+            structuredContent=present(as_object(event.details_json)),
+        ),
+        output="\n".join(part.text for part in event.content if isinstance(part, Text)),
+        is_error=event.is_error,
+        diffs=event.diffs,
+        exit_code=present(event.exit_code),
+        omitted_bytes=event.omitted_bytes or UNSET,
+        interrupted=event.interrupted or UNSET,
+        **_common(logged),
+    )
+
+
+def _content(part: Text | Image) -> frames.TextContent | frames.ImageContent:
+    if isinstance(part, Text):
+        return frames.TextContent(text=part.text)
+    return frames.ImageContent(data=part.data, mimeType=part.mime_type)
+
+
+def _usage(event: log.UsageReported, logged: log.Logged, state: SessionState) -> Frame:
+    return frames.UsageEvent(
+        total=event.total,
+        context_tokens=present(event.context_tokens),
+        context_window=present(event.context_window),
+        **_common(logged),
+    )
+
+
+def _same(kind: type[Any], **renamed: str) -> Callable[[Any, log.Logged, SessionState], Frame]:
+    """A frame whose fields are those of its event, but for some names."""
+    names = {name: renamed.get(name, name) for name in kind.__annotations__}
+
+    def make(event: Any, logged: log.Logged, state: SessionState) -> Frame:
+        own = {name: getattr(event, source) for name, source in names.items()}
+        frame: Frame = kind(**own, **_common(logged))
+        return frame
+
+    return make
+
+
+_FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None]]] = {
+    log.TitleChanged: _same(frames.TitleChanged),
+    log.ModelChanged: _same(frames.ModelChanged),
+    log.ModeChanged: _same(frames.ModeChanged),
+    log.TermsChanged: _same(frames.TermsChanged),
+    log.SessionClosed: _same(frames.SessionClosed),
+    log.InputAccepted: _input_accepted,
+    log.UserMessage: _user_text,
+    log.RunStatusChanged: _run_status,
+    log.RunResumed: _same(frames.RunResumed),
+    log.RunAborted: _aborted,
+    log.RunFinished: _run_finished,
+    log.RunFailed: _failed,
+    log.TurnStarted: _same(frames.TurnStarted),
+    log.TurnEnded: _same(frames.TurnEnded),
+    log.AssistantTextDelta: _same(frames.AssistantTextDelta, text="delta"),
+    log.ReasoningDelta: _same(frames.ReasoningDelta, text="delta"),
+    log.AssistantText: lambda event, logged, state: frames.AssistantText(
+        text=event.text, content_index=event.content_index, **_common(logged)
+    ),
+    log.Reasoning: _reasoning,
+    log.ToolCalled: _tool_call,
+    log.ApprovalRequested: _approval_pending,
+    log.ApprovalDecided: _approval_decision,
+    log.ToolStarted: _same(frames.ToolStarted),
+    log.ToolProgress: _same(frames.ToolProgress),
+    log.ToolFinished: _output,
+    log.PlanUpdated: _same(frames.Plan),
+    log.UsageReported: _usage,
+    log.Notice: _same(frames.Notice),
+    log.Compacted: _same(frames.Compacted),
+}
+
+
+# ---------------------------------------------------------------- forms of a frame
+
+
+def _blank(kind: type) -> dict[str, UnsetType]:
+    """The fields of a frame that the document does not have."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: UNSET for name, hint in hints.items() if get_origin(hint) is Annotated and MAKAI in hint.__metadata__}
+
+
+_BEYOND_THE_DOCUMENT: Final = frozenset(get_args(frames.MakaiFrame))
+_BLANKS: Final = {kind: _blank(kind) for kind in (*get_args(frames.EventFrame), frames.ErrorFrame)}
+_NOT_IN_ITEMS: Final = {"event_id": UNSET, "ts": UNSET, "run_id": UNSET}
+_ITEMS: Final[dict[type, type[msgspec.Struct]]] = {
+    frames.UserText: frames.UserTextItem,
+    frames.AssistantText: frames.AssistantTextItem,
+    frames.Reasoning: frames.ReasoningItem,
+    frames.ToolCall: frames.ToolCallItem,
+    frames.FunctionCallOutput: frames.FunctionCallOutputItem,
+}
+_MAKAI_ITEMS: Final = frozenset(get_args(frames.MakaiItem))
+_DELTAS: Final = (frames.AssistantTextDelta, frames.ReasoningDelta)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class SharedFrame:
+    """A frame, encoded once for all clients that see the same form of it."""
+
+    __slots__ = ("_as_item", "_as_the_document", "event_id", "frame", "full", "needs_streaming")
+
+    def __init__(self, event_id: int, frame: Frame, *, needs_streaming: bool = False) -> None:
+        self.event_id = event_id
+        self.frame = frame
+        self.needs_streaming = needs_streaming or isinstance(frame, _DELTAS)
+        self.full = _encode(frame)
+        """With everything makai.1 adds."""
+        self._as_the_document: bytes | UnsetType | None = UNSET
+        self._as_item: bytes | UnsetType | None = UNSET
+
+    def form(self, capabilities: Capabilities) -> bytes | None:
+        """What a client of these capabilities is sent, if anything."""
+        if self.needs_streaming and not capabilities.streaming:
+            return None
+        if capabilities.makai:
+            return self.full
+        if self._as_the_document is UNSET:
+            shown = type(self.frame) not in _BEYOND_THE_DOCUMENT
+            blank = _BLANKS.get(type(self.frame), {})
+            self._as_the_document = _encode(msgspec.structs.replace(self.frame, **blank)) if shown else None
+        return self._as_the_document
+
+    def item(self, capabilities: Capabilities) -> bytes | None:
+        """The same as an item of a transcript, "listed without common fields" (MC-EVT-006) for the document."""
+        if self.needs_streaming and not (capabilities.streaming and capabilities.makai):
+            return None
+        if capabilities.makai:
+            return self.full
+        if self._as_item is UNSET:
+            self._as_item = self._encoded_item()
+        return self._as_item
+
+    def _encoded_item(self) -> bytes | None:
+        kind = _ITEMS.get(type(self.frame))
+        if kind is None:
+            return None
+        bare = {**_BLANKS[type(self.frame)], **_NOT_IN_ITEMS}
+        fields = {name: bare.get(name, getattr(self.frame, name)) for name in kind.__struct_fields__}
+        return _encode(kind(**fields))
+
+    @property
+    def is_item(self) -> bool:
+        """Whether transcripts list it, for whomever."""
+        kind = type(self.frame)
+        return kind in _ITEMS or kind in _MAKAI_ITEMS
+
+
+class Projector:
+    """Follows a log from a known state on and makes the frames of its events."""
+
+    def __init__(self, state: SessionState) -> None:
+        self.state = state
+
+    def project(self, logged: Numbered) -> SharedFrame | None:
+        """The frame of the next event."""
+        self.state = evolve(self.state, logged)
+        if not isinstance(logged, log.Logged):
+            return None
+        frame = frame_of(logged, self.state)
+        return None if frame is None else SharedFrame(logged.event_id, frame)

@@ -1,0 +1,382 @@
+"""One client of one session, sans-IO.
+
+In: what the client writes (`receive`), and what its owner did about it. Out: requests for the owner, and frames in the
+order in which they have to be written (`take`). No socket, clock or queue is known here, and nothing a client writes
+raises.
+
+The owner (a WebSocket shell) does three things: it hands every text frame to `receive` and carries out the requests one
+after the other before it reads on; it writes what `take` gives, and asks again when the view took an event or a request
+was answered; and it reads the log for a client that `is_behind`. It never writes a frame of its own, so that order is
+decided here alone:
+
+- every command is answered by exactly one `accepted` or `error`, and nothing it caused comes before (MC-CMD-006):
+  while the session decides, no event is handed out;
+- events come above the cursor, each once, in order; a snapshot comes after everything it contains;
+- a client that fell behind is told `drain`, and `ok` when it has everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Any, Final, Literal, cast
+
+import msgspec
+from msgspec import UNSET
+
+from makai.core.errors import MakaiError, SessionRefused
+from makai.protocols.minicodex import commands, frames
+from makai.protocols.minicodex.pages import RunLookup
+from makai.protocols.minicodex.projection import Capabilities, Projector
+from makai.protocols.minicodex.reading import Refusal, read
+from makai.protocols.minicodex.requests import Ask, Open, Request, SessionCommand, TakeSnapshot, engine_command
+from makai.protocols.minicodex.states import present
+from makai.protocols.minicodex.view import SessionView
+from makai.protocols.minicodex.vocabulary import ErrorCode
+from makai.sessions.service import Receipt
+from makai.sessions.state import Numbered
+
+_encode: Final = msgspec.json.Encoder().encode
+_UNBOUNDED: Final = 1 << 62
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a connection may hold back or replay."""
+
+    replay_events: int = 100_000
+    """A cursor further behind than this is told to take a snapshot."""
+    drain_events: int = 500
+    """So far behind, a client is told to drain."""
+    most_behind: int = 50_000
+    """So far behind, it is to be closed; its cursor is still good for a resume."""
+    batch_bytes: int = 256 * 1024
+    """`take` gives about this much at a time."""
+    unread_replies: int = 1_000
+    """So many replies waiting to be written, and no more commands should be read."""
+
+
+class CloseCode(IntEnum):
+    """Why a server hangs up, besides RFC 6455's own reasons."""
+
+    GOING_AWAY = 1001
+    TOO_SLOW = 1013
+    SESSION_GONE = 4404
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class MinicodexConnection:
+    """A client from its first frame to its last."""
+
+    def __init__(
+        self,
+        *,
+        session_id: str | None,
+        new_id: Callable[[], str],
+        client_name: str = "minicodex",
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """`session_id` is the one the address names, if any; `new_id` makes ids of inputs; `client_name` is who
+        decides approvals here."""
+        self.session_id = session_id
+        self.capabilities = Capabilities()
+        self._new_id = new_id
+        self._client_name = client_name
+        self._limits = limits
+        self._outbox: list[bytes] = []
+        self._view: SessionView | None = None
+        self._cursor: int | None = None
+        self._deciding = 0
+        self._known = 0
+        self._replay: Projector | None = None
+        self._caught_up = False
+        self._draining = False
+
+    # ------------------------------------------------------------ what the client says
+
+    def receive(self, data: str | bytes) -> list[Request]:
+        """One text frame; at most one request comes of it. Carry it out before the next frame is received."""
+        command = read(data, self.capabilities)
+        if isinstance(command, Refusal):
+            self._refuse(command)
+            return []
+        match command:
+            case commands.Hello():
+                self.capabilities = Capabilities.named(command.client_capabilities)
+                return self._open(command, None)
+            case commands.Resume():
+                return self._resume(command)
+            case commands.Ping():
+                self._accept(command.req_id)
+                return []
+            case commands.GetSnapshot():
+                return self._get_snapshot(command)
+            case _:
+                return self._ask(command)
+
+    def _open(self, command: commands.Hello | commands.Resume, cursor: int | None) -> list[Request]:
+        wanted = command.session_id if self.session_id is None else self.session_id
+        if command.session_id not in (None, wanted):
+            self._refuse_field(command, "session_id", "This connection belongs to another session.")
+            return []
+        return [self._begin(Open(session_id=wanted, cursor=cursor, req_id=command.req_id))]
+
+    def _resume(self, command: commands.Resume) -> list[Request]:
+        if command.client_capabilities is not None:
+            self.capabilities = Capabilities.named(command.client_capabilities)
+        cursor = command.last_seen_event_id
+        if cursor is not None and self.session_id not in (None, command.session_id or self.session_id):
+            self._refuse_cursor(command.req_id, "The cursor is one of another session.")
+            return []
+        if cursor is not None and self.session_id is None and command.session_id is None:
+            self._refuse(
+                Refusal(
+                    code="MISSING_FIELD",
+                    message="session_id: A cursor belongs to a session.",
+                    req_id=command.req_id,
+                    details={"field": "session_id"},
+                )
+            )
+            return []
+        return self._open(command, cursor)
+
+    def _get_snapshot(self, command: commands.GetSnapshot) -> list[Request]:
+        with_window, req_id = command.include_transcript_window, command.req_id
+        if self._view is None and self.session_id is not None:  # the address names the session: a fresh load
+            return [self._begin(Open(session_id=self.session_id, with_window=with_window, req_id=req_id))]
+        if not self._is_greeted(command):
+            return []
+        return [self._begin(TakeSnapshot(at_least=self._known, with_window=with_window, req_id=req_id))]
+
+    def _ask(self, command: SessionCommand) -> list[Request]:
+        if not self._is_greeted(command) or self.session_id is None:
+            return []
+        try:
+            asked = engine_command(command, by=self._client_name, input_id=self._new_id())
+        except ValueError as error:
+            self._refuse_field(command, "images", str(error))
+            return []
+        return [self._begin(Ask(session_id=self.session_id, command=asked, req_id=command.req_id))]
+
+    def _is_greeted(self, command: commands.Command) -> bool:
+        """Whether there is a session to speak of, and it is the one the command means."""
+        if self._view is None:
+            refusal = Refusal(code="INVALID_COMMAND", message="Say hello or resume first.", req_id=command.req_id)
+            self._refuse(refusal)
+            return False
+        if command.session_id not in (None, self.session_id):
+            self._refuse_field(command, "session_id", "This connection belongs to another session.")
+            return False
+        return True
+
+    def _begin(self, request: Request) -> Request:
+        self._deciding += 1
+        return request
+
+    # ------------------------------------------------------------ what its owner did about it
+
+    def answered(self, request: Ask, receipt: Receipt) -> None:
+        """The session took the command, and what it led to is durable."""
+        self._deciding -= 1
+        self._known = max(self._known, receipt.last)
+        self._accept(request.req_id)
+
+    def refused(self, request: Request, error: Exception) -> None:
+        """The session, or whoever looked for it, refused; of errors that are not ours nothing is told."""
+        self._deciding -= 1
+        code: ErrorCode = "INTERNAL_ERROR"
+        message, hint = "The server failed.", None
+        if isinstance(error, MakaiError):
+            message, hint = error.message, error.hint
+        if isinstance(error, SessionRefused):
+            code = cast(ErrorCode, error.code)
+        details = None if hint is None else {"hint": hint}
+        self._refuse(Refusal(code=code, message=message, req_id=request.req_id, details=details))
+
+    def opened(self, request: Open, view: SessionView) -> None:
+        """Here is the session. The view must have taken everything that was durable when it was asked for."""
+        self._deciding -= 1
+        self.session_id = view.session_id
+        is_another_view = self._view is not view
+        self._view = view
+        self._replay = None
+        last = view.last_event_id
+        if request.cursor is None:
+            self._accept(request.req_id)
+            if not is_another_view:
+                self._hand_out_all()
+            self._outbox.append(view.welcome())
+            self._show_now(with_window=request.with_window)
+        elif not 0 <= request.cursor <= last:
+            self._refuse_cursor(request.req_id, "The session has no such event.")
+        elif last - request.cursor > self._limits.replay_events:
+            self._refuse_cursor(request.req_id, "Too much has happened since.")
+        else:
+            self._accept(request.req_id)
+            self._outbox.append(view.welcome())
+            self._add_details()
+            self._follow_from(request.cursor)
+
+    def show(self, request: TakeSnapshot) -> None:
+        """The view has taken event `at_least`."""
+        self._deciding -= 1
+        self._accept(request.req_id)
+        self._hand_out_all()
+        self._show_now(with_window=request.with_window)
+
+    def _show_now(self, *, with_window: bool) -> None:
+        assert self._view is not None
+        self._outbox.append(self._view.snapshot(self.capabilities, with_window=with_window))
+        self._add_details()
+        self._follow_from(self._view.last_event_id)
+
+    def _add_details(self) -> None:
+        if self.capabilities.makai and self._view is not None:
+            self._outbox.append(self._view.details())
+
+    def _follow_from(self, cursor: int) -> None:
+        self._cursor = cursor
+        self._known = max(self._known, cursor)
+        self._caught_up = False
+        self._replay = None
+
+    # ------------------------------------------------------------ what is to be written
+
+    def take(self) -> list[bytes]:
+        """The next frames to write, in order; none: nothing to do until something happens."""
+        view = self._view
+        if view is not None and self._cursor is not None and not self._deciding and not self._is_forgotten:
+            self._note_pressure()
+            found, self._cursor = view.frames(self._cursor, self.capabilities, self._limits.batch_bytes)
+            self._outbox += found
+            self._replay = None
+            self._note_catching_up()
+        taken, self._outbox = self._outbox, []
+        return taken
+
+    def _hand_out_all(self) -> None:
+        """Everything up to now, before a snapshot that contains it; what is not remembered is in the snapshot too."""
+        if self._view is not None and self._cursor is not None and not self._is_forgotten:
+            found, self._cursor = self._view.frames(self._cursor, self.capabilities, _UNBOUNDED)
+            self._outbox += found
+
+    def _note_pressure(self) -> None:
+        if self._caught_up and not self._draining and self.behind > self._limits.drain_events:
+            self._draining = True
+            self._press("drain")
+
+    def _note_catching_up(self) -> None:
+        if self.behind == 0:
+            self._caught_up = True
+            if self._draining:
+                self._draining = False
+                self._press("ok")
+
+    def _press(self, state: Literal["drain", "ok"]) -> None:
+        self._outbox.append(_encode(frames.Backpressure(state=state)))
+
+    def beat(self, interval_ms: int) -> None:
+        """Say that the connection is alive; the owner keeps the time."""
+        self._outbox.append(_encode(frames.Heartbeat(interval_ms=interval_ms)))
+
+    def session_gone(self) -> None:
+        """The session was deleted: say so, then close with `CloseCode.SESSION_GONE`."""
+        self._cursor = None
+        self._view = None
+        self._refuse(Refusal(code="UNKNOWN_SESSION", message="The session was deleted."))
+
+    @property
+    def cursor(self) -> int | None:
+        """The last event that `take` accounted for; None before the session is open."""
+        return self._cursor
+
+    @property
+    def behind(self) -> int:
+        """How many events the client has not been handed."""
+        if self._view is None or self._cursor is None:
+            return 0
+        return self._view.last_event_id - self._cursor
+
+    @property
+    def is_too_slow(self) -> bool:
+        """Close it with `CloseCode.TOO_SLOW`; it resumes when it can."""
+        return self._caught_up and self.behind > self._limits.most_behind
+
+    @property
+    def is_full(self) -> bool:
+        """Read no more commands until something was written."""
+        return len(self._outbox) >= self._limits.unread_replies
+
+    # ------------------------------------------------------------ far behind: the log
+
+    @property
+    def is_behind(self) -> bool:
+        """The view no longer remembers what comes next: look up the run (`lookup`), then `replay` the log.
+
+        A replay may lead to no frame for this client: go on until it is no longer behind.
+        """
+        return self._is_forgotten and not self._deciding
+
+    @property
+    def _is_forgotten(self) -> bool:
+        return self._view is not None and self._cursor is not None and self._cursor < self._view.floor
+
+    def lookup(self) -> RunLookup | None:
+        """What has to be read before the replay can begin; None when it has begun already."""
+        if self._replay is not None or self._cursor is None:
+            return None
+        return RunLookup(self._cursor)
+
+    def begin_replay(self, found: RunLookup) -> None:
+        """The lookup is done; it is of no use when the client went somewhere else in the meantime."""
+        if found.cursor == self._cursor:
+            self._replay = Projector(found.state())
+
+    def replay(self, events: Iterable[Numbered]) -> None:
+        """The next events above `cursor`, deltas included, as the log has them; others are left alone."""
+        for logged in events:
+            # What a command leads to waits for its answer here as well, and a client may resume while the log is read.
+            if self._replay is None or self._deciding or self._cursor is None or logged.event_id != self._cursor + 1:
+                return
+            shared = self._replay.project(logged)
+            self._cursor = logged.event_id
+            encoded = shared.form(self.capabilities) if shared is not None else None
+            if encoded is not None:
+                self._outbox.append(encoded)
+
+    # ------------------------------------------------------------ replies
+
+    def _accept(self, req_id: str | None) -> None:
+        self._outbox.append(_encode(frames.Accepted(req_id=present(req_id))))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        details: Any = UNSET if refusal.details is None else refusal.details
+        self._outbox.append(
+            _encode(
+                frames.ErrorFrame(
+                    code=refusal.code, message=refusal.message, details=details, req_id=present(refusal.req_id)
+                )
+            )
+        )
+
+    def _refuse_field(self, command: commands.Command, field: str, message: str) -> None:
+        self._refuse(
+            Refusal(
+                code="BAD_ARGUMENT",
+                message=f"{field}: {message}",
+                req_id=command.req_id,
+                details={"field": field},
+            )
+        )
+
+    def _refuse_cursor(self, req_id: str | None, message: str) -> None:
+        """ "If the gap exceeds server window, server instructs client to fetch full snapshot via get_snapshot"."""
+        self._refuse(
+            Refusal(
+                code="RESYNC_REQUIRED",
+                message=f"{message} Ask for get_snapshot.",
+                req_id=req_id,
+                details={"command": "get_snapshot"},
+            )
+        )

@@ -1,0 +1,168 @@
+"""One open session as all its clients see it: its state, its newest transcript, and its latest frames.
+
+In: the engine's state and the newest transcript when it is opened, then every event, once. Out: frames above a cursor
+and snapshots. Pure; one per session, shared by its connections, so that every event is decoded, projected and encoded
+once for each form of a frame and not once for each client.
+
+It remembers a bounded number of frames. Whoever is further behind reads the log (`pages.RunLookup`, `Projector`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from typing import Final
+
+import msgspec
+
+from makai.core.session_events import (
+    AssistantText,
+    AssistantTextDelta,
+    Logged,
+    Reasoning,
+    ReasoningDelta,
+    RunFailed,
+    RunFinished,
+    TurnEnded,
+    TurnStarted,
+    UsageReported,
+)
+from makai.protocols.minicodex import frames
+from makai.protocols.minicodex.pages import BROKEN_OFF, TRANSCRIPT_BYTES, PartialTexts, TranscriptReader, newest
+from makai.protocols.minicodex.projection import Capabilities, Projector, SharedFrame
+from makai.protocols.minicodex.snapshot import snapshot
+from makai.protocols.minicodex.states import session_details, session_state
+from makai.protocols.minicodex.vocabulary import VERSION
+from makai.sessions.state import Numbered, SessionState
+
+MOST_FRAMES: Final = 4_096
+MOST_FRAME_BYTES: Final = 8 * 1024 * 1024
+_SPOKEN: Final = frozenset({AssistantTextDelta, ReasoningDelta, AssistantText, Reasoning})
+_BREAKS: Final = frozenset({TurnStarted, TurnEnded, RunFinished, RunFailed})
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def transcript_reader(state: SessionState) -> TranscriptReader:
+    """What reads the transcript that a view of this state begins with."""
+    return TranscriptReader(state.last_event_id + 1)
+
+
+class SessionView:
+    """What the clients of one session share."""
+
+    def __init__(self, session_id: str, state: SessionState, transcript: TranscriptReader | None = None) -> None:
+        """`transcript` has read what `state` includes; a session in which nothing was said yet needs none."""
+        self.session_id = session_id
+        self._projector = Projector(state)
+        self._frames: list[SharedFrame] = []
+        self._frame_bytes = 0
+        self._floor = state.last_event_id
+        self._items = transcript.items() if transcript else []
+        self._item_bytes = sum(len(item.full) for item in self._items)
+        self._before = transcript.before() if transcript else None
+        self._partial = transcript.still_arriving if transcript else PartialTexts()
+        self._usage = transcript.usage if transcript else None
+        self._snapshot: tuple[Capabilities, bool, bytes] | None = None
+
+    @property
+    def state(self) -> SessionState:
+        """The engine's state after the last event."""
+        return self._projector.state
+
+    @property
+    def last_event_id(self) -> int:
+        """The last event that was taken."""
+        return self._projector.state.last_event_id
+
+    @property
+    def floor(self) -> int:
+        """Frames are remembered for every cursor from here on."""
+        return self._floor
+
+    # ------------------------------------------------------------ events in
+
+    def take(self, logged: Numbered) -> None:
+        """The next event of the log."""
+        shared = self._projector.project(logged)
+        self._snapshot = None
+        if isinstance(logged, Logged):
+            self._follow(logged)
+        if shared is None:
+            return
+        self._frames.append(shared)
+        self._frame_bytes += len(shared.full)
+        if len(self._frames) > 2 * MOST_FRAMES or self._frame_bytes > 2 * MOST_FRAME_BYTES:
+            self._forget_frames()
+        if shared.is_item:
+            self._add_item(shared)
+
+    def _follow(self, logged: Logged) -> None:
+        kind = type(logged.event)
+        if kind in _SPOKEN:
+            self._partial.take(logged)
+        elif kind in _BREAKS and self._partial:
+            # What a turn said in part and then never whole is shown as long as the turn itself says that it broke off.
+            if isinstance(logged.event, TurnEnded) and logged.event.stop_reason in BROKEN_OFF:
+                for broken_off in self._partial.items(broken_off=True):
+                    self._add_item(broken_off)
+            self._partial = PartialTexts()
+        elif isinstance(logged.event, UsageReported):
+            self._usage = logged.event
+
+    def _add_item(self, item: SharedFrame) -> None:
+        insort(self._items, item, key=_event_id)
+        self._item_bytes += len(item.full)
+        if self._item_bytes > 2 * TRANSCRIPT_BYTES:
+            self._items = newest(self._items, None, TRANSCRIPT_BYTES)
+            self._item_bytes = sum(len(kept.full) for kept in self._items)
+            self._before = self._items[0].event_id
+
+    def _forget_frames(self) -> None:
+        kept = newest(self._frames, MOST_FRAMES, MOST_FRAME_BYTES)
+        forgotten = self._frames[: len(self._frames) - len(kept)]
+        if forgotten:
+            self._floor = forgotten[-1].event_id
+        self._frames = kept
+        self._frame_bytes = sum(len(frame.full) for frame in kept)
+
+    # ------------------------------------------------------------ frames out
+
+    def frames(self, after: int, capabilities: Capabilities, most_bytes: int) -> tuple[list[bytes], int]:
+        """Frames above a cursor that is not below `floor`, and the cursor after them."""
+        found: list[bytes] = []
+        size = 0
+        for place in range(bisect_right(self._frames, after, key=_event_id), len(self._frames)):
+            shared = self._frames[place]
+            encoded = shared.form(capabilities)
+            if encoded is None:
+                continue
+            found.append(encoded)
+            size += len(encoded)
+            if size >= most_bytes:
+                return found, shared.event_id
+        return found, self.last_event_id
+
+    def welcome(self) -> bytes:
+        """A `welcome` frame."""
+        return _encode(frames.Welcome(v=VERSION, session_state=session_state(self.session_id, self.state)))
+
+    def details(self) -> bytes:
+        """A `session_details` frame."""
+        return _encode(session_details(self.session_id, self.state, self._usage))
+
+    def snapshot(self, capabilities: Capabilities, *, with_window: bool = False) -> bytes:
+        """A `snapshot` frame of now; clients that come back together share it."""
+        known = self._snapshot
+        if known is not None and known[:2] == (capabilities, with_window):
+            return known[2]
+        items = list(self._items)
+        for arriving in self._partial.items(broken_off=False):
+            insort(items, arriving, key=_event_id)
+        shown = newest(items, None, TRANSCRIPT_BYTES)
+        before = shown[0].event_id if len(shown) < len(items) else self._before
+        encoded = snapshot(self.session_id, self.state, shown, before, capabilities, with_window=with_window)
+        self._snapshot = capabilities, with_window, encoded
+        return encoded
+
+
+def _event_id(item: SharedFrame) -> int:
+    return item.event_id

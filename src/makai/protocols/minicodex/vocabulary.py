@@ -1,0 +1,51 @@
+"""Words that commands and frames of the MiniCodex protocol share.
+
+In: nothing. Out: the version, the capabilities, the error codes, and the base of all Structs: they refuse fields they
+do not have. What the document has no word for is marked by `MAKAI`, and only for clients that say "makai.1".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+VERSION: Final = "1.0.0"
+STREAMING: Final = "streaming"
+MAKAI_1: Final = "makai.1"
+SERVER_CAPABILITIES: Final = ("reasoning", "approvals", "replay", STREAMING, MAKAI_1)
+
+MAKAI: Final = Meta(extra_json_schema={"x-capability": MAKAI_1})
+"""Marks a field that only clients with makai.1 send or see."""
+
+Time: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+"""RFC 3339, UTC, milliseconds."""
+RunStatus: TypeAlias = Literal["idle", "starting", "running", "awaiting_approval", "aborting", "finished", "error"]
+ErrorCode: TypeAlias = Literal[
+    "INVALID_COMMAND",
+    "MISSING_FIELD",
+    "BAD_ARGUMENT",
+    "STALE_RUN_ID",
+    "NOT_RUNNING",
+    "BUSY",
+    "UNKNOWN_CALL_ID",
+    "APPROVAL_CONFLICT",
+    "RESYNC_REQUIRED",
+    "UNKNOWN_SESSION",
+    "SESSION_EXISTS",
+    "SESSION_CLOSED",
+    "INTERNAL_ERROR",
+]
+"""What a command can be refused with. Errors of a run have the code of their failure, in upper case, or ABORTED."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what frames are made of."""
+
+
+class PastedImage(Part, frozen=True, kw_only=True):
+    """A picture beside the words, base64 in `data`."""
+
+    data: str
+    mime_type: str
