@@ -31,6 +31,7 @@ bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory
 
 schema: .venv/.ready ## write schema/ anew from the types
 	@$(BIN)/python tools/schema.py
+	@$(BIN)/python tools/typescript_types.py
 
 docs: .venv/.ready ## write the transcripts in docs/protocol/ anew from running servers (needs curl)
 	@$(BIN)/python tools/transcripts.py

@@ -20,6 +20,25 @@ if TYPE_CHECKING:
     from makai.catalog.descriptors import ModelSource as ModelSource
     from makai.catalog.model_ref import ModelRef as ModelRef
     from makai.catalog.model_ref import parse_model_ref as parse_model_ref
+    from makai.client.agent import AgentFollower as AgentFollower
+    from makai.client.agent import AgentStream as AgentStream
+    from makai.client.agent_types import AgentEndEvent as AgentEndEvent
+    from makai.client.agent_types import AgentRunOptions as AgentRunOptions
+    from makai.client.agent_types import AgentRunRequest as AgentRunRequest
+    from makai.client.agent_types import AgentRunResponse as AgentRunResponse
+    from makai.client.agent_types import AgentSessionInfo as AgentSessionInfo
+    from makai.client.agent_types import AgentStartEvent as AgentStartEvent
+    from makai.client.agent_types import AgentStreamEvent as AgentStreamEvent
+    from makai.client.agent_types import AgentTool as AgentTool
+    from makai.client.agent_types import AgentToolResult as AgentToolResult
+    from makai.client.agent_types import Allow as Allow
+    from makai.client.agent_types import Deny as Deny
+    from makai.client.agent_types import PermissionDecision as PermissionDecision
+    from makai.client.agent_types import PermissionRequest as PermissionRequest
+    from makai.client.agent_types import ToolExecutionEndEvent as ToolExecutionEndEvent
+    from makai.client.agent_types import ToolExecutionStartEvent as ToolExecutionStartEvent
+    from makai.client.agent_types import TurnEndEvent as TurnEndEvent
+    from makai.client.agent_types import TurnStartEvent as TurnStartEvent
     from makai.client.client import MakaiClient as MakaiClient
     from makai.client.connect import MakaiClientOptions as MakaiClientOptions
     from makai.client.connect import connect as connect
@@ -27,7 +46,6 @@ if TYPE_CHECKING:
     from makai.client.provider import ProviderStream as ProviderStream
     from makai.client.sync import SyncMakaiClient as SyncMakaiClient
     from makai.client.sync import connect_sync as connect_sync
-    from makai.client.types import AgentRunRequest as AgentRunRequest
     from makai.client.types import AudioContentPart as AudioContentPart
     from makai.client.types import AuthErrorEvent as AuthErrorEvent
     from makai.client.types import AuthFlowHandlers as AuthFlowHandlers
@@ -71,7 +89,18 @@ if TYPE_CHECKING:
     from makai.protocols.makai.payloads import ChatMessage as ChatMessage
 
 _PLACES = {
-    "AgentRunRequest": "makai.client.types",
+    "AgentEndEvent": "makai.client.agent_types",
+    "AgentFollower": "makai.client.agent",
+    "AgentRunOptions": "makai.client.agent_types",
+    "AgentRunRequest": "makai.client.agent_types",
+    "AgentRunResponse": "makai.client.agent_types",
+    "AgentSessionInfo": "makai.client.agent_types",
+    "AgentStartEvent": "makai.client.agent_types",
+    "AgentStream": "makai.client.agent",
+    "AgentStreamEvent": "makai.client.agent_types",
+    "AgentTool": "makai.client.agent_types",
+    "AgentToolResult": "makai.client.agent_types",
+    "Allow": "makai.client.agent_types",
     "AudioContentPart": "makai.client.types",
     "AuthErrorEvent": "makai.client.types",
     "AuthFlowHandlers": "makai.client.types",
@@ -88,6 +117,7 @@ _PLACES = {
     "connect_sync": "makai.client.sync",
     "ContentPart": "makai.core.content",
     "create_makai_client": "makai.client.connect",
+    "Deny": "makai.client.agent_types",
     "ErrorEvent": "makai.client.types",
     "ImageContentPart": "makai.client.types",
     "InvalidRequest": "makai.core.errors",
@@ -108,6 +138,8 @@ _PLACES = {
     "ModelRef": "makai.catalog.model_ref",
     "ModelSource": "makai.catalog.descriptors",
     "parse_model_ref": "makai.catalog.model_ref",
+    "PermissionDecision": "makai.client.agent_types",
+    "PermissionRequest": "makai.client.agent_types",
     "ProviderAuthInfo": "makai.client.types",
     "ProviderCompleteRequest": "makai.client.types",
     "ProviderStream": "makai.client.provider",
@@ -124,7 +156,11 @@ _PLACES = {
     "ToolCallEvent": "makai.client.types",
     "ToolChoice": "makai.core.request",
     "ToolDefinition": "makai.core.request",
+    "ToolExecutionEndEvent": "makai.client.agent_types",
+    "ToolExecutionStartEvent": "makai.client.agent_types",
     "ToolResultContentPart": "makai.client.types",
+    "TurnEndEvent": "makai.client.agent_types",
+    "TurnStartEvent": "makai.client.agent_types",
     "UsageSummary": "makai.client.types",
 }
 """Public name -> where it lives. The names are those of document 000 §3."""

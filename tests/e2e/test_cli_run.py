@@ -1,4 +1,4 @@
-"""`makai run` and `makai chat` as a person and a script use them."""
+"""`makai run` as a person and a script use it."""
 
 from __future__ import annotations
 
@@ -54,17 +54,20 @@ async def test_json_is_one_object_with_the_text_and_the_message(makai: Cli) -> N
     assert result["message"]["stop_reason"] == "end_turn"
 
 
-async def test_stream_json_is_one_event_per_line_from_start_to_done(makai: Cli) -> None:
+async def test_stream_json_is_one_event_per_line_from_init_to_result(makai: Cli) -> None:
     async with upstream(answers(chat_stream("Hel", "lo"))) as server:
         finished = await makai("run", "-m", MODEL, "--output-format", "stream-json", "Hi", environ=at(server))
 
     events = finished.json_lines()
     assert finished.code == 0
     assert [event["type"] for event in events if event["type"] != "text_delta"] == [
-        "start",
-        "text_start",
-        "text_end",
-        "done",
+        "init",
+        "user_message",
+        "turn_started",
+        "assistant_text",
+        "turn_ended",
+        "usage",
+        "result",
     ]
     assert "".join(str(event["delta"]) for event in events if event["type"] == "text_delta") == "Hello"
 
@@ -98,11 +101,11 @@ async def test_an_answer_that_does_not_fit_the_schema_is_never_handed_over(makai
     assert finished.err.startswith(f"makai: the answer of scripted {why}")
 
 
-async def test_with_a_schema_a_stream_ends_in_one_done_or_error(makai: Cli) -> None:
+async def test_with_a_schema_a_stream_ends_in_one_result_or_error(makai: Cli) -> None:
     finished = await makai(*ECHO, "--json-schema", PERSON, "--output-format", "stream-json", "{}")
 
     kinds = [event["type"] for event in finished.json_lines()]
-    assert (finished.code, kinds[-1], kinds.count("done")) == (1, "error", 0)
+    assert (finished.code, kinds[-1], kinds.count("result")) == (1, "error", 0)
 
 
 @pytest.mark.parametrize("schema", ["[1]", '{"type": 7}', '{"$ref": "http://127.0.0.1:9/x"}', "no-such-file.json", "{"])
@@ -177,41 +180,6 @@ async def test_a_command_that_cannot_be_understood_exits_with_2(
     assert (finished.code, finished.out) == (2, "")
     assert says in finished.err
     assert "Traceback" not in finished.err
-
-
-async def test_a_chat_survives_ctrl_c_and_ends_with_ctrl_d(makai: Cli) -> None:
-    async with (
-        upstream(starts_then_hangs(PARTIAL), answers(chat_stream("Again"))) as server,
-        makai.on_terminal("chat", "-m", MODEL, environ=at(server)) as terminal,
-    ):
-        await terminal.shows("> ")
-        terminal.press("Hi\n")
-        await terminal.shows("Hello there")
-        terminal.press("\x03")
-        await terminal.shows("(stopped)")
-        async with asyncio.timeout(1):
-            await server.closed_by_client.wait()
-        terminal.press("Hi again\n")
-        await terminal.shows("Again")
-        await terminal.shows("> ")
-        terminal.press("\x04")
-
-        assert await terminal.ended() == 0
-    asked = [[message["content"] for message in request.json()["messages"]] for request in server.requests]
-    assert asked == [["Hi"], ["Hi again"]]
-
-
-async def test_a_chat_remembers_obeys_and_can_be_piped(makai: Cli) -> None:
-    lines = b"first\n/model\n/nonsense\n/model nobody/x\nsecond\n/clear\nthird\n/exit\nnever\n"
-    async with upstream(answers(chat_stream("ok"))) as server:
-        finished = await makai("chat", "-m", MODEL, stdin=lines, environ=at(server))
-
-    asked = [[message["content"] for message in request.json()["messages"]] for request in server.requests]
-    assert finished.code == 0
-    assert asked == [["first"], ["first", "ok", "second"], ["third"]]
-    assert "openai/gpt-test" in finished.out
-    assert "Unknown command /nonsense." in finished.out
-    assert "model not found: there is no provider 'nobody'" in finished.err
 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
-from makai.core.errors import MakaiError
+from makai.core.errors import MakaiError, RefusalCode
+from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS, AGENT_SERVER_PAYLOADS
 from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
 from makai.protocols.makai.projection import wire_code
 from makai.protocols.makai.sequences import SequenceFault
@@ -72,7 +73,9 @@ def test_the_documented_reconstruction_keeps_what_came_before_a_failure(document
 
 def test_every_message_type_and_every_code_is_documented(document: str) -> None:
     codes = {wire_code(error.code) for error in error_classes()} - NOT_ON_THE_WIRE
-    names = {*CLIENT_PAYLOADS, *SERVER_PAYLOADS, *codes, *get_args(SequenceFault), "unknown_envelope"}
+    codes |= {wire_code(code) for code in get_args(RefusalCode)}
+    agent_types = {*AGENT_CLIENT_PAYLOADS, *AGENT_SERVER_PAYLOADS}
+    names = {*CLIENT_PAYLOADS, *SERVER_PAYLOADS, *agent_types, *codes, *get_args(SequenceFault), "unknown_envelope"}
 
     assert sorted(name for name in names if f"`{name}`" not in document) == []
 

@@ -173,7 +173,7 @@ async def test_models_are_listed_alike_in_both_scopes(peer: Peer) -> None:
     _, agent = await peer.ask(envelope("models_request", filters, **ids), "models_response")
     assert provider["payload"]["models"] == agent["payload"]["models"]
     refs = [model["model_ref"] for model in provider["payload"]["models"]]
-    assert refs == ["scripted/scripted@echo", "scripted/scripted@scenario"]
+    assert refs == ["scripted/scripted@echo", "scripted/scripted@demo", "scripted/scripted@scenario"]
 
 
 REFUSALS: list[tuple[JSON, str, str]] = [

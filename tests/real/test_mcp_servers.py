@@ -424,7 +424,7 @@ async def test_everything_a_server_started_ends_with_it(tmp_path: Path) -> None:
 
 async def test_a_server_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> None:
     async with running(stubborn_server(tmp_path), tmp_path=tmp_path) as servers:
-        await asyncio.to_thread(wait_until, lambda: processes_with(tmp_path) != [])
+        await until(lambda: processes_with(tmp_path) != [])
         started = time.perf_counter()
         await servers.manager.close()
 
@@ -439,9 +439,9 @@ async def test_closing_at_any_moment_of_a_start_leaves_nothing(tmp_path: Path) -
             for _ in range(turns):
                 await asyncio.sleep(0)
             # The event loop is busy elsewhere, while the processes it started go on.
-            stall()
+            hold_up_the_loop(tmp_path)
 
-    await asyncio.to_thread(wait_until, lambda: processes_with(tmp_path) == [], 2.0)
+    await until(lambda: processes_with(tmp_path) == [], 2.0)
 
 
 HOST = """
@@ -482,7 +482,7 @@ async def test_servers_die_with_us_even_when_we_are_killed(tmp_path: Path) -> No
     assert is_alive(stubborn)
     host.send_signal(signal.SIGKILL)
     await host.wait()
-    await asyncio.to_thread(wait_until, lambda: not is_alive(stubborn) and not is_alive(server), 5.0)
+    await until(lambda: not is_alive(stubborn) and not is_alive(server), 5.0)
 
 
 def test_the_sdk_is_loaded_only_for_a_server() -> None:
@@ -527,15 +527,14 @@ asyncio.run(main())
 
 
 async def until_says(note: Path, text: str) -> None:
-    await asyncio.to_thread(wait_until, lambda: note.exists() and note.read_text() == text)
+    await until(lambda: note.exists() and note.read_text() == text)
 
 
-def wait_until(happened: Callable[[], bool], within_s: float = WITHIN_S) -> None:
-    """For what another process does; run it in a thread."""
-    deadline = time.monotonic() + within_s
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
+async def until(happened: Callable[[], bool], within_s: float = WITHIN_S) -> None:
+    """Wait for what another process does, by looking again and again."""
+    async with asyncio.timeout(within_s):
+        while not await asyncio.to_thread(happened):
+            pass
 
 
 def size_of(path: str | None) -> int:
@@ -543,8 +542,11 @@ def size_of(path: str | None) -> int:
     return Path(path).stat().st_size
 
 
-def stall() -> None:
-    time.sleep(0.15)
+def hold_up_the_loop(tmp_path: Path, most_s: float = 0.15) -> None:
+    """Let nothing of ours run until the server does, or could have started."""
+    deadline = time.monotonic() + most_s
+    while time.monotonic() < deadline and not processes_with(tmp_path):
+        pass
 
 
 def stubborn_server(tmp_path: Path) -> StdioServer:

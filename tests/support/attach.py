@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -74,6 +75,9 @@ async def read_until(follower: Follower, words: str) -> list[Record]:
     return records
 
 
+_key = lru_cache(load_or_create_token)  # which syncs a file each time
+
+
 class RawLink:
     """An attached process that says what a test wants it to say."""
 
@@ -86,7 +90,7 @@ class RawLink:
         return cls(channel)
 
     async def greet(self, home: Path) -> FromOwner | None:
-        return await self.ask(greeting.hello(os.getpid(), load_or_create_token(home)))
+        return await self.ask(greeting.hello(os.getpid(), _key(home)))
 
     async def ask(self, message: Message) -> FromOwner | None:
         await self.channel.send([encoded(message)])

@@ -28,6 +28,7 @@ from makai.providers.runtime import ModelRuntime
 from makai.server.app import make_app
 from makai.server.backend import Backend
 from makai.server.makai_connection import MakaiServer
+from makai.server.session_source import SessionSource
 from makai.transports.channel import Channel
 from makai.transports.grpc import serve_grpc
 from makai.transports.guard import Guard, GuardConfig
@@ -74,6 +75,10 @@ class FakeServer:
             "payload": payload,
         }
         await self.channel.send([msgspec.json.encode(envelope | fields)])
+
+    def begin_anew(self, request: JSON) -> None:
+        """The scope of this request is over; whatever comes in it next counts from 1."""
+        del self._sent[request.get("session_id") or request["stream_id"]]
 
     async def ack(self, request: JSON) -> None:
         await self.say(request, "ack", {"acknowledged_id": request["message_id"]}, in_reply_to=request["message_id"])
@@ -148,17 +153,31 @@ async def serving(kind: str, environ: Mapping[str, str]) -> AsyncIterator[MakaiC
         command = (sys.executable, "-m", "makai", "stdio")
         yield MakaiClientOptions(command=command, environ={**inherited, "PYTHONPATH": str(SOURCES), **environ})
     else:
-        async with ModelRuntime(environ) as runtime, listening(kind, runtime) as url:
+        async with (
+            ModelRuntime(environ) as runtime,
+            sessions_of(runtime) as sessions,
+            listening(kind, runtime, sessions) as url,
+        ):
             yield MakaiClientOptions(url=url, token=TOKEN)
 
 
 @asynccontextmanager
-async def listening(kind: str, backend: Backend) -> AsyncIterator[str]:
-    """The URL of a server on loopback."""
+async def sessions_of(runtime: ModelRuntime) -> AsyncIterator[SessionSource]:
+    """The sessions of a runtime's home, opened when they are wanted."""
+    sessions = SessionSource(runtime, runtime.home)
+    try:
+        yield sessions
+    finally:
+        await sessions.close()
+
+
+@asynccontextmanager
+async def listening(kind: str, backend: Backend, sessions: SessionSource | None = None) -> AsyncIterator[str]:
+    """The URL of a server on loopback; without sessions it runs no agents."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         guard = Guard(GuardConfig(token=TOKEN, port=port))
-        makai = MakaiServer(backend)
+        makai = MakaiServer(backend, sessions=None if sessions is None else sessions.get)
         if kind == "grpc":
             listener.close()
             server = await serve_grpc("127.0.0.1", port, guard, makai.serve)

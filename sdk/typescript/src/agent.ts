@@ -1,38 +1,225 @@
 /**
- * `client.agent`: runs with tools and turns.
+ * `client.agent`: runs with tools and turns, in sessions that outlive them.
  *
- * In: the caller's request. Out: the protocol's `agent_start` and the server's refusal of it. Running agents is not
- * part of this version of the SDK; asking is, because a server says "not_implemented" that way (document 000 §9).
+ * In: the caller's request. Out: an `AgentRunResponse`, or events of which exactly one, the last, is terminal (document
+ * 000 §3.4). A failure after the server accepted the run is its terminal `error` event; refusals, a needed login, an
+ * abort and a lost connection are thrown: one failure surfaces once. Whoever leaves a run stops it; whoever only
+ * follows a session does not. A lost connection stops nothing: `attach` follows the session again. It must not know how
+ * frames travel.
  */
 
+import { isSessionId, messageOf, startsOf, toolsOf } from "./agent_requests.js";
+import { AgentView, type Heard, RunView } from "./agent_view.js";
+import { usageFrom } from "./answer.js";
+import type { AuthRetry } from "./auth_retry.js";
+import { Callbacks } from "./callbacks.js";
 import type { Connection } from "./connection.js";
-import { MakaiStreamError } from "./errors.js";
-import { Exchange } from "./exchange.js";
-import type { AgentRunRequest, AgentRunResponse, AgentStreamEvent, MakaiAgentApi } from "./types.js";
+import { newId } from "./envelope.js";
+import { abortedError, MakaiStreamError } from "./errors.js";
+import { SessionLinks } from "./session_link.js";
+import type {
+  AgentFollower,
+  AgentRunRequest,
+  AgentRunResponse,
+  AgentSessionInfo,
+  AgentStream,
+  AgentStreamEvent,
+  AttachOptions,
+  MakaiAgentApi,
+} from "./types.js";
+
+/** Events after which a second attempt repeats nothing that the caller has. */
+const NO_CONTENT: ReadonlySet<string> = new Set(["agent_start", "turn_start", "turn_end", "message_start"]);
 
 export class AgentClient implements MakaiAgentApi {
-  constructor(private readonly connection: Connection) {}
+  readonly #links: SessionLinks;
 
-  run(request: AgentRunRequest): Promise<AgentRunResponse> {
-    return this.#start(request);
+  constructor(
+    connection: Connection,
+    private readonly retry: AuthRetry,
+  ) {
+    this.#links = new SessionLinks(connection);
   }
 
-  async *stream(request: AgentRunRequest): AsyncGenerator<AgentStreamEvent> {
-    await this.#start(request);
+  async run(request: AgentRunRequest): Promise<AgentRunResponse> {
+    const run = new Run(this.#links, this.retry, request);
+    for await (const _ of run.events());
+    return run.outcome();
   }
 
-  async #start(request: AgentRunRequest): Promise<never> {
-    const exchange = new Exchange(this.connection, "session_id", request.signal);
+  stream(request: AgentRunRequest): AgentStream {
+    return new Stream(new Run(this.#links, this.retry, request));
+  }
+
+  attach(session_id: string, options: AttachOptions = {}): AgentFollower {
+    return new Follower(this.#links, sessionId(session_id), options);
+  }
+
+  async stop(session_id: string, { reason }: { reason?: string } = {}): Promise<void> {
+    const payload = reason === undefined ? {} : { reason };
+    await this.#links.link(sessionId(session_id)).ask("agent_stop", payload, "agent_stopped");
+  }
+
+  async status(session_id: string): Promise<AgentSessionInfo> {
+    const { payload } = await this.#links.link(sessionId(session_id)).ask("agent_status", {}, "session_info");
+    return { ...payload, usage: usageFrom(payload["usage"]) ?? { input: 0, output: 0 } } as AgentSessionInfo;
+  }
+}
+
+/** One run, with its second attempt after a login (document 000 §3.6). */
+class Run {
+  readonly sessionId: string;
+  #view: RunView | undefined;
+  #started = false;
+  #content = false;
+
+  constructor(
+    private readonly links: SessionLinks,
+    private readonly retry: AuthRetry,
+    private readonly request: AgentRunRequest,
+  ) {
+    const named = request.options?.session_id;
+    this.sessionId = named === undefined ? newId() : sessionId(named);
+  }
+
+  get response(): AgentRunResponse | undefined {
+    return this.#view?.response;
+  }
+
+  /** The answer of a run that is over; throws its failure. */
+  outcome(): AgentRunResponse {
+    if (this.#view?.error !== undefined) throw this.#view.error;
+    if (this.#view?.response !== undefined) return this.#view.response;
+    throw new MakaiStreamError("the run ended without a result", { kind: "unknown" });
+  }
+
+  async *events(): AsyncGenerator<Heard> {
     try {
-      const { model_ref, messages, tools, options } = request;
-      exchange.send("agent_start", { model_ref, messages, tools, options });
-      await exchange.next();
-      throw new MakaiStreamError("this version of the SDK cannot run agents", {
-        kind: "unknown",
-        code: "not_implemented",
-      });
+      return yield* this.#attempt();
+    } catch (error) {
+      // A second attempt would repeat what the caller has already got.
+      if (this.#content) throw error;
+      await this.retry.loginFor(error, this.request);
+    }
+    yield* this.#attempt();
+  }
+
+  async *#attempt(): AsyncGenerator<Heard> {
+    const { signal, tools, on_permission_request } = this.request;
+    if (signal?.aborted) throw abortedError(signal.reason);
+    const link = this.links.link(this.sessionId);
+    const view = new RunView(link, new Callbacks(tools, on_permission_request), this.sessionId);
+    this.#view = view;
+    const aborted = abortOf(signal, (error) => view.fail(error, true));
+    try {
+      const isNew = this.request.options?.session_id === undefined && !this.#started;
+      await aborted.or(link.attach(view, startsOf(this.request, isNew)));
+      await aborted.or(link.say(messageOf(this.request), (messageId) => view.said(messageId)));
+      for (let heard = await view.next(); heard !== undefined; heard = await view.next()) {
+        const again = this.#started && heard.event.type === "agent_start";
+        this.#started ||= heard.event.type === "agent_start";
+        this.#content ||= !NO_CONTENT.has(heard.event.type);
+        if (!again) yield heard;
+      }
     } finally {
-      exchange.end();
+      aborted.forget();
+      view.abort();
     }
   }
+}
+
+class Stream implements AgentStream {
+  event_id: number | undefined;
+  response: AgentRunResponse | undefined;
+  readonly #events: AsyncGenerator<AgentStreamEvent>;
+
+  constructor(private readonly run: Run) {
+    this.#events = this.#deliver();
+  }
+
+  get session_id(): string {
+    return this.run.sessionId;
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<AgentStreamEvent> {
+    return this.#events;
+  }
+
+  async *#deliver(): AsyncGenerator<AgentStreamEvent> {
+    for await (const { event, eventId } of this.run.events()) {
+      this.event_id = eventId ?? this.event_id;
+      if (event.type === "agent_end") this.response = this.run.response;
+      yield event;
+    }
+  }
+}
+
+class Follower implements AgentFollower {
+  event_id: number | undefined;
+  readonly #events: AsyncGenerator<AgentStreamEvent>;
+
+  constructor(
+    private readonly links: SessionLinks,
+    readonly session_id: string,
+    private readonly options: AttachOptions,
+  ) {
+    this.event_id = options.after_event_id;
+    this.#events = this.#deliver();
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<AgentStreamEvent> {
+    return this.#events;
+  }
+
+  async *#deliver(): AsyncGenerator<AgentStreamEvent> {
+    const { after_event_id, tools, on_permission_request, signal } = this.options;
+    if (signal?.aborted) throw abortedError(signal.reason);
+    const link = this.links.link(this.session_id);
+    const view = new AgentView(link, new Callbacks(tools, on_permission_request), this.session_id);
+    const aborted = abortOf(signal, (error) => view.fail(error));
+    try {
+      await aborted.or(link.attach(view, [{ resume: true, after_event_id, tools: toolsOf(tools) }]));
+      for (let heard = await view.next(); heard !== undefined; heard = await view.next()) {
+        this.event_id = heard.eventId ?? this.event_id;
+        yield heard.event;
+      }
+    } finally {
+      aborted.forget();
+      view.leave();
+    }
+  }
+}
+
+interface Abort {
+  /** What the promise gives, unless the signal is aborted first. */
+  or<T>(promise: Promise<T>): Promise<T>;
+  forget(): void;
+}
+
+/** Listens to a caller's signal, if there is one. */
+function abortOf(signal: AbortSignal | undefined, onAbort: (error: MakaiStreamError) => void): Abort {
+  if (signal === undefined) return { or: (promise) => promise, forget: () => undefined };
+  let listener = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    listener = () => {
+      const error = abortedError(signal.reason);
+      onAbort(error);
+      reject(error);
+    };
+  });
+  aborted.catch(() => undefined); // whoever waits for something else hears of it there
+  signal.addEventListener("abort", listener, { once: true });
+  return {
+    or: (promise) => Promise.race([promise, aborted]),
+    forget: () => signal.removeEventListener("abort", listener),
+  };
+}
+
+/** A session's id as the wire wants it. */
+function sessionId(id: string): string {
+  if (isSessionId(id)) return id.toLowerCase();
+  throw new MakaiStreamError(`"${id}" is no session id: session ids are UUIDs, such as crypto.randomUUID()`, {
+    kind: "unknown",
+    code: "invalid_request",
+  });
 }

@@ -54,7 +54,7 @@ export function streamFailure(payload: Payload): MakaiAuthError | MakaiStreamErr
 }
 
 /** Counts that are zero are left out on the wire. */
-function usageFrom(usage: unknown): UsageSummary | undefined {
+export function usageFrom(usage: unknown): UsageSummary | undefined {
   if (!isObject(usage)) return undefined;
   const { input, output, cache_read, cache_write } = usage;
   return {
@@ -65,6 +65,6 @@ function usageFrom(usage: unknown): UsageSummary | undefined {
   };
 }
 
-function stringOr(value: unknown, otherwise: string): string {
+export function stringOr(value: unknown, otherwise: string): string {
   return typeof value === "string" ? value : otherwise;
 }

@@ -64,9 +64,9 @@ class Client implements MakaiClient {
     const models = new ModelsClient(connection);
     this.models = models;
     this.auth = new AuthClient(connection, auth.handlers, () => models.forget());
-    this.agent = new AgentClient(connection);
-    const login = this.auth.loginForRetry.bind(this.auth);
-    this.provider = new ProviderClient(connection, new AuthRetry(login, auth.auth_retry_policy), this.models);
+    const retry = new AuthRetry(this.auth.loginForRetry.bind(this.auth), auth.auth_retry_policy);
+    this.agent = new AgentClient(connection, retry);
+    this.provider = new ProviderClient(connection, retry, this.models);
   }
 
   /** Say goodbye, fail what is still running with a typed error, and end the process or socket. */

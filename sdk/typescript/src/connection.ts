@@ -34,7 +34,6 @@ export interface ConnectionEnds {
 
 /** One conversation on the connection: a request and everything that answers it. */
 export class Scope {
-  readonly id = newId();
   #sent = 0;
   #expected = 1;
 
@@ -42,6 +41,7 @@ export class Scope {
     private readonly connection: Connection,
     readonly kind: ScopeKind,
     private readonly listener: ScopeListener,
+    readonly id: string = newId(),
   ) {}
 
   /** Whether the server may have heard of this scope. */
@@ -49,18 +49,23 @@ export class Scope {
     return this.#sent > 0;
   }
 
-  /** Send the scope's next envelope. Nothing happens on a connection that has failed: the listener knows. */
-  send(type: string, payload: Payload, encoding?: "proxy"): void {
+  /**
+   * Send the scope's next envelope and return its message id. Nothing happens on a connection that has failed: the
+   * listener knows.
+   */
+  send(type: string, payload: Payload, encoding?: "proxy"): string {
+    const messageId = newId();
     this.#sent += this.connection.write({
       type,
       scopeKind: this.kind,
       scopeId: this.id,
-      messageId: newId(),
+      messageId,
       sequence: this.#sent + 1,
       timestamp: this.connection.now(),
       payload,
       ...(encoding && { encoding }),
     });
+    return messageId;
   }
 
   /** Stop listening. What the server still sends in this scope is ignored. */
@@ -106,8 +111,14 @@ export class Connection {
     return this.#failure === undefined;
   }
 
-  open(kind: ScopeKind, listener: ScopeListener): Scope {
-    const scope = new Scope(this, kind, listener);
+  /** Why nothing is sent any more. */
+  get failure(): MakaiStreamError | undefined {
+    return this.#failure;
+  }
+
+  /** Begin a scope: a new one of our own, or that of a session, which nobody else here may have begun. */
+  open(kind: ScopeKind, listener: ScopeListener, id?: string): Scope {
+    const scope = new Scope(this, kind, listener, id);
     if (this.#failure === undefined) this.#scopes.set(scope.id, scope);
     else listener.lost(this.#failure);
     return scope;

@@ -12,9 +12,9 @@ import { abortedError, failureFromCode, type MakaiAuthError, type MakaiStreamErr
 /** A server answers every request with `ack` or `nack` at once. */
 const FIRST_ANSWER_MS = 30_000;
 /** What a caller who does not read may leave in our memory. */
-const MAX_QUEUED_CHARACTERS = 64 * 1024 * 1024;
+export const MAX_QUEUED_CHARACTERS = 64 * 1024 * 1024;
 
-type Failure = MakaiAuthError | MakaiStreamError;
+export type Failure = MakaiAuthError | MakaiStreamError;
 
 interface Waiting {
   resolve(envelope: Envelope): void;
@@ -137,13 +137,14 @@ export class Exchange implements ScopeListener {
   }
 }
 
-function refusal(payload: Payload): Failure {
+/** The error a `nack` stands for. */
+export function refusal(payload: Payload): Failure {
   const { reason, error_code: code } = payload;
   const message = typeof reason === "string" ? reason : "the server refused the request";
   return failureFromCode(typeof code === "string" ? code : undefined, message, failureDetails(payload));
 }
 
-/** The fields that `nack` and `stream_error` share. */
+/** The fields that `nack`, `stream_error` and `agent_error` share. */
 export function failureDetails(payload: Payload): {
   provider_id?: string | undefined;
   retry_after_ms?: number | undefined;

@@ -3,7 +3,8 @@
  *
  * In: nothing. Out: types only, no code. It must not know envelopes or transports.
  * Ours only ever adds optional fields to the document's shapes: how to reach a server (`MakaiClientOptions`),
- * `signal` on requests, `response` on a provider stream, and on messages which model made them.
+ * `signal` on requests, `response` on a stream, on messages which model made them; and for agents `execute` on tools,
+ * permissions, limits, and what a session works with.
  */
 
 import type { WebSocketConstructor } from "./transports/websocket.js";
@@ -179,14 +180,94 @@ export interface UsageSummary {
   cache_write?: number;
 }
 
-/** What an agent run and a provider call both take; document 000 §3 keeps the two names apart. */
+/** What a tool answers, where a plain value does not say enough. */
+export interface AgentToolResult {
+  content: string | TextContentPart[];
+  /** The model is told that the tool failed; the run goes on. */
+  is_error?: boolean;
+  details_json?: string;
+}
+
+export interface ToolCallContext {
+  tool_call_id: string;
+  /** Aborted when nobody wants the answer any more. */
+  signal: AbortSignal;
+}
+
+/**
+ * A tool that this client offers to the model and carries out itself. `execute` answers with text, an
+ * `AgentToolResult`, or any other value, which is sent as JSON. What it throws is told to the model as an error.
+ */
+export interface AgentTool extends ToolDefinition {
+  execute?: (args: Record<string, any>, context: ToolCallContext) => unknown;
+}
+
+export type PermissionMode = "ask" | "accept_edits" | "plan" | "full_access";
+export type SandboxLevel = "read-only" | "workspace-write" | "full-access";
+
+/** A call of a tool that somebody has to allow. */
+export interface PermissionRequest {
+  tool_call_id: string;
+  tool_name: string;
+  arguments: Record<string, unknown>;
+  run_id: string;
+  /** Names exactly these arguments; an answer counts for no others. */
+  digest: string;
+  title?: string;
+  /** What the call would change; a new file has no `old_text`. */
+  diffs?: { path: string; old_text?: string; new_text: string }[];
+  /** When the question is answered "no" without anybody, as Unix time. */
+  deadline_ms?: number;
+  /** The rule that "session" or "always" would set; without it a decision counts once. */
+  grant?: string;
+}
+
+export type PermissionDecision =
+  { decision: "allow"; scope?: "once" | "session" | "always" } | { decision: "deny"; reason?: string };
+
+/**
+ * Decides whether a call may run. `undefined` leaves it to other clients until the deadline; what is thrown is a denial.
+ * The signal is aborted when somebody else has decided.
+ */
+export type PermissionHandler = (
+  request: PermissionRequest,
+  context: { signal: AbortSignal },
+) => PermissionDecision | undefined | Promise<PermissionDecision | undefined>;
+
+/** `session_id` names the session to continue; one that does not exist is begun under that id (a UUID). */
+export interface AgentRunOptions extends RunOptions {
+  max_turns?: number;
+  max_output_tokens?: number;
+  max_usd?: number;
+  max_seconds?: number;
+  /** Permission rules for this run, such as `Bash(git log:*)`. */
+  allow?: string[];
+  deny?: string[];
+}
+
+/** One agent run. What follows `signal` describes the session, whose first run sets it. */
 export interface AgentRunRequest {
   model_ref: string;
+  /** What follows the last assistant message is said to the agent; the session remembers the rest itself. */
   messages: ChatMessage[];
-  tools?: ToolDefinition[];
-  options?: RunOptions;
-  /** Aborts the request here and on the server. */
+  /** Not given: a session that exists keeps the tools it has; whoever declared those carries them out. */
+  tools?: AgentTool[];
+  options?: AgentRunOptions;
+  /** Without it the decision is left to other clients of the session, until the deadline. */
+  on_permission_request?: PermissionHandler;
+  /** Stops the run. */
   signal?: AbortSignal;
+  /** Instead of makai's own instructions. A system message at the head of `messages` means the same. */
+  system_prompt?: string;
+  /** Files, shell, search, fetch, plan and MCP, carried out by the server beneath `cwd`. */
+  builtin_tools?: boolean;
+  cwd?: string;
+  /** Default: "ask". */
+  mode?: PermissionMode;
+  sandbox?: SandboxLevel;
+  title?: string;
+  /** How long a permission request may wait for an answer. */
+  approval_s?: number;
 }
 
 export interface ProviderCompleteRequest {
@@ -210,7 +291,12 @@ export interface CompletionResponse {
   stop_reason?: StopReason;
 }
 
-export type AgentRunResponse = CompletionResponse;
+/** The newest answer of a run, with the usage of all its turns. */
+export type AgentRunResponse = CompletionResponse & {
+  /** What to continue: `options: { session_id }`. */
+  session_id?: string;
+  run_id?: string;
+};
 export type ProviderCompleteResponse = CompletionResponse;
 
 export type ProviderStreamEvent =
@@ -229,6 +315,48 @@ export type AgentStreamEvent =
   | { type: "turn_end"; stop_reason?: StopReason }
   | { type: "tool_execution_start"; tool_call_id: string; tool_name: string }
   | { type: "tool_execution_end"; tool_call_id: string; is_error?: boolean };
+
+/** The events of one run. It can be iterated once; the run is started when iteration begins. Leaving it stops the run. */
+export interface AgentStream extends AsyncIterable<AgentStreamEvent> {
+  /** The session of the run, known before it begins. */
+  readonly session_id: string;
+  /** Where `attach` can go on after what was delivered, when the connection is lost. */
+  readonly event_id: number | undefined;
+  /** There once `agent_end` was delivered. */
+  readonly response: AgentRunResponse | undefined;
+}
+
+/** What happens in a session, run after run. It can be iterated once; leaving it leaves the session as it is. */
+export interface AgentFollower extends AsyncIterable<AgentStreamEvent> {
+  readonly session_id: string;
+  /** Where another `attach` can go on after what was delivered. */
+  readonly event_id: number | undefined;
+}
+
+export interface AttachOptions {
+  /** Events above this one follow; without it those of the active run, or from now on. */
+  after_event_id?: number;
+  /** They replace those that were declared for the session, and this client carries them out. */
+  tools?: AgentTool[];
+  on_permission_request?: PermissionHandler;
+  signal?: AbortSignal;
+}
+
+export interface AgentSessionInfo {
+  session_id: string;
+  status: "idle" | "running" | "waiting_for_tool" | "waiting_for_permission" | "stopping" | "closed" | string;
+  model_ref: string;
+  mode: PermissionMode | string;
+  /** The newest event: `attach(session_id, { after_event_id })` follows what comes after it. */
+  event_id: number;
+  created_at: number;
+  updated_at: number;
+  usage: UsageSummary;
+  pending_permissions: string[];
+  title?: string;
+  cwd?: string;
+  run_id?: string;
+}
 
 /** The events of one answer. It can be iterated once; the request is sent when iteration begins. */
 export interface ProviderStream extends AsyncIterable<ProviderStreamEvent> {
@@ -256,7 +384,12 @@ export interface MakaiModelsApi {
 
 export interface MakaiAgentApi {
   run(request: AgentRunRequest): Promise<AgentRunResponse>;
-  stream(request: AgentRunRequest): AsyncIterable<AgentStreamEvent>;
+  stream(request: AgentRunRequest): AgentStream;
+  /** Follow a session and all its runs, whoever starts them, until the loop is left. */
+  attach(session_id: string, options?: AttachOptions): AgentFollower;
+  /** Stop the run that is active in a session, whoever started it; nothing happens when there is none. */
+  stop(session_id: string, options?: { reason?: string }): Promise<void>;
+  status(session_id: string): Promise<AgentSessionInfo>;
 }
 
 export interface MakaiProviderApi {

@@ -55,11 +55,11 @@ export type SameTypes = [
   Yes<Same<Ours.MakaiAuthApi, Document.MakaiAuthApi>>,
   Yes<Same<Ours.MakaiModelsApi, Document.MakaiModelsApi>>,
   Yes<Same<Ours.MakaiClientOptions, Document.MakaiClientOptions>>,
-  Yes<Same<Ours.MakaiAgentApi, Document.MakaiAgentApi>>,
 ];
 
-/** Ours give more than the document asks for: a stream also has its `response`, errors say more about themselves. */
+/** Ours give more than the document asks for: a stream has its `response`, a session can be followed, errors say more. */
 export type FittingTypes = [
+  Yes<Fits<Ours.MakaiAgentApi, Document.MakaiAgentApi>>,
   Yes<Fits<Ours.MakaiProviderApi, Document.MakaiProviderApi>>,
   Yes<Fits<Ours.MakaiClient, Document.MakaiClient>>,
   Yes<Fits<Ours.MakaiAuthError, Document.MakaiAuthError>>,

@@ -19,7 +19,7 @@ from makai.agent.tool_calls import Call, ToolCalls
 from makai.core.errors import Aborted, MakaiError, error_from_code
 from makai.core.fold import Block, BlockKind
 from makai.core.messages import AssistantMessage
-from makai.core.session_events import AssistantText, AssistantTextDelta, Reasoning, ReasoningDelta
+from makai.core.session_events import AssistantText, AssistantTextDelta, Notice, Reasoning, ReasoningDelta
 from makai.core.stream_events import (
     Done,
     Failed,
@@ -121,6 +121,7 @@ class _Reader:
             ToolCallEnd: self._on_call,
             Done: self._on_done,
             Broken: self._on_broken,
+            Keepalive: self._on_keepalive,
         }
 
     async def _on_start(self, event: TextStart | ThinkingStart) -> None:
@@ -156,6 +157,11 @@ class _Reader:
 
     async def _on_call(self, event: ToolCallEnd) -> None:
         self.answer.calls.append(await self._tool_calls.take(event.tool_call, event.content_index))
+
+    async def _on_keepalive(self, event: Keepalive) -> None:
+        """People are told why nothing happens: a rate limit is no silence."""
+        if event.note:
+            await self._emit(Notice(level="warning", code=event.code, message=event.note))
 
     async def _on_done(self, event: Done) -> None:
         self.answer.message = event.message

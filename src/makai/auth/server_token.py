@@ -32,8 +32,9 @@ def load_or_create_token(home: Path) -> Secret:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_owner_and_mode(home, home.stat())
     path = home / FILE_NAME
-    with contextlib.suppress(FileExistsError):
-        _create(path)
+    if not os.path.lexists(path):
+        with contextlib.suppress(FileExistsError):
+            _create(path)
     return _read(path)
 
 

@@ -6,9 +6,17 @@ there is somebody to talk to.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import click
 
 from makai.cli.console import ACCOUNT_HELP, MODEL_HELP
+
+if TYPE_CHECKING:
+    from makai.core.session_events import PermissionMode
+
+MODES = ("ask", "accept_edits", "plan", "full_access")
+"""`core.session_events.PermissionMode`, written out so that help needs no import of it."""
 
 
 @click.command(
@@ -17,16 +25,46 @@ from makai.cli.console import ACCOUNT_HELP, MODEL_HELP
 Examples:
   makai chat
   makai chat -m groq/openai/gpt-oss-120b --system-prompt "Answer in French"
+  makai -c                        the newest session of this folder
+  makai -r 3f2a                   the session whose id begins so
 
 \b
-Ctrl-C stops an answer, Ctrl-D leaves; /help in the chat lists its commands.
+Esc stops the agent, Ctrl-D leaves; /help in the chat lists its commands and keys.
 """,
 )
 @click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP)
+@click.option("-c", "--continue", "continue_newest", is_flag=True, help="Go on with the newest session of this folder.")
+@click.option("-r", "--resume", metavar="ID", help="Go on with this session; the beginning of its id is enough.")
+@click.option("--permission-mode", "mode", type=click.Choice(MODES), help="What the agent may do unasked.")
+@click.option("--cwd", metavar="FOLDER", help="Where the agent works.  [default: here]")
 @click.option("--account", metavar="NAME", help=ACCOUNT_HELP)
-@click.option("--system-prompt", metavar="TEXT", help="Instructions for the model.")
-def command(model: str | None = None, account: str | None = None, system_prompt: str | None = None) -> int:
-    """Talk to a model in the terminal."""
-    from makai.cli.conversation import converse
+@click.option("--system-prompt", metavar="TEXT", help="Instructions for the model, in a new session.")
+def command(
+    model: str | None = None,
+    continue_newest: bool = False,
+    resume: str | None = None,
+    mode: str | None = None,
+    cwd: str | None = None,
+    account: str | None = None,
+    system_prompt: str | None = None,
+) -> int:
+    """Talk to an agent in the terminal."""
+    is_old = continue_newest or resume is not None
+    if continue_newest and resume is not None:
+        raise click.UsageError("-c and -r both name a session: give one of them")
+    if is_old and system_prompt is not None:
+        raise click.UsageError("--system-prompt is for a new session: leave it out, or leave out -c and -r")
 
-    return converse(model, system_prompt, account)
+    from makai.cli.conversation import ChatRequest, converse
+
+    return converse(
+        ChatRequest(
+            model=model,
+            account=account,
+            system_prompt=system_prompt,
+            mode=cast("PermissionMode | None", mode),
+            cwd=cwd,
+            resume=resume,
+            continue_newest=continue_newest,
+        )
+    )

@@ -6,12 +6,14 @@ In: click's arguments. Out: a call of the right command. Knows no command's insi
 from __future__ import annotations
 
 import importlib
+import itertools
 
 import click
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("makai.cli.run", "Ask a model once and print its answer."),
+    "run": ("makai.cli.run", "Ask a model once, let it work, and print its answer."),
     "chat": ("makai.cli.chat", "Talk to a model in the terminal."),
+    "sessions": ("makai.cli.sessions", "List, read, continue, export and remove sessions."),
     "auth": ("makai.cli.auth", "Log in, log out, and see who is logged in."),
     "models": ("makai.cli.models", "List models, or pull the weights of the local one."),
     "serve": ("makai.cli.serve", "Serve other programs: WebSocket, SSE, gRPC."),
@@ -21,13 +23,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Command -> module that has it under the name `command`, and its line in the overview."""
 
+_RUN = ("-p", "--prompt")
+_RUN_OR_CHAT = (*_RUN, "-c", "--continue", "-r", "--resume", "-m", "--model")
+"""Options that may come first, without a command."""
+
 EXAMPLES = """\b
 Examples:
   makai                                   talk to the default model
   makai run "Why is the sky blue?"        one answer
   makai -p "Why is the sky blue?"         the same
+  makai -c                                go on in the newest session of this folder
+  makai -r 3f2c9a1b                       go on in that session
   git diff | makai run "Review this"      standard input is added to the prompt
   makai run -m anthropic/claude-sonnet-5-5 --output-format json "Hi"
+  makai sessions list                     what was talked about here
   makai auth login anthropic              log in once, for every makai process
   makai models list                       what can be used, and what is missing
   makai doctor                            what is missing, and what to do about it
@@ -61,10 +70,16 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # `makai -p "…"` is what other agents' users type; it means `makai run -p "…"`.
-        if args and (args[0].startswith("-p") or args[0].split("=")[0] == "--prompt"):
-            args = ["run", *args]
+        # `makai -p "…"` and `makai -c` are what other agents' users type: a run with a prompt, a chat without one.
+        if args and _is_option(args[0], _RUN_OR_CHAT):
+            is_run = any(_is_option(word, _RUN) for word in itertools.takewhile(lambda word: word != "--", args))
+            args = ["run" if is_run else "chat", *args]
         return super().parse_args(ctx, args)
+
+
+def _is_option(word: str, names: tuple[str, ...]) -> bool:
+    """Whether a word is one of these options, also with its value attached (`-pHi`, `--prompt=Hi`)."""
+    return word.split("=")[0] in names or (word[:2] in names and not word.startswith("--"))
 
 
 def _did_you_mean(word: str) -> str:

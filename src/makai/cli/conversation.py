@@ -1,161 +1,160 @@
-"""A conversation in the terminal.
+"""A conversation in the terminal: which session it is about, and how it is shown.
 
-In: lines a person types. Out: streamed answers. Ctrl-C stops the answer and keeps the chat; at the prompt it clears
-the line, and twice in a row it leaves, as Ctrl-D does. Thin: the runtime does the work.
+In: what the command line asks for. Out: an exit code. Thin: `makai.cli.terminal` talks, the sessions do the work.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import os
 import sys
-from contextlib import aclosing
+from typing import Final, Protocol
 
-from makai.cli.console import EXIT_INTERRUPTED, explain, harmless, has_colour, new_runner, note, say, styled
-from makai.core.errors import MakaiError
-from makai.core.messages import AssistantMessage, Message, UserMessage
+import msgspec
+
+from makai.cli.console import has_colour, run_async, say, styled
+from makai.cli.run_request import folder_from
+from makai.cli.session_access import open_sessions
+from makai.cli.sessions_find import find_session, newest_session
+from makai.cli.terminal.blocks import finished_length
+from makai.cli.terminal.live import short_model
+from makai.cli.terminal.plain import PlainChat
+from makai.cli.terminal.talk import Show, Talk, ref_of, terms_for
+from makai.cli.terminal.text import note
+from makai.cli.terminal.trust import QUESTION, project_files
+from makai.cli.terminal.visible import one_line
+from makai.cli.typed_lines import TypedLines
 from makai.core.model import Model
-from makai.core.request import Context, StreamOptions
-from makai.core.stream_events import Done, Failed, StreamEvent, TextDelta, ThinkingDelta, ThinkingEnd
-from makai.providers.runtime import ModelRuntime, failure_of
+from makai.core.request import StreamOptions
+from makai.core.session_events import PermissionMode, RunTerms
+from makai.providers.runtime import ModelRuntime
+from makai.sessions.service import NewSession, Sessions
 
-HELP = """\
-  /model NAME   use another model (provider/model_id)
-  /clear        forget the conversation
-  /help         this list
-  /exit         leave (also Ctrl-D)
-  Ctrl-C        stop the answer"""
+HISTORY_FILE: Final = "chat-history"
 
 
-def converse(model: str | None, system_prompt: str | None, account: str | None = None) -> int:
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `makai chat` was asked for. None where the session, or the default, decides."""
+
+    model: str | None = None
+    account: str | None = None
+    system_prompt: str | None = None
+    mode: PermissionMode | None = None
+    cwd: str | None = None
+    resume: str | None = None
+    """A session's id, or the beginning of it."""
+    continue_newest: bool = False
+
+
+class _Front(Protocol):
+    """Where the person is: a terminal that is drawn on, or plain lines."""
+
+    @property
+    def show(self) -> Show: ...
+
+    async def run(self, talk: Talk) -> int: ...
+
+
+def converse(request: ChatRequest) -> int:
     """Talk until the person leaves."""
-    runtime = ModelRuntime(on_status=lambda text: note(text, dim=True))
-    with new_runner() as runner:
-        try:
-            chat = Chat(runtime, runtime.resolve(model), system_prompt, account)
-            chat.welcome()
-            return _answer_lines(chat, runner)
-        finally:
-            runner.run(runtime.close())
+    return run_async(_converse(request))
 
 
-def _answer_lines(chat: Chat, runner: asyncio.Runner) -> int:
-    prompt = _prepare_prompt()
-    interrupted = False
-    while True:
-        try:
-            line = input(prompt).strip()
-        except EOFError:
-            say()
-            return 0
-        except UnicodeDecodeError:
-            note("That was not valid UTF-8 text.")
-            continue
-        except KeyboardInterrupt:
-            say()
-            if interrupted:
-                return EXIT_INTERRUPTED
-            interrupted = True
-            note("(Ctrl-C again, or Ctrl-D, to leave)", dim=True)
-            continue
-        interrupted = False
-        try:
-            if not _obey_or_answer(chat, runner, line):
-                return 0
-        except KeyboardInterrupt:
-            note("\n(stopped)\n", dim=True)
-        except MakaiError as error:
-            explain(error)
-            say()
+def is_drawn_on() -> bool:
+    """Whether both ends are a terminal that knows more than lines."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _obey_or_answer(chat: Chat, runner: asyncio.Runner, line: str) -> bool:
-    """False means leave."""
-    if line.startswith("/"):
-        return chat.obey(line)
-    if line:
-        runner.run(chat.answer(line))
-    return True
+async def _converse(request: ChatRequest) -> int:
+    folder = folder_from(request.cwd)
+    async with ModelRuntime(on_status=lambda text: front.show([note(text)])) as models:
+        front = _front(models)
+        took_over = "The process that ran the sessions has ended; this one runs them now."
+        async with open_sessions(models=models, on_takeover=lambda: front.show([note(took_over)])) as sessions:
+            model = models.resolve(request.model)
+            talk = _talk(request, sessions, models, model, folder, front)
+            await _begin(request, talk, model, folder)
+            code = await front.run(talk)
+            _say_goodbye(talk)
+            return code
 
 
-def _prepare_prompt() -> str:
-    """The prompt of `input`, with line editing and history. A script that pipes its lines in gets none."""
-    if not sys.stdin.isatty():
-        return ""
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  (editing and history begin with the import)
-    if not has_colour(sys.stdout):
-        return "> "
-    # \001 and \002 tell readline that what is between them takes no room on the line.
-    return "\001\033[1;36m\002> \001\033[0m\002"
+def _front(models: ModelRuntime) -> _Front:
+    if not is_drawn_on():
+        return PlainChat()
+    from makai.cli.terminal.desk import Desk
+    from makai.cli.terminal.paint import Painter
+
+    colour = has_colour(sys.stdout)
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "utf16")
+    return Desk(Painter(colour=colour, unicode=unicode), history=models.home / HISTORY_FILE, colour=colour)
 
 
-class Chat:
-    """One conversation: the messages so far and the model that continues it."""
+def _talk(
+    request: ChatRequest, sessions: Sessions, models: ModelRuntime, model: Model, folder: str, front: _Front
+) -> Talk:
+    wanted = NewSession(
+        model_ref=ref_of(model),
+        mode=request.mode or "ask",
+        cwd=folder,
+        terms=terms_for(model, request.system_prompt),
+    )
+    return Talk(
+        sessions,
+        models,
+        wanted,
+        front.show,
+        me=f"terminal-{os.getpid()}",
+        finished_length=finished_length if is_drawn_on() else len,
+        run_terms=RunTerms(options=StreamOptions(account=request.account)),
+    )
 
-    def __init__(
-        self, runtime: ModelRuntime, model: Model, system_prompt: str | None, account: str | None = None
-    ) -> None:
-        self._runtime = runtime
-        self._model = model
-        self._system_prompt = system_prompt
-        self._options = StreamOptions(account=account)
-        self._messages: list[Message] = []
 
-    def welcome(self) -> None:
-        """Who answers, and what a person may type."""
-        name = self._model.name or self._model.id
-        say(f"{styled('makai', sys.stdout, bold=True)}: talking to {name}, {self._model.provider}/{self._model.id}")
-        if self._model.provider == "local":
-            say("This model is small: it talks, it is not an agent. For a capable one log in (`makai auth login`), or")
-            say("set a provider's API key; `makai doctor` shows what there is.")
-        say("Type /help for commands, Ctrl-D to leave.\n")
+async def _begin(request: ChatRequest, talk: Talk, model: Model, folder: str) -> None:
+    if request.resume is None and not request.continue_newest:
+        _welcome(model, folder)
+        await _ask_about_trust(talk, folder)
+        return
+    if request.resume is not None:
+        found = await find_session(talk.sessions, request.resume)
+    else:
+        found = await newest_session(talk.sessions, folder)
+    await talk.open(found.session_id)
+    if request.model is not None:
+        await talk.set_model(request.model)
+    if request.mode is not None:
+        await talk.set_mode(request.mode)
 
-    def obey(self, line: str) -> bool:
-        """A slash command; False means leave."""
-        word, _, rest = line.partition(" ")
-        match word:
-            case "/exit" | "/quit":
-                return False
-            case "/help":
-                say(HELP)
-            case "/clear":
-                self._messages.clear()
-                say("(forgotten)")
-            case "/model" if rest.strip():
-                self._model = self._runtime.resolve(rest.strip())
-                say(f"(now talking to {self._model.provider}/{self._model.id})")
-            case "/model":
-                say(f"{self._model.provider}/{self._model.id}")
-            case _:
-                say(f"Unknown command {word}.\n{HELP}")
-        return True
 
-    async def answer(self, text: str) -> None:
-        """Ask and print. A stopped or failed answer leaves the conversation as it was before the question."""
-        context = Context(messages=(*self._messages, UserMessage(content=text)), system_prompt=self._system_prompt)
-        async with aclosing(self._runtime.stream(self._model, context, self._options)) as events:
-            async for event in events:
-                self._show(event)
-                if isinstance(event, Failed):
-                    say()
-                    raise failure_of(event)
-                if isinstance(event, Done):
-                    self._remember(text, event.message)
+def _welcome(model: Model, folder: str) -> None:
+    if not sys.stdout.isatty():
+        return
+    name = f"{one_line(model.name)}, " if model.name else ""
+    say(f"{styled('makai', sys.stdout, bold=True)}: {name}{short_model(ref_of(model))}, in {one_line(folder)}")
+    if model.provider == "local":
+        say("This model is small: it talks, it is not an agent. For a capable one log in (`makai auth login`), or")
+        say("set a provider's API key; `makai doctor` shows what there is.")
+    say(styled("/help lists commands and keys, Esc stops the agent, Ctrl+D leaves.", sys.stdout, dim=True))
 
-    def _show(self, event: StreamEvent) -> None:
-        if isinstance(event, TextDelta):
-            say(harmless(event.delta, sys.stdout), end="")
-        elif isinstance(event, ThinkingDelta):
-            say(styled(harmless(event.delta, sys.stdout), sys.stdout, dim=True), end="")
-        elif isinstance(event, ThinkingEnd):
-            say("\n")
 
-    def _remember(self, text: str, answer: AssistantMessage) -> None:
-        self._messages += [UserMessage(content=text), answer]
-        usage = answer.usage
-        cost = f", ${usage.cost_usd:.4f}" if usage.cost_usd else ""
-        ends = {"max_tokens": " (cut at the length limit)", "refusal": " (the model refused to go on)"}
-        ending = ends.get(answer.stop_reason or "", "")
-        counts = f"[{usage.input + usage.cache_read + usage.cache_write} in, {usage.output} out{cost}]{ending}"
-        say(f"\n{styled(counts, sys.stdout, dim=True)}\n")
+async def _ask_about_trust(talk: Talk, folder: str) -> None:
+    """Once, before the agent works where files would instruct it. Where nobody can be asked, nothing is trusted."""
+    if not (talk.view.state.terms.builtin_tools and sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    files = project_files(folder)
+    if not files or await talk.sessions.is_trusted(folder):
+        return
+    say(f"\nThis folder has project files: {', '.join(map(one_line, files))}.")
+    say(f"{QUESTION} [y/N] ", end="")
+    answer = (await TypedLines().next() or "").strip().lower()
+    if answer in ("y", "yes"):
+        await talk.sessions.trust(folder, True)
+    else:
+        say("Their instructions do not count, and nothing they configure is started. /trust changes that.")
+
+
+def _say_goodbye(talk: Talk) -> None:
+    if talk.session_id is None or not sys.stdout.isatty():
+        return
+    if talk.is_busy:
+        say("The agent was not done: it goes on where these sessions are open.")
+    say(styled(f"To go on: makai -r {talk.session_id}", sys.stdout, dim=True))

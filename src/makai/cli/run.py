@@ -1,14 +1,17 @@
-"""`makai run`: one question, one answer.
+"""`makai run`: one question in a session, one answer.
 
 In: a prompt from the arguments and standard input. Out: the answer as text, as one JSON object, or as a line of JSON
-per event. This file is the command line only; `makai.cli.answer` asks and prints, and is loaded when there is a
+per event. This file is the command line only; `makai.cli.run_start` and what it uses are loaded when there is a
 question.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import click
 
@@ -20,6 +23,99 @@ PATIENCE_S = 2.0
 FORMATS = ("text", "json", "stream-json")
 EFFORTS = ("off", "minimal", "low", "medium", "high", "xhigh")
 """`core.model.ReasoningEffort`, written out so that help needs no import of it."""
+MODES = ("ask", "accept_edits", "plan", "full_access")
+"""`core.session_events.PermissionMode`, likewise."""
+MODE_ALIASES = {
+    "default": "ask",
+    "acceptEdits": "accept_edits",
+    "accept-edits": "accept_edits",
+    "bypassPermissions": "full_access",
+    "full-access": "full_access",
+}
+"""What Claude Code and Codex call them."""
+
+
+class FiniteRange(click.FloatRange):
+    """A range without "nan", which is neither above nor below any limit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value!r} is not a number.", param, ctx)
+
+
+class ModeType(click.Choice[str]):
+    """A permission mode, also in the words of other agents' users."""
+
+    name = "mode"
+
+    def __init__(self) -> None:
+        super().__init__(MODES)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(MODE_ALIASES.get(value, value), param, ctx)
+
+
+_SESSION_OPTIONS = (
+    click.option(
+        "-c", "--continue", "continue_newest", is_flag=True, help="Go on in the newest session of this folder."
+    ),
+    click.option("-r", "--resume", metavar="ID", help="Go on in this session; the beginning of its id is enough."),
+    click.option("--no-session", is_flag=True, help="Keep nothing of this run."),
+    click.option("--cwd", metavar="DIR", help="The folder to work in.  [default: this one]"),
+    click.option("--add-dir", metavar="DIR", multiple=True, help="A further folder that tools may use. Repeatable."),
+    click.option("--system-prompt", metavar="TEXT", help="Instructions for the model, instead of makai's own."),
+)
+_TOOL_OPTIONS = (
+    click.option("--permission-mode", "mode", type=ModeType(), help="What tools may do without asking."),
+    click.option(
+        "--allowed-tools",
+        metavar="RULES",
+        multiple=True,
+        help="Calls that need no approval in this run, such as 'Bash(git log:*),Read'. Repeatable.",
+    ),
+    click.option(
+        "--disallowed-tools", metavar="RULES", multiple=True, help="Calls that are refused in this run. Repeatable."
+    ),
+    click.option("--no-tools", is_flag=True, help="Only talk: no files, shell, search or fetch."),
+)
+_LIMIT_OPTIONS = (
+    click.option("--max-turns", type=click.IntRange(min=1), help="Answers of the model, at most."),
+    click.option(
+        "--max-budget-usd",
+        type=FiniteRange(min=0, min_open=True),
+        metavar="USD",
+        help="Stop before the run costs more than this.",
+    ),
+    click.option(
+        "--max-seconds", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", help="Stop after this time."
+    ),
+)
+_MODEL_OPTIONS = (
+    click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP),
+    click.option("--account", metavar="NAME", help=ACCOUNT_HELP),
+    click.option("--json-schema", metavar="FILE|JSON", help="The answer must be JSON of this schema."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens."),
+    click.option("--temperature", type=FiniteRange(0, 2), help="Randomness of the answer."),
+    click.option("--effort", type=click.Choice(EFFORTS), help="How much the model thinks first."),
+    click.option(
+        "--stall-timeout",
+        type=FiniteRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Give up when the model says nothing new for so long.  [default: 300]",
+    ),
+    click.option(
+        "--max-retries",
+        type=click.IntRange(min=0),
+        help="Further attempts after a rate limit, a server fault or a failed connection.  [default: 3]",
+    ),
+)
+
+
+def _with_options(function: Callable[..., int]) -> Callable[..., int]:
+    """The options in the order in which help shows them."""
+    for option in reversed((*_MODEL_OPTIONS, *_SESSION_OPTIONS, *_TOOL_OPTIONS, *_LIMIT_OPTIONS)):
+        function = option(function)
+    return function
 
 
 @click.command(
@@ -29,59 +125,58 @@ Examples:
   makai run "Why is the sky blue?"
   makai run -m openai/gpt-6.1-sol --effort high "Prove it"
   cat notes.txt | makai run "Summarise this in three lines"
+  makai run --allowed-tools "Bash(git log:*),Read" "What changed this week?"
+  makai run --permission-mode accept_edits --max-turns 20 "Fix the failing test"
+  makai run -c "And now the other one"
   makai run --json-schema person.json "Ada Lovelace, born 1815"
   makai run --output-format stream-json "Hi" | jq -r 'select(.type=="text_delta").delta'
 
 \b
-Exit codes: 0 done, 1 failed, 2 usage, 3 login needed, 130 interrupted.
+Every run is a session that can be continued (-c, -r, `makai -r ID`), unless --no-session.
+A call that needs an approval is put to you when this is a terminal; else it is denied, and the model is told.
+Exit codes: 0 done, 1 failed or stopped by a limit, 2 usage, 3 login needed, 130 interrupted.
 """,
 )
 @click.argument("prompt", required=False)
 @click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt, as an option.")
-@click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP)
-@click.option("--account", metavar="NAME", help=ACCOUNT_HELP)
-@click.option("--system-prompt", metavar="TEXT", help="Instructions for the model.")
-@click.option("--json-schema", metavar="FILE|JSON", help="The answer must be JSON of this schema.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens.")
-@click.option("--temperature", type=click.FloatRange(0, 2), help="Randomness of the answer.")
-@click.option("--effort", type=click.Choice(EFFORTS), help="How much the model thinks first.")
-@click.option(
-    "--stall-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Give up when the model says nothing new for so long.  [default: 300]",
-)
-@click.option(
-    "--max-retries",
-    type=click.IntRange(min=0),
-    help="Further attempts after a rate limit, a server fault or a failed connection.  [default: 3]",
-)
+@_with_options
 @click.option("--output-format", type=click.Choice(FORMATS), default="text", show_default=True)
-def command(
-    prompt: str | None,
-    prompt_option: str | None,
-    model: str | None,
-    system_prompt: str | None,
-    json_schema: str | None,
-    output_format: str,
-    **settings: object,
-) -> int:
-    """Ask a model once and print its answer.
+def command(prompt: str | None, prompt_option: str | None, output_format: str, **given: Any) -> int:
+    """Ask a model once, let it work, and print its answer.
 
     Standard input, when it is not a terminal, is added to the prompt. Without -m the first provider whose API key is
-    set answers, else the small model on this machine.
+    set answers, else the small model on this machine. A model that can use tools may read files and search; what
+    changes something asks first.
     """
     if prompt and prompt_option:
         raise click.UsageError("the prompt is given twice, as an argument and with -p: give it once")
+    _check_session_options(given)
     question = _question(prompt or prompt_option)
-    if _has_stray_bytes(question) or _has_stray_bytes(system_prompt or ""):
+    if _has_stray_bytes(question) or _has_stray_bytes(given["system_prompt"] or ""):
         raise click.UsageError("the prompt is not valid UTF-8 text")
 
-    from makai.cli.answer import answer, options_from
     from makai.cli.console import run_async
+    from makai.cli.run_start import answer, request_from
 
-    options = options_from(json_schema, **settings)
-    return run_async(answer(model, question, system_prompt, options, output_format))
+    return run_async(answer(request_from(question, given), output_format))
+
+
+def _check_session_options(given: Mapping[str, Any]) -> None:
+    chosen = [
+        option
+        for option, is_given in (
+            ("-c", given["continue_newest"]),
+            ("-r", given["resume"] is not None),
+            ("--no-session", given["no_session"]),
+        )
+        if is_given
+    ]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} name different sessions: give one of them")
+    if given["resume"] is not None and given["cwd"] is not None:
+        raise click.UsageError("a session stays in its folder: leave --cwd out, or begin a new session")
+    if chosen and chosen != ["--no-session"] and given["add_dir"]:
+        raise click.UsageError("the folders of a session are chosen when it begins: leave --add-dir out")
 
 
 def _question(prompt: str | None) -> str:

@@ -26,7 +26,7 @@ class MakaiClient:
         self._connection = Connection(channel)
         self.models = ModelsApi(self._connection)
         self.auth = AuthApi(self._connection, auth or AuthOptions(), on_login=self.models.forget)
-        self.agent = AgentApi(self._connection)
+        self.agent = AgentApi(self._connection, self.auth)
         self.provider = ProviderApi(self._connection, self.auth, self.models)
 
     async def close(self) -> None:

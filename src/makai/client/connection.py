@@ -1,6 +1,7 @@
 """The client's half of a connection: where its sans-IO protocol meets tasks and a transport.
 
-In: a `Channel`; requests. Out: `Exchange`s, each one request and the replies to it. It must not know what they mean.
+In: a `Channel`; requests. Out: `Exchange`s, each one request and the replies to it, and the replies of a session for
+whoever listens to it. It must not know what they mean.
 
 One task reads and one writes; both belong to the `Connection` and end in `close`. The reader never waits for a caller:
 a caller who does not read must not hold up the others, so replies wait in the exchange. There they may take up
@@ -14,10 +15,10 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -38,11 +39,21 @@ _FRAMES_IN_A_ROW: Final = 64
 _WRITE_DEADLINE_S: Final = 60.0
 _FLUSH_DEADLINE_S: Final = 1.0
 
-_Failure: TypeAlias = Callable[[], MakaiStreamError]
+Failure: TypeAlias = Callable[[], MakaiStreamError]
 """Makes the exception anew for everyone who is told."""
 
 _nack = msgspec.json.Decoder(Nack).decode
 _host_error = msgspec.json.Decoder(HostError).decode
+
+
+class Listener(Protocol):
+    """Who hears what arrives in a scope. Neither method may wait or raise."""
+
+    def deliver(self, reply: Reply) -> None:
+        """The next reply of the scope."""
+
+    def fail(self, failure: Failure) -> None:
+        """Nothing more will arrive."""
 
 
 class Connection:
@@ -52,8 +63,8 @@ class Connection:
         self.unread_bytes = unread_bytes
         self._channel = channel
         self._protocol = ClientConnection(channel.max_frame_bytes)
-        self._exchanges: dict[str, Exchange] = {}
-        self._failure: _Failure | None = None
+        self._listeners: dict[str, Listener] = {}
+        self._failure: Failure | None = None
         self._something_to_write = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -62,9 +73,17 @@ class Connection:
         self._reader = asyncio.create_task(self._read(), name="makai-client-reader")
         self._writer = asyncio.create_task(self._write(), name="makai-client-writer")
         self._closing: asyncio.Task[None] | None = None
+        self._callbacks: set[asyncio.Task[None]] = set()
 
     async def open(self, kind: ScopeKind = "stream_id") -> Exchange:
         """Begin a request. Waits while the server does not take what was sent before."""
+        await self.ready()
+        exchange = Exchange(self, self._protocol.begin(kind))
+        self._listeners[exchange.scope.id] = exchange
+        return exchange
+
+    async def ready(self) -> None:
+        """Wait until the server has taken what was sent before; raises on a connection that has failed."""
         try:
             async with asyncio.timeout(_WRITE_DEADLINE_S):
                 await self._idle.wait()
@@ -72,20 +91,33 @@ class Connection:
             self._lose(partial(transport_failure, "the server does not read what is sent to it"))
         if self._failure is not None:
             raise self._failure()
-        exchange = Exchange(self, self._protocol.begin(kind))
-        self._exchanges[exchange.scope.id] = exchange
-        return exchange
 
-    def post(self, scope: Scope, kind: str, payload: Any, encoding: Encoding = "full") -> None:
-        """Send an envelope; never waits. Nothing happens on a connection that has failed: its exchanges know."""
-        if self._failure is None:
-            self._protocol.send(scope, kind, payload, encoding)
-            self._something_to_write.set()
+    def listen(self, session_id: str, listener: Listener) -> Scope:
+        """Begin the scope of a session, which nobody else on this connection may have begun. Call `ready` first."""
+        scope = self._protocol.begin("session_id", session_id)
+        self._listeners[scope.id] = listener
+        return scope
+
+    def post(self, scope: Scope, kind: str, payload: Any, encoding: Encoding = "full") -> str:
+        """Send an envelope and return its message id; never waits. Nothing happens on a connection that has failed:
+        its listeners know."""
+        if self._failure is not None:
+            return ""
+        message_id = self._protocol.send(scope, kind, payload, encoding)
+        self._something_to_write.set()
+        return message_id
 
     def forget(self, scope: Scope) -> None:
         """Nobody wants replies of this scope any more; what still comes is ignored."""
-        if self._exchanges.pop(scope.id, None) is not None:
+        if self._listeners.pop(scope.id, None) is not None:
             self._protocol.end(scope)
+
+    def call_back(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a callback of the caller's beside everything else. What still runs ends with the connection."""
+        task = asyncio.create_task(work, name=name)
+        self._callbacks.add(task)
+        task.add_done_callback(self._callbacks.discard)
+        return task
 
     def abort(self, stream_id: str) -> None:
         """Tell the server to stop a stream. An abort travels under its own id, and nobody waits for its answer."""
@@ -111,22 +143,26 @@ class Connection:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        for task in self._callbacks:
+            task.cancel()
         self._something_to_write.set()  # the writer sends what is left, sees that we are closing, and ends
         await asyncio.wait({self._writer}, timeout=_FLUSH_DEADLINE_S)
         self._reader.cancel()
         self._writer.cancel()
         await asyncio.gather(self._reader, self._writer, return_exceptions=True)
+        if self._callbacks:
+            await asyncio.wait(self._callbacks, timeout=_FLUSH_DEADLINE_S)
         await self._channel.close()
 
-    def _lose(self, failure: _Failure) -> None:
+    def _lose(self, failure: Failure) -> None:
         """Nothing will be answered any more. Only the first reason counts."""
         if self._failure is not None:
             return
         self._failure = failure
-        exchanges = list(self._exchanges.values())
-        self._exchanges.clear()
-        for exchange in exchanges:
-            exchange.fail(failure)
+        listeners = list(self._listeners.values())
+        self._listeners.clear()
+        for listener in listeners:
+            listener.fail(failure)
 
     async def _read(self) -> None:
         try:
@@ -161,9 +197,9 @@ class Connection:
                 # The server could not tell which request this is about, so neither can we.
                 raise ParseError(f"it could not read a message of ours: {_host_error(reply.payload).message}")
             return
-        exchange = self._exchanges.get(reply.scope.id)
-        if exchange is not None:
-            exchange.deliver(reply)
+        listener = self._listeners.get(reply.scope.id)
+        if listener is not None:
+            listener.deliver(reply)
 
     async def _write(self) -> None:
         while True:
@@ -192,7 +228,7 @@ class Exchange:
         self._connection = connection
         self._replies: deque[Reply] = deque()
         self._held = 0
-        self._failure: _Failure | None = None
+        self._failure: Failure | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     def send(self, kind: str, payload: Any, encoding: Encoding = "full") -> None:
@@ -207,7 +243,7 @@ class Exchange:
             self._held -= len(reply.payload) + _REPLY_OVERHEAD
             if reply.type == "nack":
                 self.end()
-                raise _refusal(reply)
+                raise refusal_in(reply)
             if reply.type != "ack":
                 return reply
 
@@ -240,7 +276,7 @@ class Exchange:
             self._connection.abort(self.scope.id)
             self.fail(partial(transport_failure, "the answer was not read while it arrived", code="overloaded"))
 
-    def fail(self, failure: _Failure) -> None:
+    def fail(self, failure: Failure) -> None:
         """Nothing more will arrive; what is here can still be read."""
         self._failure = failure
         self._wake()
@@ -262,7 +298,8 @@ class Exchange:
         return self._replies.popleft()
 
 
-def _refusal(reply: Reply) -> ClientFailure:
+def refusal_in(reply: Reply) -> ClientFailure:
+    """The exception a `nack` stands for."""
     try:
         return refusal(_nack(reply.payload))
     except (msgspec.DecodeError, ValueError) as error:

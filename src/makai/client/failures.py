@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from makai.core.errors import AuthErrorKind, MakaiAuthError, MakaiStreamError, StreamErrorKind
+from makai.protocols.makai.agent_payloads import AgentError
 from makai.protocols.makai.payloads import Nack, StreamError
 
 ClientFailure: TypeAlias = MakaiAuthError | MakaiStreamError
@@ -31,6 +32,11 @@ def refusal(nack: Nack) -> ClientFailure:
 def stream_failure(error: StreamError) -> ClientFailure:
     """A request that failed after the server had accepted it."""
     return _failure(error.error_code, error.error_message, error)
+
+
+def run_failure(error: AgentError) -> ClientFailure:
+    """An agent's run that failed, was stopped, or was not begun because another one is active."""
+    return _failure(error.code, error.message, error)
 
 
 def transport_failure(message: str, code: str = "transport_error", hint: str | None = None) -> MakaiStreamError:
@@ -56,7 +62,7 @@ def as_auth_error(error: ClientFailure, provider_id: str | None = None) -> Makai
     )
 
 
-def _failure(code: str | None, message: str, details: Nack | StreamError) -> ClientFailure:
+def _failure(code: str | None, message: str, details: Nack | StreamError | AgentError) -> ClientFailure:
     if code in _AUTH_CODES:
         return MakaiAuthError(
             message, kind="provider_error", code=code, provider_id=details.provider_id, hint=details.hint

@@ -1,7 +1,7 @@
 """A server inside the caller's own process: no socket, no child, and the same protocol all the way.
 
-In: a backend, or the environment to make one from. Out: a channel whose peer is that server and which owns it. It must
-not know clients.
+In: a backend, or the environment to make one from. Out: a channel whose peer is that server and which owns it. The
+sessions of MAKAI_HOME are opened with the first request about one. It must not know clients.
 """
 
 from __future__ import annotations
@@ -11,26 +11,30 @@ from collections.abc import Mapping, Sequence
 
 from makai.server.backend import Backend
 from makai.server.makai_connection import MakaiServer
+from makai.server.session_source import SessionSource
 from makai.transports.channel import Channel, Oversized
 from makai.transports.memory import memory_pair
 
 
 def start_in_process(environ: Mapping[str, str] | None, backend: Backend | None) -> InProcessServer:
     """Serve one client from this event loop. A backend that was given stays open; one made here is closed."""
-    if backend is not None:
-        return InProcessServer(backend, owned=False)
     from makai.providers.runtime import ModelRuntime
 
-    return InProcessServer(ModelRuntime(environ), owned=True)
+    if backend is not None:
+        home = backend.home if isinstance(backend, ModelRuntime) else None
+        return InProcessServer(backend, SessionSource(backend, home), owned=False)
+    runtime = ModelRuntime(environ)
+    return InProcessServer(runtime, SessionSource(runtime, runtime.home), owned=True)
 
 
 class InProcessServer:
     """The client's end of a memory channel, and the server at its other end."""
 
-    def __init__(self, backend: Backend, *, owned: bool) -> None:
+    def __init__(self, backend: Backend, sessions: SessionSource, *, owned: bool) -> None:
         self._channel, theirs = memory_pair()
         self.max_frame_bytes = self._channel.max_frame_bytes
         self._backend = backend
+        self._sessions = sessions
         self._owned = owned
         self._serving = asyncio.create_task(self._serve(theirs), name="makai-in-process-server")
 
@@ -46,7 +50,8 @@ class InProcessServer:
 
     async def _serve(self, channel: Channel) -> None:
         try:
-            await MakaiServer(self._backend).serve(channel)
+            await MakaiServer(self._backend, sessions=self._sessions.get).serve(channel)
         finally:
+            await self._sessions.close()
             if self._owned:
                 await self._backend.close()

@@ -1,33 +1,31 @@
 """The client for scripts and notebooks: the same methods without `await`.
 
 In: calls from any thread. Out: the same results, events and exceptions as the async client, which runs on an event loop
-of its own in a background thread. It must not know the protocol. Handlers of a login run in worker threads, so that
-`input()` in one does not stop the connection.
+of its own in a background thread (`portal`). It must not know the protocol. Handlers of a login run in worker threads,
+so that `input()` in one does not stop the connection. `client.agent` is in `sync_agent`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 
 from makai.catalog.descriptors import ModelsRequest, ModelsResponse
-from makai.client.agent import AgentApi, AgentStream
 from makai.client.auth import AuthApi
 from makai.client.client import MakaiClient
 from makai.client.connect import Connecting, connect
 from makai.client.models import ModelsApi
+from makai.client.portal import Portal, events_of
 from makai.client.provider import ProviderApi, ProviderStream
 from makai.client.requests import Messages, Options, Tools
+from makai.client.sync_agent import SyncAgent
 from makai.client.types import (
-    AgentRunRequest,
     AuthFlowHandlers,
     AuthOptions,
     CompletionResponse,
@@ -38,42 +36,8 @@ from makai.client.types import (
     ResolveModelRequest,
     ResolveModelResponse,
 )
-from makai.core.errors import MakaiStreamError
 from makai.core.secret import Secret
 from makai.server.backend import Backend
-
-_T = TypeVar("_T")
-_END_DEADLINE_S = 10.0
-
-
-class Portal:
-    """An event loop in a background thread, and the way into it."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="makai-client", daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Run this there and wait for it. Ctrl-C while waiting cancels it."""
-        if self._loop.is_closed():
-            coroutine.close()
-            raise MakaiStreamError("the client was closed", kind="aborted", code="aborted")
-        future: Future[_T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """End the thread; may be repeated."""
-        if self._loop.is_closed():
-            return
-        self.run(_wind_up())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_END_DEADLINE_S)
-        self._loop.close()
 
 
 class SyncAuth:
@@ -171,45 +135,6 @@ class SyncProvider:
         return SyncProviderStream(self._portal, stream)
 
 
-class SyncAgent:
-    """`client.agent` without `await`."""
-
-    def __init__(self, portal: Portal, api: AgentApi) -> None:
-        self._portal = portal
-        self._api = api
-
-    def run(
-        self,
-        request: AgentRunRequest | Mapping[str, Any] | None = None,
-        *,
-        model_ref: str | None = None,
-        messages: Messages | None = None,
-        tools: Tools | None = None,
-        options: Options | None = None,
-    ) -> CompletionResponse:
-        """Run an agent to its end."""
-        return self._portal.run(
-            self._api.run(request, model_ref=model_ref, messages=messages, tools=tools, options=options)
-        )
-
-    def stream(
-        self,
-        request: AgentRunRequest | Mapping[str, Any] | None = None,
-        *,
-        model_ref: str | None = None,
-        messages: Messages | None = None,
-        tools: Tools | None = None,
-        options: Options | None = None,
-    ) -> SyncAgentStream:
-        """Run an agent and get what happens as it happens."""
-        stream = self._api.stream(request, model_ref=model_ref, messages=messages, tools=tools, options=options)
-        return SyncAgentStream(self._portal, stream)
-
-
-class _Batches(Protocol):
-    async def batch(self) -> list[ProviderStreamEvent]: ...
-
-
 class SyncProviderStream:
     """The events of one answer, for a plain `for` loop. Leaving it early aborts the request on the server."""
 
@@ -224,18 +149,7 @@ class SyncProviderStream:
 
     def __iter__(self) -> Iterator[ProviderStreamEvent]:
         # Only the generator holds the iterator: leaving the loop drops it, and that aborts.
-        return _events(self._portal, aiter(self._stream))
-
-
-class SyncAgentStream:
-    """The events of one run, for a plain `for` loop."""
-
-    def __init__(self, portal: Portal, stream: AgentStream) -> None:
-        self._portal = portal
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[ProviderStreamEvent]:
-        return _events(self._portal, self._stream)
+        return events_of(self._portal, aiter(self._stream))
 
 
 class SyncMakaiClient:
@@ -292,16 +206,6 @@ def connect_sync(
         raise
 
 
-async def _wind_up() -> None:
-    """Let calls of other threads hear that the client was closed: nobody would ever wake them afterwards."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        _, stuck = await asyncio.wait(others, timeout=_END_DEADLINE_S)
-        for task in stuck:
-            task.cancel()
-        await asyncio.gather(*stuck, return_exceptions=True)
-
-
 async def _connected(connecting: Connecting) -> MakaiClient:
     return await connecting
 
@@ -311,11 +215,6 @@ def _end(portal: Portal, client: MakaiClient) -> None:
         portal.run(client.close())
     finally:
         portal.stop()
-
-
-def _events(portal: Portal, batches: _Batches) -> Iterator[ProviderStreamEvent]:
-    while events := portal.run(batches.batch()):
-        yield from events
 
 
 def _in_threads(handlers: AuthFlowHandlers) -> AuthFlowHandlers:

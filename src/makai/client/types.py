@@ -148,10 +148,6 @@ class ProviderCompleteRequest(Shape, frozen=True, kw_only=True):
     options: RunOptions = RunOptions()
 
 
-class AgentRunRequest(ProviderCompleteRequest, frozen=True, kw_only=True):
-    """One agent run."""
-
-
 class CompletionResponse(Shape, frozen=True, kw_only=True):
     """A whole answer. `message` also says who made it: appended to `messages` it keeps the vendor's signatures."""
 

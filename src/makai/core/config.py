@@ -13,15 +13,23 @@ published as `schema/config.json`. Unknown keys are refused: a misspelt setting 
     issuer = "https://sso.corp.example"
     client_id = "makai"
     scopes = ["openid", "offline_access"]
+
+    [permissions]
+    allow = ["Bash(git log:*)", "Edit(docs/**)"]
+    deny = ["Read(.env)"]
+
+Of all this, a project may settle only `[permissions]`, in its `.makai/config.toml` and once its folder is trusted.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from makai.core.errors import InvalidRequest
+
+ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
 
 
 class LoginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -58,18 +66,42 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     login: LoginConfig | None = None
 
 
+class PermissionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Rules about tool calls: `Bash(git log:*)`, `Read(src/**)`, `WebFetch(domain:example.com)`, `mcp__server__*`."""
+
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The whole file."""
 
     providers: dict[str, ProviderConfig] = {}
+    permissions: PermissionsConfig = PermissionsConfig()
+
+
+class ProjectConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a trusted project may settle for sessions in it."""
+
+    permissions: PermissionsConfig = PermissionsConfig()
 
 
 def parse_config(text: str, where: str = "config.toml") -> Config:
-    """Read the file's text."""
+    """Read the text of the user's own file."""
+    return _parsed(text, where, Config)
+
+
+def parse_project_config(text: str, where: str = ".makai/config.toml") -> ProjectConfig:
+    """Read the text of a project's file."""
+    return _parsed(text, where, ProjectConfig)
+
+
+def _parsed(text: str, where: str, shape: type[ConfigT]) -> ConfigT:
     import tomllib
 
     try:
-        return msgspec.convert(tomllib.loads(text), Config)
+        return msgspec.convert(tomllib.loads(text), shape)
     except tomllib.TOMLDecodeError as error:
         raise InvalidRequest(f"{where} is not valid TOML: {error}") from error
     except msgspec.ValidationError as error:

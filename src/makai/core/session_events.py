@@ -158,6 +158,9 @@ class RunFailed(Fact, frozen=True, tag="run_failed"):
     code: str
     message: str
     hint: str | None = None
+    provider_id: str | None = None
+    """Whose fault it was, or whose login is needed."""
+    retry_after_ms: int | None = None
     usage: Usage = Usage()
 
 

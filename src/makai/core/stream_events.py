@@ -94,7 +94,10 @@ class Failed(Event, frozen=True, tag_field="type", tag="error"):
 
 
 class Keepalive(Event, frozen=True, tag_field="type", tag="keepalive"):
-    """Upstream is alive and has nothing new to say."""
+    """Nothing new was said. With a `note`, we wait before we ask again, and it says why; protocols show neither."""
+
+    code: str = ""
+    note: str = ""
 
 
 StreamEvent: TypeAlias = (

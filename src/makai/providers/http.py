@@ -13,7 +13,7 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self
 
@@ -24,7 +24,7 @@ from makai.auth.proxies import proxy_for
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.model import Model
 from makai.core.secret import Secret
-from makai.core.stream_events import StreamEvent
+from makai.core.stream_events import Keepalive, StreamEvent
 from makai.core.version import __version__
 from makai.providers.base import Api, Decoder, HttpRequest, ProviderRequest
 from makai.providers.failure import http_failure
@@ -149,8 +149,16 @@ class HttpProvider:
         for event in parts.take():
             yield event
         try:
+            response: aiohttp.ClientResponse | None = None
+            async with aclosing(self._attempts(request, prepared)) as attempts:
+                async for step in attempts:
+                    if isinstance(step, Keepalive):
+                        yield step
+                    else:
+                        response = step
+            assert response is not None, "the last attempt answers or raises"
             # Leaving the block closes the connection at once, unless the answer was read to its end: then it is reused.
-            async with await self._answer(request, prepared) as response:
+            async with response:
                 decoder = self._api.decoder(request, parts)
                 async for batch in _batches(response, decoder, parts, request):
                     for event in batch:
@@ -169,8 +177,10 @@ class HttpProvider:
         for event in parts.take():
             yield event
 
-    async def _answer(self, request: ProviderRequest, prepared: HttpRequest) -> aiohttp.ClientResponse:
-        """The first successful answer, after as many retries as the policy allows."""
+    async def _attempts(
+        self, request: ProviderRequest, prepared: HttpRequest
+    ) -> AsyncGenerator[Keepalive | aiohttp.ClientResponse, None]:
+        """The first successful answer, after as many retries as the policy allows; each wait is told first."""
         attempt = 0
         options = request.options
         while True:
@@ -179,7 +189,8 @@ class HttpProvider:
                     request.model, prepared, options.connect_timeout_s, options.stall_timeout_s
                 )
                 if response.status < 300:
-                    return response
+                    yield response
+                    return
                 failure = await _refusal(response, request)
             except ProviderError as error:
                 failure = error
@@ -193,6 +204,9 @@ class HttpProvider:
             if delay is None:
                 raise failure
             attempt += 1
+            number = f"{attempt} of {options.max_retries}"
+            note = f"{failure.message} Asking again in {delay:.1f} s ({number})."
+            yield Keepalive(code=failure.code, note=note)
             await asyncio.sleep(delay)
 
 

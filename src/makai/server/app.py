@@ -95,7 +95,11 @@ def _add_minicodex(app: web.Application, minicodex: MinicodexServer) -> None:
             may_be_left_out=True,
         )
 
+    async def close(app: web.Application) -> None:
+        minicodex.close()
+
     app.router.add_get("/ws", websocket)
+    app.on_shutdown.append(close)
 
 
 def _error(code: str, message: str) -> dict[str, dict[str, str]]:

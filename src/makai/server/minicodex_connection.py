@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final, TypeAlias, assert_never
 from uuid import uuid4
 
@@ -50,10 +49,21 @@ class MinicodexServer:
         self.make_new = make_new
         self.limits = limits
         self.heartbeat_s = heartbeat_s
+        self._clients: set[_Client] = set()
 
     async def serve(self, channel: WebSocketChannel, session_id: str | None) -> None:
         """Serve one client until it is gone."""
-        await _Client(self, channel, session_id).run()
+        client = _Client(self, channel, session_id)
+        self._clients.add(client)
+        try:
+            await client.run()
+        finally:
+            self._clients.discard(client)
+
+    def close(self) -> None:
+        """The server ends: hang up on everyone, whose cursors are good for the next one."""
+        for client in self._clients:
+            client.end(CloseCode.GOING_AWAY)
 
 
 class _Client:
@@ -62,9 +72,7 @@ class _Client:
     def __init__(self, server: MinicodexServer, channel: WebSocketChannel, session_id: str | None) -> None:
         self._server = server
         self._channel = channel
-        self._protocol = MinicodexConnection(
-            session_id=session_id, new_id=lambda: str(uuid4()), limits=server.limits
-        )
+        self._protocol = MinicodexConnection(session_id=session_id, new_id=lambda: str(uuid4()), limits=server.limits)
         self._shared: SharedView | None = None
         self._something_to_write = asyncio.Event()
         self._written = asyncio.Event()
@@ -88,7 +96,8 @@ class _Client:
             if self._close_code is not None:
                 await self._channel.close_with(self._close_code, CloseCode(self._close_code).name.lower())
 
-    def _end(self, code: CloseCode | None = None) -> None:
+    def end(self, code: CloseCode | None = None) -> None:
+        """Be over, for the first reason that is given."""
         if not self._is_over.is_set():
             self._close_code = code
             self._is_over.set()
@@ -96,7 +105,7 @@ class _Client:
     def _wake(self) -> None:
         """Called by the view: something happened in the session."""
         if self._protocol.is_too_slow:
-            self._end(CloseCode.TOO_SLOW)
+            self.end(CloseCode.TOO_SLOW)
         self._something_to_write.set()
 
     # ------------------------------------------------------------ what the client says
@@ -105,7 +114,7 @@ class _Client:
         while True:
             frame = await self._channel.receive()
             if frame is None or isinstance(frame, Oversized):
-                self._end()
+                self.end()
                 return
             for request in self._protocol.receive(frame):
                 await self._carry_out(request)
@@ -147,7 +156,7 @@ class _Client:
     # ------------------------------------------------------------ what it is told
 
     async def _write(self) -> None:
-        with suppress(ChannelClosed):
+        try:
             while True:
                 await self._something_to_write.wait()
                 self._something_to_write.clear()
@@ -155,7 +164,11 @@ class _Client:
                 if self._shared is not None and self._shared.gone is not None:
                     await self._say_goodbye(self._shared.gone)
                     return
-        self._end()
+        except ChannelClosed:
+            self.end()
+        except MakaiError as error:
+            log.warning("a client cannot be told what happened in its session: %s", error)
+            self.end(CloseCode.GOING_AWAY)
 
     async def _write_all(self) -> None:
         while True:
@@ -183,9 +196,9 @@ class _Client:
         if is_gone(why):
             self._protocol.session_gone()
             await self._channel.send(self._protocol.take())
-            self._end(CloseCode.SESSION_GONE)
+            self.end(CloseCode.SESSION_GONE)
         else:
-            self._end(CloseCode.GOING_AWAY)
+            self.end(CloseCode.GOING_AWAY)
 
     async def _beat(self) -> None:
         interval_s = self._server.heartbeat_s

@@ -63,6 +63,7 @@ class SharedView:
                         self.view.take(logged)
                     self._wake()
                     await asyncio.sleep(0)
+            self.gone = MakaiError("The sessions are closed.")
         except MakaiError as error:
             self.gone = error
         except Exception:
@@ -89,11 +90,16 @@ class SessionViews:
         """Look at a session; its view has everything that is durable now."""
         sessions = await self._sessions()
         lock = self._opening.setdefault(session_id, asyncio.Lock())
-        async with lock:
-            shared = self._open.get(session_id)
-            if shared is None or shared.gone is not None:
-                shared = self._open[session_id] = SharedView(sessions, await _view_of(sessions, session_id))
-            shared.connections.add(wake)
+        try:
+            async with lock:
+                shared = self._open.get(session_id)
+                if shared is None or shared.gone is not None:
+                    shared = self._open[session_id] = SharedView(sessions, await _view_of(sessions, session_id))
+                shared.connections.add(wake)
+        except BaseException:
+            if session_id not in self._open:
+                self._opening.pop(session_id, None)  # sessions that do not exist leave nothing behind
+            raise
         try:
             await shared.until((await sessions.state(session_id)).last_event_id)
         except BaseException:

@@ -32,13 +32,15 @@ class LiveFollower:
         return self._cursor
 
     async def next(self) -> list[Record]:
-        """The next records; none only after `close`."""
+        """The next records; none only after `close`, of this follower or of the log."""
         if self._session is None and not self._closed:
             self._session = await self._find()
             self._session.followers.add(self._news.set)
         while not self._closed:
             assert self._session is not None
             self._news.clear()
+            if self._session.is_closing:
+                return []  # the next owner goes on from the cursor
             if self._session.deleted:
                 raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
             last = self._session.state.last_event_id

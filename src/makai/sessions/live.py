@@ -314,7 +314,7 @@ class LiveSession:
             if not port.is_aborted:
                 raise
         except MakaiError as error:
-            outcome.append(RunFailed(code=error.code, message=error.message, hint=error.hint))
+            outcome.append(run_failed(error))
         except Exception as error:
             log.exception("a run failed unexpectedly")
             message = f"Internal error: {type(error).__name__}."
@@ -336,3 +336,14 @@ class LiveSession:
                     return
                 log.error("the end of run %s was refused: %s", run_id, error)
                 settlement = RunFailed(code="internal_error", message="The agent broke the order of events.")
+
+
+def run_failed(error: MakaiError) -> RunFailed:
+    """How an error ends a run."""
+    return RunFailed(
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        provider_id=getattr(error, "provider_id", None),
+        retry_after_ms=getattr(error, "retry_after_ms", None),
+    )

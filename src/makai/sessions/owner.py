@@ -67,6 +67,7 @@ class OwnedSessions:
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[LiveSession]] = {}
         self._attendants: dict[str, Attendants] = {}
+        self._deleting: set[str] = set()
 
     @classmethod
     async def open(
@@ -141,7 +142,16 @@ class OwnedSessions:
         return await self._log.pending_approvals()
 
     async def delete(self, session_id: str) -> bool:
-        """Forget a session."""
+        """Forget a session. Whoever asks for it meanwhile is told that it is gone."""
+        self._deleting.add(session_id)
+        try:
+            return await self._delete(session_id)
+        finally:
+            self._deleting.discard(session_id)
+
+    async def _delete(self, session_id: str) -> bool:
+        if (loading := self._loading.get(session_id)) is not None:
+            await asyncio.wait({loading})
         session = self._live.get(session_id)
         if session is not None:
             if session.state.active_run is not None:
@@ -158,22 +168,31 @@ class OwnedSessions:
 
     async def attend(self, session_id: str, execute: Execute) -> Seat:
         """Stand by for the session's own tools."""
-        await self._session(session_id)
-        return self.attendants(session_id).add(execute)
+        # Seated before the session is loaded: a run that is resumed then may ask for a tool at once.
+        seat = self.attendants(session_id).add(execute)
+        try:
+            await self._session(session_id)
+        except BaseException:
+            seat.leave()
+            raise
+        return seat
 
     async def is_trusted(self, folder: str) -> bool:
         """Whether project files of a folder count."""
-        return await self._log.is_trusted(os.path.realpath(folder))
+        return await self._log.is_trusted(await asyncio.to_thread(os.path.realpath, folder))
 
     async def trust(self, folder: str, trusted: bool) -> None:
         """A person's word about a folder."""
-        await self._log.trust(os.path.realpath(folder), trusted)
+        await self._log.trust(await asyncio.to_thread(os.path.realpath, folder), trusted)
 
     async def close(self) -> None:
         """Let go. Runs stay in the log as they are, for the next owner to resume."""
         for session in self._live.values():
             session.forget()
         await self._tasks.close(CLOSE_S)
+        for session in self._live.values():
+            for wake in tuple(session.followers):
+                wake()
         await self._log.close()
 
     # ------------------------------------------------------------ what runs need
@@ -193,6 +212,8 @@ class OwnedSessions:
 
     async def _session(self, session_id: str) -> LiveSession:
         """The session, loaded and recovered once, however many ask at the same time."""
+        if session_id in self._deleting:
+            raise SessionRefused("UNKNOWN_SESSION", "The session is being deleted.")
         session = self._live.get(session_id)
         if session is not None and session.state.last_event_id:
             return session

@@ -19,7 +19,6 @@ from makai.core.model import ModelCapability
 from makai.core.request import Context
 from makai.core.session_events import (
     Logged,
-    RunFailed,
     RunFinished,
     RunTerms,
     TitleChanged,
@@ -30,7 +29,7 @@ from makai.sessions.commands import ResumeRun, StartCompaction, StartRun
 from makai.sessions.conversation import conversation
 from makai.sessions.history import History
 from makai.sessions.host import Judge, SessionHost
-from makai.sessions.live import LiveSession, RunStart, Settlement
+from makai.sessions.live import LiveSession, RunStart, Settlement, run_failed
 from makai.sessions.log.base import EventLog, replay
 from makai.sessions.run_port import RunPort
 from makai.tools.base import CallDescription, Tool
@@ -174,6 +173,7 @@ def _settings(session: LiveSession, terms: RunTerms) -> AgentSettings:
         max_output_tokens=terms.max_output_tokens,
         max_usd=terms.max_usd,
         max_seconds=terms.max_seconds,
+        max_waits=0,  # providers wait and say so; waiting here too would multiply their attempts
     )
 
 
@@ -185,8 +185,7 @@ def _system_prompt(session: LiveSession, bench: Workbench | None) -> str | None:
 
 def _settlement(outcome: RunOutcome) -> Settlement:
     if outcome.error is not None:
-        error = outcome.error
-        return RunFailed(code=error.code, message=error.message, hint=error.hint, usage=outcome.usage)
+        return msgspec.structs.replace(run_failed(outcome.error), usage=outcome.usage)
     return RunFinished(stop_reason=outcome.stop_reason, usage=outcome.usage)
 
 

@@ -17,6 +17,7 @@ from makai.core.content import Text
 from makai.core.errors import MakaiError
 from makai.tools.arguments import Arguments, definition, parsed
 from makai.tools.base import CallDescription, Diff, ToolContext, ToolOutcome, text_outcome
+from makai.tools.file_bases import FileBases, base_of
 from makai.tools.file_errors import FileRefused, printable
 from makai.tools.files import edit_description, encoded
 from makai.tools.workspace import Place, Workspace
@@ -45,6 +46,7 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True):
     old: bytes
     new: bytes
     count: int
+    base: bytes
 
     def diff(self) -> Diff:
         return Diff(
@@ -66,10 +68,13 @@ class EditTool:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._bases = FileBases()
 
     def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """The file and its diff; a refusal when the edit cannot be made, so that nobody is asked about it."""
-        change = self._change(parsed(arguments, EditArguments))
+        wanted = parsed(arguments, EditArguments)
+        change = self._change(wanted)
+        self._bases.keep(wanted, change.base)
         return edit_description("Edit", change.place, change.diff())
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
@@ -81,25 +86,29 @@ class EditTool:
             return text_outcome(str(error), is_error=True)
 
     def _edit(self, wanted: EditArguments) -> ToolOutcome:
-        change = self._change(wanted)
-        with self._workspace.open_write(wanted.path) as file:
+        change = self._change(wanted, approved=True)
+        with self._workspace.open_write(wanted.path, change.place) as file:
             file.write(change.new)
         many = "" if change.count == 1 else f" in {change.count} places"
         return ToolOutcome(content=(Text(text=f"Edited {change.place.shown}{many}."),), diffs=(change.diff(),))
 
-    def _change(self, wanted: EditArguments) -> _Change:
+    def _change(self, wanted: EditArguments, *, approved: bool = False) -> _Change:
+        """What would be written; with `approved` only if it is what was described before."""
         place = self._workspace.place(wanted.path)
         with self._workspace.open_read(wanted.path) as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise FileRefused(f"{place.shown} is larger than {MOST_BYTES:,} bytes.", hint="Use the shell for it.")
+        base = base_of(place, data)
+        if approved:
+            self._bases.check(wanted, base, place)
         old, new = encoded(wanted.old_text), encoded(wanted.new_text)
         if b"\r\n" in data and b"\r\n" not in old and old not in data:
             # Models write \n; a file whose lines end in \r\n keeps its own ends.
             old, new = old.replace(b"\n", b"\r\n"), new.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
         count = data.count(old)
         _check(data, old, new, count, wanted, place.shown)
-        return _Change(place=place, old=data, new=data.replace(old, new), count=count)
+        return _Change(place=place, old=data, new=data.replace(old, new), count=count, base=base)
 
 
 def _check(data: bytes, old: bytes, new: bytes, count: int, wanted: EditArguments, shown: str) -> None:

@@ -23,7 +23,10 @@ from makai.core.content import Image, Text
 from makai.core.errors import MakaiError
 from makai.tools.arguments import Arguments, definition, parsed
 from makai.tools.base import CallDescription, Diff, Location, ToolContext, ToolOutcome, text_outcome
-from makai.tools.file_errors import FileMissing, FileRefused, printable
+from makai.tools.file_bases import FileBases, base_of
+from makai.tools.file_errors import FileMissing, FileRefused, missing, printable
+from makai.tools.hidden import path_of
+from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.workspace import Entry, Place, Workspace
 
 DEFAULT_LINES = 2_000
@@ -58,8 +61,9 @@ class ReadTool:
         ReadArguments,
     )
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED) -> None:
         self._workspace = workspace
+        self._denied = denied
 
     def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """Which file, from which line."""
@@ -82,6 +86,9 @@ class ReadTool:
 
     def _read(self, wanted: ReadArguments) -> ToolOutcome:
         with self._workspace.open_read(wanted.path) as file:
+            if self._denied.cover(path_of(file.fileno())):
+                # The rules saw another file when they were asked: a link was turned since.
+                raise missing(wanted.path)
             head = file.read(_SNIFFED)
             if image := image_type(head):
                 return _image(head + file.read(MOST_IMAGE_BYTES + 1 - len(head)), image)
@@ -110,13 +117,16 @@ class WriteTool:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._bases = FileBases()
 
     def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """The file and what changes in it."""
         wanted = parsed(arguments, WriteArguments)
         place = self._workspace.place(wanted.path)
         encoded(wanted.content)
-        return edit_description("Write", place, self._diff(place, wanted))
+        diff, base = self._diff(place, wanted)
+        self._bases.keep(wanted, base)
+        return edit_description("Write", place, diff)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """The diff, or why not."""
@@ -129,19 +139,23 @@ class WriteTool:
     def _write(self, wanted: WriteArguments) -> ToolOutcome:
         content = encoded(wanted.content)
         place = self._workspace.place(wanted.path)
-        diff = self._diff(place, wanted)
-        with self._workspace.open_write(wanted.path) as file:
+        diff, base = self._diff(place, wanted)
+        self._bases.check(wanted, base, place)
+        with self._workspace.open_write(wanted.path, place) as file:
             file.write(content)
         done = "Created" if diff.old_text is None else "Replaced"
         return ToolOutcome(content=(Text(text=f"{done} {place.shown} ({len(content):,} bytes)."),), diffs=(diff,))
 
-    def _diff(self, place: Place, wanted: WriteArguments) -> Diff:
+    def _diff(self, place: Place, wanted: WriteArguments) -> tuple[Diff, bytes]:
+        """What changes, and in what."""
         try:
             with self._workspace.open_read(wanted.path) as file:
                 old = file.read(MOST_DIFF_BYTES + 1)
+                base = base_of(place, old, file if len(old) > MOST_DIFF_BYTES else None)
         except FileMissing:
-            return Diff(path=printable(place.absolute), old_text=None, new_text=wanted.content)
-        return Diff(path=printable(place.absolute), old_text=diff_text(old), new_text=wanted.content)
+            diff = Diff(path=printable(place.absolute), old_text=None, new_text=wanted.content)
+            return diff, base_of(place, None)
+        return Diff(path=printable(place.absolute), old_text=diff_text(old), new_text=wanted.content), base
 
 
 class ListArguments(Arguments, frozen=True, kw_only=True):
@@ -157,8 +171,10 @@ class ListTool:
         "list", "List one folder: folders end in `/`, links in `@`, files are shown with their size.", ListArguments
     )
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED) -> None:
+        """`denied` is not shown."""
         self._workspace = workspace
+        self._denied = denied
 
     def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """Which folder."""
@@ -179,7 +195,11 @@ class ListTool:
             return text_outcome(str(error), is_error=True)
 
     def _list(self, path: str) -> ToolOutcome:
-        found = list(itertools.islice(self._workspace.entries(path), MOST_ENTRIES + 1))
+        folder = self._workspace.place(path).absolute
+        if self._denied.cover(folder):
+            raise missing(path)
+        seen = (entry for entry in self._workspace.entries(path) if not self._denied.cover(f"{folder}/{entry.name}"))
+        found = list(itertools.islice(seen, MOST_ENTRIES + 1))
         lines = [_line(entry) for entry in sorted(found[:MOST_ENTRIES], key=lambda entry: entry.name)]
         if len(found) > MOST_ENTRIES:
             lines.append(f"[cut: more than {MOST_ENTRIES:,} names; use glob to narrow it down]")
@@ -211,6 +231,7 @@ def edit_description(verb: str, place: Place, diff: Diff) -> CallDescription:
         subject=place.shown,
         locations=(Location(path=printable(place.absolute)),),
         diffs=(diff,),
+        protected=place.protected,
     )
 
 

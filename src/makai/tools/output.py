@@ -10,6 +10,7 @@ import asyncio
 import codecs
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,12 +33,14 @@ class CappedOutput:
 
     async def add(self, chunk: bytes) -> None:
         """Take the next output. Long output goes to its file in a thread: a slow disk must not stop the event loop."""
-        before = self.total
+        begins = self.total <= 2 * self._half < self.total + len(chunk)
+        # Until now head and tail held everything; the chunk may be longer than what they keep of it.
+        unsaved = self._head + bytes(self._tail) if begins else b""
         self._keep(chunk)
         if self.total <= 2 * self._half or self._spill_failure:
             return
         try:
-            await asyncio.to_thread(self._write, chunk, begin=before <= 2 * self._half)
+            await asyncio.to_thread(self._write, (unsaved, chunk), begin=begins)
         except OSError as error:
             # A full disk is no reason to lose what the command does; what memory holds is still told.
             self._spill_failure = error.strerror or "an I/O error"
@@ -77,14 +80,13 @@ class CappedOutput:
         if len(self._tail) > 4 * self._half:
             del self._tail[: -2 * self._half]
 
-    def _write(self, chunk: bytes, *, begin: bool) -> None:
+    def _write(self, chunks: Sequence[bytes], *, begin: bool) -> None:
         if begin:
-            # The chunk is in head and tail already: until now they held everything.
-            chunk = self._head + bytes(self._tail)
             self._spill = self._opened()
-        rest = memoryview(chunk)
-        while self._spill is not None and rest:
-            rest = rest[self._spill.write(rest) :]
+        for chunk in chunks:
+            rest = memoryview(chunk)
+            while self._spill is not None and rest:
+                rest = rest[self._spill.write(rest) :]
 
     def _opened(self) -> BinaryIO:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)

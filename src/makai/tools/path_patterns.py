@@ -44,6 +44,20 @@ class PathPattern(msgspec.Struct, frozen=True):
         return _compiled(pattern).fullmatch(text) is not None
 
 
+class DeniedPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that nobody may see. Plain data, so that it can go to another process."""
+
+    workspace: str = "/"
+    patterns: tuple[PathPattern, ...] = ()
+
+    def cover(self, path: str) -> bool:
+        """Whether this path is meant, without regard to case: on some file systems `.ENV` opens `.env`."""
+        return any(pattern.matches(path, self.workspace, any_case=True) for pattern in self.patterns)
+
+
+NOTHING_DENIED: Final = DeniedPaths()
+
+
 def parse_path_pattern(text: str) -> PathPattern | None:
     """Read a pattern; None when it cannot be meant."""
     if not text or text.startswith("!") or any(unicodedata.category(character) == "Cc" for character in text):

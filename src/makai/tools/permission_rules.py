@@ -11,6 +11,7 @@ allows only when all of it is.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias, assert_never
@@ -20,7 +21,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.tools.base import CallDescription, ToolKind
-from makai.tools.path_patterns import PathPattern, is_plain_path, parse_path_pattern
+from makai.tools.path_patterns import DeniedPaths, PathPattern, is_plain_path, parse_path_pattern
 from makai.tools.shell_policy import decide, parse_shell_rule
 
 RuleDecision: TypeAlias = Literal["allow", "ask", "deny"]
@@ -34,6 +35,7 @@ _KINDS: Final[dict[Family, frozenset[ToolKind]]] = {
     "WebFetch": frozenset({"fetch"}),
 }
 _RULE: Final = re.compile(r"(?P<name>[A-Za-z][\w.-]*\*?)(?:\((?P<inside>.*)\))?", re.DOTALL)
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{16,64}")
 _MCP: Final = re.compile(r"mcp__[^*]+?(?:__(?:\*|[^*]*))?")
 _UNAMBIGUOUS_URL: Final = re.compile(r"https?://[a-z0-9.\[\]:-]+(?:[/?#][!#-;=?-\[\]_a-z~]*)?", re.IGNORECASE)
 _DOMAIN: Final = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
@@ -69,6 +71,9 @@ class NamedTool(msgspec.Struct, frozen=True, tag="name"):
 
     name: str
     is_prefix: bool = False
+    fingerprint: str = ""
+    """`mcp__server__tool(fingerprint)`: the tool only as it was when somebody approved it (reliability T6: "changed
+    hash -> ask again")."""
 
 
 Rule: TypeAlias = AnyCall | ShellCall | FileCall | FetchCall | NamedTool
@@ -81,8 +86,11 @@ class PermissionRules(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
+    asks_every_command: bool = False
+    """No sandbox works here: no command runs without a person's consent, whatever the rules and the mode say."""
 
 
+@functools.lru_cache(maxsize=1024)
 def parse_rule(text: str) -> Rule:
     """One rule; `InvalidRequest` names a rule that cannot be read, rather than ignore what someone wanted forbidden."""
     matched = _RULE.fullmatch(text.strip())
@@ -118,9 +126,10 @@ def decide_call(rules: PermissionRules, tool_name: str, description: CallDescrip
     return "allow" if call.is_allowed_by(rules.allow, rules.deny) else None
 
 
-def denies_path(rules: PermissionRules, family: Literal["Read", "Edit", "Write"], path: str) -> bool:
-    """Whether a file is denied: for tools that search a folder and must leave such files out."""
-    return any(_restricts_path(rule, family, path, rules.workspace) for rule in rules.deny)
+def denied_reads(rules: PermissionRules) -> DeniedPaths:
+    """The files that no tool may show: for tools that look through a folder and must leave such files out."""
+    patterns = (rule.pattern for rule in rules.deny if isinstance(rule, FileCall) and rule.family == "Read")
+    return DeniedPaths(workspace=rules.workspace, patterns=tuple(patterns))
 
 
 # Parsing -------------------------------------------------------------------------------------------------------------
@@ -132,6 +141,8 @@ def _unreadable(text: str, hint: str) -> InvalidRequest:
 
 def _parse_named(text: str, name: str, inside: str | None) -> NamedTool:
     if inside is not None:
+        if "__" in name.removeprefix("mcp__") and "*" not in name and _FINGERPRINT.fullmatch(inside):
+            return NamedTool(name, fingerprint=inside)
         raise _unreadable(text, f"Only {', '.join(_KINDS)} take a condition in parentheses.")
     if not name.startswith("mcp__"):
         if "*" in name:
@@ -220,6 +231,9 @@ class _Call:
     def _is_allowed_shell(self, rules: tuple[Rule, ...], denied: tuple[Rule, ...]) -> bool:
         allow = [rule.rule for rule in rules if isinstance(rule, ShellCall)]
         allow += ["*" for rule in rules if isinstance(rule, AnyCall) and rule.family == "Bash"]
+        if any(place.path != self._workspace for place in self._description.locations):
+            # The folder is a part of the call: `make`, `./build` and git mean something else in another one.
+            allow = [rule for rule in allow if parse_shell_rule(rule).covers_everything]
         deny = [rule.rule for rule in denied if isinstance(rule, ShellCall)]
         return decide(self._description.subject, allow, deny) == "allow"
 
@@ -233,6 +247,8 @@ class _Call:
         return family != "Write" or self._name.casefold() == "write"
 
     def _is_named_by(self, rule: NamedTool) -> bool:
+        if rule.fingerprint and self._description.subject != rule.fingerprint:
+            return False
         return self._name.startswith(rule.name) if rule.is_prefix else self._name == rule.name
 
 
@@ -241,7 +257,8 @@ def _restricts_path(rule: Rule, family: Family, path: str, workspace: str) -> bo
     return isinstance(rule, FileCall) and rule.family == family and rule.pattern.matches(path, workspace, any_case=True)
 
 
-def _host(url: str) -> str:
+def host_of(url: str) -> str:
+    """The host that a URL names, "" when it names none."""
     try:
         parts = urlsplit(url.strip())
         return (parts.hostname or "").rstrip(".").lower()
@@ -252,7 +269,7 @@ def _host(url: str) -> str:
 def _host_is_below(url: str, domain: str) -> bool:
     """A restriction of a domain holds for everything below it."""
     bare = domain.removeprefix("*.").strip("[]")
-    host = _host(url)
+    host = host_of(url)
     return host == bare or host.endswith(f".{bare}")
 
 
@@ -260,5 +277,5 @@ def _allows_url(domain: str, url: str) -> bool:
     """Exactly this host. What parsers of URLs read differently (backslashes, blanks, user names) is never allowed."""
     if not _UNAMBIGUOUS_URL.fullmatch(url):
         return False
-    host = _host(url)
+    host = host_of(url)
     return host.endswith(domain[1:]) if domain.startswith("*.") else host == domain.strip("[]")

@@ -37,6 +37,18 @@ class SupervisedProcess:
     @classmethod
     async def start(cls, argv: Sequence[str], *, directory: int, environ: Mapping[str, str]) -> SupervisedProcess:
         """Start it in the directory behind the descriptor; output and errors come in one stream, in order."""
+        starting = asyncio.create_task(cls._start(argv, directory, environ))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # asyncio would kill the supervisor in the middle, which may have started the command already.
+            await _settled(starting)
+            if not starting.cancelled() and starting.exception() is None:
+                await starting.result().ended()
+            raise
+
+    @classmethod
+    async def _start(cls, argv: Sequence[str], directory: int, environ: Mapping[str, str]) -> SupervisedProcess:
         control_read, control_write = os.pipe()
         output_read, output_write = os.pipe()
         with contextlib.suppress(OSError):
@@ -99,6 +111,13 @@ class SupervisedProcess:
         if self._output is not None:
             os.close(self._output)
             self._output = None
+
+
+async def _settled(starting: asyncio.Task[SupervisedProcess]) -> None:
+    """Wait for the end of a start, whoever cancels us meanwhile: it takes milliseconds, and must not be cut off."""
+    while not starting.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({starting})
 
 
 async def _readable(descriptor: int) -> None:

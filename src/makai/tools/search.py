@@ -22,6 +22,7 @@ from makai.tools.arguments import Arguments, definition, parsed
 from makai.tools.base import CallDescription, Location, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.glob_pattern import GlobPattern
+from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.process import SupervisedProcess
 from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
 from makai.tools.workspace import Workspace
@@ -70,8 +71,12 @@ class GlobTool:
         GlobArguments,
     )
 
-    def __init__(self, workspace: Workspace, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED, *, deadline_s: float = DEADLINE_S
+    ) -> None:
+        """`denied` is neither looked into nor shown."""
         self._workspace = workspace
+        self._denied = denied
         self._deadline_s = deadline_s
 
     def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
@@ -87,6 +92,7 @@ class GlobTool:
             GlobPattern(wanted.pattern)
             request = SearchRequest(
                 folders=self._workspace.folders,
+                denied=self._denied,
                 path=wanted.path,
                 names=wanted.pattern,
                 most=MOST_PATHS,
@@ -108,8 +114,12 @@ class GrepTool:
         GrepArguments,
     )
 
-    def __init__(self, workspace: Workspace, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED, *, deadline_s: float = DEADLINE_S
+    ) -> None:
+        """`denied` is neither looked into nor shown."""
         self._workspace = workspace
+        self._denied = denied
         self._deadline_s = deadline_s
 
     def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
@@ -123,6 +133,7 @@ class GrepTool:
             wanted = _checked(arguments)
             request = SearchRequest(
                 folders=self._workspace.folders,
+                denied=self._denied,
                 path=wanted.path,
                 names=wanted.glob,
                 expression=wanted.pattern,

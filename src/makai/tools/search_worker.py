@@ -17,9 +17,11 @@ from typing import TypeAlias
 import msgspec
 
 from makai.core.errors import MakaiError
-from makai.tools.file_errors import FileRefused, printable
+from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.glob_pattern import GlobPattern
+from makai.tools.hidden import path_of
 from makai.tools.ignore_rules import IgnoreRules
+from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.workspace import Entry, Folders, Place, Workspace
 
 SKIPPED_FOLDERS = frozenset(
@@ -49,6 +51,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to look for. Without `expression`, names are what is found."""
 
     folders: Folders
+    denied: DeniedPaths = NOTHING_DENIED
     path: str
     names: str = ""
     """A glob pattern for the files' paths below `path`; "" is every file."""
@@ -123,6 +126,8 @@ class _Seeker:
 
     def reports(self) -> Iterator[FoundFile | FoundLine]:
         start = self._workspace.place(self._request.path)
+        if self._request.denied.cover(start.absolute):
+            raise missing(self._request.path)
         names = GlobPattern(self._request.names) if self._request.names else None
         flags = re.IGNORECASE if self._request.ignore_case else 0
         expression = re.compile(self._request.expression, flags) if self._request.expression is not None else None
@@ -143,7 +148,7 @@ class _Seeker:
             parts, rules = waiting.pop()
             folder = "/".join((start.absolute, *parts))
             try:
-                entries = sorted(self._workspace.entries(folder), key=lambda entry: entry.name)
+                entries = sorted(self._seen(folder), key=lambda entry: entry.name)
             except FileRefused:
                 continue
             if any(entry.name == ".gitignore" for entry in entries):
@@ -152,6 +157,11 @@ class _Seeker:
             for inner in files:
                 yield "/".join((start.absolute, *inner)), printable("/".join((*_prefix(start), *inner)))
             waiting += [(inner, rules) for inner in reversed(folders)]
+
+    def _seen(self, folder: str) -> Iterator[Entry]:
+        for entry in self._workspace.entries(folder):
+            if not self._request.denied.cover(f"{folder}/{entry.name}"):
+                yield entry
 
     def _text(self, path: str) -> str:
         try:
@@ -166,6 +176,8 @@ class _Seeker:
         except FileRefused:
             return
         with file:
+            if self._request.denied.cover(path_of(file.fileno())):
+                return  # a folder on the way became a link since
             if b"\0" in file.peek(_SNIFFED)[:_SNIFFED]:
                 self._binary_files += 1
                 return

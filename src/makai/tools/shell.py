@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -58,9 +59,19 @@ class ShellTool:
         ShellArguments,
     )
 
-    def __init__(self, workspace: Workspace, *, wrap: Wrap, environ: Mapping[str, str], spill_directory: Path) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        wrap: Wrap,
+        environ: Mapping[str, str],
+        spill_directory: Path,
+        holding: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`holding` is held from before `wrap` until the command has ended."""
         self._workspace = workspace
         self._wrap = wrap
+        self._holding = holding
         self._environ = child_environment(environ)
         self._spill_directory = spill_directory
 
@@ -81,9 +92,13 @@ class ShellTool:
         """Output and exit code; when cancelled, all its processes are gone first."""
         try:
             wanted = _checked(arguments)
-            child = await self._start(wanted)
+            with ExitStack() as held:
+                child = await self._start(wanted, held)
+                return await self._followed(child, wanted, context)
         except MakaiError as error:
             return text_outcome(str(error), is_error=True)
+
+    async def _followed(self, child: SupervisedProcess, wanted: ShellArguments, context: ToolContext) -> ToolOutcome:
         output = CappedOutput(self._spill_directory)
         try:
             end = await _follow(child, output, _Progress(context), wanted.timeout_s)
@@ -97,11 +112,12 @@ class ShellTool:
             output.close()
         return _outcome(end, code, output, wanted.timeout_s)
 
-    async def _start(self, wanted: ShellArguments) -> SupervisedProcess:
+    async def _start(self, wanted: ShellArguments, held: ExitStack) -> SupervisedProcess:
         directory = self._workspace.open_directory(wanted.directory)
         shell = shutil.which("bash", path=self._environ["PATH"])
         argv = [shell, "--noprofile", "--norc", "-c", wanted.command] if shell else ["/bin/sh", "-c", wanted.command]
         try:
+            held.enter_context(self._holding())
             return await SupervisedProcess.start(self._wrap(argv), directory=directory, environ=self._environ)
         except OSError as error:
             raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None

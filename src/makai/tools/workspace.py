@@ -158,12 +158,15 @@ class Workspace:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def open_write(self, path: str) -> Iterator[BinaryIO]:
+    def open_write(self, path: str, expected: Place | None = None) -> Iterator[BinaryIO]:
         """A file that takes the place of `path` in one step when the block ends, and leaves no trace when it fails.
 
         Missing directories are made. An existing file keeps its mode and owner; other hard links keep the old text.
+        `expected` is where the path led when somebody looked: it is refused when it leads elsewhere by now.
         """
         place = self._writable_place(path)
+        if expected is not None and place != expected:
+            raise FileRefused(f"{printable(path)} leads to {place.shown} now, no longer to {expected.shown}.")
         directory_path, _, name = place.relative.rpartition("/")
         with self._root_opened(place.root) as top:
             directory = self._made_directory(top, directory_path, path)

@@ -153,6 +153,12 @@ class _ServerChannel:
         try:
             # aiohttp waits like this after its own writes and has no public call for it.
             await self._protocol._drain_helper()
+        except asyncio.CancelledError:
+            # aiohttp would go on using the wait that was cancelled: the close that may follow would be cancelled by it.
+            waiter = self._protocol._drain_waiter
+            if waiter is not None and waiter.cancelled():
+                self._protocol._drain_waiter = None
+            raise
         except ConnectionError:
             raise ChannelClosed(_GONE) from None
         if self._request.transport is None:  # aiohttp ends the wait without an error when we abort the connection

@@ -174,8 +174,8 @@ async def test_models_are_listed_and_resolved(client: MakaiClient) -> None:
     listed = await client.models.list(provider_id="scripted")
     resolved = await client.models.resolve(provider_id="scripted", model_id="echo")
 
-    assert [model.model_ref for model in listed.models] == [ECHO, SCENARIO]
-    assert resolved.model == listed.models[0]
+    assert {ECHO, SCENARIO} <= {model.model_ref for model in listed.models}
+    assert [model for model in listed.models if model.model_ref == ECHO] == [resolved.model]
 
 
 @pytest.mark.req("MK-SDK-018")
@@ -193,15 +193,6 @@ async def test_a_listed_model_is_named_when_its_answer_begins(client: MakaiClien
     events = [event async for event in client.provider.stream(model_ref=model.model_ref, messages="Hi")]
 
     assert events[0] == MessageStartEvent(provider_id="scripted", api="scripted", model_id="echo")
-
-
-async def test_what_the_server_cannot_do_yet_is_said_honestly(client: MakaiClient) -> None:
-    with pytest.raises(MakaiStreamError) as run:
-        await client.agent.run(model_ref=ECHO, messages="Hi")
-    with pytest.raises(MakaiStreamError) as stream:
-        await anext(client.agent.stream(model_ref=ECHO, messages="Hi"))
-
-    assert {error.value.code for error in (run, stream)} == {"not_implemented"}
 
 
 @pytest.mark.req("MK-SDK-007", "MK-SDK-008", "MK-SDK-013", "MK-AUTH-016")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.sdk import DEADLINE_S, ECHO, SCENARIO
@@ -18,12 +20,13 @@ from makai.client.agent import AgentApi
 from makai.client.auth import AuthApi
 from makai.client.models import ModelsApi
 from makai.client.provider import ProviderApi
+from makai.client.sync_agent import SyncAgent
 from makai.client.types import AuthFlowHandlers
 
 PAIRS = [
     (AuthApi, sync.SyncAuth),
     (ModelsApi, sync.SyncModels),
-    (AgentApi, sync.SyncAgent),
+    (AgentApi, SyncAgent),
     (ProviderApi, sync.SyncProvider),
 ]
 NOT_FOR_CALLERS = {"known", "forget", "login_for_retry"}
@@ -35,13 +38,17 @@ stall
 when: quota
 say: So far
 fail: overloaded Later.
+---
+when: look
+tool: look {"at": "sea"}
 """
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[SyncMakaiClient]:
     (tmp_path / "scenario.txt").write_text(SCRIPT)
-    with makai.connect_sync(environ={"MAKAI_SCENARIO": str(tmp_path / "scenario.txt")}) as client:
+    environ = {"MAKAI_SCENARIO": str(tmp_path / "scenario.txt"), "MAKAI_HOME": str(tmp_path / "home")}
+    with makai.connect_sync(environ=environ) as client:
         yield client
 
 
@@ -91,11 +98,44 @@ def test_failures_are_the_same(client: SyncMakaiClient) -> None:
     assert events[-1] == ErrorEvent(message="Later.", code="overloaded", provider_id="scripted")
     with pytest.raises(MakaiStreamError, match="model not found"):
         list(client.provider.stream(model_ref="scripted/scripted@nobody", messages="Hi"))
-    with pytest.raises(MakaiStreamError) as agent:
-        list(client.agent.stream(model_ref=ECHO, messages="Hi"))
-    assert agent.value.code == "not_implemented"
+    with pytest.raises(MakaiStreamError, match="model not found"):
+        list(client.agent.stream(model_ref="scripted/scripted@nobody", messages="Hi"))
     with pytest.raises(makai.MakaiAuthError, match="no provider of that name"):
         client.auth.login("nobody")
+
+
+@pytest.mark.req("MK-SDK-035")
+def test_an_agent_runs_with_plain_functions_as_tools(client: SyncMakaiClient) -> None:
+    threads: list[str] = []
+
+    def look(arguments: dict[str, Any]) -> dict[str, Any]:
+        threads.append(threading.current_thread().name)
+        return {"seen": arguments["at"]}
+
+    tools = [makai.AgentTool(name="look", execute=look)]
+    stream = client.agent.stream(model_ref=SCENARIO, messages="look", tools=tools, options={"max_turns": 1})
+
+    types = [event.type for event in stream]
+
+    assert (types[0], types[-1]) == ("agent_start", "agent_end")
+    assert stream.response is not None
+    assert (stream.response.stop_reason, stream.response.session_id) == ("max_turns", stream.session_id)
+    assert threading.main_thread().name not in threads
+    assert len(threads) == 1
+    seen = [event.type for event in itertools.islice(client.agent.attach(stream.session_id, after_event_id=0), 1)]
+    assert seen == ["agent_start"]
+
+
+@pytest.mark.req("MK-SDK-036")
+def test_leaving_an_agents_loop_stops_its_run(client: SyncMakaiClient) -> None:
+    stream = client.agent.stream(model_ref=SCENARIO, messages="endless")
+    for event in stream:
+        if event.type == "text_delta":
+            break
+
+    assert client.agent.status(stream.session_id).status == "idle"
+    client.agent.stop(stream.session_id)
+    assert client.agent.run(model_ref=ECHO, messages="Hi", options={"session_id": stream.session_id}).text == "Hi"
 
 
 @pytest.mark.req("MK-SDK-036")

@@ -1,6 +1,14 @@
 import pytest
 
-from makai.core.config import Config, LoginConfig, ProviderConfig, parse_config
+from makai.core.config import (
+    Config,
+    LoginConfig,
+    PermissionsConfig,
+    ProjectConfig,
+    ProviderConfig,
+    parse_config,
+    parse_project_config,
+)
 from makai.core.errors import InvalidRequest
 
 EXAMPLE = """
@@ -38,3 +46,17 @@ def test_an_empty_file_is_an_empty_config() -> None:
 def test_a_mistake_is_named(text: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         parse_config(text, "config.toml")
+
+
+def test_permission_rules_are_the_users_and_a_projects_to_write() -> None:
+    text = "[permissions]\nallow = ['Bash(git log:*)']\nask = ['WebFetch']\ndeny = ['Read(.env)']"
+    permissions = PermissionsConfig(allow=("Bash(git log:*)",), ask=("WebFetch",), deny=("Read(.env)",))
+
+    assert parse_config(text) == Config(permissions=permissions)
+    assert parse_project_config(text) == ProjectConfig(permissions=permissions)
+
+
+@pytest.mark.parametrize("text", ["[providers.x]\nbase_url = 'https://a.example'", "[permissions]\nalow = []"])
+def test_a_project_settles_nothing_else(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^\.makai/config\.toml: Object contains unknown field"):
+        parse_project_config(text)

@@ -107,7 +107,7 @@ async def test_metrics_count_in_the_prometheus_format(site: Site) -> None:
 async def test_models_are_listed_over_rest_with_the_same_filters(site: Site) -> None:
     status, body, _ = await site.ask("GET", "/api/models?provider_id=scripted", BEARER)
     assert status == 200
-    assert [model["model_ref"] for model in body["models"]] == ["scripted/scripted@echo"]
+    assert [model["model_ref"] for model in body["models"]] == ["scripted/scripted@echo", "scripted/scripted@demo"]
     status, body, _ = await site.ask("GET", "/api/models?include_deprecated=maybe", BEARER)
     assert (status, body["error"]["code"]) == (400, "invalid_request")
     status, body, _ = await site.ask("GET", "/api/models?model_id=nope", BEARER)

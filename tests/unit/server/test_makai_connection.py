@@ -32,6 +32,9 @@ class Firehose:
         self.hold = asyncio.Event()
         self.hold.set()
 
+    def resolve(self, model: str | Model | None) -> Model:
+        raise NotSupported("this runtime has one model")
+
     async def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
     ) -> AsyncGenerator[StreamEvent, None]:

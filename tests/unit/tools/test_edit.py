@@ -10,7 +10,7 @@ from support.orphan_trials import Silent
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
-from makai.tools.base import CallDescription, Diff, Location, ToolOutcome
+from makai.tools.base import CallDescription, Diff, Location, ToolOutcome, text_outcome
 from makai.tools.edit import EditTool
 from makai.tools.workspace import Workspace
 
@@ -127,3 +127,50 @@ def test_an_edit_is_described_by_its_diff_and_changes_nothing(tmp_path: Path) ->
         diffs=(Diff(path=f"{tmp_path}/file", old_text="a", new_text="b"),),
     )
     assert (tmp_path / "file").read_text() == "a"
+
+
+async def test_a_file_that_changed_after_the_edit_was_shown_is_left_alone(tmp_path: Path) -> None:
+    tool = EditTool(Workspace([tmp_path]))
+    arguments = {"path": "file", "old_text": "b = 2", "new_text": "b = 3"}
+    (tmp_path / "file").write_text("a = 1\nb = 2\n")
+    tool.describe(arguments)
+    (tmp_path / "file").write_text("a = 100\nb = 2\n")
+
+    refused = await tool.run(arguments, Silent())
+    assert refused == text_outcome(
+        "file is not what it was when this call was shown for approval. Nothing was written. "
+        "Read it again, and make the call anew if it still is what you want.",
+        is_error=True,
+    )
+    assert (tmp_path / "file").read_text() == "a = 100\nb = 2\n"
+
+    tool.describe(arguments)
+    assert not (await tool.run(arguments, Silent())).is_error
+    assert (tmp_path / "file").read_text() == "a = 100\nb = 3\n"
+
+
+async def test_a_link_that_was_turned_after_the_edit_was_shown_is_not_followed(tmp_path: Path) -> None:
+    for name in ("shown", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("old")
+    (tmp_path / "link").symlink_to("shown")
+    tool = EditTool(Workspace([tmp_path]))
+    arguments = {"path": "link/file", "old_text": "old", "new_text": "new"}
+    tool.describe(arguments)
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("other")
+
+    assert (await tool.run(arguments, Silent())).is_error
+    assert [(tmp_path / name / "file").read_text() for name in ("shown", "other")] == ["old", "old"]
+
+
+def test_an_edit_of_a_file_that_makes_later_commands_run_code_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text("old")
+    (tmp_path / "config").write_text("old")
+    tool = EditTool(Workspace([tmp_path]))
+
+    def is_protected(path: str) -> bool:
+        return tool.describe({"path": path, "old_text": "old", "new_text": "new"}).protected
+
+    assert (is_protected(".git/config"), is_protected("config")) == (True, False)

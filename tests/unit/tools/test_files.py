@@ -15,6 +15,7 @@ from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest
 from makai.tools.base import CallDescription, Diff, Location, ToolOutcome, text_outcome
 from makai.tools.files import DEFAULT_LINES, MOST_DIFF_BYTES, ListTool, ReadTool, WriteTool
+from makai.tools.permission_rules import denied_reads, parse_rules
 from makai.tools.workspace import Workspace
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
@@ -222,3 +223,51 @@ async def test_names_no_text_can_hold_are_shown_escaped(tmp_path: Path) -> None:
     outcome = await ListTool(Workspace([tmp_path])).run({}, Silent())
     assert outcome == text_outcome(r"\udcff\x1b[31m  0")
     assert msgspec.json.encode(outcome)
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile"),
+    [(None, "made by someone"), ("old", "newer"), ("old", None), ("x" * 2_000_000, "x" * 1_999_999 + "y")],
+)
+async def test_a_file_that_changed_after_the_write_was_shown_is_left_alone(
+    tmp_path: Path, before: str | None, meanwhile: str | None
+) -> None:
+    def is_now(content: str | None) -> None:
+        (tmp_path / "file").unlink(missing_ok=True)
+        if content is not None:
+            (tmp_path / "file").write_text(content)
+
+    tool = WriteTool(Workspace([tmp_path]))
+    arguments = {"path": "file", "content": "mine"}
+    is_now(before)
+    tool.describe(arguments)
+    is_now(meanwhile)
+
+    refused = await tool.run(arguments, Silent())
+    assert refused.is_error
+    assert "shown for approval" in str(refused.content)
+    assert (tmp_path / "file").exists() == (meanwhile is not None)
+    assert meanwhile is None or (tmp_path / "file").read_text() == meanwhile
+
+
+async def test_what_a_rule_denies_is_not_listed(tmp_path: Path) -> None:
+    for name in ("a.txt", ".ENV", "secrets"):
+        (tmp_path / name).touch()
+    (tmp_path / "private").mkdir()
+    denied = denied_reads(parse_rules(workspace=str(tmp_path), deny=["Read(.env)", "Read(secrets)", "Read(/private)"]))
+    tool = ListTool(Workspace([tmp_path]), denied)
+
+    assert await tool.run({}, Silent()) == text_outcome("a.txt  0")
+    assert await tool.run({"path": "private"}, Silent()) == text_outcome("private does not exist.", is_error=True)
+
+
+async def test_a_link_that_was_turned_to_a_denied_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "harmless").write_text("harmless")
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "link").symlink_to("harmless")
+    tool = ReadTool(Workspace([tmp_path]), denied_reads(parse_rules(workspace=str(tmp_path), deny=["Read(secret)"])))
+    assert await tool.run({"path": "link"}, Silent()) == text_outcome("     1\tharmless")
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("secret")
+
+    assert await tool.run({"path": "link"}, Silent()) == text_outcome("link does not exist.", is_error=True)

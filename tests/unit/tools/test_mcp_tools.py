@@ -78,11 +78,12 @@ def test_the_definition_is_what_the_server_lists(tmp_path: Path) -> None:
 def test_a_call_is_described_by_its_title_and_arguments(tmp_path: Path) -> None:
     reads = ToolListing(name="r", input_schema={}, annotations=ToolAnnotations(read_only_hint=True))
     server = Played(said(""))
+    tool, reading = tool_of(server, tmp_path), tool_of(server, tmp_path, reads)
 
-    assert tool_of(server, tmp_path).describe({"text": "a\nb\u202e", "n": [1]}) == CallDescription(
-        kind="other", title='srv: Echo(text="a\\nb\\u202e", n=[1])'
+    assert tool.describe({"text": "a\nb\u202e", "n": [1]}) == CallDescription(
+        kind="other", title='srv: Echo(text="a\\nb\\u202e", n=[1])', subject=tool.fingerprint[:32]
     )
-    assert tool_of(server, tmp_path, reads).describe({}) == CallDescription(kind="read", title="srv: r()")
+    assert reading.describe({}) == CallDescription(kind="read", title="srv: r()", subject=reading.fingerprint[:32])
     assert len(tool_of(server, tmp_path).describe({"text": "x" * 10_000}).title) == 123
 
 

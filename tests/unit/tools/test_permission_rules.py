@@ -17,7 +17,7 @@ from makai.tools.permission_rules import (
     RuleDecision,
     ShellCall,
     decide_call,
-    denies_path,
+    denied_reads,
     parse_rule,
     parse_rules,
 )
@@ -100,6 +100,10 @@ def test_rules_are_read_as_what_they_mean() -> None:
             "mcp__*",
             "mcp__x__*y",
             "mcp__x(y)",
+            f"mcp__x({'0' * 32})",
+            f"mcp__x__*({'0' * 32})",
+            "mcp__x__y(z)",
+            f"todo({'0' * 32})",
             "to*",
             "*",
             "Bash(ls) x",
@@ -311,7 +315,7 @@ def test_a_denied_domain_is_denied_with_all_below_it() -> None:
 def test_a_search_can_leave_denied_files_out() -> None:
     rules = parse_rules(workspace=ROOT, deny=["Read(secrets/**)", "Edit(docs/**)"])
 
-    assert [denies_path(rules, "Read", path) for path in ("secrets/a", "docs/a", "src/a")] == [True, False, False]
+    assert [denied_reads(rules).cover(path) for path in ("secrets/a", "docs/a", "src/a")] == [True, False, False]
 
 
 RULES = st.sampled_from(

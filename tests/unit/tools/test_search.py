@@ -15,6 +15,7 @@ from makai.core.errors import InvalidRequest
 from makai.tools.base import CallDescription, Location, ToolOutcome, text_outcome
 from makai.tools.glob_pattern import GlobPattern
 from makai.tools.ignore_rules import IgnoreRules
+from makai.tools.permission_rules import denied_reads, parse_rules
 from makai.tools.search import GlobTool, GrepTool
 from makai.tools.workspace import Workspace
 
@@ -197,3 +198,17 @@ def test_the_last_ignore_rule_that_matches_decides(path: str, is_folder: bool, i
     rules = rules.with_file("only\n", ("sub",))
 
     assert rules.ignores(path.split("/"), is_folder=is_folder) is ignored
+
+
+async def test_what_a_rule_denies_is_neither_found_nor_looked_into(tree: Path) -> None:
+    rules = parse_rules(workspace=str(tree), deny=["Read(/src/gen)", "Read(C.ts)", "Read(*.git*)", "Bash"])
+    files, lines = GlobTool(workspace(tree), denied_reads(rules)), GrepTool(workspace(tree), denied_reads(rules))
+
+    # Without its .gitignore, build is looked into as well.
+    found = text_outcome("a.py\nbinary\nx.log\nbuild/out.py\nsrc/b.py\nsrc/deep/d.tsx")
+    assert await files.run({"pattern": "**"}, Silent()) == found
+    assert await lines.run({"pattern": "needle", "path": "src"}, Silent()) == text_outcome("src/b.py:1: needle = 1")
+    for path in ("src/gen", "src/gen/kept.py"):
+        hidden = text_outcome(f"{path} does not exist.", is_error=True)
+        assert await lines.run({"pattern": "needle", "path": path}, Silent()) == hidden
+        assert await files.run({"pattern": "**", "path": path}, Silent()) == hidden

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,44 @@ async def test_output_is_the_same_however_it_arrives(tmp_path: Path, size: int) 
     assert output.text().startswith("ligne 0 é\nligne 1 é\n")
     assert output.text().endswith("ligne 49 é\n")
     assert "\ufffd" not in output.text()
+
+
+@pytest.mark.parametrize("before", [b"", b"begin", b"x" * 256 * 1024])
+async def test_one_chunk_larger_than_everything_that_is_kept_is_spilled_whole(tmp_path: Path, before: bytes) -> None:
+    chunk = b"".join(b"%07d\n" % number for number in range(200_000))
+    output = CappedOutput(tmp_path)
+    for part in (before, chunk, b"end"):
+        await output.add(part)
+    output.close()
+
+    assert output.spill_path is not None
+    assert output.spill_path.read_bytes() == before + chunk + b"end"
+    assert output.text().endswith("0199999\nend")
+
+
+async def test_what_the_sandbox_needs_is_held_until_the_command_has_ended(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    @contextlib.contextmanager
+    def holding() -> Iterator[None]:
+        order.append("held")
+        try:
+            yield
+        finally:
+            order.append("released")
+            (tmp_path / "released").touch()
+
+    def wrap(argv: Sequence[str]) -> Sequence[str]:
+        order.append("wrapped")
+        return argv
+
+    tool = ShellTool(Workspace([tmp_path]), wrap=wrap, holding=holding, environ=os.environ, spill_directory=tmp_path)
+    outcome = await tool.run({"command": "ls"}, Silent())
+
+    assert (outcome, order) == (
+        ToolOutcome(content=(Text(text="[no output]"),), exit_code=0),
+        ["held", "wrapped", "released"],
+    )
 
 
 async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(tmp_path: Path) -> None:

@@ -47,6 +47,16 @@ export class FakeServer {
     this.frame(encodeEnvelope({ ...this.#next(request), type, payload, inReplyTo: request.messageId }));
   }
 
+  /** An envelope in the scope of a request that answers none. */
+  say(request: Envelope, type: string, payload: Payload = {}): void {
+    this.frame(encodeEnvelope({ ...this.#next(request), type, payload }));
+  }
+
+  /** The scope of this request is over; whatever comes in it next counts from 1. */
+  beginAnew(request: Envelope): void {
+    this.#sequences.delete(request.scopeId);
+  }
+
   ack(request: Envelope): void {
     this.reply(request, "ack", { acknowledged_id: request.messageId });
   }

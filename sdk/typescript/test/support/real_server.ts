@@ -44,6 +44,18 @@ stall
 ---
 when: a lot
 repeat: 20000 word
+---
+when: look
+say: Looking.
+tool: look {"at": "sea"}
+usage: input=10 output=5 cache_read=2
+---
+when: write
+tool: write {"path": "a.txt", "content": "A"}
+---
+when: forbidden
+say: So far
+fail: invalid_request No.
 `;
 export const MODEL_REF = "scripted/scripted@scenario";
 
@@ -60,6 +72,7 @@ function environment(t: Ended): { MAKAI_HOME: string; MAKAI_SCENARIO: string } {
   return { MAKAI_HOME: home, MAKAI_SCENARIO: scenario };
 }
 
+/** Every client has a process of its own; those of one test share a home. */
 export function overStdio(t: Ended): MakaiClientOptions {
   return { command: PYTHON, args: ["-m", "makai", "--stdio"], env: environment(t) };
 }

@@ -135,15 +135,18 @@ class AgentProjection:
         """MK-AGENT-006 and MK-AGENT-011: exactly one terminal event, then exactly one settlement."""
         if isinstance(event, RunFailed):
             code, message, hint = wire_code(event.code), event.message, event.hint
+            provider_id, retry_after_ms = event.provider_id, event.retry_after_ms
         elif event.stop_reason == "aborted":
             code, message, hint = "aborted", run.stop_reason or "the run was stopped", None
+            provider_id = retry_after_ms = None
         else:
             end = RunEnd(stop_reason=event.stop_reason, usage=_summary(event.usage))
             return [*self._events(logged, run, end), ("agent_result", _result(run, event))]
         error = AgentError(
             code=code,
             message=message,
-            provider_id=_model_of(run.model_ref).provider_id or None if code in NEEDS_LOGIN else None,
+            provider_id=provider_id or (_model_of(run.model_ref).provider_id if code in NEEDS_LOGIN else None) or None,
+            retry_after_ms=retry_after_ms,
             hint=hint,
             usage=event.usage,
             run_id=run.run_id,

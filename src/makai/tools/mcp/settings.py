@@ -6,6 +6,7 @@ In: nothing. Out: two Structs. It must not know servers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -29,6 +30,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of servers that name none."""
     wrap: Wrap
     """Turns a command into one that is confined."""
+    holding: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What must be held from before `wrap` until the server has ended."""
     spill_directory: Path
     """Where answers go that are too long for a model."""
 

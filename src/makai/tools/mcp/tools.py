@@ -17,13 +17,15 @@ import msgspec
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.request import ToolDefinition
-from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
+from makai.tools.base import CallDescription, ToolContext, ToolKind, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.mcp.content import CallResult, ToolListing, parts_of
 from makai.tools.mcp.names import tool_name
 from makai.tools.output import KEPT_BYTES, CappedOutput
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], None]
+FINGERPRINT_SHOWN: Final = 32
+"""So much of it stands in permission rules, which people read."""
 _LONGEST_TITLE: Final = 120
 _LONGEST_DESCRIPTION: Final = 10_000
 _LONGEST_PROGRESS: Final = 500
@@ -65,7 +67,8 @@ class McpTool:
         title = printable(f"{self._caller.name}: {self.listing.shown_title}({shown})")
         if len(title) > _LONGEST_TITLE:
             title = f"{title[:_LONGEST_TITLE]}..."
-        return CallDescription(kind="read" if self.listing.read_only else "other", title=title)
+        kind: ToolKind = "read" if self.listing.read_only else "other"
+        return CallDescription(kind=kind, title=title, subject=self.fingerprint[:FINGERPRINT_SHOWN])
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """What the server answers. When cancelled, the server is told to stop."""

@@ -11,8 +11,8 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
@@ -85,10 +85,28 @@ def transport_to(
 @asynccontextmanager
 async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenerator[_Streams]:
     given = {name: value.reveal() for name, value in server.env.items()}
-    argv = launch.wrap([server.command, *server.args])
-    directory = os.path.join(launch.cwd, server.cwd or "")
-    child = await Child.start(argv, directory=directory, environ=launch.environment(given))
-    life.last_words = child.last_words
+    with _confining(launch, [server.command, *server.args]) as argv:
+        directory = os.path.join(launch.cwd, server.cwd or "")
+        child = await Child.start(argv, directory=directory, environ=launch.environment(given))
+        life.last_words = child.last_words
+        async with _speaking(child, life) as streams:
+            yield streams
+
+
+@contextmanager
+def _confining(launch: Launch, argv: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The command line in its sandbox. `TransportError` when a place that the sandbox needs cannot be made."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(launch.holding())
+            wrapped = launch.wrap(argv)
+        except OSError as error:
+            raise TransportError(f"Its sandbox cannot be made: {error}.") from None
+        yield wrapped
+
+
+@asynccontextmanager
+async def _speaking(child: Child, life: Life) -> AsyncGenerator[_Streams]:
     try:
         inbound, messages = anyio.create_memory_object_stream[_Inbound](0)
         outbound, to_send = anyio.create_memory_object_stream[SessionMessage](_WAITING_MESSAGES)

@@ -1,0 +1,55 @@
+/**
+ * What callers of `client.agent` write -> the payloads that carry it out.
+ *
+ * In: an `AgentRunRequest`. Out: `agent_start` and `agent_message`. Pure.
+ */
+
+import type { Payload } from "./envelope.js";
+import type { AgentRunRequest, AgentTool, ChatMessage, ToolDefinition } from "./types.js";
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+export function isSessionId(id: string): boolean {
+  return UUID.test(id);
+}
+
+/** How to begin: a session that is not certain to be new is continued, and begun when it does not exist. */
+export function startsOf(request: AgentRunRequest, isNew: boolean): Payload[] {
+  const { model_ref, builtin_tools, cwd, mode, sandbox, title, approval_s } = request;
+  const start: Payload = {
+    model_ref,
+    system_prompt: split(request).system,
+    tools: toolsOf(request.tools),
+    builtin_tools,
+    cwd,
+    mode,
+    sandbox,
+    title,
+    approval_s,
+  };
+  return isNew ? [start] : [{ ...start, resume: true }, start];
+}
+
+/** What is said to the agent, and how its run is to go. */
+export function messageOf(request: AgentRunRequest): Payload {
+  const { auth_retry_policy: _policy, session_id: _session, ...options } = request.options ?? {};
+  return { messages: split(request).messages, options };
+}
+
+/** What the model is told about the tools. */
+export function toolsOf(tools: readonly AgentTool[] | undefined): ToolDefinition[] | undefined {
+  return tools?.map(({ name, description, parameters_schema_json }) => ({ name, description, parameters_schema_json }));
+}
+
+/** Instructions and conversation: the protocol takes them apart, document 000's `messages` holds both. */
+function split({ messages, system_prompt }: AgentRunRequest): { system: string | undefined; messages: ChatMessage[] } {
+  const other = messages.findIndex(({ role }) => role !== "system" && role !== "developer");
+  const count = other < 0 ? messages.length : other;
+  if (system_prompt !== undefined || count === 0) return { system: system_prompt, messages };
+  return { system: messages.slice(0, count).map(textOf).join("\n\n"), messages: messages.slice(count) };
+}
+
+function textOf({ content }: ChatMessage): string {
+  if (typeof content === "string") return content;
+  return content.map((part) => (part.type === "text" ? part.text : "")).join("");
+}

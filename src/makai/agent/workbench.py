@@ -1,0 +1,324 @@
+"""Everything a native session works with: tools, the sandbox around them, MCP servers, written rules, the prompt.
+
+In: a `WorkbenchSpec`. Out: a `Workbench`, from its `async with` to its end; after that none of its processes is left.
+It reads the user's configuration and, in a trusted folder, the project's. It must not know sessions, runs or who
+approves anything.
+
+Read are `config.toml` and `mcp.json` in `MAKAI_HOME`, and, when it is trusted, `.makai/config.toml` (only
+`[permissions]`) and `.mcp.json` in the session's folder: servers once, rules anew for every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from makai.agent.prompt import system_prompt
+from makai.core.config import Config, PermissionsConfig, ProjectConfig, parse_config, parse_project_config
+from makai.core.errors import InvalidRequest
+from makai.core.session_events import Notice, SandboxLevel
+from makai.tools.base import Tool
+from makai.tools.edit import EditTool
+from makai.tools.fetch import FetchTool
+from makai.tools.file_errors import FileMissing
+from makai.tools.files import ListTool, ReadTool, WriteTool
+from makai.tools.mcp.config import McpConfig, parse_mcp_config
+from makai.tools.mcp.manager import McpManager, ServerStatus
+from makai.tools.mcp.settings import Launch
+from makai.tools.permission_rules import PermissionRules, denied_reads, parse_rule, parse_rules
+from makai.tools.plan import PlanTool
+from makai.tools.sandbox.detect import Detection, detect
+from makai.tools.sandbox.policy import SandboxPolicy, session_policy
+from makai.tools.scratch import Scratch, open_scratch, remove_old_scratch
+from makai.tools.search import GlobTool, GrepTool
+from makai.tools.shell import ShellTool
+from makai.tools.workspace import Workspace
+
+PROJECT_CONFIG: Final = ".makai/config.toml"
+PROJECT_SERVERS: Final = ".mcp.json"
+_LARGEST_FILE: Final = 1024 * 1024
+_WHAT_COMMANDS_MAY: Final[Mapping[SandboxLevel, str]] = {
+    "read-only": "Commands can read files, but write nothing but temporary files, and have no network.",
+    "workspace-write": "Commands can write only beneath the session's folders, but not in .git, and have no network.",
+    "full-access": "",
+}
+
+
+class WorkbenchSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session works with, as its log says."""
+
+    session_id: str
+    cwd: str
+    """Absolute. Always a folder that tools may use, and the one that relative paths and rules start from."""
+    roots: tuple[str, ...] = ()
+    """Further folders that tools may use."""
+    sandbox: SandboxLevel = "workspace-write"
+    makai_home: Path
+    trusted: bool = False
+    """Whether a person said that what the project's files settle may count."""
+    environ: Mapping[str, str]
+
+
+class Workbench:
+    """The tools of a session. Use it with `async with`; what it needs is looked at when it is entered."""
+
+    def __init__(self, spec: WorkbenchSpec, *, detection: Detection | None = None) -> None:
+        """`detection` is the sandbox to use; by default the best one of this machine."""
+        self._spec = spec
+        self._detection = detection
+        self._notices: dict[Notice, None] = {}
+        """As a set that keeps its order: the same thing is noticed again with every run."""
+        self._told: set[Notice] = set()
+        self._manager: McpManager | None = None
+
+    async def __aenter__(self) -> Self:
+        """`InvalidRequest` when the folder is missing or the configuration cannot be read."""
+        if self._detection is None:
+            self._detection = await asyncio.to_thread(detect)
+        servers = await asyncio.to_thread(self._open, self._detection)
+        if servers.servers or servers.problems:
+            launch = Launch(
+                environ=self._spec.environ,
+                cwd=self._workspace.roots[0].real,
+                wrap=self._sandbox.wrap,
+                holding=self._sandbox.holding,
+                spill_directory=self._scratch.output,
+            )
+            self._manager = McpManager(servers, launch)
+            self._manager.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._manager is not None:
+            await self._manager.close()
+
+    async def ready(self, seconds: float) -> None:
+        """Give MCP servers so long to connect; those that take longer are there later."""
+        if self._manager is not None:
+            await self._manager.settled(seconds)
+
+    def rules(self, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> PermissionRules:
+        """The rules of the user, of a trusted project and of a run. `InvalidRequest` names one that is unreadable."""
+        written = (self._user_permissions(), self._project_permissions())
+        rules = parse_rules(
+            workspace=self._workspace.roots[0].real,
+            allow=(*(rule for config in written for rule in config.allow), *allow),
+            ask=(rule for config in written for rule in config.ask),
+            deny=(*(rule for config in written for rule in config.deny), *deny),
+        )
+        return msgspec.structs.replace(rules, asks_every_command=self._sandbox.is_missing)
+
+    def tools(self, rules: PermissionRules) -> dict[str, Tool]:
+        """The tools as they are now, always in the same order; they show nothing that the rules forbid to read."""
+        denied = denied_reads(rules)
+        tools: list[Tool] = [
+            ReadTool(self._workspace, denied),
+            WriteTool(self._workspace),
+            EditTool(self._workspace),
+            ListTool(self._workspace, denied),
+            GlobTool(self._workspace, denied),
+            GrepTool(self._workspace, denied),
+            ShellTool(
+                self._workspace,
+                wrap=self._sandbox.wrap_asked,
+                holding=self._sandbox.holding_asked,
+                environ=self._spec.environ,
+                spill_directory=self._scratch.output,
+            ),
+            FetchTool(),
+            PlanTool(),
+        ]
+        tools += self._manager.tools() if self._manager is not None else ()
+        return {tool.definition.name: tool for tool in tools}
+
+    def system_prompt(self) -> str:
+        """The prompt of our own agent for this folder. Reads the project's files."""
+        prompt = system_prompt(Path(self._spec.cwd), trusted=self._spec.trusted, hidden=(self._spec.makai_home,))
+        told = "" if self._sandbox.is_missing else _WHAT_COMMANDS_MAY[self._spec.sandbox]
+        return f"{prompt}\n\n{told}" if told else prompt
+
+    @property
+    def servers(self) -> tuple[ServerStatus, ...]:
+        """How each MCP server is."""
+        return self._manager.statuses() if self._manager is not None else ()
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What the user should know now."""
+        servers = (notice for status in self.servers if (notice := _server_notice(status)) is not None)
+        return (*self._notices, *servers)
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        """The notices that were not taken before."""
+        news = tuple(notice for notice in dict.fromkeys(self.notices) if notice not in self._told)
+        self._told.update(news)
+        return news
+
+    # ------------------------------------------------------------ the beginning, in a thread
+
+    def _open(self, detection: Detection) -> McpConfig:
+        spec = self._spec
+        if not os.path.isabs(spec.cwd) or not all(map(os.path.isabs, spec.roots)):
+            raise InvalidRequest("The folders of a session must be absolute paths.")
+        folders = [Path(folder) for folder in dict.fromkeys((spec.cwd, *spec.roots))]
+        Workspace(folders, (spec.makai_home,))  # a folder that is missing is told before anything is made
+        remove_old_scratch(spec.environ, spec.makai_home)
+        self._scratch = open_scratch(spec.session_id, spec.environ, spec.makai_home)
+        self._workspace = Workspace(folders, (spec.makai_home,), readable=(self._scratch.output,))
+        self._sandbox = _Sandbox(
+            detection, spec, [root.real for root in self._workspace.roots if root.writable], self._scratch
+        )
+        self._notices.update(dict.fromkeys(_sandbox_notices(detection, spec.sandbox)))
+        self.rules()  # a rule that cannot be read is told now
+        return self._configured_servers()
+
+    def _user_permissions(self) -> PermissionsConfig:
+        path = self._spec.makai_home / "config.toml"
+        text = _text_of(path)
+        config = Config() if text is None else parse_config(text, str(path))
+        return _checked(config.permissions, str(path))
+
+    def _project_permissions(self) -> PermissionsConfig:
+        text = self._project_text(PROJECT_CONFIG)
+        config = ProjectConfig() if text is None else parse_project_config(text, PROJECT_CONFIG)
+        return _checked(config.permissions, PROJECT_CONFIG)
+
+    def _configured_servers(self) -> McpConfig:
+        """The user's servers and the project's; of two with one name the user's."""
+        path = self._spec.makai_home / "mcp.json"
+        user = self._parsed_servers(_text_of(path), str(path))
+        project = self._parsed_servers(self._project_text(PROJECT_SERVERS), PROJECT_SERVERS)
+        taken = {server.name for server in user.servers} | user.problems.keys()
+        for name in sorted(taken.intersection(server.name for server in project.servers)):
+            self._warn("mcp_config", f"{PROJECT_SERVERS}: your own mcp.json has a server {name!r} too, which is used.")
+        return McpConfig(
+            servers=(*user.servers, *(server for server in project.servers if server.name not in taken)),
+            problems={**project.problems, **user.problems},
+        )
+
+    def _parsed_servers(self, text: str | None, where: str) -> McpConfig:
+        try:
+            return McpConfig() if text is None else parse_mcp_config(text, self._spec.environ, where)
+        except InvalidRequest as error:
+            self._warn("mcp_config", str(error))
+            return McpConfig()
+
+    def _project_text(self, path: str) -> str | None:
+        """A file of the project that settles something, None when there is none or it must not count."""
+        try:
+            if stat.S_ISDIR(self._workspace.stat(path).st_mode):
+                return None  # a place that the sandbox of another process keeps empty
+            if not self._spec.trusted:
+                self._warn("project_not_trusted", f"{path} is ignored until you trust this folder.")
+                return None
+            with self._workspace.open_read(path) as file:
+                data = file.read(_LARGEST_FILE + 1)
+        except FileMissing:
+            return None
+        if len(data) > _LARGEST_FILE:
+            raise InvalidRequest(f"{path} is larger than {_LARGEST_FILE:,} bytes.")
+        return _decoded(data, path)
+
+    def _warn(self, code: str, message: str) -> None:
+        self._notices[Notice(level="warning", code=code, message=message)] = None
+
+
+class _Sandbox:
+    """What confines the children of a session."""
+
+    def __init__(self, detection: Detection, spec: WorkbenchSpec, roots: Sequence[str], scratch: Scratch) -> None:
+        self._detection = detection
+        self._spec = spec
+        self._roots = roots
+        self._scratch = scratch
+        self._policy()  # a folder that cannot be a session's is refused now
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether children should be confined, and cannot be."""
+        return self._spec.sandbox != "full-access" and self._detection.backend is None
+
+    def wrap(self, argv: Sequence[str]) -> Sequence[str]:
+        """Confine a child that nobody is asked about; `NotSupported` when that is not possible."""
+        return self._detection.wrap(self._policy(), argv)
+
+    def holding(self) -> AbstractContextManager[None]:
+        return self._detection.holding(self._policy())
+
+    def wrap_asked(self, argv: Sequence[str]) -> Sequence[str]:
+        """Confine a command. Where that is not possible a person was asked about this very command (see `rules`)."""
+        return argv if self.is_missing else self.wrap(argv)
+
+    def holding_asked(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.is_missing else self.holding()
+
+    def _policy(self) -> SandboxPolicy:
+        """Made anew each time: what has to be protected in the folders may have come into being since."""
+        return session_policy(
+            self._spec.sandbox,
+            self._roots,
+            makai_home=self._spec.makai_home,
+            user_home=Path(self._spec.environ.get("HOME") or Path.home()),
+            private_tmp=self._scratch.temporary,
+        )
+
+
+def _sandbox_notices(detection: Detection, level: SandboxLevel) -> list[Notice]:
+    why = "; ".join(detection.problems)
+    if level == "full-access":
+        return []
+    if detection.backend is None:
+        message = (
+            f"No sandbox works here ({why}). You are asked about every command, and it then runs unconfined; MCP "
+            "servers that are programs are not started. Install bubblewrap, or choose full-access."
+        )
+        return [Notice(level="warning", code="sandbox_missing", message=message)]
+    if not detection.problems:
+        return []
+    return [Notice(level="info", code="sandbox_weaker", message=f"Commands are confined by {detection.describe()}.")]
+
+
+def _server_notice(status: ServerStatus) -> Notice | None:
+    match status.state:
+        case "failed" | "connecting" if status.reason:  # also while it is tried again
+            message = f"The MCP server {status.name} failed: {status.reason}"
+            return Notice(level="warning", code="mcp_server_failed", message=message)
+        case "connecting":
+            message = f"The MCP server {status.name} is still starting; its tools can be used later."
+            return Notice(level="info", code="mcp_server_starting", message=message)
+        case "failed" | "ready" | "stopped":
+            return None
+
+
+def _checked(permissions: PermissionsConfig, where: str) -> PermissionsConfig:
+    """The same; `InvalidRequest` with the name of the file when a rule cannot be read."""
+    try:
+        for rule in (*permissions.allow, *permissions.ask, *permissions.deny):
+            parse_rule(rule)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {error.message}", hint=error.hint) from None
+    return permissions
+
+
+def _text_of(path: Path) -> str | None:
+    """A file of the user's own, None when there is none."""
+    try:
+        return _decoded(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _decoded(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{where} is not UTF-8: {error.reason} at byte {error.start:,}.") from None

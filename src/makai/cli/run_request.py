@@ -1,0 +1,107 @@
+"""What `makai run` was asked to do, read from its options.
+
+In: words of the command line. Out: a `RunRequest`, or an error that says which word cannot be used. Nothing is opened
+or asked here but the folders and the schema file that were named.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from makai.core.errors import InvalidRequest
+from makai.core.request import StreamOptions
+from makai.core.session_events import PermissionMode, RunTerms
+
+_OPTION_NAMES: Final = {"effort": "reasoning_effort", "stall_timeout": "stall_timeout_s"}
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One question, and the session it is asked in."""
+
+    question: str
+    model: str | None = None
+    """None: the session's own, or the default one in a new session."""
+    cwd: str
+    roots: tuple[str, ...] = ()
+    """The folder and those added to it; empty when none was added."""
+    resume: str | None = None
+    """The id of a session, or the beginning of it."""
+    continue_newest: bool = False
+    keep: bool = True
+    """Whether the session stays when the answer is there."""
+    mode: PermissionMode | None = None
+    system_prompt: str | None = None
+    tools: bool = True
+    """Whether the model may use the built-in ones."""
+    terms: RunTerms = RunTerms()
+
+    @property
+    def is_new(self) -> bool:
+        return self.resume is None and not self.continue_newest
+
+
+def options_from(json_schema: str | None, settings: Mapping[str, object]) -> StreamOptions:
+    """The options of the model's requests. What was not given on the command line keeps its default."""
+    given: dict[str, Any] = {
+        _OPTION_NAMES.get(name, name): value for name, value in settings.items() if value is not None
+    }
+    return StreamOptions(json_schema=None if json_schema is None else _read_schema(json_schema), **given)
+
+
+def _read_schema(given: str) -> str:
+    """Inline JSON, or the name of a file that holds it."""
+    if given.lstrip().startswith("{"):
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidRequest(f"cannot read the schema {given}: {why}") from error
+
+
+def folder_from(given: str | None) -> str:
+    """A folder that is there, by the one path that lists of sessions know it by."""
+    try:
+        folder = os.path.realpath(given if given is not None else os.getcwd())
+    except OSError:
+        raise InvalidRequest("the current folder is gone.", hint="Go to another one, or name one with --cwd.") from None
+    if not os.path.isdir(folder):
+        raise InvalidRequest(f"{given} is not a folder.", hint="Name one that exists.")
+    return folder
+
+
+def rules_from(given: Iterable[str], option: str) -> tuple[str, ...]:
+    """Permission rules as people write them: repeated, or several in one word, such as `Read,Bash(git log:*)`."""
+    rules = tuple(rule for words in given for rule in split_rules(words))
+    if not rules:
+        return ()
+    from makai.tools.permission_rules import parse_rule  # brings a shell parser, which most runs do without
+
+    for rule in rules:
+        try:
+            parse_rule(rule)
+        except InvalidRequest as error:
+            hint = (
+                error.hint or "Rules look like Bash(git log:*), Read(src/**), WebFetch(domain:example.com), mcp__x__*."
+            )
+            raise InvalidRequest(f"{option}: {error.message}", hint=hint) from None
+    return rules
+
+
+def split_rules(words: str) -> list[str]:
+    """Split at commas and spaces that are not inside parentheses."""
+    rules = [""]
+    depth = 0
+    for character in words:
+        if depth == 0 and (character == "," or character.isspace()):
+            rules.append("")
+            continue
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        depth = max(depth, 0)
+        rules[-1] += character
+    return [rule for rule in rules if rule]

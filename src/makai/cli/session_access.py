@@ -1,0 +1,58 @@
+"""The sessions of this MAKAI_HOME, for commands: owned by this process, or reached through the one that owns them.
+
+In: an environment. Out: `Sessions`, for as long as a command uses them. What goes wrong with the store comes out as an
+error that says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from makai.core.errors import HomeInUse, LogDamaged, StorageUnavailable
+from makai.providers.runtime import ModelRuntime
+from makai.server.attach import SharedSessions
+from makai.sessions.owner import OwnedSessions
+from makai.sessions.service import Sessions
+
+
+@asynccontextmanager
+async def open_sessions(
+    *, models: ModelRuntime | None = None, on_takeover: Callable[[], None] | None = None
+) -> AsyncIterator[Sessions]:
+    """Sessions to use. When this process owns them, or comes to, `models` answer: its own ones when none are given.
+
+    `on_takeover` is called when the owner went and this process took its place.
+    """
+    async with AsyncExitStack() as stack:
+        if models is None:
+            models = await stack.enter_async_context(ModelRuntime())
+        runtime, home = models, models.home
+        try:
+            sessions = await SharedSessions.open(
+                home, lambda: OwnedSessions.open(home, runtime), on_takeover=on_takeover
+            )
+            stack.push_async_callback(sessions.close)
+            yield sessions
+        except StorageUnavailable as error:
+            raise in_words(error, home) from None
+
+
+def is_ours(sessions: Sessions) -> bool:
+    """Whether runs happen in this process, with its models and keys."""
+    return sessions.is_owner if isinstance(sessions, SharedSessions) else True
+
+
+def in_words(error: StorageUnavailable, home: Path) -> StorageUnavailable:
+    """The error, with a next step for somebody at a command line."""
+    text = error.message.lower()
+    if isinstance(error, HomeInUse):
+        end_it = f"End it (kill {error.pid})" if error.pid else "End it"
+        error.hint = f"{end_it} and try again. `makai sessions repair --check` only looks, and works beside it."
+    elif isinstance(error, LogDamaged) or "malformed" in text or "not a database" in text:
+        error.hint = "Run `makai sessions repair`: it keeps a copy and makes the sessions readable again."
+    elif "readonly" in text or "read-only" in text or "unable to open" in text or "cannot be locked" in text:
+        elsewhere = "set MAKAI_HOME to a folder that is. `makai run --no-session` needs none."
+        error.hint = f"Make {home} writable for you, or {elsewhere}"
+    return error

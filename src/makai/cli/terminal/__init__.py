@@ -1,0 +1,1 @@
+"""The interactive terminal of `makai chat`: one more client of a live session."""

@@ -1,0 +1,235 @@
+"""A session as a file: Markdown for people, JSON lines for programs.
+
+In: what lists know about a session, and the records of its log in order. Out: Markdown text, or lines of bytes. Pure;
+where they are read from and written to is known elsewhere.
+
+The lines are those of the log, one event each, so nothing is lost. The Markdown leaves out what only machines need
+(deltas, signatures, numbers of turns) and is safe to open: see `markdown_text`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final, assert_never
+
+from makai.core.content import Audio, Image, Text, UserPart
+from makai.core.session_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Compacted,
+    FileDiff,
+    Logged,
+    Notice,
+    PlanUpdated,
+    RunAborted,
+    RunFailed,
+    RunFinished,
+    SessionCreated,
+    ToolFinished,
+)
+from makai.core.usage import Usage
+from makai.sessions.history import (
+    History,
+    NoteItem,
+    TextItem,
+    ThinkingItem,
+    ToolItem,
+    TranscriptItem,
+    UserItem,
+)
+from makai.sessions.log.base import Record, SessionSummary
+from makai.sessions.log.encoding import decoded_one
+from makai.sessions.markdown_text import closed, code_span, diff_block, fenced, json_block, plain, quoted
+
+# Inside a JSON string these may stand as they are, but a terminal obeys the first two groups and some readers of
+# lines end a line at the third. As escapes they are the same JSON.
+_OBEYED: Final = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
+
+_BOXES: Final = {"pending": "[ ]", "in_progress": "[ ] (now)", "completed": "[x]"}
+_DECISIONS: Final = {"approve": "Approved", "deny_continue": "Denied", "deny_abort": "Denied, and the run stopped,"}
+
+
+# ---------------------------------------------------------------- JSON lines
+
+
+def jsonl(records: Iterable[Record]) -> Iterator[bytes]:
+    """The log's own lines, each with its end."""
+    for record in records:
+        yield _OBEYED.sub(_escape, record.line) + b"\n"
+
+
+def _escape(found: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(found[0].decode())
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def markdown(summary: SessionSummary, records: Iterable[Record]) -> str:
+    """The session from its beginning to its end, for people."""
+    history = History()
+    created: SessionCreated | None = None
+    questions: dict[str, ApprovalRequested] = {}
+    ends: list[tuple[int, str]] = []
+    for record in records:
+        logged = decoded_one(record)
+        history.apply(logged)
+        if not isinstance(logged, Logged):
+            continue
+        match logged.event:
+            case SessionCreated() as event:
+                created = event
+            case ApprovalRequested() as event:
+                questions[event.call_id] = event
+            case RunFinished() | RunFailed() as event:
+                ends.append((logged.event_id, _run_end(event)))
+            case _:
+                pass
+    blocks = [(item.event_id, _item(item, questions)) for item in history.items()]
+    said = [text for _, text in sorted([*blocks, *ends], key=lambda block: block[0]) if text]
+    return "\n\n".join([_head(summary, created), *(said or ["Nothing was said yet."])]) + "\n"
+
+
+def _head(summary: SessionSummary, created: SessionCreated | None) -> str:
+    facts = {
+        "Session": code_span(summary.session_id),
+        "Model": code_span(summary.model_ref),
+        "Folder": code_span(summary.cwd) if summary.cwd else "",
+        "Began": time_text(summary.created_ms),
+        "Last change": time_text(summary.updated_ms),
+        "Mode": summary.mode,
+        "Used": usage_text(summary.usage),
+    }
+    if created is not None and created.forked_from:
+        facts["Continues"] = f"{code_span(created.forked_from)}, after its event {created.forked_at}"
+    lines = [f"- {name}: {value}" for name, value in facts.items() if value]
+    return "\n".join([f"# {plain(summary.title) or 'A session without a title'}", "", *lines])
+
+
+def time_text(ms: int) -> str:
+    """A time of the log, the same on every machine."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def usage_text(usage: Usage) -> str:
+    """Tokens and money in a few words."""
+    counts = [f"{usage.input + usage.cache_read + usage.cache_write:,} tokens in"]
+    if usage.cache_read:
+        counts.append(f"of these {usage.cache_read:,} from a cache")
+    counts.append(f"{usage.output:,} out")
+    if usage.cost_usd is not None:
+        counts.append(f"${usage.cost_usd:.4f}")
+    return ", ".join(counts)
+
+
+def _run_end(event: RunFinished | RunFailed) -> str:
+    """The line under a run. How a failed one failed is told by its note."""
+    ended = "" if isinstance(event, RunFailed) else f"{event.stop_reason}; "
+    return f"*({ended}{usage_text(event.usage)})*"
+
+
+def _item(item: TranscriptItem, questions: dict[str, ApprovalRequested]) -> str:
+    match item:
+        case UserItem():
+            return f"## User, {time_text(item.ts)}\n\n{quoted(_user_text(item.content))}"
+        case TextItem():
+            ending = "" if item.whole else "\n\n*(broken off here)*"
+            return f"## Assistant\n\n{closed(item.text)}{ending}" if item.text.strip() else ""
+        case ThinkingItem():
+            words = item.text if item.text.strip() else "(withheld by the provider)" if item.redacted else ""
+            return f"### Thinking\n\n{quoted(words)}" if words else ""
+        case ToolItem():
+            return "\n\n".join(_tool(item, questions.get(item.call.call_id)))
+        case NoteItem():
+            return _note(item)
+        case _:
+            assert_never(item)
+
+
+def _user_text(content: str | tuple[UserPart, ...]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(_part_text(part) for part in content)
+
+
+def _part_text(part: Text | Image | Audio) -> str:
+    if isinstance(part, Text):
+        return part.text
+    kind = "image" if isinstance(part, Image) else "sound"
+    return f"({kind}, {part.mime_type}, {len(part.data) * 3 // 4:,} bytes)"
+
+
+# ---------------------------------------------------------------- tools
+
+
+def _tool(item: ToolItem, question: ApprovalRequested | None) -> Iterator[str]:
+    call = item.call
+    yield f"### Tool {code_span(call.name)}{': ' + plain(call.title) if call.title else ''}"
+    yield json_block(call.arguments_json)
+    if call.arguments_error:
+        yield f"These arguments cannot be read: {plain(call.arguments_error)}"
+    for diff in _diffs(item, question):
+        yield diff_block(diff)
+    if item.decision is not None:
+        yield _decision(item.decision)
+    elif question is not None and item.result is None:
+        yield "**Waits for a decision.**"
+    if item.result is not None:
+        yield from _result(item.result)
+    elif item.decision is not None and item.decision.decision == "approve":
+        yield "(no result so far)"
+
+
+def _diffs(item: ToolItem, question: ApprovalRequested | None) -> tuple[FileDiff, ...]:
+    """What the call changed; what it would have changed, when it did not come to that."""
+    if item.result is not None and item.result.diffs:
+        return item.result.diffs
+    return question.diffs if question is not None else ()
+
+
+def _decision(decision: ApprovalDecided) -> str:
+    text = f"**{_DECISIONS[decision.decision]} by {plain(decision.by) or 'nobody we know'}**"
+    if decision.scope != "once":
+        text += f", {decision.scope}"
+    if decision.grant:
+        text += f" (rule {code_span(decision.grant)})"
+    return f"{text}: {plain(decision.reason)}" if decision.reason else text
+
+
+def _result(result: ToolFinished) -> Iterator[str]:
+    facts = [
+        "failed" if result.is_error else "",
+        "interrupted, what it did is unknown" if result.interrupted else "",
+        f"exit code {result.exit_code}" if result.exit_code is not None else "",
+        f"{result.omitted_bytes:,} bytes left out" if result.omitted_bytes else "",
+        f"all of it in {code_span(result.spill_path)}" if result.spill_path else "",
+    ]
+    told = ", ".join(fact for fact in facts if fact)
+    yield f"Result ({told}):" if told else "Result:"
+    text = "\n".join(_part_text(part) for part in result.content)
+    yield fenced(text, "text") if text else "(no output)"
+
+
+# ---------------------------------------------------------------- what nobody said
+
+
+def _note(item: NoteItem) -> str:
+    match item.event:
+        case Notice(level=level, message=message):
+            return quoted(f"**{level}:** {plain(message)}")
+        case PlanUpdated(entries=entries):
+            return "\n".join(
+                ["### Plan", "", *(f"- {_BOXES[entry.status]} {plain(entry.content)}" for entry in entries)]
+            )
+        case Compacted(summary=summary):
+            return f"### Summary of everything above, for the model\n\n{quoted(summary)}"
+        case RunFailed(code=code, message=message, hint=hint):
+            hint = f" {plain(hint)}" if hint else ""
+            return quoted(f"**The run failed** ({plain(code)}): {plain(message)}{hint}")
+        case RunAborted(by=by, reason=reason):
+            who = f" by {plain(by)}" if by else ""
+            return quoted(f"**Stopped{who}**{': ' + plain(reason) if reason else ''}")
+        case _:
+            assert_never(item.event)

@@ -1,0 +1,359 @@
+"""`makai chat` as a person at a terminal uses it, and as a script does."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.cli import Cli, Terminal
+from support.upstream import Upstream, answers, chat_stream, starts_then_hangs, upstream
+
+ENTER = "\r"
+ESCAPE = "\x1b"
+CTRL_C = "\x03"
+CTRL_D = "\x04"
+SHIFT_TAB = "\x1b[Z"
+KEYS = "allow once"
+"""Shown when keys count as answers."""
+WRITES = """\
+say: I write **it** down.
+tool: write {"path": "new.txt", "content": "hello\\n"}
+usage: input=100 output=10
+---
+say: All done.
+usage: input=120 output=5
+"""
+
+
+MODEL = "openai/openai-completions@gpt-test"
+
+
+@pytest.fixture
+def makai(tmp_path: Path) -> Cli:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (tmp_path / "work").mkdir()
+    return Cli(home)
+
+
+@asynccontextmanager
+async def chatting(makai: Cli, scenario: str, *arguments: str, **environ: str) -> AsyncIterator[Terminal]:
+    """A chat with a scripted model, on a terminal; it has said that it is ready."""
+    async with makai.on_terminal(*_chat(makai, scenario, *arguments), environ=_with(makai, environ)) as terminal:
+        await terminal.shows("scripted/")
+        await terminal.shows(">")
+        yield terminal
+
+
+def _chat(makai: Cli, scenario: str, *arguments: str) -> tuple[str, ...]:
+    (makai.home / "scenario.txt").write_text(scenario)
+    folder = makai.home.parent / "work"
+    return ("chat", "-m", "scripted/scenario", "--cwd", str(folder), *arguments)
+
+
+def _with(makai: Cli, environ: dict[str, str]) -> dict[str, str]:
+    return {"MAKAI_SCENARIO": str(makai.home / "scenario.txt")} | environ
+
+
+async def left(terminal: Terminal) -> int:
+    terminal.press(CTRL_D)
+    return await terminal.ended()
+
+
+async def test_an_approved_edit_is_made_and_the_session_can_be_resumed(makai: Cli, tmp_path: Path) -> None:
+    async with chatting(makai, WRITES) as terminal:
+        terminal.press("Write it" + ENTER)
+        await terminal.shows("> Write it")
+        await terminal.shows("I write \x1b[1mit\x1b[0m down.")
+        await terminal.shows("new file ")
+        await terminal.shows("+ hello")
+        await terminal.shows("\a")
+        await terminal.shows(KEYS)
+        assert not (tmp_path / "work" / "new.txt").exists()
+        terminal.press("a")
+        await terminal.shows("allowed")
+        await terminal.shows("All done.")
+        await terminal.shows("[220 in, 15 out")
+        terminal.press(CTRL_D)
+        await terminal.shows("To go on: makai -r ")
+        session_id = terminal.screen[:36]
+
+        assert await terminal.ended() == 0
+    assert (tmp_path / "work" / "new.txt").read_text() == "hello\n"
+
+    async with makai.on_terminal("-r", session_id[:8], environ=_with(makai, {})) as terminal:
+        await terminal.shows(f"Session {session_id}")
+        await terminal.shows("> Write it")
+        await terminal.shows("All done.")
+        await terminal.shows("scripted/scenario")
+        assert await left(terminal) == 0
+
+
+async def test_a_denied_call_is_not_made_and_the_model_is_told_why(makai: Cli, tmp_path: Path) -> None:
+    async with chatting(makai, WRITES) as terminal:
+        terminal.press("Write it" + ENTER)
+        await terminal.shows(KEYS)
+        terminal.press("e")
+        await terminal.shows("Why not?")
+        terminal.press("not today" + ENTER)
+        await terminal.shows("denied: not today")
+        await terminal.shows("All done.")
+
+        assert await left(terminal) == 0
+    assert not (tmp_path / "work" / "new.txt").exists()
+
+
+async def test_a_sentence_that_begins_with_a_key_of_the_question_is_no_answer(makai: Cli, tmp_path: Path) -> None:
+    async with chatting(makai, WRITES) as terminal:
+        terminal.press("Write it" + ENTER)
+        await terminal.shows(KEYS)
+        terminal.press("also this" + ENTER)
+        await terminal.shows("queued: also this")
+        await terminal.shows(KEYS)
+        assert not (tmp_path / "work" / "new.txt").exists()
+        terminal.press("d")
+        await terminal.shows("denied")
+        await terminal.shows("> also this")
+
+        assert await left(terminal) == 0
+
+
+async def test_escape_stops_a_run_and_the_chat_goes_on(makai: Cli) -> None:
+    scenario = "when: again\nsay: Here I am.\n---\nwhen: hang\nsay: Let me think\nstall"
+    async with chatting(makai, scenario) as terminal:
+        terminal.press("hang" + ENTER)
+        await terminal.shows("Let me think")
+        terminal.press(ESCAPE)
+        await terminal.shows("Stopped.")
+        terminal.press("again" + ENTER)
+        await terminal.shows("Here I am.")
+
+        assert await left(terminal) == 0
+
+
+async def test_escape_at_a_question_stops_the_run(makai: Cli, tmp_path: Path) -> None:
+    async with chatting(makai, WRITES) as terminal:
+        terminal.press("Write it" + ENTER)
+        await terminal.shows(KEYS)
+        terminal.press(ESCAPE)
+        await terminal.shows("denied because the run was stopped")
+        await terminal.shows("[100 in, 10 out")
+
+        assert await left(terminal) == 0
+    assert not (tmp_path / "work" / "new.txt").exists()
+
+
+async def test_ctrl_c_clears_the_line_and_twice_leaves(makai: Cli) -> None:
+    async with chatting(makai, "echo") as terminal:
+        terminal.press("not this")
+        await terminal.shows("s")
+        terminal.press(CTRL_C)
+        terminal.press("but that" + ENTER)
+        await terminal.shows("> but that")
+        await terminal.shows("out")
+        terminal.press(CTRL_C)
+        await terminal.shows("(Ctrl+C again, or Ctrl+D, to leave)")
+        terminal.press(CTRL_C)
+
+        assert await terminal.ended() == 130
+    assert "To go on: makai -r " in terminal.screen
+
+
+async def test_what_is_typed_while_a_run_is_active_waits_its_turn(makai: Cli) -> None:
+    scenario = "when: first\nsay: One\nwait: 1s\n---\necho"
+    async with chatting(makai, scenario) as terminal:
+        terminal.press("first" + ENTER)
+        await terminal.shows("One")
+        terminal.press("second" + ENTER)
+        await terminal.shows("queued: second")
+        await terminal.shows("> second")
+        await terminal.shows("second")
+
+        assert await left(terminal) == 0
+
+
+async def test_slash_commands_and_keys_change_the_session(makai: Cli) -> None:
+    async with chatting(makai, "echo") as terminal:
+        terminal.press("/nonsens" + ENTER)
+        await terminal.shows("Unknown command /nonsens.")
+        terminal.press("Hello" + ENTER)
+        await terminal.shows("out")
+        terminal.press(SHIFT_TAB)
+        await terminal.shows("The permission mode is now accept_edits.")
+        terminal.press("/mode plan" + ENTER)
+        await terminal.shows("The permission mode is now plan.")
+        terminal.press("/model scripted/echo" + ENTER)
+        await terminal.shows("The model is now scripted/scripted@echo.")
+        terminal.press("/model nobody/x" + ENTER)
+        await terminal.shows("there is no provider 'nobody'")
+        terminal.press("/title A test" + ENTER)
+        await terminal.shows("The title is now: A test")
+        terminal.press("/cost" + ENTER)
+        await terminal.shows("output")
+        terminal.press("/fork" + ENTER)
+        await terminal.shows("a copy of")
+        terminal.press("/he\t" + ENTER)
+        await terminal.shows("the next permission mode")
+        terminal.press("/quit" + ENTER)
+
+        assert await terminal.ended() == 0
+
+
+async def test_several_lines_are_one_message_and_history_is_private(makai: Cli) -> None:
+    async with chatting(makai, "echo") as terminal:
+        terminal.press("one\ntwo\\" + ENTER + "three" + ESCAPE + ENTER + "four" + ENTER)
+        await terminal.shows("> one")
+        await terminal.shows("  four")
+        await terminal.shows("out")
+        terminal.press("\x1b[200~pasted\nlines\x1b[201~" + ENTER)
+        await terminal.shows("> pasted")
+        await terminal.shows("  lines")
+        await terminal.shows("out")
+
+        assert await left(terminal) == 0
+    history = makai.home / "chat-history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    assert "+one\n+two\n+three\n+four\n" in history.read_text()
+
+
+async def test_a_command_is_shown_with_its_control_characters_written_out(makai: Cli) -> None:
+    scenario = 'tool: shell {"command": "echo \\u001b[2Khi \\u202e; true"}\n---\nsay: Fine.'
+    async with chatting(makai, scenario) as terminal:
+        terminal.press("go" + ENTER)
+        await terminal.shows("Run this command?")
+        await terminal.shows("echo \\x1b[2Khi \\u202e; true")
+        await terminal.shows(KEYS)
+        terminal.press("d")
+        await terminal.shows("denied")
+        await terminal.shows("Fine.")
+
+        assert await left(terminal) == 0
+
+
+async def test_two_terminals_share_a_session_and_either_may_answer(makai: Cli, tmp_path: Path) -> None:
+    async with chatting(makai, WRITES) as one:
+        one.press("Write it" + ENTER)
+        await one.shows(KEYS)
+        async with makai.on_terminal("-c", "--cwd", str(tmp_path / "work"), environ=_with(makai, {})) as two:
+            await two.shows("> Write it")
+            await two.shows(KEYS)
+            two.press("a")
+            await one.shows("allowed by terminal-")
+            await one.shows("All done.")
+            await two.shows("All done.")
+            assert await left(two) == 0
+
+        assert await left(one) == 0
+
+
+async def test_project_files_count_only_after_a_person_trusts_the_folder(makai: Cli, tmp_path: Path) -> None:
+    (tmp_path / "work" / "AGENTS.md").write_text("Be kind.")
+    arguments = _chat(makai, "echo")
+    async with makai.on_terminal(*arguments, environ=_with(makai, {})) as terminal:
+        await terminal.shows("This folder has project files: AGENTS.md.")
+        await terminal.shows("[y/N] ")
+        terminal.press("y\n")
+        await terminal.shows("> ")
+        terminal.press("/trust" + ENTER)
+        await terminal.shows("is trusted. Its project files: AGENTS.md.")
+        assert await left(terminal) == 0
+    async with chatting(makai, "echo") as terminal:
+        assert await left(terminal) == 0
+        assert "project files" not in terminal.screen
+
+
+async def test_without_colours_nothing_is_coloured(makai: Cli) -> None:
+    async with chatting(makai, "say: Some **bold** words.", NO_COLOR="1") as terminal:
+        terminal.press("Hi" + ENTER)
+        await terminal.shows("Some bold words.")
+        assert await left(terminal) == 0
+        assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.screen)
+
+
+async def test_a_dumb_terminal_is_asked_with_lines(makai: Cli, tmp_path: Path) -> None:
+    async with makai.on_terminal(*_chat(makai, WRITES), environ=_with(makai, {"TERM": "dumb"})) as terminal:
+        await terminal.shows("> ")
+        terminal.press("Write it\n")
+        await terminal.shows("I write **it** down.")
+        await terminal.shows("d or a reason to deny: ")
+        terminal.press("a\n")
+        await terminal.shows("All done.")
+        await terminal.shows("> ")
+        assert await left(terminal) == 0
+        assert "\x1b" not in terminal.screen
+    assert (tmp_path / "work" / "new.txt").exists()
+
+
+async def test_a_script_is_answered_line_by_line_and_nothing_waits_for_it(makai: Cli, tmp_path: Path) -> None:
+    lines = b"write it\n/mode\n/nonsense\n/quit\nnever\n"
+    finished = await makai(*_chat(makai, WRITES), stdin=lines, environ=_with(makai, {}))
+
+    assert finished.code == 0
+    assert "> write it" in finished.out
+    assert "denied: nobody can be asked here: standard input is not a terminal" in finished.out
+    assert "\nask\n" in finished.out
+    assert "Unknown command /nonsense." in finished.out
+    assert "never" not in finished.out
+    assert "\x1b" not in finished.out
+    assert not (tmp_path / "work" / "new.txt").exists()
+
+
+async def test_a_script_learns_of_a_failure_by_the_exit_code(makai: Cli) -> None:
+    failing = await makai(*_chat(makai, "fail: provider_error It broke."), stdin=b"Hi\n", environ=_with(makai, {}))
+
+    assert failing.code == 1
+    assert "It broke." in failing.err
+    unknown = await makai("chat", "-r", "ffff", stdin=b"Hi\n")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "there is no session 'ffff'" in unknown.err
+
+
+def _at(server: Upstream) -> dict[str, str]:
+    return {"OPENAI_API_KEY": "sk-test-0123456789", "OPENAI_BASE_URL": f"{server.url}/v1"}
+
+
+def _asked(server: Upstream) -> list[list[str]]:
+    """The words of every request, without our own instructions."""
+    requests = [request.json()["messages"] for request in server.requests]
+    return [
+        [message["content"] for message in messages if message["role"] in ("user", "assistant")]
+        for messages in requests
+    ]
+
+
+async def test_a_stopped_answer_is_over_for_the_provider_at_once(makai: Cli, tmp_path: Path) -> None:
+    partial = chat_stream("Hello", " there", finish=None, done=False)
+    chat = ("chat", "-m", MODEL, "--cwd", str(tmp_path / "work"))
+    async with (
+        upstream(starts_then_hangs(partial), answers(chat_stream("Again"))) as server,
+        makai.on_terminal(*chat, environ=_at(server)) as terminal,
+    ):
+        await terminal.shows(">")
+        terminal.press("Hi" + ENTER)
+        await terminal.shows("Hello there")
+        terminal.press(CTRL_C)
+        await terminal.shows("Stopped.")
+        async with asyncio.timeout(1):
+            await server.closed_by_client.wait()
+        terminal.press("Hi again" + ENTER)
+        await terminal.shows("Again")
+
+        assert await left(terminal) == 0
+    assert [words[-1] for words in _asked(server)] == ["Hi", "Hi again"]
+
+
+async def test_a_chat_remembers_and_a_new_session_does_not(makai: Cli, tmp_path: Path) -> None:
+    chat = ("chat", "-m", MODEL, "--cwd", str(tmp_path / "work"))
+    lines = b"first\n/model\n/model nobody/x\nsecond\n/clear\nthird\n"
+    async with upstream(answers(chat_stream("ok"))) as server:
+        finished = await makai(*chat, stdin=lines, environ=_at(server))
+
+    assert finished.code == 0
+    assert _asked(server) == [["first"], ["first", "ok", "second"], ["third"]]
+    assert "openai/gpt-test" in finished.out
+    assert "there is no provider 'nobody'" in finished.err

@@ -1,0 +1,257 @@
+"""`makai run` in a session, as scripts and people at a terminal use it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.cli import Cli, interrupt
+
+WRITE = 'tool: write {"path": "new.txt", "content": "hi"}'
+SCENARIO = ("run", "-m", "scripted/scenario")
+
+
+class Here:
+    """A home, a folder to work in and a scripted model."""
+
+    def __init__(self, path: Path) -> None:
+        self.home, self.folder = path / "home", path / "folder"
+        self.home.mkdir(mode=0o700)
+        self.folder.mkdir()
+        self.makai = Cli(self.home)
+
+    def environ(self, script: str) -> dict[str, str]:
+        path = self.home.parent / "scenario.txt"
+        path.write_text(script)
+        return {"MAKAI_SCENARIO": str(path)}
+
+    async def log(self, session_id: str) -> list[dict[str, object]]:
+        """The events of a session, from the beginning."""
+        exported = await self.makai("sessions", "export", session_id, "--format", "jsonl")
+        return [msgspec.convert(line["event"], dict[str, object]) for line in exported.json_lines()]
+
+    async def session_ids(self) -> list[str]:
+        listed = (await self.makai("sessions", "list", "--all", "--json")).json()
+        assert isinstance(listed, dict)
+        return [session["session_id"] for session in listed["sessions"]]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+@asynccontextmanager
+async def stalled(here: Here, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A run whose model says one word and then nothing."""
+    environ = here.environ("say: Hello\nstall")
+    command = (*SCENARIO, "--cwd", str(here.folder), *more, "Hi")
+    async with here.makai.started(*command, environ=environ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        async with asyncio.timeout(20):
+            assert await process.stdout.readexactly(5) == b"Hello"
+        yield process
+
+
+async def test_stream_json_begins_with_init_and_ends_with_the_result(here: Here) -> None:
+    environ = here.environ(f"think: Hm\n{WRITE}\nusage: input=5 output=3\n---\nsay: Done it\nusage: input=2 output=2")
+    more = ("--permission-mode", "acceptEdits", "--output-format", "stream-json")
+    finished = await here.makai(*SCENARIO, *more, "--cwd", str(here.folder), "Write", environ=environ)
+
+    first, *events, last = finished.json_lines()
+    (session_id,) = await here.session_ids()
+    assert (finished.code, finished.err) == (0, "")
+    assert {name: first[name] for name in first if name != "run_id"} == {
+        "type": "init",
+        "session_id": session_id,
+        "model": "scripted/scripted@scenario",
+        "cwd": str(here.folder),
+        "permission_mode": "accept_edits",
+        "tools": True,
+        "schema_version": 1,
+    }
+    kinds = [event["type"] for event in events if event["type"] not in ("text_delta", "thinking_delta", "notice")]
+    assert kinds == [
+        *("user_message", "turn_started", "reasoning", "tool_call", "turn_ended", "usage"),
+        *("tool_started", "tool_finished"),
+        *("turn_started", "assistant_text", "turn_ended", "usage"),
+    ]
+    numbers = [event["event_id"] for event in events]
+    assert numbers == sorted(numbers, key=lambda number: int(str(number)))
+    assert "".join(str(event["delta"]) for event in events if event["type"] == "text_delta") == "Done it"
+    (called,) = [event for event in events if event["type"] == "tool_call"]
+    assert (called["name"], called["arguments_json"]) == ("write", '{"path": "new.txt", "content": "hi"}')
+    assert "vendor_call_id" not in called
+    assert isinstance(last["duration_ms"], int)
+    assert {name: last[name] for name in last if name not in ("duration_ms", "usage")} == {
+        "type": "result",
+        "session_id": session_id,
+        "text": "Done it",
+        "cost_usd": 0.0,
+        "stop_reason": "end_turn",
+        "is_error": False,
+    }
+    assert (here.folder / "new.txt").read_text() == "hi"
+
+
+async def test_a_script_that_allowed_nothing_is_told_how(here: Here) -> None:
+    environ = here.environ(f"{WRITE}\n---\nsay: I may not.")
+    finished = await here.makai(*SCENARIO, "--cwd", str(here.folder), "Write", environ=environ)
+
+    assert (finished.code, finished.out) == (0, "I may not.\n")
+    assert finished.err.startswith("makai: denied: ")
+    assert "--allowed-tools '" in finished.err
+    assert list(here.folder.iterdir()) == []
+
+    rule = finished.err.partition("--allowed-tools '")[2].partition("'")[0]
+    allowed = (*SCENARIO, "--cwd", str(here.folder), "--allowed-tools", rule)
+    again = await here.makai(*allowed, "Write", environ=here.environ(f"{WRITE}\n---\nsay: Done."))
+    assert (again.code, again.out, again.err) == (0, "Done.\n", "")
+    assert (here.folder / "new.txt").exists()
+
+
+async def test_a_session_is_continued_by_folder_and_by_id(here: Here) -> None:
+    environ = here.environ("say: one\n---\nsay: two\n---\nsay: three")
+    at = ("--cwd", str(here.folder))
+    first = await here.makai(*SCENARIO, *at, "a", environ=environ)
+    second = await here.makai("run", "-c", *at, "b", environ=environ)
+    (session_id,) = await here.session_ids()
+    third = await here.makai("-r", session_id[:8], "-p", "c", environ=environ)
+    forgotten = await here.makai(*SCENARIO, "--no-session", *at, "d", environ=environ)
+
+    assert [one.out for one in (first, second, third, forgotten)] == ["one\n", "two\n", "three\n", "one\n"]
+    assert await here.session_ids() == [session_id]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("-r", "nothing"), 2, "there is no session 'nothing'"),
+        (("-c",), 2, "to continue"),
+        (("--cwd", "no-such-folder"), 2, "no-such-folder is not a folder"),
+        (("--add-dir", "no-such-folder"), 2, "no-such-folder is not a folder"),
+        (("--allowed-tools", "Bash(x"), 2, "--allowed-tools: permission rule 'Bash(x' cannot be read"),
+        (("-m", "groq/any"), 3, "No API key for Groq"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_and_leaves_no_session(
+    here: Here, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    finished = await here.makai("run", *arguments, "Hi")
+
+    assert (finished.code, finished.out) == (code, "")
+    assert says in finished.err
+    assert "Traceback" not in finished.err
+    assert await here.session_ids() == []
+
+
+async def test_a_limit_ends_the_run_with_1_and_the_session_can_go_on(here: Here) -> None:
+    environ = here.environ("tool: list {}")
+    more = ("--max-turns", "2", "--output-format", "json", "--cwd", str(here.folder))
+    finished = await here.makai(*SCENARIO, *more, "Look", environ=environ)
+
+    result = finished.json()
+    assert isinstance(result, dict)
+    assert (finished.code, result["type"], result["error_code"]) == (1, "error", "limit_turns")
+    assert (result["is_error"], result["stop_reason"]) == (True, "max_turns")
+    assert result["session_id"] == (await here.session_ids())[0]
+
+
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupted_run_is_over_in_its_session_too(here: Here, way: signal.Signals) -> None:
+    async with stalled(here) as process:
+        process.send_signal(way)
+        async with asyncio.timeout(5):
+            await process.communicate()
+    (session_id,) = await here.session_ids()
+    events = await here.log(session_id)
+
+    assert process.returncode == 130
+    assert [event["type"] for event in events if str(event["type"]).startswith("run_")][-1] == "run_finished"
+    assert events[-1]["stop_reason"] == "aborted"
+
+
+async def test_another_process_sees_and_uses_the_sessions_of_a_running_one(here: Here) -> None:
+    async with stalled(here) as process:
+        (busy,) = await here.session_ids()
+        refused = await here.makai("run", "-r", busy, "Me too")
+        other = await here.makai("run", "-m", "scripted/echo", "--cwd", str(here.folder), "Beside it")
+        repaired = await here.makai("sessions", "repair")
+        looked = await here.makai("sessions", "repair", "--check")
+        interrupt(process)
+        await process.communicate()
+    sessions = await here.session_ids()
+
+    assert (refused.code, other.code, other.out, len(sessions)) == (1, 0, "Beside it\n", 2)
+    assert refused.err == f"makai: A run is active.\n       Wait for it, or watch it: `makai -r {busy}`.\n"
+    assert (repaired.code, looked.code) == (1, 0)
+    assert f"process {process.pid}" in repaired.err
+    assert f"End it (kill {process.pid})" in repaired.err
+
+
+async def test_a_run_goes_on_when_the_process_that_carried_it_out_is_killed(here: Here) -> None:
+    async with stalled(here) as owner:
+        environ = here.environ("say: Hello\nwait: 1s\nsay: world")
+        command = (*SCENARIO, "--cwd", str(here.folder), "--output-format", "stream-json", "Go on")
+        async with here.makai.started(*command, environ=environ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.close()
+            async with asyncio.timeout(20):
+                while b'"text_delta"' not in await process.stdout.readline():
+                    pass
+                owner.kill()
+                out, err = await process.communicate()
+
+    events = [msgspec.json.decode(line, type=dict[str, object]) for line in out.splitlines()]
+    numbers = [int(str(event["event_id"])) for event in events if "event_id" in event]
+    assert (process.returncode, err) == (0, b"")
+    assert "run_resumed" in [event["type"] for event in events]
+    assert (events[-1]["type"], events[-1]["text"]) == ("result", "Helloworld")
+    assert numbers == sorted(set(numbers))
+
+
+async def test_a_person_at_the_terminal_is_asked_and_told_how_to_go_on(here: Here) -> None:
+    environ = here.environ(f"{WRITE}\n---\nsay: Done it.")
+    command = (*SCENARIO, "--cwd", str(here.folder), "Write")
+    async with here.makai.on_terminal(*command, environ=environ) as terminal:
+        await terminal.shows("makai wants to use write")
+        await terminal.shows("+hi")
+        await terminal.shows("[a]lways")
+        terminal.press("y\n")
+        await terminal.shows("Done it.")
+        await terminal.shows("go on with `makai run -r ")
+
+        assert await terminal.ended() == 0
+    assert (here.folder / "new.txt").read_text() == "hi"
+    (session_id,) = await here.session_ids()
+    decided = [event for event in await here.log(session_id) if event["type"] == "approval_decided"]
+    assert [(event["decision"], event["by"]) for event in decided] == [("approve", "run")]
+
+
+async def test_ctrl_c_during_a_question_leaves_nothing_done(here: Here) -> None:
+    environ = here.environ(f"{WRITE}\n---\nsay: Done it.")
+    command = (*SCENARIO, "--cwd", str(here.folder), "Write")
+    async with here.makai.on_terminal(*command, environ=environ) as terminal:
+        await terminal.shows("[a]lways")
+        terminal.press("\x03")
+
+        assert await terminal.ended() == 130
+    assert list(here.folder.iterdir()) == []
+
+
+async def test_a_home_that_cannot_be_used_says_what_to_do(here: Here) -> None:
+    (here.home / "sessions.db").write_bytes(b"this is no database, and never was one" * 100)
+    damaged = await here.makai("run", "-m", "scripted/echo", "Hi")
+    without = await here.makai("run", "-m", "scripted/echo", "--no-session", "Hi")
+
+    assert (damaged.code, damaged.out) == (1, "")
+    assert "Run `makai sessions repair`" in damaged.err
+    assert (without.code, without.out) == (0, "Hi\n")

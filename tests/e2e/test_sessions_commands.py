@@ -1,0 +1,218 @@
+"""`makai sessions` as scripts and people use it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.cli import Cli, Finished
+
+ECHO = ("run", "-m", "scripted/echo", "--no-tools")
+
+
+@pytest.fixture
+def makai(tmp_path: Path) -> Cli:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    return Cli(home)
+
+
+async def begin(makai: Cli, *words: str) -> str:
+    """A session in which this was said and answered."""
+    finished = await makai(*ECHO, "--output-format", "json", *words)
+    result = finished.json()
+    assert isinstance(result, dict)
+    session_id: str = result["session_id"]
+    return session_id
+
+
+def listed(finished: Finished) -> list[dict[str, object]]:
+    value = finished.json()
+    assert isinstance(value, dict)
+    return msgspec.convert(value["sessions"], list[dict[str, object]])
+
+
+async def test_the_list_shows_this_folder_and_all_of_them_on_demand(makai: Cli, tmp_path: Path) -> None:
+    here = await begin(makai, "Ask here")
+    (tmp_path / "elsewhere").mkdir()
+    there = await begin(makai, "Ask there", "--cwd", str(tmp_path / "elsewhere"))
+    mine = await makai("sessions", "list")
+    everything = await makai("sessions", "list", "--all")
+    scripts = await makai("sessions", "list", "--all", "--output-format", "json")
+    waiting = await makai("sessions", "list", "--all", "--waiting")
+
+    assert [line.split()[0] for line in mine.out.splitlines()] == ["ID", here[:8]]
+    assert [line.split()[0] for line in everything.out.splitlines()] == ["ID", there[:8], here[:8]]
+    assert "Ask there" in everything.out
+    assert str(tmp_path / "elsewhere") in everything.out
+    assert [(one["session_id"], one["title"], one["status"]) for one in listed(scripts)] == [
+        (there, "Ask there", "finished"),
+        (here, "Ask here", "finished"),
+    ]
+    assert (waiting.code, waiting.out) == (0, "")
+
+
+async def test_an_empty_home_says_how_to_begin(makai: Cli) -> None:
+    text = await makai("sessions", "list")
+    scripts = await makai("sessions", "list", "--json")
+
+    assert (text.code, text.out) == (0, "")
+    assert '`makai run "…"` or `makai` begins one.' in text.err
+    assert scripts.json() == {"sessions": []}
+
+
+async def test_a_session_is_shown_and_exported(makai: Cli, tmp_path: Path) -> None:
+    session_id = await begin(makai, "Say ``` and \x1b[31m")
+    shown = await makai("sessions", "show", session_id[:6])
+    scripts = await makai("sessions", "show", session_id, "--json")
+    markdown = await makai("sessions", "export", session_id, "-o", str(tmp_path / "out.md"))
+    lines = await makai("sessions", "export", session_id, "--format", "jsonl")
+
+    assert shown.out == (tmp_path / "out.md").read_text()
+    assert (tmp_path / "out.md").stat().st_mode & 0o777 == 0o600
+    assert "> Say ``` and \\u001b[31m" in shown.out
+    assert "\x1b" not in shown.out + lines.out
+    assert (markdown.code, markdown.out) == (0, "")
+    value = scripts.json()
+    assert isinstance(value, dict)
+    assert value["session"]["session_id"] == session_id
+    assert [item["type"] for item in value["items"]] == ["user", "text"]
+    numbers = [line["event_id"] for line in lines.json_lines()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+async def test_a_transcript_on_a_terminal_is_drawn_and_harmless(makai: Cli) -> None:
+    session_id = await begin(makai, "red \x1b[31m alert")
+    async with makai.on_terminal("sessions", "show", session_id) as terminal:
+        await terminal.shows("red \\u001b[31m alert")
+
+        assert await terminal.ended() == 0
+
+
+async def test_a_fork_goes_its_own_way(makai: Cli) -> None:
+    session_id = await begin(makai, "one")
+    forked = await makai("sessions", "fork", session_id)
+    at = await makai("sessions", "fork", session_id, "--at", "1", "--title", "From the start", "--json")
+    too_far = await makai("sessions", "fork", session_id, "--at", "9999")
+    copy = forked.out.strip()
+    answered = await makai("run", "-r", copy, "two")
+    sessions = listed(await makai("sessions", "list", "--json"))
+
+    told = at.json()
+    assert isinstance(told, dict)
+    assert (told["forked_from"], told["forked_at"]) == (session_id, 1)
+    assert (answered.code, answered.out) == (0, "two\n")
+    assert {one["session_id"]: one["title"] for one in sessions} == {
+        session_id: "one",
+        copy: "one (fork)",
+        told["session_id"]: "From the start",
+    }
+    assert (too_far.code, "not 9999" in too_far.err) == (1, True)
+
+
+async def test_removing_needs_a_yes(makai: Cli) -> None:
+    first, second = await begin(makai, "one"), await begin(makai, "two")
+    unsure = await makai("sessions", "rm", first)
+    typo = await makai("sessions", "rm", "--yes", first, "nothing")
+    kept = listed(await makai("sessions", "list", "--json"))
+    removed = await makai("sessions", "rm", "--yes", first, first[:8], "--json")
+    async with makai.on_terminal("sessions", "rm", second) as terminal:
+        await terminal.shows("Remove for good?")
+        terminal.press("n\n")
+        refused = await terminal.ended()
+    async with makai.on_terminal("sessions", "rm", second) as terminal:
+        await terminal.shows("Remove for good?")
+        terminal.press("y\n")
+        await terminal.shows(f"removed {second}")
+        agreed = await terminal.ended()
+
+    assert (unsure.code, typo.code, len(kept)) == (2, 2, 2)
+    assert "--yes" in unsure.err
+    assert "there is no session 'nothing'" in typo.err
+    assert removed.json() == {"removed": [first]}
+    assert (refused, agreed) == (1, 0)
+    assert listed(await makai("sessions", "list", "--json")) == []
+
+
+@pytest.mark.parametrize("command", ["show", "export", "fork", "resume"])
+async def test_an_unknown_id_is_said_with_what_was_meant(makai: Cli, command: str) -> None:
+    session_id = await begin(makai, "Fix the parser")
+    wrong = session_id[:7] + ("0" if session_id[7] != "0" else "1")
+    finished = await makai("sessions", command, wrong)
+
+    assert (finished.code, finished.out) == (2, "")
+    assert f"there is no session '{wrong}'" in finished.err
+    assert f"Did you mean {session_id} (Fix the parser)?" in finished.err
+
+
+async def test_damage_is_found_and_repaired(makai: Cli) -> None:
+    session_id = await begin(makai, "one")
+    with closing(sqlite3.connect(makai.home / "sessions.db")) as database:
+        database.execute("UPDATE event SET checksum = checksum + 1 WHERE event_id = 2")
+        database.commit()
+    read = await makai("sessions", "show", session_id)
+    looked = await makai("sessions", "repair", "--check")
+    repaired = await makai("sessions", "repair", "--json")
+    again = await makai("sessions", "repair")
+    shown = await makai("sessions", "show", session_id)
+
+    assert (read.code, read.out) == (1, "")
+    assert "makai sessions repair" in read.err
+    assert looked.code == 1
+    assert f"session {session_id}, event 2: damaged or missing" in looked.out
+    report = repaired.json()
+    assert isinstance(report, dict)
+    assert (repaired.code, len(report["problems"])) == (0, 1)
+    assert [str(path) for path in makai.home.glob("sessions.db.damaged-*")] == [report["kept_as"]]
+    assert "nothing is damaged" in again.out
+    assert "What happened here was damaged on disk." in shown.out
+
+
+async def test_without_a_log_there_is_nothing_to_repair(makai: Cli) -> None:
+    assert await makai("sessions", "repair") == Finished(0, "0 sessions with 0 events: nothing is damaged.\n", "")
+
+
+async def test_folders_are_trusted_and_no_longer(makai: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    answers = [(await makai("sessions", "trust", *more, str(folder))).out for more in ((), ("--yes",), (), ("--no",))]
+    scripts = await makai("sessions", "trust", "--json", str(folder))
+
+    assert answers == [f"{folder} is {word}\n" for word in ("not trusted", "trusted", "trusted", "not trusted")]
+    assert scripts.json() == {"folder": str(folder), "trusted": False}
+
+
+async def test_what_was_allowed_for_ever_is_listed_and_taken_back(makai: Cli, tmp_path: Path) -> None:
+    folder, scenario = tmp_path / "project", tmp_path / "scenario.txt"
+    folder.mkdir()
+    scenario.write_text('tool: write {"path": "new.txt", "content": "hi"}\n---\nsay: Done it.')
+    environ = {"MAKAI_SCENARIO": str(scenario)}
+    command = ("run", "-m", "scripted/scenario", "--cwd", str(folder), "Write")
+    async with makai.on_terminal(*command, environ=environ) as terminal:
+        await terminal.shows("[a]lways")
+        terminal.press("a\n")
+        await terminal.shows("Done it.")
+        assert await terminal.ended() == 0
+    told = (await makai("sessions", "grants", "--all", "--json")).json()
+    assert isinstance(told, dict)
+    (grant,) = told["grants"]
+    nothing_here = await makai("sessions", "grants")
+    unknown = await makai("sessions", "grants", "--revoke", "Bash(no:*)")
+    revoked = await makai("sessions", "grants", "--folder", str(folder), "--revoke", grant["rule"])
+
+    assert (grant["folder"], grant["allow"], grant["by"]) == (str(folder), True, "run")
+    assert (nothing_here.code, nothing_here.out) == (0, "")
+    assert (unknown.code, "there is no grant 'Bash(no:*)'" in unknown.err) == (2, True)
+    assert revoked.code == 0
+    assert (await makai("sessions", "grants", "--all", "--json")).json() == {"grants": []}
+
+
+@pytest.mark.parametrize("command", ["", "list", "show", "resume", "fork", "export", "rm", "repair", "grants", "trust"])
+async def test_every_command_has_help_with_examples(makai: Cli, command: str) -> None:
+    finished = await makai("sessions", *([command] if command else []), "--help")
+
+    assert (finished.code, finished.err) == (0, "")
+    assert "Examples:" in finished.out

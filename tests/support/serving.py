@@ -1,0 +1,153 @@
+"""The real server on loopback for tests: its application, its guard, sessions over SQLite, and a scripted model.
+
+In: a folder and a scenario. Out: a `Site`, whose clients are real ones. Entering `serving` again with the same folder is
+the next start of the same server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from makai.core.secret import Secret
+from makai.core.session_events import PermissionMode, SessionTerms
+from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
+from makai.server.app import make_app
+from makai.server.makai_connection import MakaiServer
+from makai.server.minicodex_connection import HEARTBEAT_S
+from makai.server.session_source import SessionSource
+from makai.sessions.service import NewSession, Sessions
+from makai.transports.guard import Guard, GuardConfig
+from support.live_sessions import SCENARIO_MODEL, scripted_models
+from support.minicodex_client import MinicodexClient
+
+TOKEN = Secret("a-token-for-tests-0123456789-abcdef")
+BEARER: Mapping[str, str] = {"Authorization": f"Bearer {TOKEN.reveal()}"}
+SUBPROTOCOL = "minicodex.v1"
+
+
+class Site:
+    """A running server."""
+
+    def __init__(self, runner: web.AppRunner, port: int, sessions: Sessions, http: aiohttp.ClientSession) -> None:
+        self._runner = runner
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.sessions = sessions
+        self.http = http
+
+    async def stop(self) -> None:
+        """Serve no more; the sessions stay."""
+        await self._runner.cleanup()
+
+    async def session(
+        self, *, mode: PermissionMode = "ask", cwd: Path | None = None, terms: SessionTerms | None = None
+    ) -> str:
+        """A new session on the scripted model; with a folder, built-in tools are at hand."""
+        return await self.sessions.create(
+            NewSession(
+                model_ref=SCENARIO_MODEL,
+                mode=mode,
+                cwd=None if cwd is None else str(cwd),
+                terms=terms or SessionTerms(builtin_tools=cwd is not None),
+            )
+        )
+
+    async def connect(
+        self,
+        session_id: str | None = None,
+        *capabilities: str,
+        headers: Mapping[str, str] = BEARER,
+        protocols: tuple[str, ...] = (SUBPROTOCOL,),
+    ) -> MinicodexClient:
+        """A client that has said nothing yet."""
+        return await connected(
+            self.http, self.url, session_id, *capabilities, headers=headers, protocols=protocols
+        )
+
+    async def client(self, session_id: str | None = None, *capabilities: str) -> MinicodexClient:
+        """A client that said hello and has its snapshot."""
+        client = await self.connect(session_id, *capabilities)
+        await client.hello()
+        return client
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        headers: Mapping[str, str] = BEARER,
+        raw: bytes | None = None,
+    ) -> tuple[int, Any]:
+        """A REST request: the status, and the body as JSON or text."""
+        data = raw if raw is not None else None if body is None else msgspec.json.encode(body)
+        async with self.http.request(method, self.url + path, headers=dict(headers), data=data) as response:
+            text = await response.text()
+            return response.status, msgspec.json.decode(text) if response.content_type == "application/json" else text
+
+
+async def connected(
+    http: aiohttp.ClientSession,
+    url: str,
+    session_id: str | None,
+    *capabilities: str,
+    headers: Mapping[str, str] = BEARER,
+    protocols: tuple[str, ...] = (SUBPROTOCOL,),
+) -> MinicodexClient:
+    """A client of the server at this address that has said nothing yet."""
+    query = "" if session_id is None else f"?session_id={session_id}"
+    opened = await http.ws_connect(
+        f"{url}/ws{query}",
+        headers=dict(headers),
+        protocols=protocols,
+        max_msg_size=64 * 1024 * 1024,
+        timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
+    )
+    return MinicodexClient(opened, capabilities)
+
+
+@asynccontextmanager
+async def http_session() -> AsyncIterator[aiohttp.ClientSession]:
+    """An HTTP client without a jar of its own: cookies travel only where a test puts them."""
+    timeout = aiohttp.ClientTimeout(total=60)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as http:
+        yield http
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, scenario: str, *, limits: Limits = DEFAULT_LIMITS, heartbeat_s: float = HEARTBEAT_S
+) -> AsyncIterator[Site]:
+    """The server over the sessions of `folder/makai-home`."""
+    home = folder / "makai-home"
+    home.mkdir(mode=0o700, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        models = await stack.enter_async_context(scripted_models(folder, scenario))
+        source = SessionSource(models, home, durable=True)
+        stack.push_async_callback(source.close)
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        app = make_app(
+            MakaiServer(models, sessions=source.get),
+            Guard(GuardConfig(token=TOKEN, port=port)),
+            minicodex_limits=limits,
+            heartbeat_s=heartbeat_s,
+        )
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.SockSite(runner, listener).start()
+        http = await stack.enter_async_context(http_session())
+        async with asyncio.timeout(20):
+            sessions = await source.get()
+        yield Site(runner, port, sessions, http)

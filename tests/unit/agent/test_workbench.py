@@ -1,0 +1,393 @@
+"""What a native session works with, in a real repository and, where there is one, in the real sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.orphan_trials import Silent, processes_with
+
+from makai.agent.prompt import BASE_PROMPT
+from makai.agent.workbench import Workbench, WorkbenchSpec
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest
+from makai.core.session_events import Notice, SandboxLevel
+from makai.tools.base import ToolOutcome, text_outcome
+from makai.tools.permission_rules import PermissionRules, parse_rules
+from makai.tools.permissions import judge
+from makai.tools.sandbox.detect import Detection, detect, try_landlock
+from makai.tools.scratch import remove_scratch
+
+SERVER = """
+import json, os, sys
+
+def answer(method, params):
+    if method == "initialize":
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": "plain", "version": "1"}}
+    if method == "tools/list":
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "cwd")]}
+    text = os.getcwd() if params["name"] == "cwd" else params["arguments"]["text"]
+    return {"content": [{"type": "text", "text": text}]}
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        result = answer(request["method"], request.get("params"))
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+"""Without the SDK, for an interpreter that a sandbox can see: ours may be in /tmp."""
+PYTHON = os.path.realpath(sys.executable)
+BUILT_IN = ["read", "write", "edit", "list", "glob", "grep", "shell", "fetch", "plan"]
+NO_SANDBOX = Detection(backend=None, problems=("bubblewrap is not installed", "Landlock is missing"))
+LEVELS: tuple[SandboxLevel, ...] = ("read-only", "workspace-write")
+WITHIN_S = 30.0
+
+needs_sandbox = pytest.mark.skipif(detect().backend is None, reason="no sandbox works here")
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A repository, beside a MAKAI_HOME with a secret."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/auth.json").write_text("the-secret")
+    repo = tmp_path / "repo"
+    for name, text in {"src/app.py": "print('hi')\n", ".env": "TOKEN=hush\n", "AGENTS.md": "Use tabs.\n"}.items():
+        (repo / name).parent.mkdir(parents=True, exist_ok=True)
+        (repo / name).write_text(text)
+    subprocess.run(["git", "init", "-q", str(repo)], check=True)
+    return repo
+
+
+def spec(repo: Path, **more: Any) -> WorkbenchSpec:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(repo.parent), "XDG_CACHE_HOME": str(repo.parent / "cache")}
+    known: dict[str, Any] = {
+        "session_id": "s1",
+        "cwd": str(repo),
+        "makai_home": repo.parent / "home",
+        "environ": environ,
+    }
+    return WorkbenchSpec(**(known | more))
+
+
+async def call(bench: Workbench, name: str, rules: PermissionRules | None = None, **arguments: Any) -> ToolOutcome:
+    tool = bench.tools(rules or bench.rules())[name]
+    tool.describe(arguments)
+    return await tool.run(arguments, Silent())
+
+
+def text_of(outcome: ToolOutcome) -> str:
+    return "\n".join(part.text for part in outcome.content if isinstance(part, Text))
+
+
+def writes(folder: Path, name: str, content: str | dict[str, Any]) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def servers(**commands: list[str]) -> dict[str, Any]:
+    return {"mcpServers": {name: {"command": argv[0], "args": argv[1:]} for name, argv in commands.items()}}
+
+
+async def test_the_tools_work_in_the_repository_and_nowhere_else(repo: Path) -> None:
+    async with Workbench(spec(repo)) as bench:
+        assert list(bench.tools(bench.rules())) == BUILT_IN
+        assert await call(bench, "read", path="src/app.py") == text_outcome("     1\tprint('hi')")
+        await call(bench, "edit", path="src/app.py", old_text="hi", new_text="hello")
+        assert text_of(await call(bench, "glob", pattern="*.py")) == "src/app.py"
+        for path in ("../home/auth.json", str(repo.parent / "home/auth.json"), "/etc/passwd"):
+            with pytest.raises(InvalidRequest):
+                await call(bench, "read", path=path)
+
+    assert (repo / "src/app.py").read_text() == "print('hello')\n"
+
+
+async def test_further_roots_can_be_used_by_their_full_path(repo: Path) -> None:
+    (repo.parent / "other").mkdir()
+    (repo.parent / "other/note").write_text("a note\n")
+    async with Workbench(spec(repo, roots=(str(repo.parent / "other"),))) as bench:
+        assert text_of(await call(bench, "read", path=str(repo.parent / "other/note"))) == "     1\ta note"
+        assert text_of(await call(bench, "list")) == text_of(await call(bench, "list", path=str(repo)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"cwd": "/no/such/folder"}, "/no/such/folder does not exist"),
+        ({"cwd": "repo"}, "must be absolute"),
+        ({"roots": ("/no/such/root",)}, "/no/such/root does not exist"),
+        ({"cwd": "HOME"}, "holds makai's own state"),
+        ({"cwd": "SSH"}, "holds secrets"),
+    ],
+)
+async def test_a_folder_that_cannot_be_used_is_refused(repo: Path, wrong: dict[str, Any], says: str) -> None:
+    (repo.parent / ".ssh").mkdir()
+    folders = {"HOME": str(repo.parent / "home"), "SSH": str(repo.parent / ".ssh")}
+    wrong = {key: folders.get(value, value) if isinstance(value, str) else value for key, value in wrong.items()}
+    with pytest.raises(InvalidRequest, match=says):
+        async with Workbench(spec(repo, **wrong)):
+            pass
+
+
+# ---------------------------------------------------------------- rules
+
+
+async def test_rules_are_the_users_the_projects_and_the_runs(repo: Path) -> None:
+    writes(repo.parent / "home", "config.toml", "[permissions]\nallow = ['Bash(ls:*)']\nask = ['WebFetch']\n")
+    writes(repo, ".makai/config.toml", "[permissions]\nallow = ['Edit(src/**)']\ndeny = ['Read(.env)']\n")
+    async with Workbench(spec(repo, trusted=True)) as bench:
+        assert bench.rules(("Bash(make)",), ("Bash(rm:*)",)) == parse_rules(
+            workspace=str(repo),
+            allow=["Bash(ls:*)", "Edit(src/**)", "Bash(make)"],
+            ask=["WebFetch"],
+            deny=["Read(.env)", "Bash(rm:*)"],
+        )
+        assert bench.notices == ()
+        writes(repo.parent / "home", "config.toml", "")
+        assert bench.rules() == parse_rules(workspace=str(repo), allow=["Edit(src/**)"], deny=["Read(.env)"])
+        with pytest.raises(InvalidRequest, match=r"permission rule 'Edit\(../x\)' cannot be read"):
+            bench.rules(("Edit(../x)",))
+
+
+async def test_a_project_that_is_not_trusted_settles_nothing_and_starts_nothing(repo: Path) -> None:
+    mark = repo.parent / "started"
+    writes(repo, ".makai/config.toml", "[permissions]\nallow = ['Bash']\n")
+    writes(repo, ".mcp.json", servers(evil=["/bin/sh", "-c", f"touch {mark}"]))
+    async with Workbench(spec(repo, sandbox="full-access")) as bench:
+        await bench.ready(WITHIN_S)
+        assert bench.rules() == parse_rules(workspace=str(repo))
+        assert bench.servers == ()
+        told = bench.take_notices()
+        assert bench.take_notices() == ()
+
+    assert told == tuple(
+        Notice(level="warning", code="project_not_trusted", message=f"{name} is ignored until you trust this folder.")
+        for name in (".makai/config.toml", ".mcp.json")
+    )
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "says"),
+    [
+        ("home/config.toml", "[permissions]\nallow = ['Read(../x)']", r"home/config.toml: permission rule 'Read\(../x"),
+        ("home/config.toml", "[permissions", "config.toml is not valid TOML"),
+        ("repo/.makai/config.toml", "[permissions]\ndeny = 'x'", "^.makai/config.toml: "),
+        ("repo/.makai/config.toml", "[providers.x]\nbase_url = 'https://a.example'", "unknown field `providers`"),
+        ("repo/.makai/config.toml", "\udcff", "is not UTF-8"),
+    ],
+)
+async def test_rules_that_cannot_be_read_are_not_ignored(repo: Path, where: str, text: str, says: str) -> None:
+    path = repo.parent / where
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InvalidRequest, match=says):
+        async with Workbench(spec(repo, trusted=True)):
+            pass
+
+
+async def test_a_link_out_of_the_project_is_not_read_as_its_configuration(repo: Path) -> None:
+    writes(repo.parent, "outside.toml", "[permissions]\nallow = ['Bash']\n")
+    (repo / ".makai").mkdir()
+    (repo / ".makai/config.toml").symlink_to(repo.parent / "outside.toml")
+    with pytest.raises(InvalidRequest, match="outside the session's folders"):
+        async with Workbench(spec(repo, trusted=True)):
+            pass
+
+
+async def test_denied_files_are_not_shown_by_any_file_tool(repo: Path) -> None:
+    async with Workbench(spec(repo)) as bench:
+        rules = bench.rules(deny=("Read(.env)",))
+        assert ".env" in text_of(await call(bench, "list"))
+        assert ".env" not in text_of(await call(bench, "list", rules))
+        assert ".env" not in text_of(await call(bench, "glob", rules, pattern="*"))
+        assert text_of(await call(bench, "grep", rules, pattern="TOKEN")) == "[nothing found]"
+        assert judge(
+            "full_access", rules, (), "read", bench.tools(rules)["read"].describe({"path": ".env"})
+        ).decision == ("deny")
+
+
+# ---------------------------------------------------------------- the prompt
+
+
+async def test_the_prompt_quotes_the_project_and_says_what_commands_may(repo: Path) -> None:
+    async with Workbench(spec(repo, trusted=True)) as bench:
+        prompt = bench.system_prompt()
+    async with Workbench(spec(repo, sandbox="full-access")) as free:
+        other = free.system_prompt()
+
+    assert prompt.startswith(f"{BASE_PROMPT}\n\nThe working directory is {repo}.\n\nThese are the project's own")
+    assert "Use tabs." in prompt
+    assert "has not said whether this folder can be trusted" in other
+    assert ("no network" in prompt) == (detect().backend is not None)
+    assert "no network" not in other
+
+
+# ---------------------------------------------------------------- the sandbox
+
+
+@needs_sandbox
+@pytest.mark.parametrize("level", LEVELS)
+async def test_commands_are_confined_at_the_level_of_the_session(repo: Path, level: SandboxLevel) -> None:
+    async with Workbench(spec(repo, sandbox=level)) as bench:
+        wrote = await call(bench, "shell", command="cat src/app.py; echo new > src/new.py; cat src/new.py")
+        hidden = await call(bench, "shell", command=f"cat {repo.parent}/home/auth.json")
+        names = await call(bench, "shell", command=f"ls -A {repo.parent}/home 2>/dev/null | wc -l")
+        hook = await call(bench, "shell", command="echo evil >> .git/config; echo evil > .git/hooks/pre-commit")
+        await call(bench, "shell", command=f"echo x > {repo.parent}/outside")
+        temporary = await call(bench, "shell", command='echo kept > "$TMPDIR/file"')
+        later = await call(bench, "shell", command='cat "$TMPDIR/file"')
+
+    assert (repo / "src/new.py").exists() == (level == "workspace-write")
+    assert wrote.is_error == (level == "read-only")
+    assert (hidden.is_error, "the-secret" in text_of(hidden), text_of(names)) == (True, False, "0")
+    assert hook.is_error
+    assert "evil" not in (repo / ".git/config").read_text()
+    assert not (repo / ".git/hooks/pre-commit").exists()
+    assert not (repo.parent / "outside").exists()
+    assert (text_of(temporary), text_of(later)) == ("[no output]", "kept")
+    assert names_in(repo) == [".env", ".git", "AGENTS.md", "src"], "nothing is left behind"
+
+
+async def test_full_access_is_not_confined_and_not_asked_about(repo: Path) -> None:
+    async with Workbench(spec(repo, sandbox="full-access"), detection=NO_SANDBOX) as bench:
+        outcome = await call(bench, "shell", command=f"echo x > {repo.parent}/outside")
+        assert not bench.rules().asks_every_command
+        assert bench.notices == ()
+
+    assert (outcome.exit_code, (repo.parent / "outside").read_text()) == (0, "x\n")
+
+
+async def test_without_a_sandbox_commands_are_asked_about_and_servers_do_not_start(repo: Path) -> None:
+    mark = repo.parent / "started"
+    writes(repo.parent / "home", "mcp.json", servers(local=["/bin/sh", "-c", f"touch {mark}"]))
+    async with Workbench(spec(repo), detection=NO_SANDBOX) as bench:
+        await bench.ready(WITHIN_S)
+        rules = bench.rules(("Bash",))
+        described = bench.tools(rules)["shell"].describe({"command": "true"})
+        verdicts = [judge(mode, rules, (), "shell", described).decision for mode in ("ask", "full_access")]
+        approved = await call(bench, "shell", command="echo ran")
+        missing, failed = bench.notices
+        prompt = bench.system_prompt()
+
+    assert verdicts == ["ask", "ask"]
+    assert approved == ToolOutcome(content=(Text(text="ran"),), exit_code=0)
+    assert (missing.level, missing.code) == ("warning", "sandbox_missing")
+    assert "bubblewrap is not installed; Landlock is missing" in missing.message
+    assert failed.code == "mcp_server_failed"
+    assert "No sandbox works here" in failed.message
+    assert not mark.exists()
+    assert "no network" not in prompt
+
+
+async def test_that_landlock_confines_is_told(repo: Path) -> None:
+    landlock = try_landlock()
+    if isinstance(landlock, str):
+        pytest.skip(landlock)
+    weaker = Detection(backend=landlock, problems=("bubblewrap is not installed",))
+    async with Workbench(spec(repo), detection=weaker) as bench:
+        [notice] = bench.notices
+        outcome = await call(bench, "shell", command=f"cat src/app.py; cat {repo.parent}/home/auth.json")
+
+    assert (notice.level, notice.code) == ("info", "sandbox_weaker")
+    assert notice.message.startswith("Commands are confined by landlock ABI")
+    assert "(bubblewrap is not installed). Not confined: " in notice.message
+    assert "print('hi')" in text_of(outcome)
+    assert "the-secret" not in text_of(outcome)
+
+
+# ---------------------------------------------------------------- long output
+
+
+async def test_long_output_is_kept_outside_the_home_and_can_be_read_in_a_later_run(repo: Path) -> None:
+    async with Workbench(spec(repo)) as bench:
+        outcome = await call(bench, "shell", command="seq 1 100000")
+    spilled = Path(outcome.spill_path or "")
+    assert spilled.parent == repo.parent / "cache/makai/sessions/s1/output"
+    assert spilled.parent.stat().st_mode & 0o777 == 0o700
+
+    async with Workbench(spec(repo)) as later:
+        assert text_of(await call(later, "read", path=str(spilled), offset=50_000, limit=1)).startswith(" 50000\t50000")
+        refused = await later.tools(later.rules())["write"].run({"path": str(spilled), "content": ""}, Silent())
+        assert "can be read, not written" in text_of(refused)
+    remove_scratch("s1", spec(repo).environ, repo.parent / "home")
+    assert names_in(repo.parent / "cache/makai/sessions") == []
+
+
+# ---------------------------------------------------------------- MCP
+
+
+@pytest.mark.parametrize("level", ["workspace-write", "full-access"])
+async def test_tools_of_mcp_servers_join_as_they_connect_and_end_with_the_bench(
+    repo: Path, level: SandboxLevel
+) -> None:
+    if level != "full-access" and detect().backend is None:
+        pytest.skip("no sandbox works here")
+    server = repo / "server.py"
+    server.write_text(SERVER)
+    own = servers(mine=[PYTHON, "-I", str(server)], both=[PYTHON, "-I", str(server)])
+    writes(repo.parent / "home", "mcp.json", own)
+    writes(repo, ".mcp.json", servers(both=["/bin/false"], broken=["no-such-program-anywhere"]))
+    async with Workbench(spec(repo, trusted=True, sandbox=level)) as bench:
+        assert list(bench.tools(bench.rules())) == BUILT_IN
+        await bench.ready(WITHIN_S)
+        assert [status.name for status in bench.servers if status.state == "ready"] == ["mine", "both"]
+        assert await call(bench, "mcp__mine__echo", text="hi") == text_outcome("hi")
+        warned = [(notice.code, notice.message.partition(" with exit code")[0]) for notice in bench.take_notices()]
+        assert await call(bench, "mcp__both__cwd") == text_outcome(str(repo))
+        held = names_in(repo)
+
+    assert warned == [
+        ("mcp_config", ".mcp.json: your own mcp.json has a server 'both' too, which is used."),
+        ("mcp_server_failed", "The MCP server broken failed: It ended"),
+    ]
+    assert ".vscode" in held or level == "full-access" or "bubblewrap" not in detect().describe()
+    assert names_in(repo) == [".env", ".git", ".mcp.json", "AGENTS.md", "server.py", "src"]
+    assert processes_with(str(server)) == []
+
+
+async def test_a_broken_list_of_servers_is_told_and_costs_nothing_else(repo: Path) -> None:
+    writes(repo.parent / "home", "mcp.json", "{")
+    async with Workbench(spec(repo)) as bench:
+        await bench.ready(WITHIN_S)
+        [notice] = bench.notices
+        assert (notice.level, notice.code) == ("warning", "mcp_config")
+        assert "mcp.json is not usable" in notice.message
+        assert list(bench.tools(bench.rules())) == BUILT_IN
+
+
+async def test_leaving_while_servers_start_leaves_no_process(repo: Path) -> None:
+    mark = f"makai-mark-{os.getpid()}"
+    writes(repo.parent / "home", "mcp.json", servers(slow=["/bin/sh", "-c", f"trap '' TERM; : {mark}; sleep 600"]))
+    for turns in range(0, 200, 40):
+        async with Workbench(spec(repo)):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    assert processes_with(mark) == []
+
+
+def test_the_module_loads_nothing_that_is_heavy() -> None:
+    """In a process of its own, where nothing is loaded yet."""
+    program = """
+import sys, makai.agent.workbench
+print(sorted({"mcp", "aiohttp", "tree_sitter", "httpx2", "anyio", "sqlite3"} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"

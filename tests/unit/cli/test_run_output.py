@@ -1,0 +1,202 @@
+"""What `makai run` prints."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import msgspec
+import pytest
+
+from makai.cli.run import FORMATS
+from makai.cli.run_output import OUTPUTS, Began, Outcome, projected
+from makai.core.content import Text
+from makai.core.errors import MakaiError, RateLimited
+from makai.core.messages import AssistantMessage
+from makai.core.session_events import (
+    ApprovalRequested,
+    AssistantText,
+    AssistantTextDelta,
+    Logged,
+    Notice,
+    Reasoning,
+    ReasoningDelta,
+    RunStarted,
+    SessionEvent,
+    ToolCalled,
+    ToolFinished,
+    TurnStarted,
+)
+from makai.core.usage import Usage
+
+BEGAN = Began(session_id="s", run_id="r", model="a/b@c", cwd=None, permission_mode="ask", tools=True)
+OUTCOME = Outcome(
+    session_id="s",
+    stop_reason="end_turn",
+    duration_ms=12,
+    usage=Usage(input=1, output=2, cost_usd=0.5),
+    message=AssistantMessage(content=(Text(text="Hello"),), provider="acme", stop_reason="end_turn"),
+)
+CALL = ToolCalled(
+    call_id="c", name="write", arguments_json="{}", title="Write \x1b a.py", vendor_call_id="v", signature="x"
+)
+WORDS: tuple[SessionEvent, ...] = (
+    TurnStarted(turn=1),
+    ReasoningDelta(content_index=0, delta="Hm \x07"),
+    Reasoning(content_index=0, text="Hm", signature="opaque"),
+    AssistantTextDelta(content_index=1, delta="Let me"),
+    AssistantTextDelta(content_index=1, delta=" look"),
+    AssistantText(content_index=1, text="Let me look"),
+    CALL,
+    ToolFinished(call_id="c", content=(Text(text="it is\nbroken"),), is_error=True),
+    Notice(level="warning", code="rate_limited", message="Waiting."),
+    TurnStarted(turn=2),
+    AssistantText(content_index=0, text="Hello"),
+)
+
+
+def logged(*events: SessionEvent) -> list[Logged]:
+    return [Logged(event_id=number, ts=7, event=event, run_id="r") for number, event in enumerate(events, 1)]
+
+
+def lines(capsysbinary: pytest.CaptureFixture[bytes]) -> list[dict[str, object]]:
+    out = capsysbinary.readouterr().out
+    return [msgspec.json.decode(line, type=dict[str, object]) for line in out.splitlines()]
+
+
+def test_every_format_has_an_output() -> None:
+    assert tuple(OUTPUTS) == FORMATS
+
+
+def test_text_is_the_words_alone_and_turns_begin_on_a_line_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    output = OUTPUTS["text"]()
+    output.began(BEGAN)
+    for event in logged(*WORDS):
+        output.event(event)
+    output.ended(OUTCOME)
+
+    assert capsys.readouterr() == ("Let me look\nHello\n", "")
+
+
+def test_a_person_sees_what_happens_beside_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("NO_COLOR", "1")
+    output = OUTPUTS["text"]()
+    output.status("starting the model")
+    for event in logged(*WORDS):
+        output.event(event)
+
+    assert screen.getvalue() == ("starting the model\nHm �\n\n• Write \\u001b a.py\n  it is broken\nWaiting.\n")
+
+
+def test_held_words_are_printed_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    output = OUTPUTS["text"](hold=True)
+    for event in logged(*WORDS):
+        output.event(event)
+    before = capsys.readouterr().out
+    output.ended(OUTCOME)
+
+    assert (before, capsys.readouterr().out) == ("", "Hello\n")
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("max_tokens", "makai: the answer was cut at the length limit; see --max-tokens\n"),
+        ("refusal", "makai: acme stopped the answer: the model refused to go on\n"),
+        ("end_turn", ""),
+    ],
+)
+def test_an_answer_that_is_not_whole_says_why(capsys: pytest.CaptureFixture[str], reason: str, says: str) -> None:
+    OUTPUTS["text"]().ended(msgspec.structs.replace(OUTCOME, stop_reason=reason))
+
+    assert capsys.readouterr().err == says
+
+
+def test_a_failure_ends_the_line_of_the_answer_first(capsys: pytest.CaptureFixture[str]) -> None:
+    output = OUTPUTS["text"]()
+    output.event(logged(AssistantTextDelta(content_index=0, delta="Hel"))[0])
+    output.failed(MakaiError("It broke.", hint="Try again."))
+
+    assert capsys.readouterr() == ("Hel\n", "makai: It broke.\n       Try again.\n")
+
+
+def test_a_denied_call_is_told_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    request = ApprovalRequested(call_id="c", name="write", arguments_json="{}", digest="d", title="Write\na.py")
+    OUTPUTS["text"]().denied(request, "Nobody was there.")
+
+    assert capsys.readouterr() == ("", "makai: denied: Write a.py. Nobody was there.\n")
+
+
+def test_json_is_one_object_with_the_whole_message(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    output = OUTPUTS["json"]()
+    output.began(BEGAN)
+    for event in logged(*WORDS):
+        output.event(event)
+    output.ended(OUTCOME)
+
+    assert lines(capsysbinary) == [
+        {
+            "type": "result",
+            "session_id": "s",
+            "text": "Hello",
+            "usage": {"input": 1, "output": 2, "cost_usd": 0.5},
+            "cost_usd": 0.5,
+            "stop_reason": "end_turn",
+            "duration_ms": 12,
+            "is_error": False,
+            "message": msgspec.json.decode(msgspec.json.encode(OUTCOME.message)),
+        }
+    ]
+
+
+def test_a_failed_run_is_an_error_with_the_members_of_a_result(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    output = OUTPUTS["stream-json"]()
+    output.failed(RateLimited("Slow down.", provider_id="acme", retry_after_ms=5), OUTCOME)
+    output.interrupted(msgspec.structs.replace(OUTCOME, stop_reason="aborted", message=None))
+    output.failed(MakaiError("There was no run."))
+
+    first, second, third = lines(capsysbinary)
+    assert first == {
+        "type": "error",
+        "reason": "error",
+        "error_code": "rate_limited",
+        "error_message": "Slow down.",
+        "provider_id": "acme",
+        "retry_after_ms": 5,
+        "hint": "Try again, or use another model (`makai models list`).",
+        "session_id": "s",
+        "text": "Hello",
+        "usage": {"input": 1, "output": 2, "cost_usd": 0.5},
+        "cost_usd": 0.5,
+        "stop_reason": "end_turn",
+        "duration_ms": 12,
+        "is_error": True,
+    }
+    assert (second["error_code"], second["text"], second["stop_reason"]) == ("aborted", "", "aborted")
+    assert third == {
+        "type": "error",
+        "reason": "error",
+        "error_code": "internal_error",
+        "error_message": "There was no run.",
+    }
+
+
+def test_an_event_is_told_as_the_log_has_it_without_what_only_vendors_read() -> None:
+    (call, started, thought) = logged(
+        CALL, RunStarted(run_number=1, model_ref="m"), Reasoning(content_index=0, text="Hm", signature="s")
+    )
+
+    assert projected(call) == {
+        "type": "tool_call",
+        "call_id": "c",
+        "name": "write",
+        "arguments_json": "{}",
+        "title": "Write \x1b a.py",
+        "event_id": 1,
+        "ts": 7,
+    }
+    assert projected(started) is None
+    assert projected(thought) == {"type": "reasoning", "content_index": 0, "text": "Hm", "event_id": 3, "ts": 7}

@@ -1,0 +1,345 @@
+"""What must hold for agents wherever the server is: in process, as a child, and behind every transport.
+
+Sessions are real and kept on disk; only the model is scripted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from support.sdk import DEADLINE_S, KINDS, SCENARIO, serving
+
+import makai
+from makai import (
+    AgentEndEvent,
+    AgentRunResponse,
+    AgentStartEvent,
+    AgentStreamEvent,
+    AgentTool,
+    Allow,
+    AuthFlowHandlers,
+    AuthOptions,
+    ChatMessage,
+    Deny,
+    ErrorEvent,
+    MakaiAuthError,
+    MakaiClient,
+    MakaiClientOptions,
+    MakaiStreamError,
+    MessageEndEvent,
+    MessageStartEvent,
+    PermissionRequest,
+    TextContentPart,
+    TextDeltaEvent,
+    ToolCallEvent,
+    ToolExecutionEndEvent,
+    ToolExecutionStartEvent,
+    TurnEndEvent,
+    TurnStartEvent,
+    UsageSummary,
+)
+
+STORY = """
+say: Looking.
+tool: look {"at": "sea"}
+usage: input=12 output=34 cache_read=5
+stop: tool_use
+---
+say: Water.
+usage: input=20 output=2 cache_read=6
+---
+say: As I said, water.
+---
+when: endless
+say: a
+stall
+---
+when: forbidden
+say: So far
+fail: invalid_request No.
+---
+when: write
+tool: write {"path": "a.txt", "content": "A"}
+"""
+LOGIN = "test-fixture/scripted@fixture"
+START = MessageStartEvent(provider_id="scripted", api="scripted", model_id="scenario")
+
+
+def look(arguments: dict[str, Any]) -> str:
+    return f"I see the {arguments['at']}."
+
+
+LOOK = AgentTool(name="look", description="Look around", schema={"type": "object"}, execute=look)
+
+
+@pytest.fixture(params=KINDS)
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MakaiClientOptions]:
+    scenario = tmp_path / "scenario.txt"
+    scenario.write_text(STORY)
+    environ = {"MAKAI_SCENARIO": str(scenario), "MAKAI_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    async with asyncio.timeout(DEADLINE_S), serving(request.param, environ) as options:
+        yield options
+
+
+@pytest.fixture
+async def client(server: MakaiClientOptions) -> AsyncIterator[MakaiClient]:
+    async with makai.create_makai_client(server) as client:
+        yield client
+
+
+def without_deltas(events: list[AgentStreamEvent]) -> list[AgentStreamEvent]:
+    return [event for event in events if not isinstance(event, TextDeltaEvent)]
+
+
+def text_in(events: list[AgentStreamEvent]) -> str:
+    return "".join(event.delta for event in events if isinstance(event, TextDeltaEvent))
+
+
+@pytest.mark.req("MK-SDK-001", "MK-SDK-035", "MK-AGENT-008", "MK-TOOL-004")
+async def test_a_run_is_turns_and_tools_between_one_start_and_one_end(client: MakaiClient) -> None:
+    stream = client.agent.stream(model_ref=SCENARIO, messages="What is there?", tools=[LOOK])
+
+    events = [event async for event in stream]
+
+    call_id = next(event.tool_call_id for event in events if isinstance(event, ToolCallEvent))
+    assert without_deltas(events) == [
+        AgentStartEvent(session_id=stream.session_id),
+        TurnStartEvent(),
+        START,
+        ToolCallEvent(name="look", arguments_json='{"at": "sea"}', tool_call_id=call_id),
+        MessageEndEvent(usage=UsageSummary(input=12, output=34, cache_read=5), stop_reason="tool_use"),
+        TurnEndEvent(stop_reason="tool_use"),
+        ToolExecutionStartEvent(tool_call_id=call_id, tool_name="look"),
+        ToolExecutionEndEvent(tool_call_id=call_id),
+        TurnStartEvent(),
+        START,
+        MessageEndEvent(usage=UsageSummary(input=20, output=2, cache_read=6), stop_reason="end_turn"),
+        TurnEndEvent(stop_reason="end_turn"),
+        AgentEndEvent(stop_reason="end_turn", usage=UsageSummary(input=32, output=36, cache_read=11)),
+    ]
+    assert text_in(events) == "Looking.Water."
+    assert stream.response is not None
+    assert stream.response.text == "Water."
+
+
+@pytest.mark.req("MK-AGENT-013", "MK-AGENT-016")
+async def test_run_answers_with_the_completion_shape_and_its_session_goes_on(client: MakaiClient) -> None:
+    response = await client.agent.run(model_ref=SCENARIO, messages="What is there?", tools=[LOOK])
+
+    assert response == AgentRunResponse(
+        message=ChatMessage(
+            role="assistant",
+            content=(TextContentPart(text="Water."),),
+            provider="scripted",
+            api="scripted",
+            model="scenario",
+            stop_reason="end_turn",
+        ),
+        usage=UsageSummary(input=32, output=36, cache_read=11, cost_usd=0.0),
+        provider_id="scripted",
+        api="scripted",
+        model_id="scenario",
+        stop_reason="end_turn",
+        session_id=response.session_id,
+        run_id=response.run_id,
+    )
+    again = await client.agent.run(
+        model_ref=SCENARIO,
+        messages=["What is there?", response.message, "Again?"],
+        options={"session_id": response.session_id},
+    )
+    assert (again.text, again.session_id) == ("As I said, water.", response.session_id)
+    status = await client.agent.status(response.session_id)
+    assert (status.status, status.model_ref, status.usage.output) == ("idle", SCENARIO, 36)
+
+
+@pytest.mark.req("MK-SDK-035", "MK-TOOL-006")
+async def test_a_tool_that_raises_is_an_error_for_the_model_and_the_run_goes_on(client: MakaiClient) -> None:
+    async def fail(arguments: dict[str, Any]) -> None:
+        raise ValueError("The sea is closed.")
+
+    tool = AgentTool(name="look", execute=fail)
+    events = [event async for event in client.agent.stream(model_ref=SCENARIO, messages="Hi", tools=[tool])]
+
+    assert [event.is_error for event in events if isinstance(event, ToolExecutionEndEvent)] == [True]
+    assert isinstance(events[-1], AgentEndEvent)
+
+
+async def test_a_named_session_that_does_not_exist_is_begun_under_its_name(client: MakaiClient) -> None:
+    named = str(uuid4())
+
+    response = await client.agent.run(model_ref=SCENARIO, messages="Hi", tools=[LOOK], options={"session_id": named})
+
+    assert (response.session_id, response.text) == (named, "Water.")
+
+
+@pytest.mark.req("MK-AGENT-011")
+async def test_a_failing_run_is_one_error_event_or_one_exception(client: MakaiClient) -> None:
+    events = [event async for event in client.agent.stream(model_ref=SCENARIO, messages="forbidden")]
+    with pytest.raises(MakaiStreamError, match=r"No\.") as raised:
+        await client.agent.run(model_ref=SCENARIO, messages="forbidden")
+
+    assert events[-1] == ErrorEvent(message="No.", code="invalid_request")
+    assert [event.type for event in events].count("error") == 1
+    assert "agent_end" not in [event.type for event in events]
+    assert (raised.value.kind, raised.value.code) == ("unknown", "invalid_request")
+
+
+@pytest.mark.req("MK-SDK-026")
+async def test_a_refused_run_raises_and_yields_nothing(client: MakaiClient) -> None:
+    stream = aiter(client.agent.stream(model_ref="scripted/scripted@nobody", messages="Hi"))
+
+    with pytest.raises(MakaiStreamError, match="model not found"):
+        await anext(stream)
+    assert [event async for event in stream] == []
+
+
+@pytest.mark.req("MK-SDK-036")
+async def test_leaving_a_stream_stops_its_run(client: MakaiClient) -> None:
+    stream = client.agent.stream(model_ref=SCENARIO, messages="endless")
+    async for event in stream:
+        if event.type == "text_delta":
+            assert (await client.agent.status(stream.session_id)).status == "running"
+            break
+
+    assert (await client.agent.status(stream.session_id)).status == "idle"
+    with pytest.raises(MakaiStreamError, match="once"):
+        aiter(stream)
+
+
+@pytest.mark.req("MK-SDK-036")
+async def test_a_cancelled_caller_stops_his_run_and_its_tools(client: MakaiClient) -> None:
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+    session_id = str(uuid4())
+
+    async def wait(arguments: dict[str, Any]) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    tools = [AgentTool(name="look", execute=wait)]
+    call = client.agent.run(model_ref=SCENARIO, messages="Hi", tools=tools, options={"session_id": session_id})
+    task = asyncio.create_task(call)
+    await begun.wait()
+    assert (await client.agent.status(session_id)).status == "waiting_for_tool"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert (await client.agent.status(session_id)).status == "idle"
+    await cancelled.wait()
+
+
+@pytest.mark.req("MK-AGENT-017")
+async def test_another_client_follows_a_session_and_stops_it(client: MakaiClient, server: MakaiClientOptions) -> None:
+    stream = client.agent.stream(model_ref=SCENARIO, messages="endless")
+    events = aiter(stream)
+    first = [await anext(events) for _ in range(4)]
+    async with makai.create_makai_client(server) as other, other.agent.attach(stream.session_id) as follower:
+        seen = aiter(follower)
+        assert [await anext(seen) for _ in range(4)] == first
+        cursor = follower.event_id
+        await other.agent.stop(stream.session_id, reason="Enough.")
+        rest = [event async for event in seen]
+
+    assert cursor == stream.event_id
+    assert rest[-1] == ErrorEvent(message="Enough.", code="aborted")
+    assert [event async for event in events] == rest
+
+
+async def test_a_follower_begins_at_its_cursor_and_sees_run_after_run(
+    client: MakaiClient, server: MakaiClientOptions
+) -> None:
+    first = await client.agent.run(model_ref=SCENARIO, messages="Hi", tools=[LOOK])
+    cursor = (await client.agent.status(first.session_id)).event_id
+    async with makai.create_makai_client(server) as other:
+        async with other.agent.attach(first.session_id, after_event_id=cursor) as follower:
+            await client.agent.run(model_ref=SCENARIO, messages="Again?", options={"session_id": first.session_id})
+            seen = aiter(follower)
+            events = [await anext(seen) for _ in range(7)]
+        again = aiter(other.agent.attach(first.session_id, after_event_id=0))
+        everything = [event for event in [await anext(again) for _ in range(15)] if event.type == "agent_end"]
+
+    assert (events[0], events[-1]) == (
+        AgentStartEvent(session_id=first.session_id),
+        AgentEndEvent(stop_reason="end_turn", usage=UsageSummary()),
+    )
+    assert text_in(events) == "As I said, water."
+    assert len(everything) == 1
+
+
+@pytest.mark.parametrize("decision", [Allow(), Deny(reason="Not today.")])
+async def test_the_caller_is_asked_for_permission(client: MakaiClient, tmp_path: Path, decision: Allow | Deny) -> None:
+    (folder := tmp_path / "work").mkdir()
+    asked: list[PermissionRequest] = []
+
+    def decide(request: PermissionRequest) -> Allow | Deny:
+        asked.append(request)
+        return decision
+
+    response = await client.agent.run(
+        model_ref=SCENARIO,
+        messages="write",
+        builtin_tools=True,
+        cwd=str(folder),
+        options={"max_turns": 1},
+        on_permission_request=decide,
+    )
+
+    assert response.stop_reason == "max_turns"
+    assert [(request.tool_name, request.diffs[0].new_text) for request in asked] == [("write", "A")]
+    assert (folder / "a.txt").exists() == isinstance(decision, Allow)
+
+
+@pytest.mark.req("MK-AGENT-014", "MK-SDK-028", "MK-SDK-038")
+async def test_one_client_logs_in_lists_picks_asks_and_runs(client: MakaiClient) -> None:
+    """No line of this knows the provider: everything is what the server listed."""
+    needed = [provider for provider in await client.auth.list_providers() if provider.id == "test-fixture"]
+    assert [provider.auth_status for provider in needed] == ["login_required"]
+    (model,) = (await client.models.list(provider_id=needed[0].id)).models
+    with pytest.raises(MakaiAuthError) as refused:
+        await client.agent.run(model_ref=model.model_ref, messages="Hi")
+    assert (refused.value.code, refused.value.provider_id) == ("auth_required", needed[0].id)
+
+    await client.auth.login(needed[0].id, AuthFlowHandlers(on_prompt=lambda prompt: "ok"))
+    answer = await client.provider.complete(model_ref=model.model_ref, messages="Hi")
+    run = await client.agent.run(model_ref=model.model_ref, messages="Hi")
+
+    assert run.text == answer.text
+    assert "You are logged in" in run.text
+
+
+@pytest.mark.req("MK-SDK-029")
+async def test_auto_once_logs_in_and_the_stream_still_has_one_start_and_one_end(server: MakaiClientOptions) -> None:
+    handlers = AuthFlowHandlers(on_prompt=lambda prompt: "ok")
+    options = makai.MakaiClientOptions(
+        url=server.url,
+        token=server.token,
+        command=server.command,
+        environ=server.environ,
+        auth=AuthOptions(auth_retry_policy="auto_once", handlers=handlers),
+    )
+    async with makai.create_makai_client(options) as client:
+        events = [event async for event in client.agent.stream(model_ref=LOGIN, messages="Hi")]
+
+    types = [event.type for event in events]
+    assert (types[0], types[-1]) == ("agent_start", "agent_end")
+    assert (types.count("agent_start"), types.count("error")) == (1, 0)
+    assert text_in(events).startswith("You are logged in.")
+
+
+async def test_runs_of_several_sessions_go_on_at_once(client: MakaiClient) -> None:
+    async def ask(number: int) -> str:
+        def name(arguments: dict[str, Any]) -> str:
+            return str(number)
+
+        tools = [AgentTool(name="look", execute=name)]
+        return (await client.agent.run(model_ref=SCENARIO, messages=f"I am {number}", tools=tools)).session_id
+
+    assert len(set(await asyncio.gather(*map(ask, range(8))))) == 8

@@ -1,0 +1,90 @@
+"""Where the tools of a session keep output and temporary files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from makai.core.errors import InvalidRequest
+from makai.tools.scratch import KEPT_S, Scratch, open_scratch, remove_old_scratch, remove_scratch
+
+
+def opened(tmp_path: Path, session_id: str = "s1") -> Scratch:
+    return open_scratch(session_id, {"XDG_CACHE_HOME": str(tmp_path / "cache")}, tmp_path / "home")
+
+
+def removed_old(tmp_path: Path) -> None:
+    remove_old_scratch({"XDG_CACHE_HOME": str(tmp_path / "cache")}, tmp_path / "home")
+
+
+def test_the_folders_are_in_the_users_cache_and_private(tmp_path: Path) -> None:
+    folder = tmp_path / "cache/makai/sessions/s1"
+
+    scratch = opened(tmp_path)
+    assert scratch == Scratch(output=folder / "output", temporary=folder / "tmp")
+    assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder, *folder.iterdir())] == [0o700] * 4
+    assert open_scratch("s1", {"HOME": str(tmp_path)}, tmp_path / "home").output == (
+        tmp_path / ".cache/makai/sessions/s1/output"
+    )
+
+
+def test_what_was_there_stays_and_becomes_private(tmp_path: Path) -> None:
+    scratch = opened(tmp_path)
+    (scratch.output / "kept").touch()
+    scratch.output.chmod(0o777)
+
+    assert opened(tmp_path) == scratch
+    assert [path.name for path in scratch.output.iterdir()] == ["kept"]
+    assert scratch.output.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("session_id", ["../s1", "", ".", "a/b", "\ud800", "x" * 500, "-a"])
+def test_an_id_is_never_a_way_to_another_folder(tmp_path: Path, session_id: str) -> None:
+    scratch = opened(tmp_path, session_id)
+
+    assert scratch.output.parents[1] == tmp_path / "cache/makai/sessions"
+    assert len({scratch.output, opened(tmp_path, "s1").output, opened(tmp_path, f"{session_id}x").output}) == 3
+
+
+def test_it_is_never_in_the_home_that_no_tool_may_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+    scratch = open_scratch("s1", {"XDG_CACHE_HOME": str(tmp_path / "home/cache")}, tmp_path / "home")
+    assert scratch.output == tmp_path / f"tmp/makai-{os.getuid()}/sessions/s1/output"
+
+
+def test_a_link_or_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/makai").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidRequest, match="not a folder of this user"):
+        opened(tmp_path)
+
+    (tmp_path / "cache/makai").unlink()
+    (tmp_path / "cache/makai").touch()
+    with pytest.raises(InvalidRequest, match="not a folder of this user"):
+        opened(tmp_path)
+
+
+def test_folders_are_removed_with_their_session_or_by_age(tmp_path: Path) -> None:
+    old, used, new, gone = (opened(tmp_path, name) for name in ("old", "used", "new", "gone"))
+    long_ago = time.time() - KEPT_S - 60
+    for scratch in (old, used):
+        for folder in (scratch.output, scratch.temporary, scratch.output.parent):
+            os.utime(folder, (long_ago, long_ago))
+    os.utime(used.temporary)
+    remove_scratch("gone", {"XDG_CACHE_HOME": str(tmp_path / "cache")}, tmp_path / "home")
+
+    removed_old(tmp_path)
+    assert [each.output.exists() for each in (old, used, new, gone)] == [False, True, True, False]
+
+
+def test_nothing_to_remove_is_no_mistake(tmp_path: Path) -> None:
+    removed_old(tmp_path)
+    remove_scratch("never", {"XDG_CACHE_HOME": str(tmp_path / "cache")}, tmp_path / "home")
+    assert list(tmp_path.iterdir()) == []

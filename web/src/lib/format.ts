@@ -1,0 +1,74 @@
+// Numbers and times for people.
+import type { PermissionMode, Usage } from "./protocol";
+
+export const MODE_NAMES: Record<PermissionMode, string> = {
+  ask: "Ask",
+  accept_edits: "Accept edits",
+  plan: "Plan only",
+  full_access: "Full access",
+};
+
+export const MODE_HINTS: Record<PermissionMode, string> = {
+  ask: "Asks before edits and commands",
+  accept_edits: "Edits files without asking; asks before commands",
+  plan: "Reads and plans; changes nothing",
+  full_access: "Never asks",
+};
+
+export function tokens(count: number): string {
+  if (count < 1000) return String(count);
+  if (count < 100_000) return `${(count / 1000).toFixed(1).replace(/\.0$/, "")}k`;
+  return count < 1_000_000 ? `${Math.round(count / 1000)}k` : `${(count / 1_000_000).toFixed(1)}M`;
+}
+
+export function dollars(amount: number): string {
+  if (amount === 0) return "$0";
+  return amount < 0.01 ? `$${amount.toFixed(4)}` : `$${amount.toFixed(2)}`;
+}
+
+export function usageTitle(usage: Usage): string {
+  const parts = [`${usage.input.toLocaleString("en")} tokens in`, `${usage.output.toLocaleString("en")} out`];
+  if (usage.cache_read) parts.push(`${usage.cache_read.toLocaleString("en")} read from cache`);
+  if (usage.cache_write) parts.push(`${usage.cache_write.toLocaleString("en")} written to cache`);
+  if (usage.reasoning) parts.push(`${usage.reasoning.toLocaleString("en")} of the output were reasoning`);
+  parts.push(usage.cost_usd == null ? "price unknown" : dollars(usage.cost_usd));
+  return parts.join(", ");
+}
+
+export function duration(ms: number): string {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+}
+
+export function ago(then: number, now: number): string {
+  const minutes = Math.floor((now - then) / 60_000);
+  if (minutes < 1) return "now";
+  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h`;
+  if (minutes < 7 * 24 * 60) return `${Math.floor(minutes / 1440)} d`;
+  return new Date(then).toLocaleDateString(undefined, { month: "short", day: "numeric" });
+}
+
+export function bytes(count: number): string {
+  if (count < 1024) return `${count} bytes`;
+  return count < 1024 * 1024 ? `${(count / 1024).toFixed(1)} KB` : `${(count / 1024 / 1024).toFixed(1)} MB`;
+}
+
+export function clock(ts: string | null): string {
+  const time = ts === null ? null : new Date(ts);
+  return time && !Number.isNaN(time.getTime())
+    ? time.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" })
+    : "";
+}
+
+/** The model's own name in a model_ref, `provider/api@name` with the name percent-encoded. */
+export function shortModel(modelRef: string): string {
+  const name = modelRef.slice(modelRef.indexOf("@") + 1);
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}

@@ -1,0 +1,95 @@
+// What a transcript shows: one item per thing a reader sees. A tool call, its approval and its result are one item.
+import type { FileDiff, FilePlace, PastedImage, PlanEntry, StopReason, Usage } from "../protocol";
+
+interface Base {
+  /** Stable for as long as the item is shown. */
+  key: string;
+  /** The event it began with; 0 where the server did not say. */
+  eventId: number;
+  ts: string | null;
+}
+
+export interface UserItem extends Base {
+  kind: "user";
+  text: string;
+  images: PastedImage[];
+}
+
+/** Words of the model. `streaming`: more may come. */
+export interface TextItem extends Base {
+  kind: "text" | "reasoning";
+  text: string;
+  contentIndex: number;
+  streaming: boolean;
+}
+
+export type ToolStatus = "called" | "awaiting" | "running" | "done" | "failed" | "denied" | "interrupted";
+
+export interface DecisionMade {
+  approved: boolean;
+  by: string;
+  reason: string;
+  scope: string;
+  grant: string;
+}
+
+export interface ToolItem extends Base {
+  kind: "tool";
+  callId: string;
+  name: string;
+  title: string;
+  toolKind: string;
+  args: Record<string, unknown>;
+  argumentsError: string | null;
+  locations: FilePlace[];
+  status: ToolStatus;
+  /** What it has printed while it runs, the newest part. */
+  progress: string;
+  output: string | null;
+  images: PastedImage[];
+  diffs: FileDiff[];
+  exitCode: number | null;
+  omittedBytes: number;
+  decision: DecisionMade | null;
+}
+
+export interface PlanItem extends Base {
+  kind: "plan";
+  entries: PlanEntry[];
+}
+
+export interface NoticeItem extends Base {
+  kind: "notice";
+  level: "info" | "warning" | "error";
+  code: string;
+  message: string;
+  hint: string | null;
+}
+
+export interface CompactedItem extends Base {
+  kind: "compacted";
+  summary: string;
+}
+
+/** A run is over. */
+export interface EndItem extends Base {
+  kind: "end";
+  stopReason: StopReason | null;
+  usage: Usage | null;
+}
+
+export type Item = UserItem | TextItem | ToolItem | PlanItem | NoticeItem | CompactedItem | EndItem;
+
+/** A call a person has to decide on. */
+export interface Approval {
+  callId: string;
+  toolKey: string;
+  argsJson: string;
+  title: string;
+  diffs: FileDiff[];
+  digest: string | null;
+  deadline: string | null;
+  /** The rule a wider scope would set; empty: it can only be decided for this once. */
+  grant: string;
+  eventId: number;
+}

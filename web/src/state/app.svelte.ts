@@ -1,0 +1,215 @@
+// The page as a whole: where we are, which sessions there are, what is open on top, and whether the server is there.
+import { api, ApiError, type Harness, type Info, type Model, type NewSession, type PendingApproval, type SessionRow } from "../lib/api";
+import type { PastedImage } from "../lib/protocol";
+import { Session } from "./session.svelte";
+import { toast } from "./toasts.svelte";
+
+export type Dialog = "help" | "login" | "model" | "rename" | "delete" | null;
+export type Access = "unknown" | "granted" | "refused" | "unreachable";
+export type Theme = "system" | "light" | "dark";
+
+const POLL_MS = 4000;
+const LONGEST_POLL_MS = 15_000;
+
+class App {
+  access: Access = $state("unknown");
+  info: Info | null = $state.raw(null);
+  rows: readonly SessionRow[] = $state.raw([]);
+  nextBefore: number | null = $state(null);
+  query = $state("");
+  pending: readonly PendingApproval[] = $state.raw([]);
+  models: readonly Model[] | null = $state.raw(null);
+  harnesses: readonly Harness[] = $state.raw([]);
+  session: Session | null = $state.raw(null);
+  dialog: Dialog = $state(null);
+  drawer = $state(false);
+  theme: Theme = $state((localStorage.getItem("makai.theme") as Theme | null) ?? "system");
+  /** For the model picker: called with what was picked. */
+  onModel: ((modelRef: string) => void) | null = null;
+  pickedModel = $state("");
+
+  private failures = 0;
+  private polling: ReturnType<typeof setTimeout> | undefined;
+
+  start(): void {
+    this.showTheme();
+    addEventListener("hashchange", () => void this.enter());
+    document.addEventListener("visibilitychange", () => {
+      if (document.visibilityState === "visible") void this.poll();
+    });
+    void this.enter();
+  }
+
+  // ------------------------------------------------------------ where we are
+
+  /** Reads the address: a token is traded for the cookie and leaves the address bar; else it says what to show. */
+  private async enter(): Promise<void> {
+    const token = /^#token=(.+)$/.exec(location.hash)?.[1];
+    if (token !== undefined) {
+      history.replaceState(null, "", location.pathname + location.search);
+      await this.trade(decodeURIComponent(token));
+    }
+    const wanted = /^#\/s\/(.+)$/.exec(location.hash)?.[1] ?? null;
+    const id = wanted === null ? null : decodeURIComponent(wanted);
+    if (id !== (this.session?.id ?? null)) this.show(id);
+    else this.session?.retryNow();
+    await this.poll();
+  }
+
+  private async trade(token: string): Promise<void> {
+    try {
+      await api.cookie(token);
+    } catch (error) {
+      this.noteFailure(error);
+      toast("error", "The token in this address is not valid (any more).");
+    }
+  }
+
+  private show(id: string | null): void {
+    this.session?.stop();
+    this.session = id === null ? null : new Session(id);
+    this.session?.start();
+    this.drawer = false;
+    this.dialog = null;
+  }
+
+  open(id: string | null): void {
+    location.hash = id === null ? "#/" : `#/s/${encodeURIComponent(id)}`;
+    this.drawer = false;
+  }
+
+  async create(wanted: NewSession, first?: { text: string; images: PastedImage[] }): Promise<boolean> {
+    try {
+      const { session_id } = await api.create(wanted);
+      this.open(session_id);
+      // The address changes asynchronously; the message must not wait for that.
+      this.show(session_id);
+      if (first) this.session?.send(first.text, first.images, "queue");
+      void this.poll();
+      return true;
+    } catch (error) {
+      this.report(error);
+      return false;
+    }
+  }
+
+  async fork(id: string, at?: number): Promise<void> {
+    try {
+      const { session_id } = await api.fork(id, at);
+      this.open(session_id);
+      toast("info", "This is the fork; the original is unchanged.");
+    } catch (error) {
+      this.report(error);
+    }
+  }
+
+  async remove(id: string): Promise<void> {
+    try {
+      await api.remove(id);
+      this.rows = this.rows.filter((row) => row.session_id !== id);
+      if (this.session?.id === id) this.open(null);
+      toast("info", "The session was deleted.");
+    } catch (error) {
+      this.report(error);
+    }
+  }
+
+  // ------------------------------------------------------------ what there is
+
+  /** Lists and counts, again and again while somebody looks. */
+  async poll(): Promise<void> {
+    clearTimeout(this.polling);
+    try {
+      const asked = this.query;
+      const list = await api.sessions(asked);
+      const { pending } = await api.approvals();
+      if (asked === this.query) {
+        this.rows = this.withMore(list.sessions, list.next_before);
+        if (this.rows.length === list.sessions.length) this.nextBefore = list.next_before;
+      }
+      this.pending = pending;
+      this.failures = 0;
+      this.access = "granted";
+      if (this.info === null) await this.loadOnce();
+    } catch (error) {
+      this.noteFailure(error);
+    }
+    // Without permission asking again changes nothing; a new address does.
+    if (document.visibilityState !== "visible" || this.access === "refused") return;
+    this.polling = setTimeout(() => void this.poll(), Math.min(POLL_MS + this.failures * 2000, LONGEST_POLL_MS));
+  }
+
+  /** The newest page anew, and below it the older ones that were asked for. */
+  private withMore(newest: SessionRow[], next: number | null): readonly SessionRow[] {
+    if (next === null || this.nextBefore === null) return newest;
+    const known = new Set(newest.map((row) => row.session_id));
+    return [...newest, ...this.rows.filter((row) => !known.has(row.session_id) && row.updated_ms <= next)];
+  }
+
+  async more(): Promise<void> {
+    if (this.nextBefore === null) return;
+    try {
+      const page = await api.sessions(this.query, this.nextBefore);
+      const known = new Set(this.rows.map((row) => row.session_id));
+      this.rows = [...this.rows, ...page.sessions.filter((row) => !known.has(row.session_id))];
+      this.nextBefore = page.next_before;
+    } catch (error) {
+      this.report(error);
+    }
+  }
+
+  search(query: string): void {
+    this.query = query;
+    this.rows = [];
+    this.nextBefore = null;
+    void this.poll();
+  }
+
+  async loadModels(): Promise<void> {
+    try {
+      this.models = (await api.models()).models;
+    } catch (error) {
+      this.report(error);
+    }
+  }
+
+  private async loadOnce(): Promise<void> {
+    const [info, harnesses] = await Promise.all([api.info(), api.harnesses().catch(() => ({ harnesses: [] }))]);
+    this.info = info;
+    this.harnesses = harnesses.harnesses;
+    if (!this.pickedModel) this.pickedModel = localStorage.getItem("makai.model") ?? info.default_model_ref ?? "";
+    void this.loadModels();
+  }
+
+  private noteFailure(error: unknown): void {
+    const status = error instanceof ApiError ? error.status : 0;
+    this.failures++;
+    this.access = status === 401 || status === 403 ? "refused" : status === 0 ? "unreachable" : this.access;
+  }
+
+  report(error: unknown): void {
+    const hint = error instanceof ApiError && error.hint ? ` ${error.hint}` : "";
+    toast("error", `${(error as Error).message}${hint}`);
+  }
+
+  // ------------------------------------------------------------ looks
+
+  setTheme(theme: Theme): void {
+    this.theme = theme;
+    localStorage.setItem("makai.theme", theme);
+    this.showTheme();
+  }
+
+  private showTheme(): void {
+    document.documentElement.dataset["theme"] = this.theme;
+  }
+
+  pickModel(current: string, then: (modelRef: string) => void): void {
+    this.pickedModel = current;
+    this.onModel = then;
+    this.dialog = "model";
+    void this.loadModels();
+  }
+}
+
+export const app = new App();

@@ -1,0 +1,91 @@
+import { describe, expect, test } from "vitest";
+import { GrowingMarkdown, renderMarkdown } from "../src/lib/markdown";
+
+const html = (text: string): string =>
+  renderMarkdown(text)
+    .map((block) => (block.kind === "html" ? block.html : `[${block.kind}]`))
+    .join("");
+
+describe("markdown", () => {
+  test("becomes blocks whose raw texts add up to the whole", () => {
+    const text = "# Title\n\nSome *words*.\n\n- one\n\n- two\n\n```python\nprint(1)\n```\n\nlast";
+    const blocks = renderMarkdown(text);
+    expect(blocks.map((block) => block.kind)).toEqual(["html", "html", "html", "code", "html"]);
+    expect(blocks.map((block) => block.raw).join("")).toBe(text);
+    expect(blocks[3]).toMatchObject({ language: "python", text: "print(1)" });
+  });
+
+  test.each([
+    ["<script>alert(1)</script>"],
+    ["<img src=x onerror=alert(1)>"],
+    ["[x](javascript:alert(1))"],
+    ["[x](JaVaScRiPt:alert(1))"],
+    ["[x](data:text/html;base64,PHNjcmlwdD4=)"],
+    ["[x](vbscript:x)"],
+    ["<a href='javascript:alert(1)'>x</a>"],
+    ["![x](javascript:alert(1))"],
+    ['![x](data:image/svg+xml;base64,PHN2Zz4=)'],
+    ["<style>*{display:none}</style>"],
+    ["<iframe src='//evil.example'></iframe>"],
+    ['<p style="position:fixed">x</p>'],
+    ["[x](https://a.example/\"onmouseover=alert(1))"],
+    ["<svg onload=alert(1)>"],
+  ])("never becomes something that runs or hides: %s", (text) => {
+    const page = document.createElement("div");
+    page.innerHTML = html(text);
+    for (const element of page.querySelectorAll("*")) {
+      expect(["P", "A", "SPAN", "EM"]).toContain(element.tagName);
+      for (const name of element.getAttributeNames()) expect(["href", "title", "rel", "target"]).toContain(name);
+      expect(element.getAttribute("href") ?? "https://").toMatch(/^https:/);
+    }
+  });
+
+  test("opens links in a tab that cannot reach this one", () => {
+    expect(html("[docs](https://example.org)")).toContain('rel="noopener noreferrer"');
+    expect(html("[docs](https://example.org)")).toContain('target="_blank"');
+  });
+
+  test("loads no image from elsewhere, but shows a link to it", () => {
+    const shown = html("![chart](https://tracker.example/p.png)");
+    expect(shown).not.toContain("<img");
+    expect(shown).toContain('href="https://tracker.example/p.png"');
+    expect(html("![dot](data:image/png;base64,iVBOR)")).toContain("<img");
+  });
+
+  test("shows a megabyte in one line, and a huge table, in bounded time", () => {
+    const start = performance.now();
+    const line = "*a_[b](".repeat(150_000);
+    expect(renderMarkdown(`before\n\n${line}\n\nafter`).map((block) => block.kind)).toEqual(["html", "plain", "html"]);
+    const table = `|a|b|\n|-|-|\n${"|1|2|\n".repeat(20_000)}`;
+    expect(html(table).match(/<tr>/g)?.length).toBe(301);
+    expect(performance.now() - start).toBeLessThan(3000);
+  });
+
+  test("keeps long lines inside a fence as code", () => {
+    const code = "x".repeat(40_000);
+    const blocks = renderMarkdown("```js\n" + code + "\n```\n");
+    expect(blocks).toEqual([{ kind: "code", raw: expect.anything(), language: "js", text: code }]);
+  });
+});
+
+describe("a growing text", () => {
+  const text = "# T\n\npara one\ngoes on\n\n1. a\n\n2. b\n\n```js\nlet x;\n\nlet y;\n```\n\n|a|b|\n|-|-|\n|1|2|\n\nend";
+
+  test("ends as the same blocks as the complete text, however it arrived", () => {
+    for (const step of [1, 2, 3, 7, 50]) {
+      const growing = new GrowingMarkdown();
+      let blocks = growing.update("");
+      for (let at = step; at < text.length + step; at += step) blocks = growing.update(text.slice(0, at));
+      expect(blocks).toEqual(renderMarkdown(text));
+    }
+  });
+
+  test("keeps the objects of finished blocks", () => {
+    const growing = new GrowingMarkdown();
+    const first = growing.update("one\n\ntwo\n\nthr");
+    const second = growing.update("one\n\ntwo\n\nthree\n\nfour");
+    expect(second[0]).toBe(first[0]);
+    expect(second[1]).toBe(first[1]);
+    expect(second).toHaveLength(4);
+  });
+});
