@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -11,15 +12,28 @@ from pathlib import Path
 import pytest
 from support.llama import installed_weights
 
+import makai
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 STREAM = ROOT / "examples" / "stream.py"
+AGENT = ROOT / "examples" / "agent.py"
 LOCAL = "local/openai-completions@smollm2-135m"
 
 
-def run(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+SCRIPT = """
+tool: clock {}
+---
+say: Noon.
+---
+say: One o'clock.
+"""
+
+
+def run(*arguments: str, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "VIRTUAL_ENV") if name in os.environ}
-    environment = {**inherited, "HOME": str(home), "MAKAI_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
+    own = {"HOME": str(home), "MAKAI_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
+    environment = {**inherited, **own, **variables}
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments], env=environment, capture_output=True, text=True, timeout=150
     )
@@ -44,11 +58,46 @@ def test_the_program_streams_from_a_scripted_model(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stdout) == (0, "Why is the sky blue?")
 
 
-def test_the_program_fits_on_a_slide() -> None:
-    assert len(STREAM.read_text(encoding="utf-8").splitlines()) <= 15
+def test_the_program_with_an_agent_uses_its_tool_and_goes_on_with_its_session(tmp_path: Path) -> None:
+    program = AGENT.read_text(encoding="utf-8")
+    assert LOCAL in program
+    (tmp_path / "script.txt").write_text(SCRIPT)
+
+    finished = run(
+        "-c",
+        program.replace(LOCAL, "scripted/scripted@scenario"),
+        home=tmp_path,
+        MAKAI_SCENARIO=str(tmp_path / "script.txt"),
+    )
+
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "Noon.\nOne o'clock.\n", "")
 
 
-@pytest.mark.parametrize("source", ["examples/stream.py", "sdk/typescript/README.md"])
+@pytest.mark.req("MK-SDK-039")
+@pytest.mark.parametrize("program", [STREAM, AGENT], ids=lambda path: path.name)
+def test_the_programs_use_nothing_but_the_client(program: Path) -> None:
+    """No file, no network, no vendor: everything they import is `makai`, everything they take of it is public."""
+    tree = ast.parse(program.read_text(encoding="utf-8"))
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "makai"
+    }
+
+    assert imported == {"asyncio", "makai"}
+    assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(tree))
+    assert called <= {"main", "print", "SystemExit"}
+    assert used <= set(makai.__all__)
+
+
+@pytest.mark.parametrize("program", [STREAM, AGENT], ids=lambda path: path.name)
+def test_the_programs_fit_on_a_slide(program: Path) -> None:
+    assert len(program.read_text(encoding="utf-8").splitlines()) <= 15
+
+
+@pytest.mark.parametrize("source", ["examples/stream.py", "examples/agent.py", "sdk/typescript/README.md"])
 def test_the_readme_shows_the_programs_that_are_tested(source: str) -> None:
     shown = re.search(rf"<!-- example: {source} -->\n```\w+\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     assert shown is not None

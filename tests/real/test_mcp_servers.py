@@ -432,6 +432,20 @@ async def test_a_server_that_ignores_the_end_of_its_input_is_killed(tmp_path: Pa
         assert time.perf_counter() - started < 5
 
 
+async def test_closing_while_a_server_is_being_ended_waits_for_its_end(tmp_path: Path) -> None:
+    timing = msgspec.structs.replace(QUICK, connect_s=0.2)
+    async with running(stubborn_server(tmp_path), tmp_path=tmp_path, timing=timing) as servers:
+        await until(lambda: processes_with(tmp_path) != [])
+        failed = asyncio.create_task(servers.watcher.until_state("failed"))
+        # Its time to connect is over by then, and the second that it has to leave by itself is not.
+        await asyncio.wait({failed}, timeout=0.5)
+        failed.cancel()
+
+        assert processes_with(tmp_path) != []
+
+    assert processes_with(tmp_path) == []
+
+
 async def test_closing_at_any_moment_of_a_start_leaves_nothing(tmp_path: Path) -> None:
     await asyncio.to_thread(importlib.import_module, "makai.tools.mcp.connection")
     for turns in range(16):

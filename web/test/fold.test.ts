@@ -72,7 +72,7 @@ describe("a run", () => {
     const before = items(view).length;
     view = fold(view, [status(10, "finished"), { type: "turn_done", event_id: 11 }]);
     expect(view.run).toBeNull();
-    expect(items(view).length - before).toBeLessThanOrEqual(1);
+    expect(items(view)).toHaveLength(before);
   });
 
   test("shows an abort as stopped, and a failure with its hint", () => {
@@ -84,6 +84,11 @@ describe("a run", () => {
       { level: "info", message: "Stopped." },
       { level: "error", message: "Too fast.", hint: "Wait." },
     ]);
+  });
+
+  test("says why an answer was cut short", () => {
+    const view = started(delta(1, "half"), { type: "turn_done", event_id: 2, stop_reason: "max_tokens" });
+    expect(items(view).at(-1)).toMatchObject({ kind: "notice", level: "warning", code: "max_tokens" });
   });
 
   test("keeps words apart that belong to different blocks", () => {

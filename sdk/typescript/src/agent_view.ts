@@ -149,7 +149,8 @@ export class AgentView implements Attached {
   #takeEvent(payload: Payload, size: number): void {
     const { event, run_id, event_id } = payload;
     if (!isObject(event) || typeof event["type"] !== "string") {
-      return this.fail(transportError("the server broke the protocol: a malformed agent_event", { code: "parse_error" }));
+      const message = "the server broke the protocol: a malformed agent_event";
+      return this.fail(transportError(message, { code: "parse_error" }));
     }
     const { type } = event;
     const fields = FIELDS[type];

@@ -2,7 +2,8 @@
  * The caller's own functions in an agent's run: tools it carries out, and permissions it is asked for.
  *
  * In: `tool_execute` and `permission_request` of one session, and the news that nobody wants an answer any more. Out:
- * `tool_result` and `permission_response`, through the function it is given. It must not know how sessions are attached.
+ * `tool_result` and `permission_response`, through the function it is given. It must not know how a session is
+ * attached.
  */
 
 import { isObject, type Payload } from "./envelope.js";

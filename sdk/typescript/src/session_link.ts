@@ -134,9 +134,7 @@ export class SessionLink implements ScopeListener {
     else if (type !== "ack" && type !== "nack" && type !== "agent_stopped") this.#view?.take(envelope, size);
     if (type === "agent_stopped") {
       this.#attached = false;
-      const view = this.#view;
-      this.#user = this.#view = undefined;
-      view?.released(envelope);
+      this.#detached()?.released(envelope);
     }
     // Who wanted the session may have left before it was known what to stop.
     if (this.#attached && this.#view === undefined) this.#letGo();
@@ -147,8 +145,7 @@ export class SessionLink implements ScopeListener {
     const requests = [...this.#requests.values()];
     this.#requests.clear();
     this.#attached = false;
-    const view = this.#view;
-    this.#user = this.#view = undefined;
+    const view = this.#detached();
     this.#end();
     requests.forEach((request) => request.reject(error));
     view?.lost(error);
@@ -216,6 +213,14 @@ export class SessionLink implements ScopeListener {
     if (!this.#attached || this.#stopping || this.#requests.has(this.#saying)) return;
     this.#scope?.send("agent_stop", { detach: !(this.#abort && this.#said) });
     this.#stopping = true;
+  }
+
+  /** Who was attached. The session may be promised to somebody else already. */
+  #detached(): Attached | undefined {
+    const view = this.#view;
+    this.#view = undefined;
+    if (this.#user === view) this.#user = undefined;
+    return view;
   }
 
   #end(): void {

@@ -226,8 +226,8 @@ export type PermissionDecision =
   { decision: "allow"; scope?: "once" | "session" | "always" } | { decision: "deny"; reason?: string };
 
 /**
- * Decides whether a call may run. `undefined` leaves it to other clients until the deadline; what is thrown is a denial.
- * The signal is aborted when somebody else has decided.
+ * Decides whether a call may run. `undefined` leaves it to other clients until the deadline; what is thrown is a
+ * denial. The signal is aborted when somebody else has decided.
  */
 export type PermissionHandler = (
   request: PermissionRequest,
@@ -316,7 +316,7 @@ export type AgentStreamEvent =
   | { type: "tool_execution_start"; tool_call_id: string; tool_name: string }
   | { type: "tool_execution_end"; tool_call_id: string; is_error?: boolean };
 
-/** The events of one run. It can be iterated once; the run is started when iteration begins. Leaving it stops the run. */
+/** The events of one run. It can be iterated once; iterating starts the run, and leaving the loop stops it. */
 export interface AgentStream extends AsyncIterable<AgentStreamEvent> {
   /** The session of the run, known before it begins. */
   readonly session_id: string;

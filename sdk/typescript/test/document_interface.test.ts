@@ -57,7 +57,7 @@ export type SameTypes = [
   Yes<Same<Ours.MakaiClientOptions, Document.MakaiClientOptions>>,
 ];
 
-/** Ours give more than the document asks for: a stream has its `response`, a session can be followed, errors say more. */
+/** Ours give more than the document asks for: streams have a `response`, sessions can be followed, errors say more. */
 export type FittingTypes = [
   Yes<Fits<Ours.MakaiAgentApi, Document.MakaiAgentApi>>,
   Yes<Fits<Ours.MakaiProviderApi, Document.MakaiProviderApi>>,

@@ -30,7 +30,8 @@ function asked(content: string) {
 }
 
 function look(execute: AgentTool["execute"]): AgentTool[] {
-  return [{ name: "look", description: "Look", parameters_schema_json: '{"type":"object"}', ...(execute && { execute }) }];
+  const definition = { name: "look", description: "Look", parameters_schema_json: '{"type":"object"}' };
+  return [{ ...definition, ...(execute && { execute }) }];
 }
 
 function withoutDeltas(events: AgentStreamEvent[]): AgentStreamEvent[] {
@@ -112,7 +113,8 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
 
       assert.deepEqual(events.at(-1), { type: "error", message: "No.", code: "invalid_request" });
       assert.equal(events.filter(({ type }) => type === "error" || type === "agent_end").length, 1);
-      assert.deepEqual([thrown["name"], thrown["code"], thrown["message"]], ["MakaiStreamError", "invalid_request", "No."]);
+      assert.deepEqual([thrown["name"], thrown["code"]], ["MakaiStreamError", "invalid_request"]);
+      assert.equal(thrown["message"], "No.");
     });
 
     test("breaking out and aborting stop the run, and the tool that it waits for", async () => {
@@ -227,7 +229,7 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
   });
 }
 
-test("a server that dies takes no session with it", { skip: skipReal, timeout: 60_000 }, async (t) => {
+test("a server that dies is a transport error that names the session", { skip: skipReal, timeout: 60_000 }, async (t) => {
   const { process: server, ...options } = await overWebSocket(t);
   const client = await createMakaiClient(options);
   const stream = client.agent.stream(asked("for ever"));

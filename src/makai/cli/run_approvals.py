@@ -29,7 +29,7 @@ _SCOPES: Final[dict[str, GrantScope]] = {"y": "once", "s": "session", "a": "alwa
 
 def denial(request: ApprovalRequested) -> str:
     """Why a call is denied when nobody can be asked, and what the user can do: the model is told, and tells them."""
-    rule = f"--allowed-tools '{request.grant}'" if request.grant else "--permission-mode"
+    rule = f"--allowed-tools '{request.grant}'" if request.grant else "--permission-mode full_access"
     other = ", or another --permission-mode" if request.grant else ""
     return f"Nobody was there to approve this. `makai run` allows it with {rule}{other}."
 

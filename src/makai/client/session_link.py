@@ -152,7 +152,7 @@ class SessionLink:
             self._view.take(reply)
         if reply.type == "agent_stopped":
             self._attached = False
-            view, self._user, self._view = self._view, None, None
+            view = self._detached()
             if view is not None:
                 view.released(reply)
         if self._attached and self._view is None:
@@ -166,7 +166,7 @@ class SessionLink:
         for request in requests.values():
             _fail(request, failure())
         self._attached = False
-        view, self._user, self._view = self._view, None, None
+        view = self._detached()
         self._end()
         if view is not None:
             view.fail(failure)
@@ -237,6 +237,13 @@ class SessionLink:
         if self._attached and not self._stopping and self._saying not in self._requests and self._scope is not None:
             self._connection.post(self._scope, "agent_stop", AgentStop(detach=not (self._abort and self._said)))
             self._stopping = True
+
+    def _detached(self) -> Attached | None:
+        """Who was attached. The session may be promised to somebody else already."""
+        view, self._view = self._view, None
+        if self._user is view:
+            self._user = None
+        return view
 
     def _end(self) -> None:
         if self._scope is not None:

@@ -75,6 +75,7 @@ class _Client:
         self._protocol = MinicodexConnection(session_id=session_id, new_id=lambda: str(uuid4()), limits=server.limits)
         self._shared: SharedView | None = None
         self._something_to_write = asyncio.Event()
+        self._is_writer_idle = False
         self._written = asyncio.Event()
         self._is_over = asyncio.Event()
         self._close_code: int | None = None
@@ -106,7 +107,21 @@ class _Client:
         """Called by the view: something happened in the session."""
         if self._protocol.is_too_slow:
             self.end(CloseCode.TOO_SLOW)
-        self._something_to_write.set()
+        if not (self._is_writer_idle and self._is_told_at_once()):
+            self._something_to_write.set()
+
+    def _is_told_at_once(self) -> bool:
+        """Tell a client that keeps up, without its writer: to wake a task is half of what an event costs per client."""
+        if self._protocol.is_behind or self._is_over.is_set():
+            return False
+        frames = self._protocol.take()
+        self._written.set()
+        try:
+            if frames and not self._channel.send_at_once(frames):
+                self._protocol.give_back(frames)
+        except ChannelClosed:
+            self.end()
+        return self._protocol.is_current and self._shared is not None and self._shared.gone is None
 
     # ------------------------------------------------------------ what the client says
 
@@ -158,7 +173,9 @@ class _Client:
     async def _write(self) -> None:
         try:
             while True:
+                self._is_writer_idle = not self._something_to_write.is_set()
                 await self._something_to_write.wait()
+                self._is_writer_idle = False
                 self._something_to_write.clear()
                 await self._write_all()
                 if self._shared is not None and self._shared.gone is not None:
@@ -178,6 +195,8 @@ class _Client:
             self._written.set()
             if frames:
                 await self._channel.send(frames)
+                if self._protocol.is_current:
+                    return
             elif not self._protocol.is_behind:  # what was replayed may have led to no frame for this client
                 return
 

@@ -31,6 +31,8 @@ MAX_BODY: Final = 256 * 1024
 MOST_LISTED: Final = 500
 _SEARCHED: Final = 5_000
 """How many sessions a search looks through."""
+_MOST_AT_ONCE: Final = 100
+"""So many sessions may have been used in the same millisecond, and are shown on one page."""
 _STATUS: Final = {
     "UNKNOWN_SESSION": 404,
     "SESSION_EXISTS": 409,
@@ -108,16 +110,16 @@ class SessionRoutes:
         )
 
     async def _list(self, request: web.Request) -> web.Response:
-        limit = _number(request, "limit", 100, most=MOST_LISTED)
+        limit = _number(request, "limit", 100, least=1, most=MOST_LISTED)
         before = _number(request, "before", 0) or None
         words = request.query.get("q", "").casefold().split()
         sessions = await self._sessions()
         found = await sessions.summaries(
-            SessionFilter(limit=_SEARCHED if words else limit + 1, updated_before_ms=before)
+            SessionFilter(limit=_SEARCHED if words else limit + _MOST_AT_ONCE, updated_before_ms=before)
         )
         if words:
             found = [summary for summary in found if _has(summary, words)]
-        shown = found[:limit]
+        shown = _page(found, limit)
         next_before = shown[-1].updated_ms if len(found) > len(shown) else None
         return _json({"sessions": [_shown(summary) for summary in shown], "next_before": next_before})
 
@@ -161,7 +163,7 @@ class SessionRoutes:
     async def _transcript(self, request: web.Request) -> web.Response:
         summary = await self._summary(request)
         before = _number(request, "before", summary.events + 1, most=summary.events + 1)
-        limit = _number(request, "limit", PAGE_ITEMS, most=MOST_PAGE_ITEMS)
+        limit = _number(request, "limit", PAGE_ITEMS, least=1, most=MOST_PAGE_ITEMS)
         reader = TranscriptReader(max(before, 1), limit)
         await read_transcript(await self._sessions(), summary.session_id, reader)
         return web.Response(body=page(reader), content_type="application/json")
@@ -227,21 +229,23 @@ def _answering(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) 
 
 
 async def _body(request: web.Request, kind: type[BodyT]) -> BodyT:
-    data = await request.content.read(MAX_BODY + 1)
-    if len(data) > MAX_BODY:
-        raise InvalidRequest(f"The body exceeds {MAX_BODY} bytes.")
+    data = bytearray()
+    async for part in request.content.iter_any():  # it may come in any number of pieces
+        data += part
+        if len(data) > MAX_BODY:
+            raise InvalidRequest(f"The body exceeds {MAX_BODY} bytes.")
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"The body cannot be read: {error}") from None
 
 
-def _number(request: web.Request, name: str, default: int, *, most: int | None = None) -> int:
+def _number(request: web.Request, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
     text = request.query.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdecimal() or len(text) > 15:
-        raise InvalidRequest(f"{name} is a number.")
+    if not text.isascii() or not text.isdecimal() or len(text) > 15 or int(text) < least:
+        raise InvalidRequest(f"{name} is a whole number from {least} on.")
     return int(text) if most is None else min(int(text), most)
 
 
@@ -256,6 +260,14 @@ async def _records(sessions: Sessions, session_id: str) -> AsyncIterator[Record]
 def _shown(summary: SessionSummary) -> dict[str, Any]:
     """Every field, also those that have their default: a page should not have to know defaults."""
     return {name: getattr(summary, name) for name in summary.__struct_fields__}
+
+
+def _page(found: list[SessionSummary], limit: int) -> list[SessionSummary]:
+    """The first of them. The next page begins at another millisecond, so one is never divided."""
+    end = limit
+    while end < len(found) and found[end].updated_ms == found[end - 1].updated_ms:
+        end += 1
+    return found[:end]
 
 
 def _has(summary: SessionSummary, words: list[str]) -> bool:

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from makai.tools.finishing import finished
+
 _SUPERVISE = f"""
 import os, sys
 sys.path.append({str(Path(__file__).parent)!r})
@@ -39,12 +41,11 @@ class SupervisedProcess:
         """Start it in the directory behind the descriptor; output and errors come in one stream, in order."""
         starting = asyncio.create_task(cls._start(argv, directory, environ))
         try:
-            return await asyncio.shield(starting)
+            return await finished(starting)
         except asyncio.CancelledError:
             # asyncio would kill the supervisor in the middle, which may have started the command already.
-            await _settled(starting)
             if not starting.cancelled() and starting.exception() is None:
-                await starting.result().ended()
+                await finished(asyncio.create_task(starting.result().ended()))
             raise
 
     @classmethod
@@ -111,13 +112,6 @@ class SupervisedProcess:
         if self._output is not None:
             os.close(self._output)
             self._output = None
-
-
-async def _settled(starting: asyncio.Task[SupervisedProcess]) -> None:
-    """Wait for the end of a start, whoever cancels us meanwhile: it takes milliseconds, and must not be cut off."""
-    while not starting.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait({starting})
 
 
 async def _readable(descriptor: int) -> None:

@@ -38,7 +38,10 @@ _GONE: Final = "The WebSocket peer is gone."
 
 
 class WebSocketChannel(Channel, Protocol):
-    """A channel whose server can say why it hangs up."""
+    """A channel for servers: they can write without waiting, and say why they hang up."""
+
+    def send_at_once(self, frames: Sequence[bytes]) -> bool:
+        """Write all `frames` now; False, and nothing is written, where `send` would wait. Raises `ChannelClosed`."""
 
     async def close_with(self, code: int, reason: str) -> None:
         """Close with a code of RFC 6455 section 7.4, or of the protocol's own."""
@@ -104,15 +107,19 @@ class _ServerChannel:
         return None
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        # Encoding and writing do not await, so they need no turn of their own unless somebody waits for one.
-        if self._turn.locked() or self._is_long_work(frames):
+        if not self.send_at_once(frames):
             async with self._turn:
                 await self._send_in_turn(frames)
-            return
-        self._write(self._encoder.encode(frames))
-        if self._protocol.writing_paused:
+        elif self._protocol.writing_paused:
             async with self._turn:
                 await self._drain()
+
+    def send_at_once(self, frames: Sequence[bytes]) -> bool:
+        # Encoding and writing do not await, so they need no turn of their own unless somebody waits for one.
+        if self._turn.locked() or self._protocol.writing_paused or self._is_long_work(frames):
+            return False
+        self._write(self._encoder.encode(frames))
+        return True
 
     async def close(self, reason: str = "") -> None:
         self._ended = True

@@ -132,6 +132,21 @@ async def test_the_next_use_of_a_session_waits_until_it_was_let_go_of(stage: Sta
     assert question["sequence"] == 1
 
 
+async def test_a_run_that_waited_for_its_session_lets_go_of_it_too(stage: Stage) -> None:
+    first = stage.run()
+    await stage.start()
+    await stage.settle(await stage.message())
+    await first
+    second = stage.run()
+    await asyncio.sleep(0)
+    assert await stage.let_go() == {"detach": True}
+    await stage.start()
+    await stage.settle(await stage.message())
+
+    assert (await second).text == "Done."
+    assert await stage.let_go() == {"detach": True}
+
+
 async def test_questions_while_attached_are_asked_in_the_same_scope(stage: Stage) -> None:
     task = stage.run()
     await stage.start()

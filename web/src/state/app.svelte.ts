@@ -1,5 +1,6 @@
 // The page as a whole: where we are, which sessions there are, what is open on top, and whether the server is there.
 import { api, ApiError, type Harness, type Info, type Model, type NewSession, type PendingApproval, type SessionRow } from "../lib/api";
+import { saveDraft } from "../lib/outbox";
 import type { PastedImage } from "../lib/protocol";
 import { Session } from "./session.svelte";
 import { toast } from "./toasts.svelte";
@@ -8,6 +9,8 @@ export type Dialog = "help" | "login" | "model" | "rename" | "delete" | null;
 export type Access = "unknown" | "granted" | "refused" | "unreachable";
 export type Theme = "system" | "light" | "dark";
 
+/** What the demo begins with; it waits in the field until the user sends it. */
+const DEMO_WORDS = "Show me what you can do.";
 const POLL_MS = 4000;
 const LONGEST_POLL_MS = 15_000;
 
@@ -81,6 +84,7 @@ class App {
   async create(wanted: NewSession, first?: { text: string; images: PastedImage[] }): Promise<boolean> {
     try {
       const { session_id } = await api.create(wanted);
+      if (wanted.demo) saveDraft(localStorage, session_id, DEMO_WORDS);
       this.open(session_id);
       // The address changes asynchronously; the message must not wait for that.
       this.show(session_id);

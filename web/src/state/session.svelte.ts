@@ -151,6 +151,7 @@ export class Session {
   private receive(frame: ServerMessage): void {
     if (frame.type === "accepted") return this.accepted(frame.req_id);
     if (frame.type === "error" && frame.event_id === undefined) return this.refused(frame);
+    if (frame.type === "run_resumed") toast("info", "The server was restarted; the run goes on.");
     this.unread.push(frame);
     if (frame.type === "welcome") queueMicrotask(() => this.transmitAll());
     this.schedule();

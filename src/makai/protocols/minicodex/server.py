@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 from msgspec import UNSET
 
-from makai.core.errors import MakaiError, SessionRefused
+from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
 from makai.protocols.minicodex import commands, frames
 from makai.protocols.minicodex.pages import RunLookup
 from makai.protocols.minicodex.projection import Capabilities, Projector
@@ -191,6 +191,8 @@ class MinicodexConnection:
             message, hint = error.message, error.hint
         if isinstance(error, SessionRefused):
             code = cast(ErrorCode, error.code)
+        elif isinstance(error, StorageUnavailable):
+            code = "STORAGE_UNAVAILABLE"
         details = None if hint is None else {"hint": hint}
         self._refuse(Refusal(code=code, message=message, req_id=request.req_id, details=details))
 
@@ -255,6 +257,10 @@ class MinicodexConnection:
         taken, self._outbox = self._outbox, []
         return taken
 
+    def give_back(self, taken: list[bytes]) -> None:
+        """What was taken last and could not be written after all: it is the first to be taken again."""
+        self._outbox[:0] = taken
+
     def _hand_out_all(self) -> None:
         """Everything up to now, before a snapshot that contains it; what is not remembered is in the snapshot too."""
         if self._view is not None and self._cursor is not None and not self._is_forgotten:
@@ -297,6 +303,11 @@ class MinicodexConnection:
         if self._view is None or self._cursor is None:
             return 0
         return self._view.last_event_id - self._cursor
+
+    @property
+    def is_current(self) -> bool:
+        """Everything was handed out: `take` has nothing to give until something happens."""
+        return not self._outbox and self.behind == 0
 
     @property
     def is_too_slow(self) -> bool:

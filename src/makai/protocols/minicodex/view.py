@@ -54,6 +54,8 @@ class SessionView:
         self.session_id = session_id
         self._projector = Projector(state)
         self._frames: list[SharedFrame] = []
+        self._frame_ids: list[int] = []
+        """Of the frames, in their order: every client searches them after every event."""
         self._frame_bytes = 0
         self._floor = state.last_event_id
         self._items = transcript.items() if transcript else []
@@ -89,6 +91,7 @@ class SessionView:
         if shared is None:
             return
         self._frames.append(shared)
+        self._frame_ids.append(shared.event_id)
         self._frame_bytes += len(shared.full)
         if len(self._frames) > 2 * MOST_FRAMES or self._frame_bytes > 2 * MOST_FRAME_BYTES:
             self._forget_frames()
@@ -122,6 +125,7 @@ class SessionView:
         if forgotten:
             self._floor = forgotten[-1].event_id
         self._frames = kept
+        self._frame_ids = [frame.event_id for frame in kept]
         self._frame_bytes = sum(len(frame.full) for frame in kept)
 
     # ------------------------------------------------------------ frames out
@@ -130,7 +134,7 @@ class SessionView:
         """Frames above a cursor that is not below `floor`, and the cursor after them."""
         found: list[bytes] = []
         size = 0
-        for place in range(bisect_right(self._frames, after, key=_event_id), len(self._frames)):
+        for place in range(bisect_right(self._frame_ids, after), len(self._frames)):
             shared = self._frames[place]
             encoded = shared.form(capabilities)
             if encoded is None:

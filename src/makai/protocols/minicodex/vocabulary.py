@@ -35,6 +35,7 @@ ErrorCode: TypeAlias = Literal[
     "UNKNOWN_SESSION",
     "SESSION_EXISTS",
     "SESSION_CLOSED",
+    "STORAGE_UNAVAILABLE",
     "INTERNAL_ERROR",
 ]
 """What a command can be refused with. Errors of a run have the code of their failure, in upper case, or ABORTED."""

@@ -21,6 +21,7 @@ import msgspec
 from makai.core.errors import TransportError
 from makai.tools import supervisor
 from makai.tools.file_errors import printable
+from makai.tools.finishing import finished
 
 _READ_AT_ONCE: Final = 256 * 1024
 _ENDS_KEPT: Final = 512
@@ -100,11 +101,11 @@ class Child:
         """Start it. `TransportError` when the folder is missing; that a program is missing shows as its end."""
         starting = asyncio.create_task(cls._start(argv, directory, environ))
         try:
-            return await asyncio.shield(starting)
+            return await finished(starting)
         except asyncio.CancelledError:
             # asyncio would kill the supervisor in the middle, which may have started the server already.
-            with contextlib.suppress(TransportError):
-                await (await starting).stop()
+            if not starting.cancelled() and starting.exception() is None:
+                await starting.result().stop()
             raise
 
     @classmethod
@@ -162,13 +163,13 @@ class Child:
                 raise TransportError(f"It takes no more input: {error.strerror}.") from None
 
     async def stop(self) -> None:
-        """End its input, give it a moment, then end it with all it started. May be called again, and be cancelled.
+        """End its input, give it a moment, then end it with all it started. May be called again.
 
-        Nobody may be reading or writing any more.
+        Nobody may be reading or writing any more. Who is cancelled meanwhile learns of it when nothing is left.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
-        await asyncio.shield(self._stopping)
+        await finished(self._stopping)
 
     async def how_it_ended(self) -> str:
         """For a message about a server that went away: its exit code and its last words."""
@@ -216,6 +217,7 @@ class Child:
                 await self._drained()
         except TimeoutError:
             self._process.kill()
+            await self._process.wait()
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
 

@@ -87,7 +87,9 @@ async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenera
     given = {name: value.reveal() for name, value in server.env.items()}
     with _confining(launch, [server.command, *server.args]) as argv:
         directory = os.path.join(launch.cwd, server.cwd or "")
-        child = await Child.start(argv, directory=directory, environ=launch.environment(given))
+        with anyio.CancelScope(shield=True):
+            # The SDK's cancellation comes again with every turn of the event loop: here it has to wait a moment.
+            child = await Child.start(argv, directory=directory, environ=launch.environment(given))
         life.last_words = child.last_words
         async with _speaking(child, life) as streams:
             yield streams

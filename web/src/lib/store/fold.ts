@@ -8,17 +8,23 @@ import type {
   ServerMessage,
   SessionDetails,
   Snapshot,
+  StopReason,
   ToolCallItem,
   TranscriptItem,
   UserTextItem,
 } from "../protocol";
 import type { Approval, Item, NoticeItem, PlanItem, TextItem, ToolItem, UserItem } from "./items";
-import { append, chunked, findLast, mapLast, replace, trimmed, type Chunks } from "./transcript";
+import { append, chunked, findLast, mapLast, replace, trimmed, without, type Chunks } from "./transcript";
 import { emptyView, type SessionView } from "./view";
 
 /** How much of a running tool's output is kept for display. */
 const MOST_PROGRESS = 100_000;
 const RECENT_CHUNKS = 6;
+const CUT_SHORT: Partial<Record<StopReason, string>> = {
+  max_tokens: "The answer was cut off at a token limit.",
+  max_turns: "Stopped at a limit of turns or time.",
+  refusal: "The model declined to answer.",
+};
 
 type Stamp = { event_id?: number; ts?: string };
 type WithItem = Extract<TranscriptItem, { type: ServerMessage["type"] }>;
@@ -35,17 +41,13 @@ export function prepend(view: SessionView, items: readonly TranscriptItem[], bef
   const page = items.reduce(addListed, { ...emptyView(view.sessionId), loaded: true });
   const older = mapLast(page.chunks, Infinity, (item) => closedText(item));
   // A result whose call was on the older page stood alone so far: now it joins its call.
-  let chunks = [...older, ...view.chunks] as Chunks;
+  let chunks: Chunks = [...older, ...view.chunks];
   for (const item of view.chunks[0]?.items ?? []) {
     if (item.kind !== "tool" || item.name !== "") continue;
     const call = findLast(older, (one): one is ToolItem => one.kind === "tool" && one.callId === item.callId);
-    if (!call) continue;
-    chunks = replace(chunks, { ...item, ...callPart(call), key: call.key });
-    chunks = chunks.map((chunk) =>
-      chunk.items.includes(item) ? { ...chunk, items: chunk.items.filter((one) => one !== item) } : chunk,
-    );
+    if (call) chunks = replace(without(chunks, item.key), { ...item, ...callPart(call), key: call.key });
   }
-  return { ...view, chunks: chunks.filter((chunk) => chunk.items.length), before };
+  return { ...view, chunks, before };
 }
 
 /**
@@ -116,8 +118,6 @@ function applyEvent(view: SessionView, frame: ServerMessage): SessionView {
       };
     case "session_closed":
       return { ...settled(view), closed: true };
-    case "run_resumed":
-      return added(view, notice(frame, "info", "resumed", "The server was restarted; the run goes on."));
     case "turn_started":
     case "turn_ended":
       return { ...view, chunks: mapLast(view.chunks, RECENT_CHUNKS, closedText) };
@@ -272,11 +272,10 @@ function settled(view: SessionView): SessionView {
   return { ...view, run: null, approvals: [], chunks };
 }
 
+/** Only an end that cuts an answer short is worth a line. */
 function withEnd(view: SessionView, frame: Extract<ServerMessage, { type: "turn_done" | "run_ended" }>): SessionView {
-  const last = view.chunks.at(-1)?.items.at(-1);
-  if (last?.kind === "end") return view;
-  const { stop_reason: stopReason = null, usage = null } = frame;
-  return added(view, { ...base(frame), kind: "end", stopReason, usage });
+  const words = frame.stop_reason && CUT_SHORT[frame.stop_reason];
+  return words ? added(view, notice(frame, "warning", frame.stop_reason ?? "", words)) : view;
 }
 
 function closedText(item: Item): Item {
@@ -385,14 +384,13 @@ function withDecision(view: SessionView, frame: ApprovalDecision): SessionView {
   }));
 }
 
-/** One check list per run: a new version of the plan takes the place of the last. */
+/** One check list per run, where it last changed: close to what is being done. */
 function withPlan(view: SessionView, plan: PlanItem): SessionView {
   const last = findLast(
     view.chunks,
     (item): item is PlanItem | UserItem => item.kind === "plan" || item.kind === "user",
   );
-  if (last?.kind !== "plan") return added(view, plan);
-  return { ...view, chunks: replace(view.chunks, { ...last, entries: plan.entries }) };
+  return added(last?.kind === "plan" ? { ...view, chunks: without(view.chunks, last.key) } : view, plan);
 }
 
 function withError(view: SessionView, frame: ErrorFrame): SessionView {

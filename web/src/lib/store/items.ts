@@ -1,5 +1,5 @@
 // What a transcript shows: one item per thing a reader sees. A tool call, its approval and its result are one item.
-import type { FileDiff, FilePlace, PastedImage, PlanEntry, StopReason, Usage } from "../protocol";
+import type { FileDiff, FilePlace, PastedImage, PlanEntry } from "../protocol";
 
 interface Base {
   /** Stable for as long as the item is shown. */
@@ -71,14 +71,7 @@ export interface CompactedItem extends Base {
   summary: string;
 }
 
-/** A run is over. */
-export interface EndItem extends Base {
-  kind: "end";
-  stopReason: StopReason | null;
-  usage: Usage | null;
-}
-
-export type Item = UserItem | TextItem | ToolItem | PlanItem | NoticeItem | CompactedItem | EndItem;
+export type Item = UserItem | TextItem | ToolItem | PlanItem | NoticeItem | CompactedItem;
 
 /** A call a person has to decide on. */
 export interface Approval {

@@ -73,6 +73,16 @@ export function replace(chunks: Chunks, item: Item): Chunks {
   return chunks;
 }
 
+export function without(chunks: Chunks, key: string): Chunks {
+  return chunks
+    .map((chunk) =>
+      chunk.items.some((item) => item.key === key)
+        ? { ...chunk, items: chunk.items.filter((item) => item.key !== key) }
+        : chunk,
+    )
+    .filter((chunk) => chunk.items.length);
+}
+
 /** The list with every item changed that the function changes; chunks without a change stay the same objects. */
 export function mapLast(chunks: Chunks, count: number, change: (item: Item) => Item): Chunks {
   const from = Math.max(0, chunks.length - count);

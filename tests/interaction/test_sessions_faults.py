@@ -1,0 +1,144 @@
+"""Sessions that survive: connections that break, servers that are killed, tools that do not want to end, nonsense, and
+a full disk. Small here, in full size with `make faults`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+from support.log_disk import mounted_disk
+from support.minicodex_client import BOTH
+from support.profiles import FAULTS
+from support.server_trials import (
+    AbortedRuns,
+    AnswerReport,
+    DropReport,
+    FuzzReport,
+    KillReport,
+    aborted_sessions,
+    approvals_over_a_kill,
+    dropped_connections,
+    fuzzed_frames,
+    killed_servers,
+)
+from support.serving import serving
+
+from makai.protocols.minicodex.vocabulary import ErrorCode
+
+if TYPE_CHECKING:
+    from conftest import RecordMeasure
+
+DROPS = 1_000 if FAULTS else 60
+ANSWERS = 20 if FAULTS else 3
+KILLS = 200 if FAULTS else 10
+ABORTS = 200 if FAULTS else 12
+FRAMES = 10_000 if FAULTS else 500
+
+
+@pytest.mark.req("MC-RESUME-001", "MC-ENV-006")
+@pytest.mark.scaled
+@pytest.mark.timeout(1200)
+async def test_a_client_that_is_dropped_again_and_again_receives_the_log(
+    tmp_path: Path, record_measure: RecordMeasure
+) -> None:
+    report = await dropped_connections(tmp_path, DROPS, seed=3)
+    found = f"{report.gaps}, {report.repeated}, {report.unlike_the_log} of {report.received}"
+    record_measure(f"{DROPS} disconnects: gaps, repeated, unlike the log", "0, 0, 0", found)
+    assert report == DropReport(
+        drops=DROPS, received=report.received, gaps=0, repeated=0, unlike_the_log=0
+    )
+    assert report.received > DROPS
+
+
+@pytest.mark.req("MC-APPR-009")
+@pytest.mark.scaled
+@pytest.mark.timeout(1200)
+async def test_an_approval_asked_before_a_kill_and_given_after_it_runs_the_tool_once(
+    tmp_path: Path, record_measure: RecordMeasure
+) -> None:
+    report = await approvals_over_a_kill(tmp_path, ANSWERS)
+    once = sum(times == 1 for times in report.ran)
+    record_measure("approval, kill -9, restart, answer: ran once", f"{ANSWERS} of {ANSWERS}", f"{once} of {ANSWERS}")
+    assert report == AnswerReport(ran=(1,) * ANSWERS)
+
+
+@pytest.mark.scaled
+@pytest.mark.timeout(1800)
+async def test_a_server_killed_at_any_moment_of_a_run_loses_nothing_and_does_nothing_twice(
+    tmp_path: Path, record_measure: RecordMeasure
+) -> None:
+    report = await killed_servers(tmp_path, KILLS, seed=7)
+    found = f"{report.unsettled}, {report.gaps}, {report.lost}, {report.ran_twice}, {report.said_to_have_run_and_did_not}"
+    record_measure(f"{KILLS} kill -9 in a run: unsettled, gaps, lost, twice, untrue", "0, 0, 0, 0, 0", found)
+    record_measure("slowest start and recovery of a killed server", "-", f"{report.slowest_recovery_s:.1f} s")
+    assert report == KillReport(
+        rounds=KILLS,
+        unsettled=0,
+        gaps=0,
+        ran_twice=0,
+        said_to_have_run_and_did_not=0,
+        lost=0,
+        slowest_recovery_s=report.slowest_recovery_s,
+    )
+
+
+@pytest.mark.req("MC-RUN-009")
+@pytest.mark.scaled
+@pytest.mark.timeout(1200)
+async def test_an_aborted_run_leaves_no_process_behind(tmp_path: Path, record_measure: RecordMeasure) -> None:
+    report = await aborted_sessions(tmp_path, ABORTS, seed=11)
+    record_measure(f"{ABORTS} aborted runs: processes left after 1 s", "0", str(len(report.left)))
+    record_measure(f"{ABORTS} aborted runs: slowest end", "-", f"{report.slowest_s:.2f} s")
+    assert report == AbortedRuns(runs=ABORTS, left=(), slowest_s=report.slowest_s)
+
+
+@pytest.mark.req("MC-CMD-007", "MC-CMD-008", "MC-CMD-009", "MC-ENV-003")
+@pytest.mark.scaled
+@pytest.mark.timeout(1200)
+async def test_frames_that_mean_nothing_are_each_answered_and_change_nothing(
+    tmp_path: Path, record_measure: RecordMeasure
+) -> None:
+    report = await fuzzed_frames(tmp_path, FRAMES, seed=13)
+    found = f"{FRAMES - report.unanswered}, {report.changes}"
+    record_measure("fuzzed frames over WebSocket: refused, changes", f"{FRAMES}, 0", found)
+    assert report == FuzzReport(frames=FRAMES, codes=report.codes, unanswered=0, changes=0)
+    assert set(report.codes) <= set(get_args(ErrorCode))
+
+
+@pytest.mark.timeout(120)
+async def test_a_full_disk_is_told_reading_goes_on_and_the_session_recovers(
+    tmp_path: Path, record_measure: RecordMeasure
+) -> None:
+    with mounted_disk(tmp_path, megabytes=24) as disk:
+        async with serving(disk.folder, "say: Hello.") as site:
+            session_id = await site.session()
+            client = await site.client(session_id, *BOTH)
+            await client.ask("send", text="hi")
+            await client.until_over()
+            ballast = disk.folder / "ballast"
+            _fill(ballast)
+            # A little may still fit into pages that the log has already.
+            answers = [await client.ask("send", text="x" * 100_000, client_msg_id=f"m-{n}") for n in range(20)]
+            assert answers[-1] == "STORAGE_UNAVAILABLE"
+            again = await site.client(session_id, *BOTH)  # reads go on
+            assert [item["text"] for item in again.frames[2]["transcript"] if item["type"] == "user_text"][0] == "hi"
+            status, answer = await site.ask("POST", "/api/sessions", {"model_ref": "scripted/scenario", "cwd": "/"})
+            assert (status, answer["error"]["code"]) == (503, "storage_unavailable")
+            ballast.unlink()
+            recovered = await client.ask("send", text="x" * 100_000, client_msg_id="m-19")
+            record_measure("disk full: answer, then with space again", "STORAGE_UNAVAILABLE, accepted",
+                           f"{answers[-1]}, {recovered}")  # fmt: skip
+            assert recovered == "accepted"
+            await client.until_over()
+
+
+def _fill(path: Path) -> None:
+    """Take all the space there is."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1 << 20, 1 << 16, 1 << 12, 512, 1):
+            try:
+                while True:
+                    file.write(b"\0" * size)
+            except OSError:
+                continue

@@ -1,0 +1,107 @@
+"""`makai serve` as a process that can be killed and started again over the same MAKAI_HOME.
+
+In: a folder and a scenario. Out: a `ServeProcess`, whose sessions are made over REST and spoken to over WebSocket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from makai.providers.runtime import SCENARIO_VARIABLE
+from support.cli import SOURCES
+from support.live_sessions import SCENARIO_MODEL
+from support.minicodex_client import MinicodexClient
+from support.serving import connected, http_session
+
+START_S = 60.0
+_ADDRESS = re.compile(rb"listening on (http://\S+)")
+
+
+class ServeProcess:
+    """One server, however often its process is replaced."""
+
+    def __init__(self, folder: Path, http: aiohttp.ClientSession) -> None:
+        self.folder = folder
+        self.home = folder / "makai-home"
+        self.scenario = folder / "scenario.txt"
+        self.url = ""
+        self.http = http
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        token = (self.home / "server-token").read_text(encoding="ascii").strip()
+        return {"Authorization": f"Bearer {token}"}
+
+    async def start(self) -> None:
+        """Start it; returns when it listens."""
+        environ = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(SOURCES),
+            "HOME": str(self.folder),
+            "MAKAI_HOME": str(self.home),
+            "LC_ALL": "C.UTF-8",
+            SCENARIO_VARIABLE: str(self.scenario),
+        }
+        with (self.folder / "serve.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "makai", "serve", "--port", "0"),
+                env=environ,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(START_S):
+            while (found := _ADDRESS.search(line := await self._process.stdout.readline())) is None:
+                assert line, f"the server ended: {self.said()}"
+        self.url = found[1].decode()
+
+    async def kill(self) -> None:
+        """End it at once, with SIGKILL."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.communicate()
+
+    def said(self) -> str:
+        """What all its processes wrote to standard error."""
+        return (self.folder / "serve.log").read_text(encoding="utf-8", errors="replace")
+
+    async def session(self, cwd: Path, mode: str = "ask") -> str:
+        """A new session with built-in tools."""
+        body = {"model_ref": SCENARIO_MODEL, "mode": mode, "cwd": str(cwd)}
+        async with self.http.post(f"{self.url}/api/sessions", json=body, headers=dict(self.headers)) as response:
+            assert response.status == 201, await response.text()
+            return str((await response.json())["session_id"])
+
+    async def connect(self, session_id: str, *capabilities: str) -> MinicodexClient:
+        """A client that has said nothing yet."""
+        return await connected(self.http, self.url, session_id, *capabilities, headers=self.headers)
+
+
+@asynccontextmanager
+async def serve_process(folder: Path, scenario: str) -> AsyncIterator[ServeProcess]:
+    """A running server; at the end it is killed."""
+    async with http_session() as http:
+        server = ServeProcess(folder, http)
+        server.home.mkdir(mode=0o700, exist_ok=True)
+        server.scenario.write_text(scenario, encoding="utf-8")
+        await server.start()
+        try:
+            yield server
+        finally:
+            await server.kill()
