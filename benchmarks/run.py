@@ -1,4 +1,4 @@
-"""The one entry to all benchmarks: `python benchmarks/run.py [startup|stream|gateway|proxy|all] [--quick]`.
+"""The one entry to all benchmarks: `python benchmarks/run.py [startup|proxy|stream|gateway|sessions|fanout|agent|all] [--quick]`.
 
 Writes `benchmarks/results/`, except with `--quick`, which only prints. `make bench` installs what is compared and calls
 this. Nothing fails because of a missed bar.
@@ -9,8 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 
+import agent.bench
+import fanout.bench
 import gateway.bench
 import proxy.bench
+import sessions.bench
 import startup.bench
 import stream.bench
 from machine import PEERS_PYTHON
@@ -20,6 +23,9 @@ BENCHMARKS = {
     "proxy": proxy.bench.run,
     "stream": stream.bench.run,
     "gateway": gateway.bench.run,
+    "sessions": sessions.bench.run,
+    "fanout": fanout.bench.run,
+    "agent": agent.bench.run,
 }
 
 

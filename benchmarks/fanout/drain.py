@@ -148,15 +148,20 @@ class Sleeper:
 
     async def return_(self) -> dict[str, Any]:
         """Wake up to find the connection gone, resume, and read to the end of the run."""
+        was_dropped = True
         self._connection.go_on()
-        code = await asyncio.wait_for(self._connection.closed, CLOSE_S)
+        try:
+            await asyncio.wait_for(self._connection.closed, CLOSE_S)
+        except TimeoutError:
+            was_dropped = False
+            self._connection.hang_up()
         read_before = len(self._events)
         connection = await self._crowd.dial(self._take)
         cursor = self._events[-1] if self._events else self._shown
         connection.say("resume", last_seen_event_id=cursor, client_capabilities=CAPABILITIES)
         await asyncio.wait_for(self._is_over.wait(), DEADLINE_S)
         connection.hang_up()
-        return {"close_code": code, "read_before": read_before, "events": self._events}
+        return {"was_dropped": was_dropped, "read_before": read_before, "events": self._events}
 
     def _take(self, messages: list[bytes]) -> None:
         for message in messages:

@@ -1,7 +1,7 @@
 """One measurement of the session layer in one process, without any network.
 
 In: arguments of the command line. Out: what was measured as JSON on stdout; a failure as a traceback and exit code 1.
-The process has one core: everything a session does, its writing thread and all followers included, shares it.
+Throughput is measured on one core: everything a session does, its writing thread and all followers included, shares it.
 
 Run as `python -m sessions.child <measurement> <home> <numbers...>`.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from makai.core.session_events import AssistantTextDelta, Logged
+from makai.core.session_events import AssistantTextDelta, Logged, RunStarted
 from makai.protocols.minicodex.projection import Capabilities
 from makai.server.session_views import SessionViews
 from makai.sessions.log.base import NEWEST, Record, replay
@@ -32,7 +32,7 @@ from makai.sessions.log.sqlite import SqliteLog
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import Sessions
 from makai.sessions.state import SessionState, evolve
-from sessions.desk import Read, new_session, owned, read_run, say
+from sessions.desk import Read, checksum_of, new_session, owned, read_run, say
 from sessions.model import STAMP, Wish
 from stream.child import cpu_seconds
 
@@ -77,6 +77,32 @@ async def read_all(sessions: Sessions, session_id: str, after: int) -> Read:
     while records := await sessions.read(session_id, read.cursor):
         read.take(records)
     return read
+
+
+async def deltas_of_runs(home: Path) -> Measured:
+    """How many deltas each run of the newest session has, and the checksum of their numbers and words."""
+    runs = await read_deltas(home)
+    return {"runs": [(len(deltas), checksum_of(deltas)) for deltas in runs]}
+
+
+async def delta_ids(home: Path) -> Measured:
+    """The numbers of all deltas of the newest session."""
+    return {"ids": [event_id for run in await read_deltas(home) for event_id, _ in run]}
+
+
+async def read_deltas(home: Path) -> list[list[tuple[int, str]]]:
+    """Run by run."""
+    log = await SqliteLog.open(home)
+    session_id = (await log.sessions(NEWEST))[0].session_id
+    runs: list[list[tuple[int, str]]] = []
+    async for logged in replay(log, session_id):
+        event = logged.event if isinstance(logged, Logged) else None
+        if isinstance(event, RunStarted):
+            runs.append([])
+        elif isinstance(event, AssistantTextDelta):
+            runs[-1].append((logged.event_id, event.delta))
+    await log.close()
+    return runs
 
 
 # ---------------------------------------------------------------- from delta to subscriber
@@ -240,6 +266,8 @@ def resident_mb() -> float:
 
 MEASUREMENTS: dict[str, Callable[..., Awaitable[Measured]]] = {
     "fan_out": fan_out,
+    "deltas_of_runs": deltas_of_runs,
+    "delta_ids": delta_ids,
     "pace": pace,
     "growth": growth,
     "replaying": replaying,
@@ -248,10 +276,14 @@ MEASUREMENTS: dict[str, Callable[..., Awaitable[Measured]]] = {
 }
 
 
+ON_ONE_CORE = frozenset({"fan_out", "growth", "replaying"})
+
+
 def main() -> None:
     """Measure what the command line says."""
     name, home, *numbers = sys.argv[1:]
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    if name in ON_ONE_CORE:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
     async def measure() -> Measured:
         return await MEASUREMENTS[name](Path(home), *map(int, numbers))

@@ -5,7 +5,7 @@ In: `service.Sessions`. Out: what was read, counted and summed up so that it can
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,3 +86,11 @@ async def read_run(
                 return read
     finally:
         follower.close()
+
+
+def checksum_of(deltas: Iterable[tuple[int, str]]) -> int:
+    """Of numbers and words of deltas, however they were read."""
+    checksum = 0
+    for event_id, text in deltas:
+        checksum = crc32(f"{event_id}:{text}".encode(), checksum)
+    return checksum

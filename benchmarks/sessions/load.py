@@ -13,12 +13,12 @@ import json
 import sys
 import time
 from typing import Any
-from zlib import crc32
 
 import msgspec
 import uvloop
 
 from gateway.process import cpu_seconds
+from sessions.desk import checksum_of
 from sessions.model import Wish
 from sessions.server import Address
 from sessions.websocket import Connection, connect
@@ -76,14 +76,6 @@ class Client:
         """How many there were, and the checksum of their numbers and words."""
         frames = [DECODER.decode(message) for message in self.messages if message.startswith(DELTA)]
         return len(frames), checksum_of((frame.event_id, frame.text) for frame in frames)
-
-
-def checksum_of(deltas: Any) -> int:
-    """Of numbers and words."""
-    checksum = 0
-    for event_id, text in deltas:
-        checksum = crc32(f"{event_id}:{text}".encode(), checksum)
-    return checksum
 
 
 async def one_pass(clients: list[Client], pid: int, events: int) -> dict[str, Any]:

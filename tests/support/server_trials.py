@@ -74,7 +74,7 @@ async def _listen_a_while(client: MinicodexClient, received: list[JSON], chance:
     )
     if chance.random() < 0.5:  # refused when a run goes on
         await client.say("send", text="talk", client_msg_id=str(uuid4()))
-    seconds = chance.choice((0.0, 0.0, 0.001, 0.005, 0.02))
+    seconds = chance.choice((0.0, 0.001, 0.005, 0.02, 0.05))
     try:
         async with asyncio.timeout(seconds):
             for _ in range(chance.randrange(60)):

@@ -229,7 +229,7 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
   });
 }
 
-test("a server that dies is a transport error that names the session", { skip: skipReal, timeout: 60_000 }, async (t) => {
+test("a server that dies is an error that names the session", { skip: skipReal, timeout: 60_000 }, async (t) => {
   const { process: server, ...options } = await overWebSocket(t);
   const client = await createMakaiClient(options);
   const stream = client.agent.stream(asked("for ever"));

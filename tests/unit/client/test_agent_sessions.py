@@ -438,6 +438,22 @@ async def test_a_malformed_event_fails_its_run_and_nothing_else(stage: Stage) ->
     assert (await refused_status(stage)).code == "session_not_found"
 
 
+async def test_events_that_nobody_reads_are_bounded_and_the_session_is_let_go_of(stage: Stage) -> None:
+    stage.client._connection.unread_bytes = 2000
+    stream = stage.client.agent.stream(model_ref="m", messages="Hi", options={"session_id": stage.session_id})
+    events = aiter(stream)
+    first = asyncio.ensure_future(anext(events))
+    await stage.start()
+    message = await stage.message()
+    assert (await first).type == "agent_start"
+    for _ in range(20):
+        await stage.event(message, {"type": "text_delta", "delta": "word " * 20})
+    assert await stage.let_go() == {"detach": True}
+
+    failure = await refused(asyncio.create_task(_collected(events)))
+    assert (failure.kind, failure.code) == ("transport_error", "overloaded")
+
+
 async def refused_status(stage: Stage) -> MakaiStreamError:
     asking = asyncio.create_task(stage.client.agent.status(stage.session_id))
     await stage.server.nack(await stage.server.expect("agent_status"), "session_not_found")

@@ -49,7 +49,9 @@ class App {
   private async enter(): Promise<void> {
     const token = /^#token=(.+)$/.exec(location.hash)?.[1];
     if (token !== undefined) {
-      history.replaceState(null, "", location.pathname + location.search);
+      // Whoever was looking at a session goes on looking at it.
+      const back = this.session ? `#/s/${encodeURIComponent(this.session.id)}` : "";
+      history.replaceState(null, "", location.pathname + location.search + back);
       await this.trade(decodeURIComponent(token));
     }
     const wanted = /^#\/s\/(.+)$/.exec(location.hash)?.[1] ?? null;
@@ -173,7 +175,8 @@ class App {
     try {
       this.models = (await api.models()).models;
     } catch (error) {
-      this.report(error);
+      // That the server is away is said elsewhere.
+      if (!(error instanceof ApiError) || error.status !== 0) this.report(error);
     }
   }
 

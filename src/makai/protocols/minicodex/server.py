@@ -346,9 +346,12 @@ class MinicodexConnection:
 
     def replay(self, events: Iterable[Numbered]) -> None:
         """The next events above `cursor`, deltas included, as the log has them; others are left alone."""
+        newest = self._view.last_event_id if self._view is not None else 0
         for logged in events:
             # What a command leads to waits for its answer here as well, and a client may resume while the log is read.
             if self._replay is None or self._deciding or self._cursor is None or logged.event_id != self._cursor + 1:
+                return
+            if logged.event_id > newest:  # the log may be ahead of the view, which would hand this out again
                 return
             shared = self._replay.project(logged)
             self._cursor = logged.event_id

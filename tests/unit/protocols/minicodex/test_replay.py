@@ -6,9 +6,10 @@ import contextlib
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import given
-from support.minicodex import BOTH, JSON, SESSION, Room, events_of, of
+from support.minicodex import BOTH, JSON, SESSION, Room, events_of, find, of
 from support.profiles import examples
 from support.session_trials import Trial, arguments, asked, finished
 
@@ -31,6 +32,7 @@ from makai.core.session_events import (
 )
 from makai.core.usage import Usage
 from makai.protocols.minicodex import pages, view
+from makai.protocols.minicodex.requests import Open
 from makai.sessions.commands import Abort, Approve, Command, Deny, Recovered, Report, Send, SetMode, SetTitle
 
 KINDS: list[tuple[str, ...]] = [(), ("streaming",), ("makai.1",), BOTH]
@@ -198,3 +200,29 @@ def test_a_snapshot_and_what_follows_it_lead_to_the_same_as_a_later_snapshot(
             assert later["event_id"] in (0, room.trial.state.last_event_id)
             if kind in ((), ("streaming",)):
                 assert {item["type"] for item in later["transcript"]} <= set(ITEMS)
+
+
+@pytest.mark.req("MC-RESUME-001")
+def test_a_log_that_is_ahead_of_the_view_is_not_handed_out_twice() -> None:
+    """The log is read while the view still has to take its newest events."""
+    room = Room()
+    room.client().say("send", text="hi")
+    room.view = room.opened_view()  # it remembers no frame of what was before
+    client = room.connect(*BOTH)
+    client.names = BOTH
+    (request,) = client.connection.receive(b'{"type":"resume","last_seen_event_id":0,"client_capabilities":["makai.1"]}')
+    assert isinstance(request, Open)
+    client.connection.opened(request, room.view)
+    room.trial.answer("Hello.")  # in the log, and not yet in the view
+    lookup = client.connection.lookup()
+    assert lookup is not None
+    find(room, lookup)
+    client.connection.begin_replay(lookup)
+    client.connection.replay(room.trial.log)
+    taken = client.connection.take()
+    room.publish()
+    taken += client.connection.take()
+
+    ids = [frame["event_id"] for frame in map(msgspec.json.decode, taken) if "event_id" in frame]
+    assert ids == sorted(set(ids))
+    assert ids[-1] == len(room.trial.log)

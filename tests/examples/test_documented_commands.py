@@ -1,0 +1,56 @@
+"""Every `makai` command that the documentation prints is one that exists, with the options it is printed with."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from makai.cli.commands import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+_SPAN = re.compile(r"`(makai(?: [^`\n]*)?)`")
+_ENDS = ("|", "&&", ";", ">", ">>")
+
+
+def printed_commands(page: Path) -> list[tuple[str, ...]]:
+    """The arguments of every `makai …`: lines of console blocks that begin with `$`, and code in running text."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")  # a line that goes on
+    lines = [line[2:] for block in _BLOCK.findall(text) for line in block.splitlines() if line.startswith("$ ")]
+    spans = [span for span in _SPAN.findall(text) if "…" not in span]
+    return list(dict.fromkeys(found for line in [*lines, *spans] for found in _calls(line)))
+
+
+def _calls(line: str) -> list[tuple[str, ...]]:
+    calls: list[list[str]] = []
+    call: list[str] | None = None
+    for word in shlex.split(line, comments=True):
+        if word in _ENDS:
+            call = None
+        elif word == "makai" and call is None:
+            call = []
+            calls.append(call)
+        elif call is not None:
+            call.append(word)
+    return [tuple(call) for call in calls]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_in_the_documentation_exists_with_its_options(page: Path) -> None:
+    """`--help` is answered only where the command and every option before it are known."""
+    outcomes = {call: CliRunner().invoke(cli, [*call, "--help"]) for call in printed_commands(page)}
+
+    assert {call: outcome.output for call, outcome in outcomes.items() if outcome.exit_code != 0} == {}
+
+
+def test_the_readme_prints_commands() -> None:
+    printed = printed_commands(ROOT / "README.md")
+
+    assert len(printed) > 40
+    assert ("run", "-p", "Review this change") in printed
+    assert () in printed

@@ -1,0 +1,231 @@
+"""One live session: what is acknowledged is durable, what is not durable is not claimed, and no run stays for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from support.troubled_log import TroubledLog, once
+
+from makai.core.content import Text
+from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
+from makai.core.session_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    AssistantText,
+    Logged,
+    RunFailed,
+    RunFinished,
+    SessionEvent,
+    ToolCalled,
+    ToolFinished,
+    TurnEnded,
+    TurnStarted,
+)
+from makai.sessions.commands import Abort, Approve, Create, Send, SetTitle
+from makai.sessions.live import LiveSession, RunStart, Settlement
+from makai.sessions.log.base import replay
+from makai.sessions.run_port import RunPort
+from makai.sessions.state import SessionState
+from makai.sessions.tasks import Tasks
+
+SESSION = "session"
+
+
+class Stage:
+    """A live session whose runs do what the test says."""
+
+    def __init__(self, work: Callable[[LiveSession, RunPort], Awaitable[Settlement]]) -> None:
+        self.log = TroubledLog()
+        self.tasks = Tasks()
+        self.now = 1_000
+        self.work = work
+        self.session = LiveSession(SESSION, SessionState(), self.log, self, self.tasks, lambda: self.now)
+
+    async def run(self, session: LiveSession, port: RunPort, start: RunStart) -> Settlement:
+        return await self.work(session, port)
+
+    async def begin(self) -> None:
+        await self.session.submit(Create(now=self.now, model_ref="m"))
+        await self.session.submit(Send(now=self.now, input_id="i1", content="Hi"))
+
+    async def until_settled(self) -> SessionEvent:
+        """How the run ended; within a bound, for a run that never ends is what these tests are about."""
+        news = asyncio.Event()
+        self.session.followers.add(news.set)
+        async with asyncio.timeout(10):
+            while self.session.state.active_run is not None:
+                news.clear()
+                await news.wait()
+        self.session.followers.discard(news.set)
+        return (await self.events())[-1]
+
+    async def events(self) -> list[SessionEvent]:
+        return [logged.event async for logged in replay(self.log, SESSION) if isinstance(logged, Logged)]
+
+
+def asked(call_id: str, deadline_ms: int | None = None) -> ApprovalRequested:
+    return ApprovalRequested(call_id=call_id, name="shell", arguments_json="{}", digest="d", deadline_ms=deadline_ms)
+
+
+async def question(session: LiveSession, port: RunPort, deadline_ms: int | None = None) -> ApprovalDecided:
+    """A turn with one call about which a person is asked."""
+    await session.report(port.run_id, TurnStarted(turn=1))
+    await session.report(port.run_id, ToolCalled(call_id="c1", name="shell", arguments_json="{}"))
+    await session.report(port.run_id, TurnEnded(turn=1, stop_reason="tool_use"))
+    answer = port.question("c1")
+    await session.report(port.run_id, asked("c1", deadline_ms))
+    return await answer
+
+
+async def test_a_run_of_which_something_could_not_be_kept_has_failed_and_does_not_claim_otherwise() -> None:
+    async def work(session: LiveSession, port: RunPort) -> Settlement:
+        await session.report(port.run_id, TurnStarted(turn=1))
+        await session.settled()
+        stage.log.gate.clear()
+        await session.report(port.run_id, AssistantText(content_index=0, text="the answer"))
+        await stage.log.until_appending(AssistantText)
+        # These wait behind the append that fails, and the run ends before anyone knows.
+        await session.report(port.run_id, TurnEnded(turn=1, stop_reason="end_turn"))
+        asyncio.get_running_loop().call_later(0.01, stage.log.gate.set)
+        return RunFinished(stop_reason="end_turn")
+
+    stage = Stage(work)
+    stage.log.refuses = once(lambda event: isinstance(event, AssistantText))
+    await stage.begin()
+    settled = await stage.until_settled()
+    assert isinstance(settled, RunFailed)
+    assert settled.code == "storage_unavailable"
+    assert not any(isinstance(event, AssistantText) for event in await stage.events())
+
+
+async def test_a_question_that_could_not_be_kept_does_not_wait_for_an_answer() -> None:
+    async def work(session: LiveSession, port: RunPort) -> Settlement:
+        await question(session, port)
+        raise AssertionError("nobody was asked")
+
+    stage = Stage(work)
+    stage.log.refuses = once(lambda event: isinstance(event, ApprovalRequested))
+    await stage.begin()
+    settled = await stage.until_settled()
+    assert isinstance(settled, RunFailed)
+    assert settled.code == "storage_unavailable"
+
+
+async def test_an_event_that_no_log_can_hold_fails_its_run_and_nobody_else() -> None:
+    async def work(session: LiveSession, port: RunPort) -> Settlement:
+        await session.report(port.run_id, TurnStarted(turn=1))
+        await session.settled()
+        stage.log.gate.clear()
+        await session.report(port.run_id, AssistantText(content_index=0, text="first"))
+        await stage.log.until_appending(AssistantText)
+        await session.report(port.run_id, AssistantText(content_index=1, text="\udc80 is no text"))
+        renamed.append(asyncio.ensure_future(session.submit(SetTitle(now=1, title="Ours"))))
+        await asyncio.sleep(0)
+        stage.log.gate.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    renamed: list[asyncio.Future[object]] = []
+    stage = Stage(work)
+    await stage.begin()
+    settled = await stage.until_settled()
+    assert isinstance(settled, RunFailed)
+    assert settled.code == "invalid_request"
+    await renamed[0]
+    assert stage.session.state.title == "Ours"
+
+
+class Unusual(BaseException):
+    """Neither an error nor a cancellation."""
+
+
+async def test_a_run_that_ends_in_something_unusual_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(session: LiveSession, port: RunPort) -> Settlement:
+        raise Unusual
+
+    stage = Stage(work)
+    await stage.begin()
+    settled = await stage.until_settled()
+    assert isinstance(settled, RunFailed)
+    assert settled.code == "internal_error"
+    assert "Unusual" in caplog.text
+
+
+async def test_an_abort_in_the_same_commit_as_the_start_of_the_run_ends_it() -> None:
+    async def work(session: LiveSession, port: RunPort) -> Settlement:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    stage = Stage(work)
+    await stage.session.submit(Create(now=1, model_ref="m"))
+    stage.log.gate.clear()
+    title = asyncio.ensure_future(stage.session.submit(SetTitle(now=1, title="t")))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    sent = asyncio.ensure_future(stage.session.submit(Send(now=1, input_id="i1", content="Hi")))
+    aborted = asyncio.ensure_future(stage.session.submit(Abort(now=1)))
+    await asyncio.sleep(0)
+    stage.log.gate.set()
+    await asyncio.gather(title, sent, aborted)
+    assert await stage.until_settled() == RunFinished(stop_reason="aborted")
+
+
+async def test_a_question_runs_out_although_the_clock_went_backwards_meanwhile() -> None:
+    async def work(session: LiveSession, port: RunPort) -> Settlement:
+        decided = await question(session, port, deadline_ms=stage.now + 50)
+        await session.report(
+            port.run_id, ToolFinished(call_id="c1", content=(Text(text=decided.reason),), is_error=True)
+        )
+        return RunFinished(stop_reason="end_turn")
+
+    stage = Stage(work)
+    await stage.begin()
+    async with asyncio.timeout(10):
+        while stage.session.state.next_deadline() is None:
+            await asyncio.sleep(0)
+    stage.now -= 30  # when the alarm rings it is too early
+    asyncio.get_running_loop().call_later(0.1, lambda: setattr(stage, "now", 2_000))
+    assert await stage.until_settled() == RunFinished(stop_reason="end_turn")
+
+
+async def test_what_waits_for_its_commit_when_the_process_closes_is_committed_and_acknowledged() -> None:
+    async def work(session: LiveSession, port: RunPort) -> Settlement:
+        raise AssertionError("the process is closing")
+
+    stage = Stage(work)
+    await stage.session.submit(Create(now=1, model_ref="m"))
+    stage.log.gate.clear()
+    titled = asyncio.ensure_future(stage.session.submit(SetTitle(now=1, title="one")))
+    await stage.log.until_appending(SessionEvent) if False else await asyncio.sleep(0.01)
+    sent = asyncio.ensure_future(stage.session.submit(Send(now=1, input_id="i1", content="Hi")))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(stage.tasks.close(10))
+    await asyncio.sleep(0)
+    stage.log.gate.set()
+    async with asyncio.timeout(10):
+        await asyncio.gather(titled, sent, closing)
+    assert stage.session.state.title == "one"
+    with pytest.raises(StorageUnavailable):
+        async with asyncio.timeout(5):
+            await stage.session.submit(SetTitle(now=1, title="two"))
+
+
+async def test_a_session_whose_end_of_run_cannot_be_stored_yet_is_in_use() -> None:
+    async def work(session: LiveSession, port: RunPort) -> Settlement:
+        return RunFinished(stop_reason="end_turn")
+
+    stage = Stage(work)
+    stage.log.refuses = once(lambda event: isinstance(event, RunFinished))
+    await stage.begin()
+    async with asyncio.timeout(10):
+        while stage.session.port is not None or stage.session._inbox or stage.session._committer:
+            await asyncio.sleep(0.001)
+            if stage.session.state.active_run is None:
+                break
+        assert not stage.session.is_idle or stage.session.state.active_run is None
+    assert await stage.until_settled() == RunFinished(stop_reason="end_turn")
+    assert isinstance(MakaiError("x"), MakaiError)
+    with pytest.raises(SessionRefused):
+        await stage.session.submit(Approve(now=1, call_id="none", by="me"))
