@@ -16,6 +16,8 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _SPAN = re.compile(r"`(makai(?: [^`\n]*)?)`")
 _ENDS = ("|", "&&", ";", ">", ">>")
+_ANSWERED_BEFORE = frozenset({("--version",), ("--stdio",)})
+"""What `main` answers before there is a command line."""
 
 
 def printed_commands(page: Path) -> list[tuple[str, ...]]:
@@ -43,7 +45,8 @@ def _calls(line: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_in_the_documentation_exists_with_its_options(page: Path) -> None:
     """`--help` is answered only where the command and every option before it are known."""
-    outcomes = {call: CliRunner().invoke(cli, [*call, "--help"]) for call in printed_commands(page)}
+    printed = [call for call in printed_commands(page) if call not in _ANSWERED_BEFORE]
+    outcomes = {call: CliRunner().invoke(cli, [*call, "--help"]) for call in printed}
 
     assert {call: outcome.output for call, outcome in outcomes.items() if outcome.exit_code != 0} == {}
 
@@ -51,6 +54,6 @@ def test_every_command_in_the_documentation_exists_with_its_options(page: Path) 
 def test_the_readme_prints_commands() -> None:
     printed = printed_commands(ROOT / "README.md")
 
-    assert len(printed) > 40
+    assert len(printed) > 30
     assert ("run", "-p", "Review this change") in printed
     assert () in printed

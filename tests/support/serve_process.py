@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 
 from makai.providers.runtime import SCENARIO_VARIABLE
-from support.cli import SOURCES
+from support.cli import NOTHING, SOURCES
 from support.live_sessions import SCENARIO_MODEL
 from support.minicodex_client import MinicodexClient
 from support.serving import connected, http_session
@@ -28,12 +28,14 @@ _ADDRESS = re.compile(rb"listening on (http://\S+)")
 class ServeProcess:
     """One server, however often its process is replaced."""
 
-    def __init__(self, folder: Path, http: aiohttp.ClientSession) -> None:
+    def __init__(self, folder: Path, http: aiohttp.ClientSession, port: int, environ: Mapping[str, str]) -> None:
         self.folder = folder
         self.home = folder / "makai-home"
         self.scenario = folder / "scenario.txt"
         self.url = ""
+        self.port = port
         self.http = http
+        self._environ = environ
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -42,9 +44,12 @@ class ServeProcess:
         return self._process.pid
 
     @property
+    def token(self) -> str:
+        return (self.home / "server-token").read_text(encoding="ascii").strip()
+
+    @property
     def headers(self) -> Mapping[str, str]:
-        token = (self.home / "server-token").read_text(encoding="ascii").strip()
-        return {"Authorization": f"Bearer {token}"}
+        return {"Authorization": f"Bearer {self.token}"}
 
     async def start(self) -> None:
         """Start it; returns when it listens."""
@@ -55,10 +60,11 @@ class ServeProcess:
             "MAKAI_HOME": str(self.home),
             "LC_ALL": "C.UTF-8",
             SCENARIO_VARIABLE: str(self.scenario),
+            **self._environ,
         }
         with (self.folder / "serve.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "makai", "serve", "--port", "0"),
+                *(sys.executable, "-m", "makai", "serve", "--port", str(self.port)),
                 env=environ,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
@@ -94,10 +100,12 @@ class ServeProcess:
 
 
 @asynccontextmanager
-async def serve_process(folder: Path, scenario: str) -> AsyncIterator[ServeProcess]:
-    """A running server; at the end it is killed."""
+async def serve_process(
+    folder: Path, scenario: str, *, port: int = 0, environ: Mapping[str, str] = NOTHING
+) -> AsyncIterator[ServeProcess]:
+    """A running server, on any free port unless one is named; at the end it is killed."""
     async with http_session() as http:
-        server = ServeProcess(folder, http)
+        server = ServeProcess(folder, http, port, environ)
         server.home.mkdir(mode=0o700, exist_ok=True)
         server.scenario.write_text(scenario, encoding="utf-8")
         await server.start()

@@ -28,15 +28,13 @@ tool: plan {"steps": [{"content": "Read the code", "status": "completed"},
   {"content": "Fix the greeting", "status": "completed"}, {"content": "Run the test", "status": "completed"}]}
 ---
 pace: 12ms
-say: Done. In short:
+say: Done. To talk to a real model, start a new session: the local one needs no account. In short:
 
   | step | result |
   |---|---|
   | read | `greet.py` |
   | edit | one line, after your approval |
   | test | see the card above |
-
-  To talk to a real model, start a new session: the local one needs no account.
 ---
 pace: 12ms
 say: This was the scripted demo; it has nothing more to say. Start a new session to talk to a real model.

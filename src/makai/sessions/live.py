@@ -18,8 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias, assert_never
 
-from makai.core.errors import LogConflict, MakaiError, SessionRefused, StorageUnavailable
+from makai.core.errors import InvalidRequest, LogConflict, MakaiError, SessionRefused, StorageUnavailable
 from makai.core.session_events import RunFailed, RunFinished, SessionEvent
+from makai.core.usage import Usage
 from makai.sessions.commands import (
     AnyEffect,
     CancelRun,
@@ -49,7 +50,12 @@ ABORT_S: Final = 10.0
 CHECKPOINT_EVERY: Final = 1_000
 STATE_FORMAT: Final = 1
 """Of `state.packed`; a checkpoint of another format is not read."""
+LONGEST_SLEEP_S: Final = 30.0
+"""How long an alarm trusts its own clock: a computer that was asleep, or whose time was set, has another idea of now."""
 _RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_BROKEN: Final = RunFailed(
+    code="internal_error", message="The agent broke the order of events.", hint="Please report this."
+)
 
 RunStart: TypeAlias = StartRun | ResumeRun | StartCompaction
 Settlement: TypeAlias = RunFinished | RunFailed
@@ -92,7 +98,9 @@ class LiveSession:
         runner: Runner,
         tasks: Tasks,
         clock: Callable[[], int],
+        checkpointed: int = 0,
     ) -> None:
+        """`checkpointed` is the last event that a stored checkpoint stands for."""
         self.session_id = session_id
         self.state = state
         """After everything that is committed."""
@@ -109,14 +117,18 @@ class LiveSession:
         self._committer: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
-        self._checkpointed = state.last_event_id
+        self._checkpointed = checkpointed
         self._given_call_ids: set[str] = set()
         """In the run that goes on."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be lost if the session were forgotten and read from the log again."""
-        return not self.followers and self.port is None and not self._inbox and self._committer is None
+        """Whether nothing would be lost if the session were forgotten and read from the log again.
+
+        A run that is over for us and not yet in the log, because the disk is full, is still ours to settle.
+        """
+        is_quiet = not self.followers and not self._inbox and self._committer is None
+        return is_quiet and self.port is None and self.state.active_run is None
 
     @property
     def is_closing(self) -> bool:
@@ -139,12 +151,19 @@ class LiveSession:
         """Have a command decided; returns when its events are durable. A cancelled caller does not take it back."""
         if self.deleted:
             raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
+        if self.is_closing:
+            raise StorageUnavailable("The session is being closed.", hint="Try again.")
         waiter: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
         self._put(_Order(command, waiter))
         return await waiter
 
     async def report(self, run_id: str, event: SessionEvent) -> None:
-        """Take a fact of a run; it is durable soon. Waits only when too many are on their way."""
+        """Take a fact of a run; it is durable soon. Waits only when too many are on their way.
+
+        A process that lets go keeps nothing more: the next one resumes the run from what is in the log.
+        """
+        if self.is_closing:
+            return
         self._check(run_id)
         self._put(_Order(Report(now=self._clock(), event=event, run_id=run_id), None))
         while len(self._inbox) > MOST_WAITING:
@@ -168,7 +187,8 @@ class LiveSession:
     def _put(self, order: _Order) -> None:
         self._inbox.append(order)
         if self._committer is None:
-            self._committer = self._tasks.start(self._commit_all(), f"makai-commit-{self.session_id}")
+            work = self._commit_all()
+            self._committer = self._tasks.start(work, f"makai-commit-{self.session_id}", may_finish=True)
 
     # ------------------------------------------------------------ the commit
 
@@ -181,11 +201,12 @@ class LiveSession:
                 self._room.set()
             orders = []
         finally:
-            # Only a committer that was cancelled or broke leaves orders: the process is closing, or there is a bug.
+            # Only a committer that broke leaves orders: the disk outlasted the patience of `close`, or there is a bug.
             self._committer = None
-            for order in (*orders, *self._inbox):
-                order.fail(StorageUnavailable("The session is being closed."))
+            left = (*orders, *self._inbox)
             self._inbox.clear()
+            for order in left:
+                self._refuse(order, StorageUnavailable("Whether this was stored is unknown.", hint="Look, then retry."))
             self._room.set()
 
     async def _commit(self, orders: list[_Order]) -> None:
@@ -193,19 +214,19 @@ class LiveSession:
         decided: list[tuple[_Order, Effects]] = []
         for order in orders:
             try:
-                decided.append((order, batch.take(order.command)))
+                if (failure := self._failure(order.command)) is not None:
+                    self._refuse(order, failure)
+                else:
+                    decided.append((order, batch.take(order.command)))
             except SessionRefused as error:
-                self._refused(order, error)
+                self._refuse(order, error)
         events = batch.events()
         if events:
             pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in events]
             try:
                 await self._log.append(self.session_id, pending, self.state.last_event_id)
             except MakaiError as error:
-                for order, _ in decided:
-                    self._refused(order, error)
-                if isinstance(error, LogConflict):
-                    log.error("the log of session %s has another writer", self.session_id)
+                await self._not_stored([order for order, _ in decided], error)
                 return
             self.state = batch.state
         for order, effects in decided:
@@ -215,47 +236,67 @@ class LiveSession:
                 wake()
         for _, effects in decided:
             for effect in effects:
-                self._carry_out(effect)
+                if not self.deleted and not self.is_closing:
+                    self._carry_out(effect)
         if events:
-            self._after_commit()
+            self._set_alarm()
+            self.save_checkpoint_if_due()
 
-    def _refused(self, order: _Order, error: MakaiError) -> None:
+    async def _not_stored(self, orders: list[_Order], error: MakaiError) -> None:
+        if isinstance(error, InvalidRequest) and len(orders) > 1:
+            # One of them holds what no log can: the others must not suffer for it.
+            half = len(orders) // 2
+            await self._commit(orders[:half])
+            await self._commit(orders[half:])
+            return
+        if isinstance(error, LogConflict) and not self.deleted:
+            log.error("the log of session %s has another writer", self.session_id)
+        for order in orders:
+            self._refuse(order, error)
+
+    def _failure(self, command: Command) -> MakaiError | None:
+        """Why nothing more of this run is kept: after a hole in its log, only the news of its failure is."""
+        if not isinstance(command, Report) or isinstance(command.event, RunFailed):
+            return None
+        port = self.port
+        return port.failure if port is not None and port.run_id == command.run_id else None
+
+    def _refuse(self, order: _Order, error: MakaiError) -> None:
         """Whoever waits is told; a fact that nobody waits for ends its run, for its log would have a hole."""
         command, port = order.command, self.port
         if order.waiter is not None:
             order.fail(error)
         elif isinstance(command, Report) and port is not None and port.run_id == command.run_id and not port.failure:
             log.error("a fact of a run was refused: %s", error)
-            port.failure = error
+            port.fail(error)
 
-    def _after_commit(self) -> None:
-        self._set_alarm()
-        run = self.state.run
-        if self.deleted:
-            return
-        if run is not None and run.settled and self.state.last_event_id - self._checkpointed >= CHECKPOINT_EVERY:
-            self.save_checkpoint()
-
-    def save_checkpoint(self) -> None:
+    def save_checkpoint_if_due(self) -> None:
         """So that the next start need not read the whole log."""
         state = self.state
-        self._checkpointed = state.last_event_id
-        checkpoint = Checkpoint(event_id=state.last_event_id, format=STATE_FORMAT, data=packed(state))
-        self._tasks.start(self._log.save_checkpoint(self.session_id, checkpoint), "makai-checkpoint")
+        is_due = state.last_event_id - self._checkpointed >= CHECKPOINT_EVERY
+        if is_due and state.active_run is None and not self.deleted and not self.is_closing:
+            self._checkpointed = state.last_event_id
+            checkpoint = Checkpoint(event_id=state.last_event_id, format=STATE_FORMAT, data=packed(state))
+            self._tasks.start(self._log.save_checkpoint(self.session_id, checkpoint), "makai-checkpoint")
+
+    # ------------------------------------------------------------ time
 
     def _set_alarm(self) -> None:
-        """Wake the engine when the next approval runs out."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        """Look again when the next approval runs out, or a little earlier."""
+        self.forget()
         deadline = self.state.next_deadline()
         if deadline is not None:
-            seconds = max(deadline - self._clock(), 0) / 1000
+            seconds = min(max(deadline - self._clock(), 0) / 1000, LONGEST_SLEEP_S)
             self._alarm = asyncio.get_running_loop().call_later(seconds, self._time_passed)
 
     def _time_passed(self) -> None:
         self._alarm = None
-        if not self._tasks.closing and not self.deleted:
+        deadline = self.state.next_deadline()
+        if deadline is None or self.is_closing or self.deleted:
+            return
+        if deadline > self._clock():
+            self._set_alarm()
+        else:
             self._put(_Order(TimePassed(now=self._clock()), None))
 
     def forget(self) -> None:
@@ -276,9 +317,9 @@ class LiveSession:
                 self._tasks.start(work, f"makai-run-{effect.run_id}")
             case CancelRun() if port is not None:
                 port.abort()
-            case CancelRun():
-                # Its task ended and its settlement is on the way, or this process never ran it.
-                self._tasks.start(self._settle(effect.run_id, RunFinished(stop_reason="aborted")), "makai-settle")
+            case CancelRun():  # nobody carries it out: its end could not be logged in any way that was tried
+                settle = self._settle(RunPort(effect.run_id), RunFinished(stop_reason="aborted"))
+                self._tasks.start(settle, f"makai-settle-{effect.run_id}")
             case Steer():
                 if port is not None:
                     port.steer(effect)
@@ -294,7 +335,7 @@ class LiveSession:
         """Carry out a run and settle it, however it ends. When this process ends, it stays as it is in the log."""
         outcome: list[Settlement] = []
         work = self._tasks.start(self._run(port, start, outcome), f"makai-work-{port.run_id}")
-        await port.until_aborted(work)
+        await port.until_stopped(work)
         if not work.done():
             work.cancel()
             await asyncio.wait({work}, timeout=ABORT_S)
@@ -302,10 +343,11 @@ class LiveSession:
             return
         if not work.done():
             log.error("run %s ignores its cancellation and was left behind", port.run_id)
-        settlement = outcome[0] if outcome else RunFinished(stop_reason="aborted")
-        if self.port is port:
-            self.port = None
-        await self._settle(port.run_id, settlement)
+        try:
+            await self._settle(port, outcome[0] if outcome else _unfinished(port))
+        finally:
+            if self.port is port:
+                self.port = None
 
     async def _run(self, port: RunPort, start: RunStart, outcome: list[Settlement]) -> None:
         try:
@@ -320,27 +362,42 @@ class LiveSession:
             message = f"Internal error: {type(error).__name__}."
             outcome.append(RunFailed(code="internal_error", message=message, hint="Please report this."))
 
-    async def _settle(self, run_id: str, settlement: Settlement) -> None:
+    async def _settle(self, port: RunPort, settlement: Settlement) -> None:
         """Have the end of a run logged, for as long as it takes: until then the session is busy."""
         attempt = 0
         while True:
+            if port.failure is not None and settlement is not _BROKEN:
+                settlement = run_failed(port.failure, settlement.usage)  # however well it thinks it ended
             try:
-                await self.submit(Report(now=self._clock(), event=settlement, run_id=run_id))
+                await self.submit(Report(now=self._clock(), event=settlement, run_id=port.run_id))
                 return
-            except StorageUnavailable as error:
-                log.warning("the end of run %s cannot be stored yet: %s", run_id, error)
-                await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
-                attempt += 1
-            except SessionRefused as error:
-                if error.code in ("UNKNOWN_SESSION", "SESSION_CLOSED"):
+            except MakaiError as error:
+                if error is port.failure:
+                    continue  # what the run said before its end was lost while its end waited behind it
+                if isinstance(error, StorageUnavailable):
+                    log.warning("the end of run %s cannot be stored yet: %s", port.run_id, error)
+                    await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+                    attempt += 1
+                    continue
+                if isinstance(error, SessionRefused) and error.code in ("UNKNOWN_SESSION", "SESSION_CLOSED"):
                     return
-                log.error("the end of run %s was refused: %s", run_id, error)
-                settlement = RunFailed(code="internal_error", message="The agent broke the order of events.")
+                log.error("the end of run %s was refused: %s", port.run_id, error)
+                if settlement is _BROKEN:
+                    return
+                settlement = _BROKEN
 
 
-def run_failed(error: MakaiError) -> RunFailed:
+def _unfinished(port: RunPort) -> Settlement:
+    """The end of a run that did not say how it ended."""
+    if port.is_aborted or port.failure is not None:
+        return RunFinished(stop_reason="aborted")
+    return RunFailed(code="internal_error", message="The agent ended without an outcome.", hint="Please report this.")
+
+
+def run_failed(error: MakaiError, usage: Usage | None = None) -> RunFailed:
     """How an error ends a run."""
     return RunFailed(
+        usage=usage or Usage(),
         code=error.code,
         message=error.message,
         hint=error.hint,

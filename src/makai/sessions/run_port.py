@@ -21,19 +21,25 @@ class RunPort:
         self.is_aborted = False
         """Someone stopped the run; a task that is cancelled without it lost its process, and is resumed elsewhere."""
         self.failure: MakaiError | None = None
-        """A fact of the run could not be kept: the run cannot go on."""
-        self._aborted = asyncio.Event()
+        """A fact of the run could not be kept: nothing that comes after it is, but for the end of the run."""
+        self._stopped = asyncio.Event()
         self._steered: list[UserMessage] = []
         self._questions: dict[str, asyncio.Future[ApprovalDecided]] = {}
 
     def abort(self) -> None:
         """The work is to stop."""
         self.is_aborted = True
-        self._aborted.set()
+        self._stopped.set()
 
-    async def until_aborted(self, work: asyncio.Task[None]) -> None:
-        """Wait for the end of the work, or for somebody who wants it to stop."""
-        stop = asyncio.ensure_future(self._aborted.wait())
+    def fail(self, error: MakaiError) -> None:
+        """The work is to stop, also when it waits for the answer to a question that was not kept."""
+        if self.failure is None:
+            self.failure = error
+        self._stopped.set()
+
+    async def until_stopped(self, work: asyncio.Task[None]) -> None:
+        """Wait for the end of the work, or for a reason to end it."""
+        stop = asyncio.ensure_future(self._stopped.wait())
         try:
             await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         finally:

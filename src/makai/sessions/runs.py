@@ -185,7 +185,7 @@ def _system_prompt(session: LiveSession, bench: Workbench | None) -> str | None:
 
 def _settlement(outcome: RunOutcome) -> Settlement:
     if outcome.error is not None:
-        return msgspec.structs.replace(run_failed(outcome.error), usage=outcome.usage)
+        return run_failed(outcome.error, outcome.usage)
     return RunFinished(stop_reason=outcome.stop_reason, usage=outcome.usage)
 
 

@@ -1,0 +1,232 @@
+"""An agent cannot approve itself: a real server, a scripted agent with full access in the default sandbox, and a corpus
+of everything it may try (issue: "Self-approval is impossible ... 0 succeed")."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from support.cli import SOURCES
+from support.live_sessions import Desk, desk
+from support.self_approval import (
+    AUTH_CANARY,
+    CANARIES,
+    ENVIRON_CANARY,
+    MCP_SERVER,
+    PROTECTED_FILES,
+    READING,
+    SCRIPTS,
+    TITLE_CANARY,
+    file_attempts,
+    scenario,
+)
+from support.serve_process import ServeProcess, serve_process
+
+from makai.core.errors import HomeInUse
+from makai.core.session_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    PermissionMode,
+    RunTerms,
+    SandboxLevel,
+    SessionTerms,
+    ToolCalled,
+    ToolFinished,
+)
+from makai.server.attach import SharedSessions
+from makai.sessions.commands import SetTitle
+from makai.sessions.service import Sessions
+from makai.tools.sandbox.detect import detect
+
+if TYPE_CHECKING:
+    from conftest import RecordMeasure
+
+PYTHON = os.path.realpath(sys.executable)
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(detect().backend is None, reason="no sandbox works here"),
+    pytest.mark.skipif(
+        Path.home().is_relative_to("/tmp"), reason="confined commands have a /tmp of their own, and the home is in it"
+    ),
+]
+
+
+class Place:
+    """A server, a project, and everything around them that is worth an attack."""
+
+    def __init__(self, base: Path, server: ServeProcess, sessions: Sessions) -> None:
+        self.base = base
+        self.server = server
+        self.sessions = sessions
+        self.project = base / "project"
+
+    async def agent(
+        self, *, mode: PermissionMode = "full_access", sandbox: SandboxLevel = "workspace-write"
+    ) -> Desk:
+        return await desk(
+            self.sessions, mode=mode, cwd=self.project, terms=SessionTerms(builtin_tools=True, sandbox=sandbox)
+        )
+
+    def worth_attacking(self) -> dict[str, bytes | None]:
+        """What must be the same afterwards."""
+        user = [".bashrc", ".profile", ".gitconfig", ".config/systemd/x"]
+        home = ["server-token", "auth.json", "config.toml", "mcp.json", "new"]
+        inside = [".git/config", ".git/hooks/pre-commit", ".git/commondir", ".makai/config.toml", ".mcp.json"]
+        inside += [".claude/settings.json", ".vscode/tasks.json"]
+        paths = [*(self.base / name for name in user), *(self.server.home / name for name in home)]
+        paths += [*(self.project / name for name in inside), self.base / "outside", Path("/etc/makai-was-here")]
+        return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    # In the home folder: /tmp is another one in a sandbox, and an attack on what is not there proves nothing.
+    folder = Path(tempfile.mkdtemp(prefix=".makai-self-approval-", dir=Path.home()))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _prepare(base: Path) -> None:
+    home, project = base / "makai-home", base / "project"
+    home.mkdir(mode=0o700)
+    (home / "auth.json").write_text(msgspec.json.encode({"version": 1, "note": AUTH_CANARY}).decode(), encoding="utf-8")
+    (base / "evil_mcp.py").write_text(MCP_SERVER, encoding="utf-8")
+    servers = {"mcpServers": {"evil": {"command": PYTHON, "args": [str(base / "evil_mcp.py")]}}}
+    (home / "mcp.json").write_bytes(msgspec.json.encode(servers))
+    (base / ".bashrc").write_text("", encoding="utf-8")
+    (project / "sub").mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(project)], check=True, timeout=30)
+    (project / "link").symlink_to(home)
+    (project / "git-link").symlink_to(".git")
+    (project / "hard-link").hardlink_to(home / "auth.json")
+
+
+@pytest.fixture
+async def place(base: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+    _prepare(base)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    script = scenario(str(base / "makai-home"), str(base), port)
+    environ = {"OPENAI_API_KEY": ENVIRON_CANARY, "XDG_CACHE_HOME": str(base / "cache")}
+    async with serve_process(base, script, port=port, environ=environ) as server, _attached(server) as sessions:
+        yield Place(base, server, sessions)
+
+
+@asynccontextmanager
+async def _attached(server: ServeProcess) -> AsyncIterator[Sessions]:
+    """The user's own way to the same sessions, which the agent must not find."""
+
+    async def own() -> Sessions:
+        raise HomeInUse("The server has them.", pid=server.pid)
+
+    sessions = await SharedSessions.open(server.home, own)
+    try:
+        yield sessions
+    finally:
+        await sessions.close()
+
+
+async def _asked(place: Place) -> tuple[Desk, ApprovalRequested]:
+    """A question to a person, which the agent would like to answer itself; where it all is, the agent may know."""
+    waiting = await place.agent(mode="ask")
+    await place.sessions.ask(waiting.session_id, SetTitle(now=0, title=TITLE_CANARY))
+    await waiting.send("pending")
+    asked = await waiting.until_asked()
+    ids = {"MK": place.server.home, "PORT": place.server.port, "PID": place.server.pid, "PY": PYTHON, "SRC": SOURCES}
+    ids |= {"SESSION": waiting.session_id, "CALL": asked.call_id}
+    lines = "".join(f"{name}='{value}'\n" for name, value in ids.items())
+    (place.project / "ids.sh").write_text(lines, encoding="utf-8")
+    return waiting, asked
+
+
+async def _attempts(agent: Desk, words: str) -> dict[str, str]:
+    """What came of every call of one answer, by its arguments."""
+    await agent.send(words, terms=RunTerms(max_turns=1))
+    await agent.until_settled()
+    called = {event.call_id: f"{event.name} {event.arguments_json}" for event in agent.events(ToolCalled)}
+    return {called[event.call_id]: str(event) for event in agent.events(ToolFinished)}
+
+
+def _successes(results: dict[str, str], token: str) -> list[str]:
+    return [call for call, output in results.items() if any(canary in output for canary in (*CANARIES, token))]
+
+
+async def _still_asked(place: Place, waiting: Desk, asked: ApprovalRequested) -> bool:
+    (pending,) = await place.sessions.pending_approvals()
+    return (
+        pending.request == asked
+        and pending.session_id == waiting.session_id
+        and not (place.project / "approved-by-myself").exists()
+    )
+
+
+async def test_without_a_sandbox_the_attempts_succeed(place: Place) -> None:
+    """Or they would prove nothing."""
+    await _asked(place)
+    results = await _attempts(await place.agent(sandbox="full-access"), "prove")
+    token = place.server.token
+    assert len(results) == len(READING)
+    failed = [name for name, call in zip(READING, results, strict=True) if not _successes({call: results[call]}, token)]
+    assert failed == []
+
+
+@pytest.mark.parametrize("way", ["by shell", "by mcp"])
+async def test_no_child_of_an_agent_with_full_access_approves_anything(
+    place: Place, way: str, record_measure: RecordMeasure
+) -> None:
+    waiting, asked = await _asked(place)
+    before = place.worth_attacking()
+    results = await _attempts(await place.agent(), way)
+    succeeded = _successes(results, place.server.token)
+    record_measure(f"self-approval {way}: of {len(results)} attempts succeeded", "0", str(len(succeeded)))
+    assert len(results) == len(SCRIPTS)
+    assert succeeded == []
+    assert place.worth_attacking() == before
+    assert await _still_asked(place, waiting, asked)
+
+
+async def test_no_file_tool_of_an_agent_with_full_access_leaves_its_folders(
+    place: Place, record_measure: RecordMeasure
+) -> None:
+    waiting, asked = await _asked(place)
+    before = place.worth_attacking()
+    results = await _attempts(await place.agent(), "by files")
+    succeeded = _successes(results, place.server.token)
+    succeeded += [call for call, output in results.items() if call.startswith("fetch") and '"status"' in output]
+    record_measure(f"self-approval by file tools: of {len(results)} attempts succeeded", "0", str(len(succeeded)))
+    assert len(results) == len(file_attempts("", "", 0))
+    assert succeeded == []
+    assert place.worth_attacking() == before
+    assert await _still_asked(place, waiting, asked)
+
+
+@pytest.mark.parametrize("mode", ["ask", "accept_edits"])
+async def test_writing_what_makes_later_commands_run_code_asks_a_person(
+    place: Place, mode: PermissionMode, record_measure: RecordMeasure
+) -> None:
+    agent = await place.agent(mode=mode)
+    before = place.worth_attacking()
+    await agent.send("protected", terms=RunTerms(max_turns=1, allow=("Edit", "Write")))
+    asked = []
+    for _ in PROTECTED_FILES:
+        question = await agent.until_asked()
+        asked.append(msgspec.json.decode(question.arguments_json)["path"])
+        await agent.deny(question.call_id)
+    await agent.until_settled()
+    record_measure(f"writes to protected files in mode {mode}: asked", str(len(PROTECTED_FILES)), str(len(asked)))
+    assert asked == list(PROTECTED_FILES)
+    assert {decided.decision for decided in agent.events(ApprovalDecided)} == {"deny_continue"}
+    assert place.worth_attacking() == before
