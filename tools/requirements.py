@@ -83,7 +83,11 @@ def area_of(requirement_id: str) -> str:
 
 def read_ledger(root: Path) -> Ledger:
     """Read the three tables and the tests of a checkout."""
-    tests = [*python_markers(root / "tests"), *typescript_markers(root / "sdk" / "typescript" / "test")]
+    typescript = (root / "sdk" / "typescript" / "test", root / "web" / "test")
+    tests = [
+        *python_markers(root / "tests"),
+        *(marker for folder in typescript for marker in typescript_markers(folder)),
+    ]
     return Ledger(
         requirements=msgspec.convert(_table(root / "requirements.toml", "requirement"), tuple[Requirement, ...]),
         divergences=msgspec.convert(_table(root / "tests" / "divergences.toml", "divergence"), tuple[Divergence, ...]),

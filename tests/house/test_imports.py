@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = {"aiohttp", "click", "grpc", "http.client", "httpx", "mcp", "requests", "rich", "urllib.request", "xllamacpp"}
+HEAVY = {
+    "aiohttp", "click", "grpc", "http.client", "httpx", "mcp", "prompt_toolkit", "requests", "rich", "urllib.request",
+    "xllamacpp",
+}  # fmt: skip
 SHOW_MODULES = "\nimport sys; print('LOADED', *sys.modules)"
 PRINT_VERSION = """
 import sys

@@ -102,7 +102,8 @@ def base() -> Iterator[Path]:
 def _prepare(base: Path) -> None:
     home, project = base / "makai-home", base / "project"
     home.mkdir(mode=0o700)
-    (home / "auth.json").write_text(msgspec.json.encode({"version": 1, "note": AUTH_CANARY}).decode(), encoding="utf-8")
+    (home / "auth.json").write_bytes(msgspec.json.encode({"openai": {"type": "api_key", "key": AUTH_CANARY}}))
+    (home / "auth.json").chmod(0o600)
     (base / "evil_mcp.py").write_text(MCP_SERVER, encoding="utf-8")
     servers = {"mcpServers": {"evil": {"command": PYTHON, "args": [str(base / "evil_mcp.py")]}}}
     (home / "mcp.json").write_bytes(msgspec.json.encode(servers))

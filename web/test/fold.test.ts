@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { RunState, RunStatus, ServerMessage, Snapshot, TranscriptItem } from "../src/lib/protocol";
 import { fold, prepend } from "../src/lib/store/fold";
 import type { Item, ToolItem } from "../src/lib/store/items";
+import { MOST_ITEMS } from "../src/lib/store/transcript";
 import { activity, emptyView, isBusy, type SessionView } from "../src/lib/store/view";
 
 const runState = (status: RunStatus, pending: RunState["pending_approvals"] = []): RunState => ({
@@ -255,6 +256,14 @@ describe("older pages", () => {
     expect(items(longer).map((item) => item.kind)).toEqual(["user", "tool", "text"]);
     expect(items(longer)[1]).toMatchObject({ name: "shell", output: "ok", status: "done" });
     expect(longer.before).toBe(5);
+  });
+
+  test("can bring back what was let go because there was too much to hold", () => {
+    const transcript = Array.from({ length: MOST_ITEMS + 500 }, (_, at): TranscriptItem => ({ type: "user_text", text: `q ${at}`, event_id: at + 1 }));
+    const view = fold(emptyView("s"), [snapshot(transcript, transcript.length, { before: null })]);
+    expect(items(view).length).toBeLessThanOrEqual(MOST_ITEMS);
+    expect(items(view).at(-1)).toMatchObject({ eventId: transcript.length });
+    expect(view.before).toBe(items(view)[0]?.eventId);
   });
 
   test("keep the chunks that were there, so that nothing is drawn again", () => {

@@ -16,7 +16,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sessions": ("makai.cli.sessions", "List, read, continue, export and remove sessions."),
     "auth": ("makai.cli.auth", "Log in, log out, and see who is logged in."),
     "models": ("makai.cli.models", "List models, or pull the weights of the local one."),
-    "serve": ("makai.cli.serve", "Serve other programs: WebSocket, SSE, gRPC."),
+    "web": ("makai.cli.web", "Open the page in your browser."),
+    "serve": ("makai.cli.serve", "Serve the page and other programs: WebSocket, SSE, gRPC."),
     "stdio": ("makai.cli.stdio", "Serve one program on standard input and output."),
     "doctor": ("makai.cli.doctor", "Say what is installed, what is reachable and what to do next."),
     "completion": ("makai.cli.completion", "Print the completion script of your shell."),
@@ -36,6 +37,7 @@ Examples:
   makai -r 3f2c9a1b                       go on in that session
   git diff | makai run "Review this"      standard input is added to the prompt
   makai run -m anthropic/claude-sonnet-5-5 --output-format json "Hi"
+  makai web                               the same sessions in your browser
   makai sessions list                     what was talked about here
   makai auth login anthropic              log in once, for every makai process
   makai models list                       what can be used, and what is missing

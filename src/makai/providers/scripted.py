@@ -119,7 +119,10 @@ class _Performance:
             case Stop():
                 self._reason = step.reason
             case Fail():
-                self._parts.fail(error_from_code(step.code, step.message, retry_after_ms=step.retry_after_ms))
+                error = error_from_code(
+                    step.code, step.message, provider_id="scripted", retry_after_ms=step.retry_after_ms
+                )
+                self._parts.fail(error)
             case Cut():
                 self._parts.fail(ProviderError("the connection broke in the middle of the answer"))
             case Stall():

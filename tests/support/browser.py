@@ -1,0 +1,296 @@
+"""The page in a real browser: Debian's chromium, driven by Playwright, against a real `makai serve` process.
+
+In: a folder and a scenario. Out: a `Site`, whose `Window`s are tabs a user might have open. A window remembers everything
+the browser complained about (console, failed requests, exceptions); leaving it without having allowed that is a failure.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    CDPSession,
+    ConsoleMessage,
+    Error,
+    Locator,
+    Page,
+    Request,
+    Response,
+    async_playwright,
+    expect,
+)
+
+from support.cli import NOTHING
+from support.serve_process import ServeProcess, serve_process
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTIFACTS = ROOT / "test-artifacts"
+PAGE = ROOT / "src/makai/server/page"
+AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
+CHROMIUM_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+)
+WIDE, PHONE = (1280, 860), (390, 844)
+WAIT_MS = 15_000
+LOST_SERVER = re.compile(r"net::ERR_|WebSocket connection to .* failed|^request failed")
+"""What Chromium says by itself when a server goes away; no page can keep it from that."""
+
+Theme = Literal["light", "dark"]
+
+expect.set_options(timeout=WAIT_MS)
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """What axe found."""
+
+    id: str
+    impact: str | None
+    nodes: tuple[str, ...]
+
+
+class Window:
+    """One tab with the page."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.troubles: list[str] = []
+        self._allowed: re.Pattern[str] | None = None
+        page.set_default_timeout(WAIT_MS)
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.troubles.append(f"exception: {error}"))
+        page.on("requestfailed", self._failed)
+        page.on("response", self._answered)
+
+    # ------------------------------------------------------------ what the browser complains about
+
+    def allow(self, complaints: re.Pattern[str]) -> None:
+        """Such complaints belong to what the test does to the page."""
+        self._allowed = complaints
+
+    def complaints(self) -> list[str]:
+        """All that were not allowed."""
+        return [trouble for trouble in self.troubles if not (self._allowed and self._allowed.search(trouble))]
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning", "assert"):
+            self.troubles.append(f"console {message.type}: {message.text} ({message.location.get('url', '')})")
+
+    def _failed(self, request: Request) -> None:
+        # Leaving a page gives up what it was asking for: that is no failure.
+        if request.failure != "net::ERR_ABORTED":
+            self.troubles.append(f"request failed: {request.method} {request.url}: {request.failure}")
+
+    def _answered(self, response: Response) -> None:
+        if response.status >= 400:
+            self.troubles.append(f"status {response.status}: {response.request.method} {response.url}")
+
+    # ------------------------------------------------------------ what is on it
+
+    def test_id(self, name: str) -> Locator:
+        return self.page.get_by_test_id(name)
+
+    @property
+    def composer(self) -> Locator:
+        return self.test_id("composer")
+
+    @property
+    def answers(self) -> Locator:
+        return self.test_id("assistant-message")
+
+    @property
+    def approval(self) -> Locator:
+        return self.test_id("approval")
+
+    def tool(self, name: str) -> Locator:
+        return self.page.locator(f"[data-testid=tool-card][data-tool={name}]")
+
+    # ------------------------------------------------------------ what a user does
+
+    async def say(self, text: str) -> None:
+        """Write a message and press Enter."""
+        await self.composer.fill(text)
+        await self.composer.press("Enter")
+
+    async def press(self, key: str) -> None:
+        """A key, outside of any field."""
+        await self.page.evaluate("document.activeElement?.blur()")
+        await self.page.keyboard.press(key)
+
+    async def decide(self, key: str) -> None:
+        """Decide on the first approval by key: the page takes no key for a card that nobody can have read yet."""
+        await expect(self.approval.first).to_be_visible()
+        await self.page.evaluate("document.activeElement?.blur()")
+        async with AsyncPatience(self.page) as patience:
+            while await self.approval.count():
+                await self.page.keyboard.press(key)
+                await patience.a_moment()
+
+    async def connected(self) -> None:
+        await expect(self.test_id("connection")).to_have_attribute("data-state", "live")
+
+    async def idle(self) -> None:
+        """The run is over, and the page knows it."""
+        await expect(self.test_id("spoken")).to_have_text("Ready")
+
+    # ------------------------------------------------------------ looking closely
+
+    async def axe(self) -> list[Violation]:
+        """Everything axe-core objects to on what is shown now."""
+        script = AXE.read_text(encoding="utf-8")
+        found: list[dict[str, Any]] = await self.page.evaluate(
+            # The page's policy forbids foreign scripts, so this one runs as the developer tools' own.
+            f"async () => {{ {script}; const found = await axe.run(document); return found.violations; }}"
+        )
+        return [
+            Violation(one["id"], one["impact"], tuple(f"{node['html']}: {node['failureSummary']}" for node in one["nodes"]))
+            for one in found
+        ]
+
+    async def screenshot(self, name: str) -> None:
+        """Keep what is shown, for people to look at."""
+        ARTIFACTS.mkdir(exist_ok=True)
+        await self.page.screenshot(path=ARTIFACTS / f"{name}.png")
+
+    async def devtools(self) -> CDPSession:
+        return await self.page.context.new_cdp_session(self.page)
+
+
+class Site:
+    """A server, and a browser to look at it with."""
+
+    def __init__(self, server: ServeProcess, browser: Browser) -> None:
+        self.server = server
+        self.browser = browser
+        self.folder = server.folder / "project"
+        self.folder.mkdir(exist_ok=True)
+
+    def script(self, scenario: str) -> None:
+        """What the model does from now on."""
+        self.server.scenario.write_text(scenario, encoding="utf-8")
+
+    async def session(self, mode: str = "ask") -> str:
+        return await self.server.session(self.folder, mode)
+
+    def address(self, session_id: str | None = None) -> str:
+        """Where a session is shown."""
+        return self.server.url + ("/" if session_id is None else f"/#/s/{session_id}")
+
+    async def ask(self, path: str) -> Any:
+        """A REST answer, as a program gets it."""
+        async with self.server.http.get(self.server.url + path, headers=dict(self.server.headers)) as response:
+            assert response.status == 200, await response.text()
+            return msgspec.json.decode(await response.read())
+
+    @asynccontextmanager
+    async def context(
+        self, *, theme: Theme = "light", size: tuple[int, int] = WIDE, phone: bool = False
+    ) -> AsyncIterator[BrowserContext]:
+        """A browser profile that is logged in to the server."""
+        context = await self.browser.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme=theme,
+            has_touch=phone,
+            is_mobile=phone,
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        try:
+            page = await context.new_page()
+            await page.goto(f"{self.server.url}/#token={self.server.token}")
+            await expect(page.get_by_test_id("connection")).to_have_attribute("data-state", "granted")
+            assert "token" not in page.url
+            await page.close()
+            yield context
+        finally:
+            await context.close()
+
+    @asynccontextmanager
+    async def window(
+        self,
+        session_id: str | None = None,
+        *,
+        context: BrowserContext | None = None,
+        theme: Theme = "light",
+        size: tuple[int, int] = WIDE,
+        phone: bool = False,
+    ) -> AsyncIterator[Window]:
+        """A tab that shows a session, or the first screen; it must not have complained when it is left."""
+        if context is None:
+            async with (
+                self.context(theme=theme, size=size, phone=phone) as own,
+                self.window(session_id, context=own) as window,
+            ):
+                yield window
+            return
+        window = Window(await context.new_page())
+        await window.page.goto(self.address(session_id))
+        if session_id is not None:
+            await window.connected()
+        try:
+            yield window
+        except (AssertionError, Error):
+            await window.screenshot(f"failed-{abs(hash(window)) % 10_000}")
+            raise
+        assert window.complaints() == []
+        await window.page.close()
+
+
+class AsyncPatience:
+    """Bounded waiting for something that no single condition of the page tells: as many moments as fit into the limit."""
+
+    def __init__(self, page: Page, moments: int = 200) -> None:
+        self._page = page
+        self._left = moments
+
+    async def __aenter__(self) -> AsyncPatience:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def a_moment(self) -> None:
+        self._left -= 1
+        assert self._left > 0, "nothing came of it"
+        await self._page.evaluate("new Promise((resolve) => setTimeout(resolve, 50))")
+
+
+def chromium_or_skip() -> str:
+    """Where the browser is; without it or without the built page these tests are skipped, and say so."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("chromium is not installed: the page was NOT tested in a browser")
+    if not (PAGE / "index.html").exists():
+        pytest.skip("the page is not built (`make page`): it was NOT tested in a browser")
+    return path
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    path = chromium_or_skip()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@asynccontextmanager
+async def site_of(folder: Path, browser: Browser, *, environ: Mapping[str, str] = NOTHING) -> AsyncIterator[Site]:
+    """A server of its own, which a test may kill."""
+    async with serve_process(folder, "say: Hello.", environ=environ) as server:
+        yield Site(server, browser)

@@ -1,0 +1,357 @@
+"""What comes at the same time, and what fails half-way: an owner's sessions are the same ones afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support.live_sessions import SCENARIO_MODEL, Desk, decoded, desk, owned_sessions, whole_log
+from support.troubled_log import TroubledLog, once
+
+from makai.core.content import Text
+from makai.core.errors import LogDamaged, SessionRefused, StorageUnavailable
+from makai.core.messages import AssistantMessage
+from makai.core.request import ToolDefinition
+from makai.core.session_events import (
+    ApprovalDecided,
+    AssistantTextDelta,
+    Compacted,
+    Logged,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    SessionCreated,
+    SessionTerms,
+    ToolFinished,
+    UserMessage,
+)
+from makai.sessions import owner
+from makai.sessions.commands import Abort, Compact, SetTitle
+from makai.sessions.conversation import conversation
+from makai.sessions.log.base import Checkpoint, LoggedEvent, Pending
+from makai.sessions.log.memory import MemoryLog
+from makai.sessions.service import NewSession, ToolAnswer, ToolRequest
+from makai.sessions.state import fold
+
+ENDLESS = "say: One.\npace: 2ms\nrepeat: 100000 word"
+WEATHER = ToolDefinition(name="weather", description="The weather.", parameters_schema_json='{"type":"object"}')
+ASKS_WEATHER = 'tool: weather {"city": "Oslo"}\n---\nsay: It is fine.'
+
+
+async def test_whoever_asks_while_or_after_the_owner_closes_is_told(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "echo", MemoryLog()) as sessions:
+        client = await desk(sessions)
+        await sessions.close()
+        for attempt in (client.send("Hi"), sessions.create(NewSession(model_ref=SCENARIO_MODEL))):
+            with pytest.raises(StorageUnavailable):
+                async with asyncio.timeout(5):
+                    await attempt
+
+
+async def test_a_session_whose_recovery_cannot_be_stored_is_recovered_by_whoever_asks_next(tmp_path: Path) -> None:
+    log = TroubledLog()
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        client = await desk(sessions)
+        await client.send("Go on")
+        await client.until(lambda logged: len(client.seen) > 8)
+    log.refuses = once(lambda event: isinstance(event, RunResumed))
+    async with owned_sessions(tmp_path, "say: Done.", log) as sessions:
+        with pytest.raises(StorageUnavailable):
+            await sessions.state(client.session_id)
+        again = Desk(sessions, client.session_id, after=len(client.seen))
+        assert isinstance(await again.until_settled(), RunFinished)
+
+
+async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(tmp_path: Path) -> None:
+    log = TroubledLog()
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        log.gate.clear()
+        creating = asyncio.ensure_future(sessions.create(NewSession(model_ref=SCENARIO_MODEL, session_id="s")))
+        await log.until_appending(SessionCreated)
+        log.lookups.clear()
+        watcher = sessions.follow("s")
+        watching = asyncio.ensure_future(watcher.next())
+        await asyncio.sleep(0)
+        log.gate.set()
+        await creating
+        client = Desk(sessions, "s")
+        await client.send("Hi")  # goes to the session that was created
+        log.lookups.set()  # and now the watcher finds it in the log
+        seen = decoded(await watching)
+        await client.until(lambda logged: len(client.seen) > 8)
+        await sessions.ask("s", Abort(now=0))
+        await client.until_settled()
+        while not isinstance(seen[-1].event, RunFinished):
+            async with asyncio.timeout(5):
+                seen += decoded(await watcher.next())
+        assert seen == client.seen == await whole_log(sessions, "s")
+        watcher.close()
+
+
+async def test_a_session_is_deleted_with_everything_that_waits_in_it(tmp_path: Path) -> None:
+    log = TroubledLog()
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        client = await desk(sessions)
+        await client.send("First")
+        for number in range(5):
+            await client.send(f"Later {number}", delivery="queue")
+        async with asyncio.timeout(5):
+            assert await sessions.delete(client.session_id)
+        assert [task.get_name() for task in asyncio.all_tasks() if "makai-run" in task.get_name()] == []
+
+
+async def test_a_deletion_that_cannot_be_stored_leaves_the_session_and_its_followers(tmp_path: Path) -> None:
+    log = TroubledLog()
+    async with owned_sessions(tmp_path, "echo", log) as sessions:
+        client = await desk(sessions)
+        await client.send("Hi")
+        await client.until_settled()
+        log.refuses_deletion = True
+        with pytest.raises(StorageUnavailable):
+            await sessions.delete(client.session_id)
+        await client.send("Still there?")
+        await client.until_settled()
+        log.refuses_deletion = False
+        waiting = asyncio.ensure_future(client.until_settled())
+        assert await sessions.delete(client.session_id)
+        with pytest.raises(SessionRefused) as gone:
+            await waiting
+        assert gone.value.code == "UNKNOWN_SESSION"
+
+
+async def test_the_id_of_a_session_that_is_being_deleted_is_taken_until_it_is_gone(tmp_path: Path) -> None:
+    log = TroubledLog()
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        client = await desk(sessions)
+        await client.send("Go on")
+        wanted = NewSession(model_ref=SCENARIO_MODEL, session_id=client.session_id)
+        deleting = asyncio.ensure_future(sessions.delete(client.session_id))
+        await asyncio.sleep(0)
+        with pytest.raises(SessionRefused) as refused:
+            await sessions.create(wanted)
+        assert refused.value.code == "SESSION_EXISTS"
+        assert await deleting
+        assert await sessions.create(wanted) == client.session_id
+        (created,) = await whole_log(sessions, client.session_id)
+        assert created.event_id == 1
+
+
+class DamagedLog(MemoryLog):
+    """A log of which one session cannot be read."""
+
+    damaged = ""
+
+    async def read(
+        self, session_id: str, after: int = 0, limit: int = 1000, *, deltas: bool = True
+    ) -> list[LoggedEvent]:
+        if session_id == self.damaged:
+            raise LogDamaged("An event is damaged.", session_id=session_id, event_id=1)
+        return await super().read(session_id, after, limit, deltas=deltas)
+
+
+async def test_a_damaged_session_does_not_keep_the_others_from_being_recovered(tmp_path: Path) -> None:
+    log = DamagedLog()
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        clients = [await desk(sessions) for _ in range(3)]
+        for client in clients:
+            await client.send("Go on")
+            await client.until(lambda logged: isinstance(logged.event, AssistantTextDelta))
+    log.damaged = max(await log.sessions(), key=lambda summary: summary.updated_ms).session_id
+    async with owned_sessions(tmp_path, "say: Done.", log, recover_all=True):
+        async with asyncio.timeout(10):
+            while sum(summary.status == "finished" for summary in await log.sessions()) < 2:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_session_used_by_many_short_owners_gets_its_checkpoint_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("makai.sessions.live.CHECKPOINT_EVERY", 30)
+    log = MemoryLog()
+    async with owned_sessions(tmp_path, "echo", log) as sessions:
+        session_id = (await desk(sessions)).session_id
+    for number in range(6):  # each of them adds fewer events than a checkpoint takes
+        async with owned_sessions(tmp_path, "echo", log) as sessions:
+            client = Desk(sessions, session_id, after=await log.last(session_id))
+            await client.send(f"message {number}")
+            await client.until_settled()
+    checkpoint = await log.checkpoint(session_id)
+    assert isinstance(checkpoint, Checkpoint)
+    assert checkpoint.event_id > 30
+
+
+async def test_sessions_that_nobody_uses_are_not_kept_in_memory_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "MOST_LIVE", 10)
+    async with owned_sessions(tmp_path, "echo", MemoryLog()) as sessions:
+        for _ in range(40):
+            await desk(sessions)
+        assert len(sessions._live) <= 10
+        for summary in await sessions.summaries():
+            assert (await sessions.state(summary.session_id)).last_event_id == 1
+        assert len(sessions._live) <= 10
+
+
+async def test_a_session_that_was_forgotten_before_its_reader_came_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "MOST_LIVE", 1)
+    log = MemoryLog()
+    async with owned_sessions(tmp_path, "echo", log) as sessions:
+        ids = [(await desk(sessions)).session_id for _ in range(8)]
+    async with owned_sessions(tmp_path, "echo", log) as sessions:
+        clients = [Desk(sessions, session_id) for session_id in ids for _ in range(2)]
+        # All are loaded at once, and each that is loaded makes room for itself.
+        await asyncio.gather(*(client.until(lambda logged: True) for client in clients))
+        for session_id in ids:
+            await sessions.ask(session_id, SetTitle(now=0, title="new"))
+        await asyncio.gather(*(client.until(lambda logged: logged.event_id == 2) for client in clients))
+
+
+async def test_a_follower_that_is_closed_while_it_looks_for_its_session_leaves_nothing_behind(tmp_path: Path) -> None:
+    log = TroubledLog()
+    async with owned_sessions(tmp_path, "echo", log) as sessions:
+        session_id = (await desk(sessions)).session_id
+    async with owned_sessions(tmp_path, "echo", log) as sessions:
+        log.lookups.clear()
+        follower = sessions.follow(session_id)
+        reading = asyncio.ensure_future(follower.next())
+        await asyncio.sleep(0)
+        follower.close()
+        log.lookups.set()
+        assert await reading == []
+        assert sessions._live[session_id].is_idle
+
+
+async def test_an_owner_that_closes_leaves_no_task_behind(tmp_path: Path) -> None:
+    log = TroubledLog()
+    before = asyncio.all_tasks()
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        client = await desk(sessions)
+        other = (await desk(sessions)).session_id
+        await client.send("Go on")
+        await client.until(lambda logged: len(client.seen) > 8)
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        log.lookups.clear()
+        waiting = [asyncio.ensure_future(sessions.state(known)) for known in (client.session_id, other)]
+        await asyncio.sleep(0)
+        await sessions.close()
+        log.lookups.set()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(outcome, StorageUnavailable) for outcome in outcomes)
+    assert asyncio.all_tasks() == before
+
+
+async def test_clients_that_attended_a_deleted_session_are_not_asked_by_the_next_one_of_its_name(
+    tmp_path: Path,
+) -> None:
+    async with owned_sessions(tmp_path, ASKS_WEATHER, MemoryLog()) as sessions:
+        wanted = NewSession(model_ref=SCENARIO_MODEL, session_id="s", terms=SessionTerms(tools=(WEATHER,)))
+
+        async def execute(request: ToolRequest) -> ToolAnswer:
+            raise AssertionError("of another session")
+
+        await sessions.create(wanted)
+        await sessions.attend("s", execute)
+        await sessions.delete("s")
+        await sessions.create(wanted)
+        client = Desk(sessions, "s")
+        await client.send("Weather?")
+        await client.until_settled()
+        (finished,) = client.events(ToolFinished)
+        assert isinstance(finished.content[0], Text)
+        assert finished.content[0].text.startswith("tool_unavailable")
+
+
+@pytest.mark.parametrize("text", ["x" * 17_000_000, "\udc80"], ids=["too much", "no text"])
+async def test_an_answer_of_a_client_that_no_log_can_hold_fails_the_call_and_not_the_run(
+    tmp_path: Path, text: str
+) -> None:
+    async with owned_sessions(tmp_path, ASKS_WEATHER, MemoryLog()) as sessions:
+        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+
+        async def execute(request: ToolRequest) -> ToolAnswer:
+            return ToolAnswer(content=(Text(text=text),))
+
+        await sessions.attend(client.session_id, execute)
+        await client.send("Weather?")
+        assert isinstance(await client.until_settled(), RunFinished)
+        (finished,) = client.events(ToolFinished)
+        assert finished.is_error
+
+
+async def test_a_fork_in_the_middle_of_an_answer_has_what_was_said_so_far(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        client = await desk(sessions)
+        await client.send("Go on")
+        await client.until(lambda logged: isinstance(logged.event, AssistantTextDelta))
+        at = client.seen[-1].event_id
+        fork = await sessions.create(NewSession(model_ref="", forked_from=client.session_id, forked_at=at))
+        fork_of_fork = await sessions.create(NewSession(model_ref="", forked_from=fork))
+        for session_id in (fork, fork_of_fork):
+            last = (await conversation(log, session_id)).messages()[-1]
+            assert isinstance(last, AssistantMessage)
+            assert isinstance(last.content[0], Text)
+            assert last.content[0].text.startswith("One.")
+
+
+async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: Path) -> None:
+    log = MemoryLog()
+    script = "repeat: 2000 word\n---\nwhen: summary\nsay: They said hello.\n---\nsay: Yes."
+    async with owned_sessions(tmp_path, script, log) as sessions:
+        client = await desk(sessions)
+        await client.send("Hi")
+        await client.until_settled()
+        fork = Desk(sessions, await sessions.create(NewSession(model_ref="", forked_from=client.session_id)))
+        await sessions.ask(fork.session_id, Compact(now=0, input_id="c1"))
+        assert isinstance(await fork.until_settled(), RunFinished)
+        assert len(fork.events(Compacted)) == 1
+        assert len((await conversation(log, fork.session_id)).messages()) == 1
+        await fork.send("Still there?")
+        assert isinstance(await fork.until_settled(), RunFinished)
+        assert fold(await whole_log(sessions, fork.session_id)) == await sessions.state(fork.session_id)
+
+
+async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_without_one(tmp_path: Path) -> None:
+    log = MemoryLog()
+    denied = ApprovalDecided(call_id="c", decision="deny_continue", by="me", scope="always", grant="mcp__weather__now")
+    events = [SessionCreated(model_ref="m", cwd="/elsewhere"), denied]
+    await log.append("elsewhere", [Pending(1, None, event) for event in events], 0)
+    tool = ToolDefinition(name="mcp__weather__now", description="", parameters_schema_json='{"type":"object"}')
+    async with owned_sessions(tmp_path, "tool: mcp__weather__now {}\n---\nsay: Fine.", log) as sessions:
+        client = await desk(sessions, terms=SessionTerms(tools=(tool,)))
+
+        async def execute(request: ToolRequest) -> ToolAnswer:
+            return ToolAnswer(content=(Text(text="sunny"),))
+
+        await sessions.attend(client.session_id, execute)
+        await client.send("Weather?")
+        await client.until_settled()
+        assert [event.is_error for event in client.events(ToolFinished)] == [False]
+
+
+async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(tmp_path: Path) -> None:
+    """As in a log that a repair has cut."""
+    log = MemoryLog()
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        client = await desk(sessions)
+        await client.send("First")
+        await client.send("Second", delivery="queue")
+        await sessions.ask(client.session_id, Abort(now=0))
+        await client.until_settled()
+    events = await whole_log_of(log, client.session_id)
+    cut = MemoryLog()
+    end = next(logged.event_id for logged in events if isinstance(logged.event, RunFinished))
+    await cut.append("s", [Pending(e.ts, e.run_id, e.event) for e in events[:end]], 0)
+    async with owned_sessions(tmp_path, "say: Done.", cut) as sessions:
+        again = Desk(sessions, "s", after=end)
+        await again.until_settled()
+        assert [event.content for event in again.events(UserMessage)] == ["Second"]
+        assert len(again.events(RunStarted)) == 1
+
+
+async def whole_log_of(log: MemoryLog, session_id: str) -> list[Logged]:
+    return decoded(await log.read_raw(session_id, 0, 100_000))
