@@ -26,8 +26,10 @@ _LOOK_EVERY_S: Final = 30.0
 class _Kept:
     """A workbench and the task it lives in."""
 
-    def __init__(self, spec: WorkbenchSpec) -> None:
+    def __init__(self, spec: WorkbenchSpec, session: LiveSession) -> None:
         self.spec = spec
+        self.session = session
+        """Who used it last: a session that was forgotten and loaded again is another object."""
         self.bench: asyncio.Future[Workbench] = asyncio.get_running_loop().create_future()
         self.put_away = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -63,8 +65,9 @@ class Benches:
         if kept is None or kept.spec != spec or kept.put_away.is_set():
             if kept is not None:
                 await self._put_away(kept)
-            kept = self._kept[session.session_id] = _Kept(spec)
-            kept.task = self._tasks.start(self._keep(session, kept), f"makai-bench-{session.session_id}")
+            kept = self._kept[session.session_id] = _Kept(spec, session)
+            kept.task = self._tasks.start(self._keep(kept), f"makai-bench-{session.session_id}")
+        kept.session = session
         kept.used_at = asyncio.get_running_loop().time()
         return await asyncio.shield(kept.bench)
 
@@ -79,13 +82,13 @@ class Benches:
         if kept.task is not None:
             await asyncio.wait({kept.task}, timeout=10.0)
 
-    async def _keep(self, session: LiveSession, kept: _Kept) -> None:
+    async def _keep(self, kept: _Kept) -> None:
         from makai.agent.workbench import Workbench
 
         try:
             async with Workbench(kept.spec) as bench:
                 kept.bench.set_result(bench)
-                while not kept.put_away.is_set() and not self._is_unused(session, kept):
+                while not kept.put_away.is_set() and not _is_unused(kept):
                     with suppress(TimeoutError):
                         async with asyncio.timeout(_LOOK_EVERY_S):
                             await kept.put_away.wait()
@@ -98,9 +101,9 @@ class Benches:
             kept.put_away.set()
             if not kept.bench.done():
                 kept.bench.cancel()
-            if self._kept.get(session.session_id) is kept:
-                del self._kept[session.session_id]
+            if self._kept.get(kept.session.session_id) is kept:
+                del self._kept[kept.session.session_id]
 
-    @staticmethod
-    def _is_unused(session: LiveSession, kept: _Kept) -> bool:
-        return session.port is None and asyncio.get_running_loop().time() - kept.used_at > IDLE_S
+
+def _is_unused(kept: _Kept) -> bool:
+    return kept.session.port is None and asyncio.get_running_loop().time() - kept.used_at > IDLE_S

@@ -10,7 +10,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from makai.core.errors import InvalidRequest
 from makai.core.request import ToolDefinition
+from makai.core.session_events import ToolFinished
+from makai.sessions.log.base import Pending
+from makai.sessions.log.encoding import encoded
 from makai.sessions.service import Execute, ToolAnswer, ToolRequest
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
 
@@ -57,6 +61,7 @@ class Attendants:
             return None
         seat = self._seats[-1]
         work = asyncio.ensure_future(seat.execute(request))
+        work.add_done_callback(_look_at)
         left = asyncio.ensure_future(seat.left.wait())
         try:
             await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,8 +73,14 @@ class Attendants:
                 await asyncio.wait({work}, timeout=1.0)
 
 
+def _look_at(work: asyncio.Future[ToolAnswer]) -> None:
+    """A client that fails after nobody waits for it any more is no error of ours."""
+    if not work.cancelled():
+        work.exception()
+
+
 class ClientTool:
-    """One declared tool, as the agent loop sees it. Made anew for each call's context by `call_id_of`."""
+    """One declared tool, as the agent loop sees it, for one run."""
 
     def __init__(self, definition: ToolDefinition, session_id: str, run_id: str, attendants: Attendants) -> None:
         self.definition = definition
@@ -94,4 +105,9 @@ class ClientTool:
         )
         if answer is None:
             return text_outcome(UNAVAILABLE, is_error=True)
+        try:
+            # Built-in tools bound what they say; a client may say anything, and what cannot be kept would end the run.
+            encoded([Pending(0, None, ToolFinished(call_id="", content=answer.content, details_json=answer.details_json))])
+        except InvalidRequest as error:
+            return text_outcome(f"The answer of this tool cannot be kept: {error.message}", is_error=True)
         return ToolOutcome(content=answer.content, is_error=answer.is_error, details_json=answer.details_json)

@@ -70,6 +70,8 @@ async def _with_broken_turns(
                 turn = []
         else:
             yield logged
+    if turn:  # a fork in the middle of an answer, or one that its process did not live to end
+        turn = [every async for every in _until(replay(log, session_id, turn[0].event_id - 1), through)]
     for earlier in turn:
         yield earlier
 

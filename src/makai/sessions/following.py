@@ -35,7 +35,8 @@ class LiveFollower:
         """The next records; none only after `close`, of this follower or of the log."""
         if self._session is None and not self._closed:
             self._session = await self._find()
-            self._session.followers.add(self._news.set)
+            if not self._closed:  # meanwhile
+                self._session.followers.add(self._news.set)
         while not self._closed:
             assert self._session is not None
             self._news.clear()

@@ -232,8 +232,7 @@ class LiveSession:
         for order, effects in decided:
             order.done(effects)
         if events:
-            for wake in tuple(self.followers):
-                wake()
+            self.wake_followers()
         for _, effects in decided:
             for effect in effects:
                 if not self.deleted and not self.is_closing:
@@ -241,6 +240,11 @@ class LiveSession:
         if events:
             self._set_alarm()
             self.save_checkpoint_if_due()
+
+    def wake_followers(self) -> None:
+        """There is news: more events, or the end of all."""
+        for wake in tuple(self.followers):
+            wake()
 
     async def _not_stored(self, orders: list[_Order], error: MakaiError) -> None:
         if isinstance(error, InvalidRequest) and len(orders) > 1:

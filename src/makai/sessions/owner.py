@@ -10,9 +10,11 @@ process that died or let go. It is recovered when it is first touched, or, by a 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -20,7 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from makai.agent.host import Models
-from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
+from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
 from makai.sessions.benches import Benches
 from makai.sessions.client_tools import Attendants, Seat
 from makai.sessions.commands import Abort, Create, Recovered
@@ -44,9 +46,12 @@ from makai.sessions.tasks import Tasks
 if TYPE_CHECKING:
     from makai.agent.workbench import Workbench
 
+log = logging.getLogger(__name__)
+
 MOST_LIVE: Final = 256
 """Sessions that are kept in memory although nobody uses them."""
 CLOSE_S: Final = 10.0
+_PAGE: Final = 500
 _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
 
 
@@ -65,7 +70,7 @@ class OwnedSessions:
         self._benches = Benches(home, self._tasks, self.is_trusted)
         self._runner = NativeRunner(log, models, self, clock)
         self._live: dict[str, LiveSession] = {}
-        self._loading: dict[str, asyncio.Future[LiveSession]] = {}
+        self._loading: dict[str, asyncio.Task[None]] = {}
         self._attendants: dict[str, Attendants] = {}
         self._deleting: set[str] = set()
 
@@ -91,11 +96,12 @@ class OwnedSessions:
         create = await self._fork(wanted) if wanted.forked_from is not None else _create_of(wanted)
         create = msgspec.structs.replace(create, now=self._clock())
         _check_folder(create)
-        session = self._live.get(session_id)
+        if session_id in self._deleting or await self._log.last(session_id):
+            raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
+        session = self._live.get(session_id)  # somebody else may be about to create it
         if session is None:
-            if await self._log.last(session_id):
-                raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
             session = self._new_live(session_id, SessionState())
+            self._make_room()
             self._live[session_id] = session
         try:
             await session.submit(create)
@@ -153,17 +159,21 @@ class OwnedSessions:
         if (loading := self._loading.get(session_id)) is not None:
             await asyncio.wait({loading})
         session = self._live.get(session_id)
-        if session is not None:
-            if session.state.active_run is not None:
-                await self._stop(session)
-            session.deleted = True
-            session.forget()
-            self._live.pop(session_id, None)
+        if session is None:
+            self._attendants.pop(session_id, None)
+            return await self._log.delete(session_id)
+        await self._stop(session)
         await self._benches.forget(session_id)
-        was_there = await self._log.delete(session_id)
-        if session is not None:
-            for wake in tuple(session.followers):
-                wake()
+        session.deleted = True  # from here on nothing is appended to it
+        try:
+            was_there = await self._log.delete(session_id)
+        except BaseException:
+            session.deleted = False
+            raise
+        session.forget()
+        self._live.pop(session_id, None)
+        self._attendants.pop(session_id, None)
+        session.wake_followers()
         return was_there
 
     async def attend(self, session_id: str, execute: Execute) -> Seat:
@@ -189,10 +199,11 @@ class OwnedSessions:
         """Let go. Runs stay in the log as they are, for the next owner to resume."""
         for session in self._live.values():
             session.forget()
+        for loading in tuple(self._loading.values()):
+            loading.cancel()
         await self._tasks.close(CLOSE_S)
         for session in self._live.values():
-            for wake in tuple(session.followers):
-                wake()
+            session.wake_followers()
         await self._log.close()
 
     # ------------------------------------------------------------ what runs need
@@ -211,36 +222,44 @@ class OwnedSessions:
     # ------------------------------------------------------------ live sessions
 
     async def _session(self, session_id: str) -> LiveSession:
-        """The session, loaded and recovered once, however many ask at the same time."""
-        if session_id in self._deleting:
-            raise SessionRefused("UNKNOWN_SESSION", "The session is being deleted.")
-        session = self._live.get(session_id)
-        if session is not None and session.state.last_event_id:
-            return session
-        loading = self._loading.get(session_id)
-        if loading is None:
-            loading = self._loading[session_id] = asyncio.ensure_future(self._load(session_id))
-            loading.add_done_callback(lambda done: self._loaded(session_id, done))
-        return await asyncio.shield(loading)
+        """The session, loaded and recovered once, however many ask at the same time.
 
-    def _loaded(self, session_id: str, done: asyncio.Future[LiveSession]) -> None:
-        self._loading.pop(session_id, None)
-        if not done.cancelled():
-            done.exception()  # whoever asked was told
+        It is used without a pause after this returns, so that it cannot be forgotten in between.
+        """
+        while True:
+            if self._tasks.closing:
+                raise StorageUnavailable("The sessions are being closed.", hint="Try again.")
+            if session_id in self._deleting:
+                raise SessionRefused("UNKNOWN_SESSION", "The session is being deleted.")
+            session = self._live.get(session_id)
+            if session is not None and session.state.last_event_id:
+                return session
+            loading = self._loading.get(session_id)
+            if loading is None:
+                work = self._load(session_id)
+                loading = self._loading[session_id] = self._tasks.start(work, f"makai-load-{session_id}")
+                loading.add_done_callback(lambda done: self._loading.pop(session_id, None))
+            await asyncio.wait({loading})
+            if not loading.cancelled() and (error := loading.exception()) is not None:
+                raise error
 
-    async def _load(self, session_id: str) -> LiveSession:
+    async def _load(self, session_id: str) -> None:
         summary = await self._log.session(session_id)
         if summary is None:
             raise SessionRefused("UNKNOWN_SESSION", f"There is no session {session_id!r}.")
-        state = await self._read_state(session_id, summary)
-        session = self._new_live(session_id, state)
+        session = await self._read_session(session_id, summary)
+        known = self._live.get(session_id)
+        if known is not None and known.state.last_event_id:
+            return  # it was being created meanwhile
+        state = session.state
+        if state.active_run is not None or (state.waiting and not state.closed):
+            await session.submit(Recovered(now=self._clock(), can_resume=state.harness == "native"))
+        # Not before: one that could not be recovered would be busy for ever.
         self._make_room()
         self._live[session_id] = session
-        if state.active_run is not None:
-            await session.submit(Recovered(now=self._clock(), can_resume=state.harness == "native"))
-        return session
+        session.save_checkpoint_if_due()
 
-    async def _read_state(self, session_id: str, summary: SessionSummary) -> SessionState:
+    async def _read_session(self, session_id: str, summary: SessionSummary) -> LiveSession:
         state = SessionState()
         checkpoint = await self._log.checkpoint(session_id)
         if checkpoint is not None and checkpoint.format == STATE_FORMAT:
@@ -248,13 +267,15 @@ class OwnedSessions:
                 state = unpacked(checkpoint.data)
             except msgspec.DecodeError:
                 state = SessionState()  # of an older makai
-        async for logged in replay(self._log, session_id, state.last_event_id, deltas=False):
+        checkpointed = state.last_event_id
+        async for logged in replay(self._log, session_id, checkpointed, deltas=False):
             state = evolve(state, logged)
         # Deltas at the very end were not read, and change nothing but the numbers.
-        return msgspec.structs.replace(state, last_event_id=summary.events, last_ts=summary.updated_ms)
+        state = msgspec.structs.replace(state, last_event_id=summary.events, last_ts=summary.updated_ms)
+        return self._new_live(session_id, state, checkpointed)
 
-    def _new_live(self, session_id: str, state: SessionState) -> LiveSession:
-        return LiveSession(session_id, state, self._log, self._runner, self._tasks, self._clock)
+    def _new_live(self, session_id: str, state: SessionState, checkpointed: int = 0) -> LiveSession:
+        return LiveSession(session_id, state, self._log, self._runner, self._tasks, self._clock, checkpointed)
 
     def _make_room(self) -> None:
         if len(self._live) >= MOST_LIVE:
@@ -266,27 +287,41 @@ class OwnedSessions:
                         break
 
     async def _stop(self, session: LiveSession) -> None:
-        """Abort the active run and wait until it is settled, but not for ever."""
+        """Abort the active run, and those that wait behind it, until none is left; but not for ever."""
         news = asyncio.Event()
         session.followers.add(news.set)
         try:
             async with asyncio.timeout(2 * ABORT_S):
-                await session.submit(Abort(now=self._clock(), by="delete"))
-                while session.state.active_run is not None:
-                    news.clear()
-                    await news.wait()
-        except (SessionRefused, TimeoutError):
-            pass  # it ended by itself, or it does not end: the session is deleted all the same
+                while (run := session.state.active_run) is not None:
+                    with suppress(SessionRefused):  # it ended by itself
+                        await session.submit(Abort(now=self._clock(), run_id=run.run_id, by="delete"))
+                    while session.state.active_run is not None and session.state.active_run.run_id == run.run_id:
+                        news.clear()
+                        await news.wait()
+        except TimeoutError:
+            log.error("a run of session %s does not end; the session is deleted all the same", session.session_id)
         finally:
             session.followers.discard(news.set)
 
     async def _recover_all(self) -> None:
         before: int | None = None
-        while page := await self._log.sessions(SessionFilter(limit=500, updated_before_ms=before)):
-            for summary in page:
+        seen: set[str] = set()
+        while True:
+            page = await self._log.sessions(SessionFilter(limit=_PAGE, updated_before_ms=before))
+            new = [summary for summary in page if summary.session_id not in seen]
+            if not new:
+                return
+            for summary in new:
+                seen.add(summary.session_id)
                 if summary.status in _ACTIVE and not summary.damaged:
-                    await self._session(summary.session_id)
-            before = page[-1].updated_ms
+                    await self._recover(summary.session_id)
+            before = page[-1].updated_ms + 1  # others may be of the same millisecond
+
+    async def _recover(self, session_id: str) -> None:
+        try:
+            await self._session(session_id)
+        except MakaiError as error:  # whoever asks for it is told again, and the others are recovered
+            log.error("session %s cannot be recovered: %s", session_id, error)
 
     async def _fork(self, wanted: NewSession) -> Create:
         """A fork takes over what its origin had, unless it says otherwise."""

@@ -6,7 +6,7 @@ settlement. The loop itself is `agent`'s, and what tools may do is `tools`'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 import msgspec
@@ -27,7 +27,7 @@ from makai.core.session_events import (
 from makai.sessions.client_tools import Attendants, ClientTool
 from makai.sessions.commands import ResumeRun, StartCompaction, StartRun
 from makai.sessions.conversation import conversation
-from makai.sessions.history import History
+from makai.sessions.history import History, PlacedMessage
 from makai.sessions.host import Judge, SessionHost
 from makai.sessions.live import LiveSession, RunStart, Settlement, run_failed
 from makai.sessions.log.base import EventLog, replay
@@ -103,7 +103,7 @@ class NativeRunner:
             system_prompt=_system_prompt(session, bench),
         )
         standing = msgspec.structs.replace(
-            standing, places=tuple(each.event_id for each in placed), usage_before=session.state.usage
+            standing, places=_places(placed), usage_before=session.state.usage
         )
         outcome = await run_agent(host, self._models, context, tools, _settings(session, run.terms), standing)
         return _settlement(outcome)
@@ -134,7 +134,7 @@ class NativeRunner:
     def _judge(self, session: LiveSession, rules: PermissionRules, own_tools: Mapping[str, Tool]) -> Judge:
         async def judged(call: ToolCalled, description: CallDescription) -> Verdict:
             state = session.state  # the mode may change while a run goes on
-            stored = await self._log.grants(state.cwd)
+            stored = await self._log.grants(state.cwd or "")  # None would mean those of all folders
             grants = [*((grant.rule, grant.allow) for grant in stored), *((g.rule, g.allow) for g in state.grants)]
             return judge(state.mode, rules, grants, call.name, description, is_clients_own=call.name in own_tools)
 
@@ -158,9 +158,14 @@ class NativeRunner:
             context,
             _settings(session, RunTerms()),
             instructions=start.instructions,
-            places=tuple(each.event_id for each in placed),
+            places=_places(placed),
         )
         return _settlement(outcome)
+
+
+def _places(placed: Sequence[PlacedMessage]) -> tuple[int, ...]:
+    """Where the messages are in the session's own log; what a fork continues is where its creation is."""
+    return tuple(max(each.event_id, 1) for each in placed)
 
 
 def _settings(session: LiveSession, terms: RunTerms) -> AgentSettings:

@@ -260,7 +260,7 @@ async def _collected(events: Any) -> list[Any]:
         (AgentToolResult(content="no", is_error=True, details_json="{}"), {"content": "no", "is_error": True}),
         (ValueError("Storm."), {"content": "ValueError: Storm.", "is_error": True}),
         (KeyError(), {"content": "KeyError", "is_error": True}),
-        ({1, object()}, {"is_error": True}),
+        pytest.param({1, object()}, {"is_error": True}, id="no JSON"),
     ],
     ids=str,
 )
