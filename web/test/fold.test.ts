@@ -1,3 +1,4 @@
+import { req } from "./req";
 import { describe, expect, test } from "vitest";
 import type { RunState, RunStatus, ServerMessage, Snapshot, TranscriptItem } from "../src/lib/protocol";
 import { fold, prepend } from "../src/lib/store/fold";
@@ -45,7 +46,22 @@ const call = (event_id: number, call_id: string): TranscriptItem & { event_id: n
 });
 
 describe("a run", () => {
-  test("streams words, replaces them by the whole text, and ends", () => {
+  test.each([
+    ["finished", [status(5, "finished")]],
+    ["error", [status(5, "error")]],
+    ["aborted", [status(5, "aborting"), status(6, "finished"), { type: "turn_done", event_id: 7 }]],
+  ] as [string, ServerMessage[]][])(`moves from idle over its statuses to %s and is idle again ${req("MC-UI-001")}`, (_, end) => {
+    let view = started();
+    const seen = [view.run?.status ?? "idle"];
+    for (const frame of [status(1, "starting"), status(2, "running"), status(3, "awaiting_approval"), status(4, "running")]) {
+      view = fold(view, [frame]);
+      seen.push(view.run?.status ?? "idle");
+    }
+    expect(seen).toEqual(["idle", "starting", "running", "awaiting_approval", "running"]);
+    expect([isBusy(view), isBusy(fold(view, end))]).toEqual([true, false]);
+  });
+
+  test(`streams words, replaces them by the whole text, and ends ${req("MC-UI-001")}`, () => {
     let view = started(
       status(1, "starting"),
       { type: "user_text", event_id: 2, text: "hi", client_msg_id: "m1", input_id: "i1" },
@@ -65,7 +81,7 @@ describe("a run", () => {
     ["run_status finished", status(9, "finished")],
     ["turn_done", { type: "turn_done", event_id: 9 }],
     ["run_ended", { type: "run_ended", event_id: 9, stop_reason: "end_turn", usage: { input: 1, output: 1 } }],
-  ] as [string, ServerMessage][])("returns to idle on %s, and a later one of these is harmless", (_, end) => {
+  ] as [string, ServerMessage][])(`returns to idle on %s, and a later one of these is harmless ${req("MC-UI-002")}`, (_, end) => {
     let view = started(status(1, "running"), delta(2, "half"), call(3, "c"), end);
     expect([view.run, view.approvals]).toEqual([null, []]);
     expect(items(view)[0]).toMatchObject({ streaming: false });

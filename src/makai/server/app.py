@@ -19,7 +19,7 @@ from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
 from makai.server.session_routes import SessionRoutes
 from makai.transports.channel import MAX_FRAME_BYTES
-from makai.transports.guard import Guard
+from makai.transports.guard import COOKIE_NAME, Guard
 from makai.transports.http_guard import guard_middleware
 from makai.transports.sse import SSEServer
 from makai.transports.websocket import serve_websocket
@@ -88,9 +88,10 @@ def make_app(
 def _add_minicodex(app: web.Application, minicodex: MinicodexServer) -> None:
     async def websocket(request: web.Request) -> web.StreamResponse:
         session_id = request.query.get("session_id") or None
+        name = "page" if COOKIE_NAME in request.cookies else "minicodex"
         return await serve_websocket(
             request,
-            lambda channel: minicodex.serve(channel, session_id),
+            lambda channel: minicodex.serve(channel, session_id, name),
             subprotocol=MINICODEX_SUBPROTOCOL,
             may_be_left_out=True,
         )

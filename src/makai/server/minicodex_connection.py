@@ -51,9 +51,9 @@ class MinicodexServer:
         self.heartbeat_s = heartbeat_s
         self._clients: set[_Client] = set()
 
-    async def serve(self, channel: WebSocketChannel, session_id: str | None) -> None:
-        """Serve one client until it is gone."""
-        client = _Client(self, channel, session_id)
+    async def serve(self, channel: WebSocketChannel, session_id: str | None, name: str = "minicodex") -> None:
+        """Serve one client until it is gone. `name` is who decides approvals there, as the log says it."""
+        client = _Client(self, channel, session_id, name)
         self._clients.add(client)
         try:
             await client.run()
@@ -69,10 +69,12 @@ class MinicodexServer:
 class _Client:
     """One connection."""
 
-    def __init__(self, server: MinicodexServer, channel: WebSocketChannel, session_id: str | None) -> None:
+    def __init__(self, server: MinicodexServer, channel: WebSocketChannel, session_id: str | None, name: str) -> None:
         self._server = server
         self._channel = channel
-        self._protocol = MinicodexConnection(session_id=session_id, new_id=lambda: str(uuid4()), limits=server.limits)
+        self._protocol = MinicodexConnection(
+            session_id=session_id, new_id=lambda: str(uuid4()), client_name=name, limits=server.limits
+        )
         self._shared: SharedView | None = None
         self._something_to_write = asyncio.Event()
         self._is_writer_idle = False
