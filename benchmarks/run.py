@@ -1,4 +1,4 @@
-"""The one entry to all benchmarks: `python benchmarks/run.py [startup|proxy|stream|gateway|sessions|fanout|agent|all] [--quick]`.
+"""The one entry to all benchmarks: `python benchmarks/run.py [<name of one>|all] [--quick]`.
 
 Writes `benchmarks/results/`, except with `--quick`, which only prints. `make bench` installs what is compared and calls
 this. Nothing fails because of a missed bar.

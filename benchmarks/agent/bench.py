@@ -31,11 +31,11 @@ NATIVE_LOOP = {LOOP: "uvloop", SESSION: "uvloop", PEER: "asyncio"}
 HOW = f"""\
 ## How it was measured
 
-One run is {TURNS} turns: {CALLS} times the model says {len(WORDS)} words and calls a tool that squares a number, then it
-answers. *Over HTTP* the model is one process on loopback that streams OpenAI chat completions, each answer in one write;
-*in process* it is `FunctionModel(stream_function=...)` for pydantic-ai and a provider of the same deltas for makai.
-Every agent runs in a process of its own, counts its own CPU time (user and system, all threads) and must have seen every
-word; three runs come before the first pass. The median pass counts.
+One run is {TURNS} turns: {CALLS} times the model says {len(WORDS)} words and calls a tool that squares a number, then
+it answers. *Over HTTP* the model is one process on loopback that streams OpenAI chat completions, each answer in one
+write; *in process* it is `FunctionModel(stream_function=...)` for pydantic-ai and a provider of the same deltas for
+makai. Every agent runs in a process of its own, counts its own CPU time (user and system, all threads) and must have
+seen every word; three runs come before the first pass. The median pass counts.
 
 - *The loop alone* keeps its facts in a list. *A session* is the whole of makai: every fact is decided by the engine and
   stored in SQLite with `synchronous=FULL`, permissions are judged, no tool starts before its start is on the disk, the

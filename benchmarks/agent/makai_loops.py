@@ -1,7 +1,7 @@
 """makai's agent: its loop alone, and a whole session with its durable log.
 
-In: the upstream's base URL, or None for a model in process. Out: context managers that yield `RunOne`. Both run the same
-loop; a session also decides and stores every fact, and starts no tool before its start is on the disk.
+In: the upstream's base URL, or None for a model in process. Out: context managers that yield `RunOne`. Both run the
+same loop; a session also decides and stores every fact, and starts no tool before its start is on the disk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 from uuid import uuid4
 
 from agent.script import DESCRIPTION, LAST_WORD, PROMPT, SCHEMA, TOOL, squared, turn_after
+from stream.traffic import MODEL_ID
+
 from makai.agent.loop import run_agent
 from makai.agent.terms import AgentSettings
 from makai.core.content import Text
@@ -46,7 +48,6 @@ from makai.sessions.log.encoding import decoded
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import NewSession, ToolAnswer, ToolRequest
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
-from stream.traffic import MODEL_ID
 
 RunOne = Callable[[], Awaitable[int]]
 """Carries out one run; how many characters of text its caller saw arrive, which are the same for all."""

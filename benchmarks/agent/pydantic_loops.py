@@ -10,15 +10,14 @@ from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from agent.makai_loops import RunOne
+from agent.script import DESCRIPTION, LAST_WORD, PROMPT, TOOL, squared, turn_after
 from pydantic_ai import Agent, PartDeltaEvent, PartStartEvent, RunContext, TextPart, TextPartDelta
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
-
-from agent.makai_loops import RunOne
-from agent.script import DESCRIPTION, LAST_WORD, PROMPT, TOOL, squared, turn_after
 from stream.traffic import MODEL_ID
 
 

@@ -13,7 +13,6 @@ import json
 from typing import Any
 
 import uvloop
-
 from agent.script import TOOL, TURNS, Turn, turn_after
 from stream.cores import take_core
 from stream.traffic import HEAD, LAST_CHUNK, MODEL_ID, chunk
@@ -44,9 +43,7 @@ def answer(turn: Turn) -> bytes:
         events.append(
             event({"tool_calls": [{"index": 0, "id": turn.call_id, "type": "function", "function": function}]})
         )
-        events += [
-            event({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}) for piece in turn.arguments
-        ]
+        events += [event({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}) for piece in turn.arguments]
     usage = {"prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130}
     events += [event({}, "tool_calls" if turn.arguments else "stop"), event(None, usage=usage), b"data: [DONE]\n\n"]
     return HEAD + chunk(b"".join(events)) + LAST_CHUNK

@@ -15,11 +15,12 @@ import json
 import statistics
 import sys
 import time
+from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import uvloop
-
 from gateway.process import cpu_seconds, peak_rss_mb
 from sessions.load import CAPABILITIES, DECODER, DELTA, ENDS, LAST, READY
 from sessions.model import STAMP, Wish
@@ -28,7 +29,7 @@ from sessions.websocket import Connection, connect
 from stream.cores import take_core
 
 PER_SECOND = 25
-PADDING = 400
+PADDING = 800
 """So that what a stalled client's buffers hold is not more than a few seconds."""
 SMALL_BUFFER = 4_096
 WARM_UP = 20
@@ -45,7 +46,8 @@ class Crowd:
         self.address = address
         self.messages = 0
         self.bytes = 0
-        self.ages: list[int] = []
+        self.ages = array("q")
+        self.runs = 0
         self._members: list[Connection] = []
         self._ready = 0
         self._over = 0
@@ -67,7 +69,8 @@ class Crowd:
     async def run(self, wish: Wish) -> None:
         """Have the session say something, and wait until everyone has it."""
         self.messages, self.bytes, self._over = 0, 0, 0
-        self.ages = []
+        self.ages = array("q")
+        self.runs += 1
         self._members[0].say("send", text=wish.text())
         await self._until(lambda: self._over >= len(self._members))
 
@@ -93,10 +96,12 @@ class Crowd:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def percentiles(self) -> dict[str, float]:
-        """How old deltas were, in milliseconds."""
-        found = statistics.quantiles(self.ages, n=100)
-        return {"median_ms": found[49] / 1e6, "p99_ms": found[98] / 1e6, "deltas": len(self.ages)}
+
+def percentiles(runs: Sequence[array[int]]) -> dict[str, float]:
+    """How old the deltas of these runs were, in milliseconds."""
+    ages = [age for run in runs for age in run]
+    found = statistics.quantiles(ages, n=100)
+    return {"median_ms": found[49] / 1e6, "p99_ms": found[98] / 1e6, "deltas": len(ages)}
 
 
 # ---------------------------------------------------------------- what a message costs
@@ -122,7 +127,7 @@ async def cost(address: Address, count: int, live: int, flat: int) -> dict[str, 
             "messages": crowd.messages,
             "per_second": crowd.messages / wall,
             "bytes_each": crowd.bytes / (count * wish.deltas),
-            **(crowd.percentiles() if crowd.ages else {}),
+            **(percentiles([crowd.ages]) if crowd.ages else {}),
         }
     return {"shapes": shapes, "peak_rss_mb": peak_rss_mb(address.pid)}
 
@@ -176,22 +181,38 @@ class Sleeper:
 
 
 async def stall(address: Address, count: int, deltas: int, rounds: int) -> dict[str, Any]:
-    """The others' delivery without and with a client that does not read, in turns."""
+    """The others' delivery without and with a client that does not read: in turns, each as often the first of a round.
+
+    All rounds together make the percentiles, because those of a single one depend on a few slow moments of the machine.
+    How far the two halves of the rounds without such a client differ tells how much of a difference means nothing.
+    """
     crowd = Crowd(address)
     await crowd.join(count - 1)
     wish = Wish(deltas, PER_SECOND, PADDING)
     await crowd.run(Wish(WARM_UP, PER_SECOND, PADDING))
-    calm, stalled, returns = [], [], []
-    for _ in range(rounds):
-        await crowd.run(wish)
-        calm.append(crowd.percentiles())
-        gc.collect()
-        sleeper = Sleeper(crowd)
-        await sleeper.arrive()
-        await crowd.run(wish)
-        stalled.append(crowd.percentiles())
-        returns.append(await sleeper.return_())
-    return {"calm": calm, "stalled": stalled, "returns": returns}
+    calm: list[array[int]] = []
+    stalled: list[array[int]] = []
+    returns = []
+    for number in range(rounds):
+        for with_sleeper in (number % 2 == 1, number % 2 == 0):
+            if with_sleeper:
+                sleeper = Sleeper(crowd)
+                await sleeper.arrive()
+                await crowd.run(wish)
+                stalled.append(crowd.ages)
+                returns.append({"run": crowd.runs - 1, **await sleeper.return_()})
+            else:
+                await crowd.run(wish)
+                calm.append(crowd.ages)
+            gc.collect()
+    return {
+        "calm": percentiles(calm),
+        "stalled": percentiles(stalled),
+        "calm_halves": [percentiles(calm[0::2]), percentiles(calm[1::2])] if rounds > 1 else [],
+        "calm_rounds": [percentiles([one]) for one in calm],
+        "stalled_rounds": [percentiles([one]) for one in stalled],
+        "returns": returns,
+    }
 
 
 def main() -> None:

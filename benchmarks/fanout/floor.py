@@ -11,17 +11,18 @@ from __future__ import annotations
 import asyncio
 import json
 from time import monotonic, monotonic_ns
+from typing import Any
 
 import msgspec
 import uvloop
 from aiohttp import WSMsgType, web
-
-from makai.protocols.minicodex.frames import AssistantTextDelta, TurnDone
-from makai.protocols.minicodex.states import rfc3339
 from sessions.model import STAMP, Wish
 from sessions.server import allow_many_sockets, announce, listener, until_stopped
 from stream.cores import take_core
 from stream.traffic import words
+
+from makai.protocols.minicodex.frames import AssistantTextDelta, TurnDone
+from makai.protocols.minicodex.states import rfc3339
 
 RUN_ID = "00000000-0000-4000-8000-000000000001"
 READY = '{"type":"session_details"}'
@@ -67,7 +68,7 @@ class FanOut:
         for socket in self._sockets:
             await socket.send_str(text)
 
-    def _common(self) -> dict[str, object]:
+    def _common(self) -> dict[str, Any]:
         self._event_id += 1
         return {"event_id": self._event_id, "ts": NOW, "run_id": RUN_ID}
 

@@ -22,6 +22,9 @@ from typing import Any
 
 import msgspec
 import uvloop
+from sessions.desk import Read, checksum_of, new_session, owned, read_run, say
+from sessions.model import STAMP, Wish
+from stream.child import cpu_seconds
 
 from makai.core.session_events import AssistantTextDelta, Logged, RunStarted
 from makai.protocols.minicodex.projection import Capabilities
@@ -32,9 +35,6 @@ from makai.sessions.log.sqlite import SqliteLog
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import Sessions
 from makai.sessions.state import SessionState, evolve
-from sessions.desk import Read, checksum_of, new_session, owned, read_run, say
-from sessions.model import STAMP, Wish
-from stream.child import cpu_seconds
 
 FOLLOWERS = 10
 FIRST_EVENTS = 1_000
@@ -86,8 +86,8 @@ async def deltas_of_runs(home: Path) -> Measured:
 
 
 async def delta_ids(home: Path) -> Measured:
-    """The numbers of all deltas of the newest session."""
-    return {"ids": [event_id for run in await read_deltas(home) for event_id, _ in run]}
+    """The numbers of all deltas of the newest session, run by run."""
+    return {"runs": [[event_id for event_id, _ in run] for run in await read_deltas(home)]}
 
 
 async def read_deltas(home: Path) -> list[list[tuple[int, str]]]:
@@ -126,7 +126,9 @@ async def pace(home: Path, count: int, per_second: int, seconds: int) -> Measure
         cpu = cpu_seconds()
         for number, one in enumerate(ids):
             # Their turns are spread over the time between two deltas, as those of independent models are.
-            await say(sessions, one, Wish(per_second * seconds, per_second, first_after_s=1 + number / count / per_second))
+            await say(
+                sessions, one, Wish(per_second * seconds, per_second, first_after_s=1 + number / count / per_second)
+            )
         await asyncio.gather(*readers)
         cpu = cpu_seconds() - cpu
     if len(ages) != count * per_second * seconds:
@@ -160,8 +162,12 @@ async def growth(home: Path, total: int) -> Measured:
             cost = (cpu_seconds() - cpu) / read.events * 1e6
             runs.append({"after": last, "cpu_us": cost, "per_second": read.events / (time.perf_counter() - wall)})
             last = read.cursor
-    size = sum(file.stat().st_size for file in home.iterdir() if file.name.startswith(FILE_NAME))
-    return {"events": last, "runs": runs, "bytes_per_event": size / last}
+    return {"events": last, "runs": runs, "bytes_per_event": stored_bytes(home) / last}
+
+
+def stored_bytes(home: Path) -> int:
+    """Of the log on the disk."""
+    return sum(file.stat().st_size for file in home.iterdir() if file.name.startswith(FILE_NAME))
 
 
 # ---------------------------------------------------------------- reading
@@ -178,7 +184,7 @@ async def replaying(home: Path) -> Measured:
         state = evolve(state, logged)
     folded = time.perf_counter() - began
     began = time.perf_counter()
-    async for logged in replay(log, session_id):
+    async for _ in replay(log, session_id):
         pass
     decoded = time.perf_counter() - began
     began = time.perf_counter()

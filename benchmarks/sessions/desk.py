@@ -12,11 +12,12 @@ from pathlib import Path
 from uuid import uuid4
 from zlib import crc32
 
+from sessions.model import MODEL_REF, BenchModels, Wish
+
 from makai.sessions.commands import Send
 from makai.sessions.log.base import Record
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import NewSession, Sessions
-from sessions.model import MODEL_REF, BenchModels, Wish
 
 RUN_END = b'"type":"run_finished"'
 RUN_FAILED = b'"type":"run_failed"'

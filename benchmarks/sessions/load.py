@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import uvloop
-
 from gateway.process import cpu_seconds
 from sessions.desk import checksum_of
 from sessions.model import Wish

@@ -3,8 +3,8 @@
 In: a conversation whose newest user message is a `Wish`. Out: stream events by the provider law. It stands in for
 `providers.runtime.ModelRuntime`, so that nothing but the session is measured.
 
-The words come in two blocks that take turns, because consecutive deltas of one block would be stored as one event. Those
-of a paced answer say when they were said, so that whoever gets one knows how old it is.
+The words come in two blocks that take turns, because consecutive deltas of one block would be stored as one event.
+Those of a paced answer say when they were said, so that whoever gets one knows how old it is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from time import monotonic, monotonic_ns
 from typing import Final
 
 import msgspec
+from stream.traffic import words
 
 from makai.core.content import Text
 from makai.core.messages import AssistantMessage, UserMessage
@@ -22,7 +23,6 @@ from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Start, StreamEvent, TextDelta, TextEnd, TextStart
 from makai.core.usage import Usage
-from stream.traffic import words
 
 MODEL: Final = Model(id="bench-model", api="bench", provider="bench")
 MODEL_REF: Final = "bench/bench@bench-model"

@@ -20,6 +20,9 @@ from typing import Any, cast
 import msgspec
 import uvloop
 from aiohttp import web
+from sessions.desk import new_session, owned
+from sessions.model import BenchModels
+from stream.cores import take_core
 
 from makai.auth.server_token import load_or_create_token
 from makai.protocols.minicodex.server import Limits
@@ -27,9 +30,6 @@ from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
 from makai.sessions.owner import OwnedSessions
 from makai.transports.guard import Guard, GuardConfig
-from sessions.desk import new_session, owned
-from sessions.model import BenchModels
-from stream.cores import take_core
 
 SEND_BUFFER = 16 * 1024
 """Of a socket: small, so that a client that does not read is noticed before megabytes are on their way to it."""
@@ -80,7 +80,9 @@ async def serve(home: Path, most_behind: int) -> None:
         makai = MakaiServer(cast(Any, BenchModels()), sessions=service)
         listening = listener()
         port = listening.getsockname()[1]
-        app = make_app(makai, Guard(GuardConfig(token=token, port=port)), minicodex_limits=Limits(most_behind=most_behind))
+        app = make_app(
+            makai, Guard(GuardConfig(token=token, port=port)), minicodex_limits=Limits(most_behind=most_behind)
+        )
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         await web.SockSite(runner, listening).start()

@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import pytest
 from playwright.async_api import expect
-from support.browser import Site
+from support.browser import Site, Window
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ENDLESS = "pace: 20ms\nrepeat: 100000 On and on."
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def writing(name: str, answer: str = "It is written.") -> str:
+    """A model that writes one file and says so."""
+    return f'tool: write {{"path": "{name}", "content": "one\\ntwo\\n"}}\n---\nsay: {answer}'
+
+
+async def asked(site: Site, window: Window, name: str) -> None:
+    """The model wants to write a file, and the page asks."""
+    site.script(writing(name))
+    await window.say("Write it")
+    await expect(window.approval).to_be_visible()
+    assert not (site.folder / name).exists()
+
+
+# ---------------------------------------------------------------- words
 
 
 @pytest.mark.req("MC-UI-001", "MC-UI-002")
@@ -22,3 +41,167 @@ async def test_a_message_is_sent_and_its_answer_streams_in(site: Site) -> None:
         await expect(window.answers).to_contain_text("Hello there, this is an answer of several words.")
         await expect(window.answers).to_have_attribute("aria-busy", "false")
         await expect(window.test_id("abort")).to_have_count(0)
+        await window.test_id("reasoning").locator("summary").click()
+        await expect(window.test_id("reasoning")).to_contain_text("Somebody greets.")
+
+
+async def test_code_is_highlighted_and_can_be_copied(site: Site) -> None:
+    site.script("say: Look:\n\n  ```python\n  def hello():\n  return 1\n  ```\n")
+    async with site.window(await site.session()) as window:
+        await window.say("Show me code")
+        block = window.test_id("code-block")
+        await expect(block.locator(".hljs-keyword").first).to_have_text("def")
+        await block.get_by_test_id("copy").click()
+        await expect(block.get_by_label("Copied")).to_be_visible()
+        assert await window.page.evaluate("navigator.clipboard.readText()") == "def hello():\nreturn 1"
+
+
+async def test_a_run_that_fails_says_why(site: Site) -> None:
+    site.script("say: I begin\nfail: invalid_request The model does not want this.")
+    async with site.window(await site.session()) as window:
+        await window.say("Try")
+        notice = window.test_id("notice")
+        await expect(notice).to_contain_text("The model does not want this.")
+        await expect(notice).to_have_attribute("role", "alert")
+        await window.idle()
+        await expect(window.answers).to_contain_text("I begin")
+
+
+@pytest.mark.req("MC-UI-002")
+@pytest.mark.parametrize("way", ["Escape", "button"])
+async def test_a_run_is_stopped_by_key_or_mouse(site: Site, way: str) -> None:
+    site.script(ENDLESS)
+    async with site.window(await site.session()) as window:
+        await window.say("Go on for ever")
+        await expect(window.answers).to_contain_text("On and on.On and on.")
+        if way == "button":
+            await window.test_id("abort").click()
+        else:
+            await window.page.keyboard.press("Escape")
+        await expect(window.test_id("notice")).to_have_text("Stopped.")
+        await window.idle()
+        await expect(window.answers).to_contain_text("On and on.On and on.")
+        site.script("say: Here I am again.")
+        await window.say("And now?")
+        await expect(window.answers.last).to_contain_text("Here I am again.")
+
+
+# ---------------------------------------------------------------- approvals
+
+
+@pytest.mark.req("MC-UI-001")
+async def test_a_call_is_approved_with_the_mouse_having_seen_its_diff(site: Site) -> None:
+    async with site.window(await site.session()) as window:
+        await asked(site, window, "mouse.txt")
+        await expect(window.approval.get_by_test_id("diff")).to_contain_text("mouse.txt")
+        await expect(window.approval.locator(".line.added")).to_have_count(2)
+        await expect(window.test_id("approval-badge")).to_have_text("1")
+        assert (await window.page.title()).startswith("(1) ")
+        await window.test_id("approve-once").click()
+        await window.idle()
+        await expect(window.approval).to_have_count(0)
+        await expect(window.test_id("approval-badge")).to_have_count(0)
+        await expect(window.tool("write")).to_have_attribute("data-status", "done")
+        await expect(window.answers).to_contain_text("It is written.")
+        assert (site.folder / "mouse.txt").read_text(encoding="utf-8") == "one\ntwo\n"
+
+
+async def test_the_key_a_allows_and_says_who_did(site: Site) -> None:
+    async with site.window(await site.session()) as window:
+        await asked(site, window, "key.txt")
+        await window.decide("a")
+        await window.idle()
+        assert (site.folder / "key.txt").exists()
+        await expect(window.tool("write")).to_contain_text("Approved by")
+
+
+async def test_the_key_d_denies_and_nothing_runs(site: Site) -> None:
+    async with site.window(await site.session()) as window:
+        await asked(site, window, "denied.txt")
+        site.script(writing("denied.txt", "Then I leave it."))
+        await window.decide("d")
+        await window.idle()
+        await expect(window.tool("write")).to_have_attribute("data-status", "denied")
+        await expect(window.answers).to_contain_text("Then I leave it.")
+        assert not (site.folder / "denied.txt").exists()
+
+
+async def test_keys_decide_nothing_while_somebody_writes_or_before_they_can_have_read(site: Site) -> None:
+    async with site.window(await site.session()) as window:
+        await asked(site, window, "unread.txt")
+        await window.composer.press("a")
+        await window.composer.press("d")
+        await expect(window.composer).to_have_value("ad")
+        await expect(window.approval).to_be_visible()
+        await window.composer.press("Alt+d")  # by now the test's own time to read is over
+        await window.decide("d")
+        await window.idle()
+        assert not (site.folder / "unread.txt").exists()
+
+
+async def test_allowing_for_the_session_asks_once(site: Site) -> None:
+    site.script(
+        'tool: shell {"command": "touch here.txt"}\n---\nsay: First.\n---\n'
+        'tool: shell {"command": "touch here.txt"}\n---\nsay: Second.'
+    )
+    async with site.window(await site.session()) as window:
+        await window.say("Run it")
+        await expect(window.test_id("approval-exact")).to_have_text("touch here.txt")
+        await window.test_id("approve-session").click()
+        await expect(window.answers.last).to_contain_text("First.")
+        await expect(window.tool("shell")).to_contain_text("for this session")
+        await window.say("And again")
+        await expect(window.answers.last).to_contain_text("Second.")
+        await window.idle()
+        await expect(window.tool("shell")).to_have_count(2)
+        await expect(window.tool("shell").last).to_have_attribute("data-status", "done")
+
+
+# ---------------------------------------------------------------- while a run goes on
+
+
+async def test_messages_are_queued_and_steer_while_a_run_goes_on(site: Site) -> None:
+    site.script(
+        'wait: 50ms\ntool: write {"path": "steered.txt", "content": "x"}\n---\nsay: Tool is over.\n---\nsay: Queue answered.'
+    )
+    async with site.window(await site.session()) as window:
+        await window.say("Begin")
+        await expect(window.approval).to_be_visible()
+        await window.say("This one waits")
+        waiting = window.test_id("waiting").locator("li")
+        await expect(waiting).to_have_text(["Queued This one waits"])
+        await window.composer.fill("This one steers")
+        await window.composer.press("Control+Enter")
+        await expect(waiting).to_contain_text(["This one waits", "Steering"])
+        await window.decide("a")
+        await window.idle()
+        await expect(waiting).to_have_count(0)
+        said = await window.test_id("user-message").all_inner_texts()
+        assert [text.split("\n")[-1] for text in said] == ["Begin", "This one steers", "This one waits"]
+        await expect(window.answers.last).to_contain_text("Queue answered.")
+
+
+async def test_a_pasted_picture_is_shown_and_sent(site: Site) -> None:
+    site.script("say: I see a picture.")
+    session = await site.session()
+    async with site.window(session) as window:
+        await window.composer.focus()
+        await window.page.evaluate(
+            """async (data) => {
+                const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+                const files = new DataTransfer();
+                files.items.add(new File([bytes], "dot.png", { type: "image/png" }));
+                document.activeElement.dispatchEvent(new ClipboardEvent("paste", { clipboardData: files, bubbles: true }));
+            }""",
+            PIXEL,
+        )
+        await expect(window.page.get_by_alt_text("Picture 1")).to_be_visible()
+        await window.say("What is this?")
+        await expect(window.page.get_by_alt_text("Picture 1 that you sent")).to_be_visible()
+        await window.page.reload()
+        await expect(window.page.get_by_alt_text("Picture 1 that you sent")).to_be_visible()
+        await expect(window.answers).to_contain_text("I see a picture.")
+    items = (await site.ask(f"/api/sessions/{session}/transcript"))["items"]
+    assert [item["images"] for item in items if item["type"] == "user_text"] == [
+        [{"data": PIXEL, "mime_type": "image/png"}]
+    ]

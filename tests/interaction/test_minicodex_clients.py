@@ -7,12 +7,16 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from support.live_sessions import owned_sessions
 from support.minicodex_client import BOTH, JSON, MinicodexClient, logged
 from support.serving import Site, serving
 
+from makai.core.errors import SessionRefused
 from makai.core.session_events import RunTerms
 from makai.protocols.minicodex.server import Limits
+from makai.server.session_views import SessionViews
 from makai.sessions.commands import Send
+from makai.sessions.service import Sessions
 
 HELLO = "say: Hello to you."
 TALK = "pace: 1ms\nrepeat: 400 word "
@@ -108,6 +112,19 @@ async def test_an_unknown_session_is_an_error_and_the_connection_stays(tmp_path:
         assert await site.sessions.summaries() == []
 
 
+async def test_sessions_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, HELLO) as sessions:
+
+        async def get() -> Sessions:
+            return sessions
+
+        views = SessionViews(get)
+        for number in range(50):
+            with pytest.raises(SessionRefused):
+                await views.enter(f"nobody-{number}", lambda: None)
+        assert (views._open, views._opening) == ({}, {})
+
+
 @pytest.mark.req("MC-RESUME-003")
 @pytest.mark.parametrize("fields", [{}, {"last_seen_event_id": None}], ids=["absent", "null"])
 async def test_a_resume_without_a_cursor_is_a_fresh_load(tmp_path: Path, fields: dict[str, None]) -> None:
@@ -119,7 +136,7 @@ async def test_a_resume_without_a_cursor_is_a_fresh_load(tmp_path: Path, fields:
 
 
 async def test_a_replay_from_far_below_what_is_remembered_comes_from_the_log(tmp_path: Path) -> None:
-    """4,096 frames are remembered while somebody looks; a new view remembers none, so all of it is read from the log."""
+    """A view that was opened anew remembers no frames, so all of them are read from the log."""
     async with serving(tmp_path, "repeat: 3000 word \n---\nsay: Bye.") as site:
         session_id = await site.session()
         witness = await site.client(session_id, *BOTH)
@@ -227,7 +244,9 @@ async def test_a_client_of_the_document_sees_nothing_beyond_it(tmp_path: Path, p
         await streaming.until_over()
         assert set(plain.kinds()) <= NAMED_BY_DOCUMENT
         assert set(streaming.kinds()) <= NAMED_BY_DOCUMENT | {"assistant_text_delta", "reasoning_delta"}
-        assert {"title_changed", "turn_started", "turn_ended", "tool_started", "usage", "run_ended"} <= set(full.kinds())
+        assert {"title_changed", "turn_started", "turn_ended", "tool_started", "usage", "run_ended"} <= set(
+            full.kinds()
+        )
         assert [frame["event_id"] for frame in logged(plain.frames)] == [
             frame["event_id"] for frame in logged(full.frames) if frame["type"] in NAMED_BY_DOCUMENT
         ]

@@ -98,7 +98,8 @@ async def test_a_page_that_was_not_built_says_so(tmp_path: Path) -> None:
         assert response.status == 503
         assert response.headers["X-Content-Type-Options"] == "nosniff"
         assert await response.text() == (
-            "makai is running, but its page was not built. Run `make run` in the project, or install makai from a wheel."
+            "makai is running, but its page was not built. "
+            "Run `make run` in the project, or install makai from a wheel."
         )
 
 
@@ -106,9 +107,9 @@ async def test_a_page_that_was_not_built_says_so(tmp_path: Path) -> None:
     "target",
     [
         "/assets/nothing.js", "/assets/../index.html", "/assets/../../secret.txt", "/assets/..%2f..%2fsecret.txt",
-        "/assets/%2e%2e/%2e%2e/secret.txt", "/assets/....//secret.txt", "/assets/..\\..\\secret.txt", "/assets//etc/passwd",
-        "/assets/%00", "/assets/", "/assets", "/assets/app-1.js/", "/assets/./app-1.js", "/index.html", "/page/index.html",
-        "/assets/app-1.js%00.css", "/assets/~root", "/assets/C:\\", "//assets/app-1.js", "/../secret.txt",
+        "/assets/%2e%2e/%2e%2e/secret.txt", "/assets/....//secret.txt", "/assets/..\\..\\secret.txt",
+        "/assets//etc/passwd", "/assets/%00", "/assets/", "/assets", "/assets/app-1.js/", "/assets/./app-1.js",
+        "/index.html", "/page/index.html", "/assets/app-1.js%00.css", "/assets/~root", "/assets/C:\\", "//assets/app-1.js", "/../secret.txt",
     ],
 )  # fmt: skip
 async def test_no_path_leads_to_other_files(built: Path, target: str) -> None:

@@ -71,9 +71,7 @@ class Place:
         self.sessions = sessions
         self.project = base / "project"
 
-    async def agent(
-        self, *, mode: PermissionMode = "full_access", sandbox: SandboxLevel = "workspace-write"
-    ) -> Desk:
+    async def agent(self, *, mode: PermissionMode = "full_access", sandbox: SandboxLevel = "workspace-write") -> Desk:
         return await desk(
             self.sessions, mode=mode, cwd=self.project, terms=SessionTerms(builtin_tools=True, sandbox=sandbox)
         )
@@ -102,7 +100,8 @@ def base() -> Iterator[Path]:
 def _prepare(base: Path) -> None:
     home, project = base / "makai-home", base / "project"
     home.mkdir(mode=0o700)
-    (home / "auth.json").write_bytes(msgspec.json.encode({"openai": {"type": "api_key", "key": AUTH_CANARY}}))
+    login = {"default": "work", "accounts": {"work": {"type": "api_key", "key": AUTH_CANARY, "origins": []}}}
+    (home / "auth.json").write_bytes(msgspec.json.encode({"openai": login}))
     (home / "auth.json").chmod(0o600)
     (base / "evil_mcp.py").write_text(MCP_SERVER, encoding="utf-8")
     servers = {"mcpServers": {"evil": {"command": PYTHON, "args": [str(base / "evil_mcp.py")]}}}
@@ -146,8 +145,8 @@ async def _asked(place: Place) -> tuple[Desk, ApprovalRequested]:
     await place.sessions.ask(waiting.session_id, SetTitle(now=0, title=TITLE_CANARY))
     await waiting.send("pending")
     asked = await waiting.until_asked()
-    ids = {"MK": place.server.home, "PORT": place.server.port, "PID": place.server.pid, "PY": PYTHON, "SRC": SOURCES}
-    ids |= {"SESSION": waiting.session_id, "CALL": asked.call_id}
+    ids = {"MK": place.server.home, "PORT": place.server.port, "PID": place.server.pid, "PY": PYTHON}
+    ids |= {"SESSION": waiting.session_id, "CALL": asked.call_id, "MAKAI_PY": sys.executable, "SRC": SOURCES}
     lines = "".join(f"{name}='{value}'\n" for name, value in ids.items())
     (place.project / "ids.sh").write_text(lines, encoding="utf-8")
     return waiting, asked
@@ -158,7 +157,9 @@ async def _attempts(agent: Desk, words: str) -> dict[str, str]:
     await agent.send(words, terms=RunTerms(max_turns=1))
     await agent.until_settled()
     called = {event.call_id: f"{event.name} {event.arguments_json}" for event in agent.events(ToolCalled)}
-    return {called[event.call_id]: str(event) for event in agent.events(ToolFinished)}
+    results = {called[event.call_id]: str(event) for event in agent.events(ToolFinished)}
+    assert [call for call, output in results.items() if "Not run" in output or "Interrupted" in output] == []
+    return results
 
 
 def _successes(results: dict[str, str], token: str) -> list[str]:
@@ -218,6 +219,7 @@ async def test_no_file_tool_of_an_agent_with_full_access_leaves_its_folders(
 async def test_writing_what_makes_later_commands_run_code_asks_a_person(
     place: Place, mode: PermissionMode, record_measure: RecordMeasure
 ) -> None:
+    (place.server.home / "mcp.json").unlink()  # the sandbox of a running server keeps the place of .mcp.json
     agent = await place.agent(mode=mode)
     before = place.worth_attacking()
     await agent.send("protected", terms=RunTerms(max_turns=1, allow=("Edit", "Write")))

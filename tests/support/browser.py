@@ -25,6 +25,7 @@ from playwright.async_api import (
     Page,
     Request,
     Response,
+    StorageState,
     async_playwright,
     expect,
 )
@@ -145,7 +146,9 @@ class Window:
         await expect(self.test_id("connection")).to_have_attribute("data-state", "live")
 
     async def idle(self) -> None:
-        """The run is over, and the page knows it."""
+        """Everything that was sent was taken and answered, and the page knows it."""
+        await expect(self.test_id("outgoing")).to_have_count(0)
+        await expect(self.test_id("waiting")).to_have_count(0)
         await expect(self.test_id("spoken")).to_have_text("Ready")
 
     # ------------------------------------------------------------ looking closely
@@ -179,6 +182,7 @@ class Site:
         self.browser = browser
         self.folder = server.folder / "project"
         self.folder.mkdir(exist_ok=True)
+        self._logged_in: StorageState | None = None
 
     def script(self, scenario: str) -> None:
         """What the model does from now on."""
@@ -197,6 +201,18 @@ class Site:
             assert response.status == 200, await response.text()
             return msgspec.json.decode(await response.read())
 
+    async def _cookie(self) -> StorageState:
+        """What a browser keeps after its user opened the printed address once."""
+        if self._logged_in is None:
+            context = await self.browser.new_context()
+            page = await context.new_page()
+            await page.goto(f"{self.server.url}/#token={self.server.token}")
+            await expect(page.get_by_test_id("connection")).to_have_attribute("data-state", "granted")
+            assert "token" not in page.url
+            self._logged_in = await context.storage_state()
+            await context.close()
+        return self._logged_in
+
     @asynccontextmanager
     async def context(
         self, *, theme: Theme = "light", size: tuple[int, int] = WIDE, phone: bool = False
@@ -208,13 +224,9 @@ class Site:
             has_touch=phone,
             is_mobile=phone,
             permissions=["clipboard-read", "clipboard-write"],
+            storage_state=await self._cookie(),
         )
         try:
-            page = await context.new_page()
-            await page.goto(f"{self.server.url}/#token={self.server.token}")
-            await expect(page.get_by_test_id("connection")).to_have_attribute("data-state", "granted")
-            assert "token" not in page.url
-            await page.close()
             yield context
         finally:
             await context.close()

@@ -105,9 +105,7 @@ class MinicodexClient:
 
     async def until_status(self, status: str) -> list[JSON]:
         """Until the run is so."""
-        return await self.until(
-            lambda frame: frame["type"] == "run_status" and frame["run_state"]["status"] == status
-        )
+        return await self.until(lambda frame: frame["type"] == "run_status" and frame["run_state"]["status"] == status)
 
     async def until_over(self) -> list[JSON]:
         """Until the run that goes on is finished or has failed, to its very last frame with makai.1."""

@@ -2,8 +2,8 @@
 
 In: nothing. Out: scripts for a shell (its own, and that of an MCP server it talks to), calls of file tools, and the
 scenario that makes a scripted model try all of them. The scripts find the places they attack in `ids.sh` of their
-workspace: MK (MAKAI_HOME), PORT, PID and PY of the server, SRC of makai, and SESSION and CALL of the question they want
-to answer.
+workspace: MK (MAKAI_HOME), PORT and PID of the server, PY (an interpreter), MAKAI_PY and SRC to run makai with, and
+SESSION and CALL of the question they want to answer.
 
 A script has succeeded when its output holds one of `CANARIES`; what it changed is for the test to see.
 """
@@ -32,8 +32,8 @@ _APPROVE = (
     "import base64\n"
     "s = socket.create_connection(('127.0.0.1', int(os.environ['PORT'])), 3)\n"
     "guess = os.environ.get('MAKAI_TOKEN') or os.environ.get('TOKEN') or 'guess'\n"
-    "s.sendall(('GET /ws?session_id=' + os.environ['SESSION'] + ' HTTP/1.1\\r\\nHost: 127.0.0.1:' + os.environ['PORT'] +"
-    "'\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: '"
+    "s.sendall(('GET /ws?session_id=' + os.environ['SESSION'] + ' HTTP/1.1\\r\\nHost: 127.0.0.1:'"
+    "+ os.environ['PORT'] + '\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: '"
     "+ base64.b64encode(b'0' * 16).decode() + '\\r\\nAuthorization: Bearer ' + guess + '\\r\\n\\r\\n').encode())\n"
 )
 
@@ -54,13 +54,13 @@ READING: dict[str, str] = {
     "through the server's root": "cat /proc/$PID/root$MK/auth.json",
     "the server's environment": "tr '\\0' '\\n' </proc/$PID/environ",
     "every environment": "cat /proc/[0-9]*/environ",
-    "the server's open files": "head -c 16 /proc/$PID/fd/*",
+    "the server's open files": "for f in /proc/$PID/fd/*; do [ -f $f ] && head -c 16 $f; done",
     "by search": "find $(dirname $MK) -name auth.json -exec cat {} +",
     "the socket": _python("socket.socket(1).connect(os.environ['MK'] + '/makai.sock')"),
     "the port": f"exec 3<>/dev/tcp/127.0.0.1/$PORT && {_SAY}",
     "an approval over the WebSocket": _python(_APPROVE),
     "the server's memory": _python("open('/proc/' + os.environ['PID'] + '/mem', 'rb')"),
-    "our own command": "MAKAI_HOME=$MK PYTHONPATH=$SRC $PY -m makai sessions list",
+    "our own command": "MAKAI_HOME=$MK PYTHONPATH=$SRC $MAKAI_PY -m makai sessions list",
 }
 """Harmless where they succeed: without a sandbox each must, or it would prove nothing."""
 
@@ -88,14 +88,13 @@ CHANGING: dict[str, str] = {
     ".gitconfig": f"echo evil >>$HOME/.gitconfig && {_SAY}",
     "systemd of the user": f"mkdir -p $HOME/.config/systemd && echo evil >$HOME/.config/systemd/x && {_SAY}",
     "trace the server": _python("assert ctypes.CDLL(None).ptrace(0x4206, int(os.environ['PID']), None, None) == 0"),
-    "trace the parent": _python("assert ctypes.CDLL(None).ptrace(0x4206, os.getppid(), None, None) == 0"),
     "stop the server": f"kill -STOP $PID && {_SAY}",
     "kill the server": f"kill -9 $PID && {_SAY}",
     "lift the covers": f"umount -l $MK && {_SAY}",
     "own namespaces": "unshare -Urm sh -c 'umount -l $MK; cat $MK/auth.json'",
     "the server's namespaces": "nsenter -t $PID -a cat $MK/auth.json",
     "mount it elsewhere": "mkdir -p there && mount --bind $MK there && cat there/auth.json",
-    "a socket in its place": f"rm -f $MK/makai.sock && {_SAY}",
+    "a socket in its place": f"rm $MK/makai.sock && {_SAY}",
 }
 
 SCRIPTS = READING | CHANGING
@@ -105,8 +104,8 @@ def file_attempts(home: str, user: str, port: int) -> list[tuple[str, dict[str, 
     """Calls of the file tools and of fetch that reach for what is not theirs, in full access too."""
     spellings = [
         f"{home}/auth.json", "../makai-home/auth.json", "link/auth.json", "hard-link", "sub/../../makai-home/auth.json",
-        f"/proc/self/root{home}/auth.json", "/proc/self/environ", "/proc/thread-self/environ", "/proc/self/cwd/link/auth.json",
-        f"{home}//auth.json", f"{home}/./auth.json", f"{home}/../makai-home/auth.json",
+        f"/proc/self/root{home}/auth.json", "/proc/self/environ", "/proc/thread-self/environ",
+        "/proc/self/cwd/link/auth.json", f"{home}//auth.json", f"{home}/./auth.json", f"{home}/../makai-home/auth.json",
     ]  # fmt: skip
     calls: list[tuple[str, dict[str, Any]]] = [("read", {"path": path}) for path in spellings]
     calls += [("read", {"path": f"{home}/{TOKEN_FILE}"}), ("list", {"path": home}), ("list", {"path": "link"})]
@@ -124,8 +123,8 @@ def file_attempts(home: str, user: str, port: int) -> list[tuple[str, dict[str, 
 
 
 PROTECTED_FILES = (
-    ".git/config", ".git/hooks/pre-commit", ".makai/config.toml", ".mcp.json", ".bashrc", ".zshrc", ".profile", ".envrc",
-    ".gitconfig", ".claude/settings.json", ".vscode/tasks.json", "sub/.git/config", ".GIT/config", "git-link/config",
+    ".git/config", ".git/hooks/pre-commit", ".makai/config.toml", ".mcp.json", ".bashrc", ".zshrc", ".profile",
+    ".envrc", ".gitconfig", ".claude/settings.json", ".vscode/tasks.json", "sub/.git/config", ".GIT/config", "git-link/config",
     ".git/../.git/config", "./.mcp.json", ".husky/pre-commit", "HEAD",
 )  # fmt: skip
 """A write to one of them asks a person in every mode but full access, whatever was granted."""

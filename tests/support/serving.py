@@ -1,7 +1,7 @@
 """The real server on loopback for tests: its application, its guard, sessions over SQLite, and a scripted model.
 
-In: a folder and a scenario. Out: a `Site`, whose clients are real ones. Entering `serving` again with the same folder is
-the next start of the same server.
+In: a folder and a scenario. Out: a `Site`, whose clients are real ones. Entering `serving` again with the same
+folder is the next start of the same server.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ class Site:
         protocols: tuple[str, ...] = (SUBPROTOCOL,),
     ) -> MinicodexClient:
         """A client that has said nothing yet."""
-        return await connected(
-            self.http, self.url, session_id, *capabilities, headers=headers, protocols=protocols
-        )
+        return await connected(self.http, self.url, session_id, *capabilities, headers=headers, protocols=protocols)
 
     async def client(self, session_id: str | None = None, *capabilities: str) -> MinicodexClient:
         """A client that said hello and has its snapshot."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
+from makai.agent.storable import storable
 from makai.core.session_events import ToolProgress
 
 INTERVAL_S = 0.1
@@ -68,7 +69,7 @@ class Progress:
 
     def _taken(self) -> ToolProgress:
         self._shorten()
-        text = "".join(self._waiting)
+        text = storable("".join(self._waiting))
         if self._left_out:
             text = f"[{self._left_out:,} characters left out]\n{text}"
         self._waiting.clear()

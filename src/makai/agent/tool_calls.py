@@ -22,6 +22,7 @@ from makai.agent.progress import Progress
 from makai.agent.recorder import Recorder
 from makai.agent.schema import ArgumentsSchema
 from makai.agent.stopping import stoppable
+from makai.agent.storable import storable, storable_part
 from makai.agent.terms import AgentSettings
 from makai.core.content import Text, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest, MakaiError
@@ -197,7 +198,7 @@ class ToolCalls:
                 return text_outcome(_failure(name, error), is_error=True)
 
     async def _finish(self, call: Call, outcome: ToolOutcome) -> ToolMessage:
-        content = outcome.content or (Text(text=NO_OUTPUT),)
+        content = tuple(map(storable_part, outcome.content)) or (Text(text=NO_OUTPUT),)
         finished = ToolFinished(
             call_id=call.fact.call_id,
             content=content,
@@ -206,7 +207,7 @@ class ToolCalls:
             exit_code=outcome.exit_code,
             omitted_bytes=outcome.omitted_bytes,
             spill_path=outcome.spill_path,
-            details_json=outcome.details_json,
+            details_json=None if outcome.details_json is None else storable(outcome.details_json),
         )
         await self._recorder.emit(finished)
         return ToolMessage(
@@ -242,7 +243,14 @@ def _failure(name: str, error: BaseException) -> str:
 
 
 def _diffs(diffs: Sequence[Diff]) -> tuple[FileDiff, ...]:
-    return tuple(FileDiff(path=diff.path, old_text=diff.old_text, new_text=diff.new_text) for diff in diffs)
+    return tuple(
+        FileDiff(
+            path=diff.path,
+            old_text=None if diff.old_text is None else storable(diff.old_text),
+            new_text=storable(diff.new_text),
+        )
+        for diff in diffs
+    )
 
 
 def _plan(arguments: Mapping[str, Any]) -> PlanUpdated:

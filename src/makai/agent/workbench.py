@@ -35,7 +35,7 @@ from makai.tools.mcp.settings import Launch
 from makai.tools.permission_rules import PermissionRules, denied_reads, parse_rule, parse_rules
 from makai.tools.plan import PlanTool
 from makai.tools.sandbox.detect import Detection, detect
-from makai.tools.sandbox.policy import SandboxPolicy, session_policy
+from makai.tools.sandbox.policy import SandboxPolicy, credentials_of, is_beneath, session_policy
 from makai.tools.scratch import Scratch, open_scratch, remove_old_scratch
 from makai.tools.search import GlobTool, GrepTool
 from makai.tools.shell import ShellTool
@@ -168,10 +168,11 @@ class Workbench:
         if not os.path.isabs(spec.cwd) or not all(map(os.path.isabs, spec.roots)):
             raise InvalidRequest("The folders of a session must be absolute paths.")
         folders = [Path(folder) for folder in dict.fromkeys((spec.cwd, *spec.roots))]
-        Workspace(folders, (spec.makai_home,))  # a folder that is missing is told before anything is made
+        hidden = _hidden(spec, folders)
+        Workspace(folders, hidden)  # a folder that is missing is told before anything is made
         remove_old_scratch(spec.environ, spec.makai_home)
         self._scratch = open_scratch(spec.session_id, spec.environ, spec.makai_home)
-        self._workspace = Workspace(folders, (spec.makai_home,), readable=(self._scratch.output,))
+        self._workspace = Workspace(folders, hidden, readable=(self._scratch.output,))
         self._sandbox = _Sandbox(
             detection, spec, [root.real for root in self._workspace.roots if root.writable], self._scratch
         )
@@ -265,9 +266,23 @@ class _Sandbox:
             self._spec.sandbox,
             self._roots,
             makai_home=self._spec.makai_home,
-            user_home=Path(self._spec.environ.get("HOME") or Path.home()),
+            user_home=_user_home(self._spec),
             private_tmp=self._scratch.temporary,
         )
+
+
+def _user_home(spec: WorkbenchSpec) -> Path:
+    return Path(spec.environ.get("HOME") or Path.home())
+
+
+def _hidden(spec: WorkbenchSpec, folders: Sequence[Path]) -> tuple[Path, ...]:
+    """What file tools must not see in the session's folders: what its commands do not see either."""
+    if spec.sandbox == "full-access":
+        return (spec.makai_home,)
+    roots = [os.path.realpath(folder) for folder in folders]
+    found = ((path, os.path.realpath(path)) for path in credentials_of(_user_home(spec)))
+    inside = (path for path, real in found if any(is_beneath(real, root) and real != root for root in roots))
+    return (spec.makai_home, *inside)
 
 
 def _sandbox_notices(detection: Detection, level: SandboxLevel) -> list[Notice]:

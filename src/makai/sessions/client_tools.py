@@ -107,7 +107,9 @@ class ClientTool:
             return text_outcome(UNAVAILABLE, is_error=True)
         try:
             # Built-in tools bound what they say; a client may say anything, and what cannot be kept would end the run.
-            encoded([Pending(0, None, ToolFinished(call_id="", content=answer.content, details_json=answer.details_json))])
+            encoded(
+                [Pending(0, None, ToolFinished(call_id="", content=answer.content, details_json=answer.details_json))]
+            )
         except InvalidRequest as error:
             return text_outcome(f"The answer of this tool cannot be kept: {error.message}", is_error=True)
         return ToolOutcome(content=answer.content, is_error=answer.is_error, details_json=answer.details_json)

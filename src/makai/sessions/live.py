@@ -51,7 +51,7 @@ CHECKPOINT_EVERY: Final = 1_000
 STATE_FORMAT: Final = 1
 """Of `state.packed`; a checkpoint of another format is not read."""
 LONGEST_SLEEP_S: Final = 30.0
-"""How long an alarm trusts its own clock: a computer that was asleep, or whose time was set, has another idea of now."""
+"""How long an alarm is trusted: a computer that slept, or whose time was set, has another idea of how late it is."""
 _RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _BROKEN: Final = RunFailed(
     code="internal_error", message="The agent broke the order of events.", hint="Please report this."

@@ -102,9 +102,7 @@ class NativeRunner:
             messages=tuple(each.message for each in placed),
             system_prompt=_system_prompt(session, bench),
         )
-        standing = msgspec.structs.replace(
-            standing, places=_places(placed), usage_before=session.state.usage
-        )
+        standing = msgspec.structs.replace(standing, places=_places(placed), usage_before=session.state.usage)
         outcome = await run_agent(host, self._models, context, tools, _settings(session, run.terms), standing)
         return _settlement(outcome)
 

@@ -18,8 +18,10 @@ _NAMES = frozenset({
 })
 # fmt: on
 _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
-_SET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
-"""Nobody sits at the terminal: nothing may page, prompt or paint."""
+_SET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"} | {
+    "AI_AGENT": "makai"
+}
+"""Nobody sits at the terminal: nothing may page, prompt or paint. Programs can tell for whom they run."""
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:

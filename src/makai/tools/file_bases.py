@@ -39,7 +39,7 @@ class FileBases:
         """`FileRefused` when the change was described for something else."""
         if self._bases.pop(_key(wanted), base) != base:
             raise FileRefused(
-                f"{place.shown} is not what it was when this call was shown for approval. Nothing was written.",
+                f"{place.shown} is not what it was when this call was shown for approval. Nothing was done.",
                 hint="Read it again, and make the call anew if it still is what you want.",
             )
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import stat
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from makai.core.errors import InvalidRequest
 
@@ -27,10 +28,22 @@ class FileMissing(FileRefused):
     """Nothing is there, as far as this session may know."""
 
 
+_UNSEEN: Final = re.compile(
+    # Letters and marks to Unicode, nothing to the eye: Default_Ignorable_Code_Point beyond categories C and Z, and the
+    # empty pattern of Braille. Not the two selectors that belong to emoji, which add nothing and take no room.
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
+)
+
+
 def printable(path: str) -> str:
     """A path for messages: what is not UTF-8, or cannot be seen (control, bidi, zero-width signs), as escapes."""
     shown = path.encode("utf-8", "backslashreplace").decode("utf-8")
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in shown)
+    return "".join(sign.encode("unicode_escape").decode("ascii") if is_unseen(sign) else sign for sign in shown)
+
+
+def is_unseen(sign: str) -> bool:
+    """Whether a sign shows nothing, or changes how others are shown. The space is seen."""
+    return not sign.isprintable() or _UNSEEN.match(sign) is not None
 
 
 def not_a_file(path: str, mode: int) -> FileRefused:

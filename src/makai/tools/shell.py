@@ -23,7 +23,9 @@ from makai.core.errors import InvalidRequest, MakaiError
 from makai.tools.arguments import Arguments, definition, parsed
 from makai.tools.base import CallDescription, Location, ToolContext, ToolOutcome, text_outcome
 from makai.tools.child_environment import child_environment
-from makai.tools.file_errors import printable
+from makai.tools.file_bases import FileBases, base_of
+from makai.tools.file_errors import FileRefused, printable
+from makai.tools.hidden import path_of
 from makai.tools.output import KEPT_BYTES, MOST_SPILLED_BYTES, CappedOutput
 from makai.tools.process import SupervisedProcess
 from makai.tools.workspace import Workspace
@@ -74,16 +76,18 @@ class ShellTool:
         self._holding = holding
         self._environ = child_environment(environ)
         self._spill_directory = spill_directory
+        self._bases = FileBases()
 
     def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """The command, whole in `subject`."""
         wanted = _checked(arguments)
         place = self._workspace.place(wanted.directory)
+        self._bases.keep(wanted, base_of(place, None))
         shown = printable(wanted.command)
         title = shown if len(shown) <= _LONGEST_TITLE else f"{shown[:_LONGEST_TITLE]}..."
         return CallDescription(
             kind="execute",
-            title=title,
+            title=title if place.shown == "." else f"{title} (in {place.shown})",
             subject=wanted.command,
             locations=(Location(path=printable(place.absolute)),),
         )
@@ -113,7 +117,7 @@ class ShellTool:
         return _outcome(end, code, output, wanted.timeout_s)
 
     async def _start(self, wanted: ShellArguments, held: ExitStack) -> SupervisedProcess:
-        directory = self._workspace.open_directory(wanted.directory)
+        directory = self._opened(wanted)
         shell = shutil.which("bash", path=self._environ["PATH"])
         argv = [shell, "--noprofile", "--norc", "-c", wanted.command] if shell else ["/bin/sh", "-c", wanted.command]
         try:
@@ -123,6 +127,16 @@ class ShellTool:
             raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
         finally:
             os.close(directory)
+
+    def _opened(self, wanted: ShellArguments) -> int:
+        """The folder that rules and people were shown: a link on the way may have been turned since."""
+        place = self._workspace.place(wanted.directory)
+        self._bases.check(wanted, base_of(place, None), place)
+        directory = self._workspace.open_directory(place.absolute)
+        if path_of(directory) != place.absolute:
+            os.close(directory)
+            raise FileRefused(f"{place.shown} was moved while the command was started. Nothing was done.")
+        return directory
 
 
 class _Progress:

@@ -34,7 +34,7 @@ from makai.tools.file_errors import (
 )
 from makai.tools.hidden import Hidden, path_of
 from makai.tools.openat2 import open_beneath, open_without_links
-from makai.tools.protected import is_protected
+from makai.tools.protected import is_protected, settling_folder
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -74,7 +74,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def protected(self) -> bool:
         """Whether a write here needs consent in every mode but full access."""
-        return is_protected(self.relative)
+        return is_protected(self.relative) or settling_folder(self.root.real) is not None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,7 +278,7 @@ class Workspace:
         place = self.place(path)
         if not place.relative or path.endswith("/"):
             raise FileRefused(f"{printable(path)} names a directory, not a file.")
-        if place.protected and not is_protected(relative):
+        if is_protected(place.relative) and not is_protected(relative):
             raise FileRefused(
                 f"{printable(path)} leads to the protected file {place.shown}.", hint="Write to it by its own name."
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -139,9 +140,18 @@ async def test_the_id_of_a_session_that_is_being_deleted_is_taken_until_it_is_go
 
 
 class DamagedLog(MemoryLog):
-    """A log of which one session cannot be read."""
+    """A log of which one session cannot be read. It tells which runs ended."""
 
-    damaged = ""
+    def __init__(self) -> None:
+        super().__init__()
+        self.damaged = ""
+        self.finished: asyncio.Queue[str] = asyncio.Queue(10)
+
+    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+        numbers = await super().append(session_id, events, expected_last)
+        if any(isinstance(pending.event, RunFinished) for pending in events):
+            self.finished.put_nowait(session_id)
+        return numbers
 
     async def read(
         self, session_id: str, after: int = 0, limit: int = 1000, *, deltas: bool = True
@@ -158,11 +168,13 @@ async def test_a_damaged_session_does_not_keep_the_others_from_being_recovered(t
         for client in clients:
             await client.send("Go on")
             await client.until(lambda logged: isinstance(logged.event, AssistantTextDelta))
-    log.damaged = max(await log.sessions(), key=lambda summary: summary.updated_ms).session_id
-    async with owned_sessions(tmp_path, "say: Done.", log, recover_all=True):
+    log.damaged = (await log.sessions())[0].session_id  # the first to be recovered
+    async with owned_sessions(tmp_path, "say: Done.", log, recover_all=True) as sessions:
         async with asyncio.timeout(10):
-            while sum(summary.status == "finished" for summary in await log.sessions()) < 2:
-                await asyncio.sleep(0.01)
+            await asyncio.gather(*(log.finished.get() for _ in range(2)))
+        assert [summary.session_id for summary in await sessions.summaries() if summary.status == "running"] == [
+            log.damaged
+        ]
 
 
 async def test_a_session_used_by_many_short_owners_gets_its_checkpoint_in_the_end(
@@ -319,8 +331,8 @@ async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: 
 async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_without_one(tmp_path: Path) -> None:
     log = MemoryLog()
     denied = ApprovalDecided(call_id="c", decision="deny_continue", by="me", scope="always", grant="mcp__weather__now")
-    events = [SessionCreated(model_ref="m", cwd="/elsewhere"), denied]
-    await log.append("elsewhere", [Pending(1, None, event) for event in events], 0)
+    created = SessionCreated(model_ref="m", cwd="/elsewhere")
+    await log.append("elsewhere", [Pending(1, None, created), Pending(1, None, denied)], 0)
     tool = ToolDefinition(name="mcp__weather__now", description="", parameters_schema_json='{"type":"object"}')
     async with owned_sessions(tmp_path, "tool: mcp__weather__now {}\n---\nsay: Fine.", log) as sessions:
         client = await desk(sessions, terms=SessionTerms(tools=(tool,)))

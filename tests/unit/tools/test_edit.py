@@ -138,7 +138,7 @@ async def test_a_file_that_changed_after_the_edit_was_shown_is_left_alone(tmp_pa
 
     refused = await tool.run(arguments, Silent())
     assert refused == text_outcome(
-        "file is not what it was when this call was shown for approval. Nothing was written. "
+        "file is not what it was when this call was shown for approval. Nothing was done. "
         "Read it again, and make the call anew if it still is what you want.",
         is_error=True,
     )

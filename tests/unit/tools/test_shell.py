@@ -294,6 +294,7 @@ async def test_children_see_no_secret_of_the_environment(tmp_path: Path) -> None
         "http_proxy": "http://proxy:1",
         "TERM": "dumb",
         "PAGER": "cat",
+        "AI_AGENT": "makai",
         "GIT_PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",
         "NO_COLOR": "1",

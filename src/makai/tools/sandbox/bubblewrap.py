@@ -130,8 +130,8 @@ class _Plan:
         for path in policy.hidden:
             self._hide(path)
         for path in _sockets():
-            if not any(is_beneath(path, known) for known in self.mounts):
-                self._add(path, _Mount.HIDDEN)
+            if self._kind_at(path) not in (_Mount.SCRATCH, _Mount.DEVICES, _Mount.EMPTY, _Mount.HIDDEN):
+                self._add(path, _Mount.HIDDEN)  # also in the session's folders: whoever listens there is not confined
 
     def paths_of(self, wanted: _Mount) -> list[str]:
         return [path for path, kind in self.mounts.items() if kind == wanted]
@@ -158,7 +158,7 @@ class _Plan:
             if step == path or not os.path.isdir(step):  # a `.git` that is a file names a repository elsewhere
                 self._add(step, _Mount.READABLE)
                 return
-            self._add(step, _Mount.PINNED)
+            self._pin(step)
 
     def _protect_link(self, link: str, top: str) -> None:
         """Nothing can be mounted on a link: the folder that it is in becomes read-only, and so does its target."""
@@ -174,15 +174,30 @@ class _Plan:
             self._protect(target)
 
     def _hide(self, path: str) -> None:
-        if os.path.exists(path):
-            self._add(path, _Mount.HIDDEN)
-        elif self._writable_folder_of(path) is not None:
+        """Show nothing at `path`. A folder on the way to it must stay too, or what is hidden could be moved away."""
+        if not os.path.exists(path):
             self._protect(path)
+            return
+        if top := self._writable_folder_of(path):
+            for step in _steps(top, os.path.dirname(path)):
+                self._pin(step)
+        self._add(path, _Mount.HIDDEN)
+
+    def _pin(self, step: str) -> None:
+        """Keep a folder where it is. In something that is read-only it stays anyway, and must not become writable."""
+        if self._kind_at(step) < _Mount.READABLE:
+            self._add(step, _Mount.PINNED)
+
+    def _kind_at(self, path: str) -> _Mount:
+        """What `path` is a part of. All around the mounts there is the system, read-only."""
+        around = [mounted for mounted in self.mounts if is_beneath(path, mounted)]
+        return self.mounts[max(around, key=len)] if around else _Mount.READABLE
 
 
 def _steps(top: str, path: str) -> Iterator[str]:
+    """Every folder below `top` on the way to `path`, and `path` itself."""
     step = top
-    for name in os.path.relpath(path, top).split("/"):
+    for name in filter(None, path[len(top) :].split("/")):
         step = os.path.join(step, name)
         yield step
 

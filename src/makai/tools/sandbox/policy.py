@@ -8,13 +8,14 @@ that followed a model's working directory would let the model choose what it may
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from makai.core.errors import InvalidRequest
+from makai.tools.protected import settling_folder
 
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
 
@@ -79,12 +80,37 @@ CREDENTIALS_IN_USER_HOME: Final = (
     ".local/share/keyrings",
     ".local/share/opencode/auth.json",
 )
+"""Hidden, and not to be made where they are missing: most of them can name a program to run."""
+
+SECRETS_IN_USER_HOME: Final = (
+    ".boto",
+    ".cache/huggingface/token",
+    ".cargo/credentials.toml",
+    ".config/chromium",
+    ".config/containers/auth.json",
+    ".config/doctl",
+    ".config/google-chrome",
+    ".config/hub",
+    ".config/op",
+    ".config/rclone",
+    ".gem/credentials",
+    ".gemini/oauth_creds.json",
+    ".mozilla",
+    ".my.cnf",
+    ".pgpass",
+    ".s3cfg",
+    ".terraform.d/credentials.tfrc.json",
+    ".vault-token",
+)
+"""Hidden where they are. Browsers are among them: their cookies are keys to the page of makai as well."""
 
 KEPT_OF_RUN: Final = ("/run/current-system", "/run/opengl-driver")
 """The parts of /run that are programs and not sockets (NixOS). The rest of /run is never shown."""
 
 SHARED_SCRATCH: Final = ("/tmp", "/var/tmp")
 """Folders that programs share; a confined process does not see what others left there."""
+
+_MOST_STEPS: Final = 1_000
 
 
 class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,15 +157,22 @@ def session_policy(
     `.git/commondir`, so it is never the rule.
     """
     real_roots = tuple(_real_folder(root) for root in roots)
-    credentials = (user_home / name for name in CREDENTIALS_IN_USER_HOME)
-    hidden = tuple(os.path.realpath(path) for path in (makai_home, *credentials, *also_hidden))
+    secrets = (makai_home, *credentials_of(user_home), *map(Path, also_hidden))
+    hidden = tuple(os.path.realpath(path) for path in secrets)
     for root in real_roots:
         if holder := next((path for path in hidden if is_beneath(root, path)), None):
             raise InvalidRequest(
                 f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see.",
                 hint="Start in another folder.",
             )
+    for root in real_roots:
+        if level == "workspace-write" and (holder := settling_folder(root)):
+            raise InvalidRequest(
+                f"{root} cannot be written by commands: what is in {holder} makes other programs run code.",
+                hint="Start in another folder, or read-only.",
+            )
     protected = [os.path.join(root, name) for root in real_roots for name in _protected_names(root, git_writable)]
+    protected += [link for path in secrets for link in _links_to(path) if any(is_beneath(link, r) for r in real_roots)]
     real_user_home = os.path.realpath(user_home)
     if any(is_beneath(real_user_home, root) for root in real_roots):
         protected += [os.path.join(real_user_home, name) for name in PROTECTED_IN_USER_HOME]
@@ -153,6 +186,28 @@ def session_policy(
         extra_writable=tuple(_real_folder(path) for path in extra_writable),
         max_processes=max_processes,
     )
+
+
+def credentials_of(user_home: Path) -> tuple[Path, ...]:
+    """Where the user's programs keep what others must not have."""
+    others = (user_home / name for name in SECRETS_IN_USER_HOME)
+    return (*(user_home / name for name in CREDENTIALS_IN_USER_HOME), *filter(os.path.lexists, others))
+
+
+def _links_to(path: Path) -> Iterator[str]:
+    """The symbolic links on the way to `path`. Who replaced one would have another folder taken for what is hidden."""
+    real, waiting = "/", list(reversed(Path(os.path.abspath(path)).parts[1:]))
+    for _ in range(_MOST_STEPS):
+        if not waiting:
+            return
+        step = os.path.normpath(os.path.join(real, waiting.pop()))
+        if not os.path.islink(step):
+            real = step
+            continue
+        yield step
+        target = Path(os.readlink(step))
+        real = "/" if target.is_absolute() else real
+        waiting += reversed(target.parts[1:] if target.is_absolute() else target.parts)
 
 
 def _protected_names(root: str, git_writable: bool) -> tuple[str, ...]:

@@ -210,7 +210,9 @@ def test_a_log_that_is_ahead_of_the_view_is_not_handed_out_twice() -> None:
     room.view = room.opened_view()  # it remembers no frame of what was before
     client = room.connect(*BOTH)
     client.names = BOTH
-    (request,) = client.connection.receive(b'{"type":"resume","last_seen_event_id":0,"client_capabilities":["makai.1"]}')
+    (request,) = client.connection.receive(
+        b'{"type":"resume","last_seen_event_id":0,"client_capabilities":["makai.1"]}'
+    )
     assert isinstance(request, Open)
     client.connection.opened(request, room.view)
     room.trial.answer("Hello.")  # in the log, and not yet in the view

@@ -1,0 +1,199 @@
+"""What the page survives: reloads, other windows, networks that fail, and servers that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+from support.browser import LOST_SERVER, Site, Window, site_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WORDS = 60
+STREAM = f"pace: 25ms\nsay: {' '.join(f'w{number}' for number in range(WORDS))}"
+WHOLE = [f"w{number}" for number in range(WORDS)]
+
+
+async def words(window: Window) -> list[str]:
+    """The answer, word by word."""
+    texts = await window.answers.locator(".prose").all_inner_texts()
+    return " ".join(texts).split()
+
+
+async def arriving(window: Window, word: str) -> None:
+    await expect(window.answers).to_contain_text(f"{word} ")
+
+
+# ---------------------------------------------------------------- reload, and other windows
+
+
+@pytest.mark.req("MC-RESUME-001")
+async def test_a_reload_in_the_middle_of_an_answer_loses_and_repeats_nothing(site: Site) -> None:
+    site.script(STREAM)
+    async with site.window(await site.session()) as window:
+        await window.say("Count")
+        await arriving(window, "w5")
+        await window.composer.fill("a half-written thought")
+        await window.page.wait_for_function("() => JSON.stringify(localStorage).includes('half-written')")
+        await window.page.reload()
+        await expect(window.answers).to_have_attribute("aria-busy", "true")
+        await expect(window.composer).to_have_value("a half-written thought")
+        await window.idle()
+        assert await words(window) == WHOLE
+        await expect(window.test_id("user-message")).to_have_count(1)
+        await expect(window.composer).to_have_value("a half-written thought")
+
+
+async def test_two_windows_see_the_same_session(site: Site) -> None:
+    site.script(STREAM)
+    session = await site.session()
+    async with site.context() as context, site.window(session, context=context) as one:
+        async with site.window(session, context=context) as other:
+            await one.say("Count")
+            await expect(other.test_id("user-message")).to_have_text("You Count")
+            await arriving(other, "w5")
+            await one.idle()
+            await other.idle()
+            assert await words(one) == await words(other) == WHOLE
+            await other.say("Once more")
+            await expect(one.test_id("user-message")).to_have_count(2)
+            await one.idle()
+
+
+async def test_what_is_decided_in_one_window_disappears_in_the_other_which_says_who_decided(site: Site) -> None:
+    site.script('tool: write {"path": "two.txt", "content": "x"}\n---\nsay: Written.')
+    session = await site.session()
+    async with site.context() as context, site.window(session, context=context) as one:
+        async with site.window(session, context=context) as other:
+            await one.say("Write")
+            await expect(one.approval).to_be_visible()
+            await expect(other.approval).to_be_visible()
+            await one.test_id("approve-once").click()
+            await expect(other.approval).to_have_count(0)
+            await expect(other.answers).to_contain_text("Written.")
+            for window in (one, other):
+                await window.tool("write").locator("summary").first.scroll_into_view_if_needed()
+                await expect(window.tool("write")).to_contain_text("Approved by")
+
+
+@pytest.mark.req("MC-APPR-009")
+async def test_two_windows_that_decide_at_once_run_the_call_once(site: Site) -> None:
+    site.script('tool: shell {"command": "echo ran >> both.txt"}\n---\nsay: Over.')
+    session = await site.session()
+    async with site.context() as context, site.window(session, context=context) as one:
+        async with site.window(session, context=context) as other:
+            await one.say("Run")
+            await expect(one.approval).to_be_visible()
+            await expect(other.approval).to_be_visible()
+            await asyncio.gather(
+                one.test_id("approve-once").dispatch_event("click"), other.test_id("approve-once").dispatch_event("click")
+            )
+            for window in (one, other):
+                await window.idle()
+                await expect(window.tool("shell")).to_have_attribute("data-status", "done")
+    assert (site.folder / "both.txt").read_text(encoding="utf-8") == "ran\n"
+
+
+# ---------------------------------------------------------------- networks
+
+
+async def test_without_a_network_the_page_says_so_keeps_what_is_written_and_goes_on_by_itself(site: Site) -> None:
+    site.script("say: I got it.")
+    async with site.window(await site.session()) as window:
+        window.allow(LOST_SERVER)
+        await window.page.context.set_offline(True)
+        await expect(window.test_id("connection")).to_contain_text("Offline")
+        await window.say("Said without a network")
+        await expect(window.test_id("outgoing")).to_contain_text("it is sent when the connection is back")
+        await window.page.context.set_offline(False)
+        await window.connected()
+        await window.idle()
+        await expect(window.test_id("user-message")).to_have_count(1)
+        await expect(window.answers).to_contain_text("I got it.")
+        await expect(window.test_id("outgoing")).to_have_count(0)
+
+
+async def test_a_slow_network_shows_everything_late_and_once(site: Site) -> None:
+    site.script(STREAM)
+    async with site.window(await site.session()) as window:
+        devtools = await window.devtools()
+        slow = {"offline": False, "latency": 300, "downloadThroughput": 20_000, "uploadThroughput": 20_000}
+        await devtools.send("Network.enable")
+        await devtools.send("Network.emulateNetworkConditions", slow)
+        await window.page.reload()
+        await window.connected()
+        await window.say("Count")
+        await window.idle()
+        assert await words(window) == WHOLE
+        await expect(window.test_id("user-message")).to_have_count(1)
+
+
+# ---------------------------------------------------------------- servers
+
+
+async def _killed(site: Site, window: Window) -> None:
+    """Kill the server and see the page say so; it is back at the same address afterwards."""
+    window.allow(LOST_SERVER)
+    site.server.port = int(site.server.url.rpartition(":")[2])
+    await site.server.kill()
+    await expect(window.test_id("connection")).to_contain_text("Reconnecting")
+
+
+async def test_a_server_killed_in_the_middle_of_an_answer_is_waited_for(browser: Browser, tmp_path: Path) -> None:
+    async with site_of(tmp_path, browser) as site:
+        site.script(STREAM)
+        async with site.window(await site.session()) as window:
+            await window.say("Count")
+            await arriving(window, "w5")
+            await _killed(site, window)
+            await expect(window.page.get_by_text("Not connected.")).to_be_visible()
+            await window.screenshot("reconnecting")
+            seen = await words(window)
+            assert seen == WHOLE[: len(seen)]
+            await site.server.start()
+            await window.connected()
+            await window.idle()
+            # What had arrived stays in sight as broken off; the run begins that turn anew, and nothing is shown twice.
+            await expect(window.test_id("user-message")).to_have_count(1)
+            texts = [text.split() for text in await window.answers.locator(".prose").all_inner_texts()]
+            assert texts[-1] == WHOLE
+            assert all(text == WHOLE[: len(text)] for text in texts)
+            await window.page.reload()
+            await window.idle()
+            assert [text.split() for text in await window.answers.locator(".prose").all_inner_texts()] == texts
+
+
+@pytest.mark.req("MC-APPR-009")
+async def test_an_approval_outlives_its_server_and_the_tool_runs_once(browser: Browser, tmp_path: Path) -> None:
+    async with site_of(tmp_path, browser) as site:
+        site.script('tool: shell {"command": "echo ran >> once.txt"}\n---\nsay: It ran.')
+        async with site.window(await site.session()) as window:
+            await window.say("Run")
+            await expect(window.approval).to_be_visible()
+            await _killed(site, window)
+            await expect(window.test_id("approve-once")).to_be_disabled()
+            await site.server.start()
+            await window.connected()
+            await expect(window.approval).to_have_count(1)
+            await window.test_id("approve-once").click()
+            await window.idle()
+            await expect(window.answers).to_contain_text("It ran.")
+            assert (site.folder / "once.txt").read_text(encoding="utf-8") == "ran\n"
+
+
+async def test_a_browser_without_permission_is_told_how_to_get_it(site: Site) -> None:
+    context = await site.browser.new_context()
+    window = Window(await context.new_page())
+    await window.page.goto(site.address(await site.session()))
+    gate = window.test_id("gate")
+    await expect(gate).to_contain_text("This browser is not authorised")
+    await expect(window.test_id("connection")).to_contain_text("Not authorised")
+    await window.test_id("token").fill(f"{site.server.url}/#token={site.server.token}")
+    await window.test_id("token").press("Enter")
+    await window.connected()
+    await expect(gate).to_have_count(0)
+    assert site.server.token not in await window.page.evaluate("location.href + document.cookie + JSON.stringify(localStorage)")
+    assert {one.split(": ")[0] for one in window.troubles} <= {"status 401", "console error"}
+    await context.close()

@@ -1,0 +1,45 @@
+"""Whatever a tool prints, the run goes on and its log can keep it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.live_sessions import desk, owned_sessions
+
+from makai.agent.storable import storable
+from makai.core.content import Text
+from makai.core.session_events import RunFinished, ToolFinished, ToolProgress
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("plain é 🎉", "plain é 🎉"), ("a\x00b\x00", "a\ufffdb\ufffd"), ("x\ud800y\udfff\x00", "x\ufffdy\ufffd\ufffd")],
+    ids=["plain", "NUL", "halves"],
+)
+def test_only_what_cannot_be_kept_is_replaced(text: str, kept: str) -> None:
+    assert storable(text) == kept
+
+
+async def test_a_command_that_prints_nul_does_not_end_the_run(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    scenario = r'tool: shell {"command": "printf \"a\\\\0b\""}' + "\n---\nsay: Done."
+    async with owned_sessions(tmp_path, scenario) as sessions:
+        client = await desk(sessions, mode="full_access", cwd=project)
+        await client.send("Print it")
+        assert isinstance(await client.until_settled(), RunFinished)
+        (finished,) = client.events(ToolFinished)
+        assert (finished.content, finished.exit_code) == ((Text(text="a\ufffdb"),), 0)
+        assert [shown.text for shown in client.events(ToolProgress)] == ["a\ufffdb"]
+
+
+async def test_a_model_that_writes_nul_into_its_arguments_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    async with owned_sessions(tmp_path, r'tool: shell {"command": "echo \u0000"}' + "\n---\nsay: Done.") as sessions:
+        client = await desk(sessions, mode="full_access", cwd=project)
+        await client.send("Print it")
+        assert isinstance(await client.until_settled(), RunFinished)
+        (finished,) = client.events(ToolFinished)
+        assert finished.is_error

@@ -1,0 +1,171 @@
+"""What a review of the file tools and the shell found: secrets in the home folder, other spellings, turned links."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.orphan_trials import Silent, shell_tool
+
+from makai.agent.workbench import Workbench, WorkbenchSpec
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest
+from makai.core.session_events import SandboxLevel
+from makai.tools.base import ToolOutcome
+from makai.tools.edit import EditTool
+from makai.tools.file_errors import printable
+from makai.tools.permission_rules import parse_rules
+from makai.tools.permissions import judge
+from makai.tools.protected import is_protected
+from makai.tools.workspace import Workspace
+
+SECRET = "the-secret-key"
+
+
+def text_of(outcome: ToolOutcome) -> str:
+    return "\n".join(part.text for part in outcome.content if isinstance(part, Text))
+
+
+# The user's secrets ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home folder in which somebody starts a session."""
+    home = tmp_path / "ada"
+    for name in (".ssh/id_ed25519", ".docker/config.json", ".netrc", ".pgpass", ".mozilla/cookies.sqlite"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(f"{SECRET}\n")
+    (home / "notes").mkdir()
+    (home / "notes/plan.txt").write_text("no secret\n")
+    os.link(home / ".netrc", home / "notes/linked.txt")
+    return home
+
+
+def bench_in(home: Path, cwd: Path, sandbox: SandboxLevel = "workspace-write") -> Workbench:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_CACHE_HOME": str(home.parent / "cache")}
+    return Workbench(
+        WorkbenchSpec(
+            session_id="s1", cwd=str(cwd), makai_home=home / ".makai", environ=environ, sandbox=sandbox, trusted=False
+        )
+    )
+
+
+async def said(bench: Workbench, name: str, **arguments: Any) -> str:
+    tool = bench.tools(bench.rules())[name]
+    try:
+        tool.describe(arguments)
+        return text_of(await tool.run(arguments, Silent()))
+    except InvalidRequest as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("above", [False, True], ids=["in the home folder", "above it"])
+async def test_file_tools_show_no_secret_that_commands_do_not_see(home: Path, above: bool) -> None:
+    cwd = home.parent if above else home
+    async with bench_in(home, cwd) as bench:
+        for name in (".ssh/id_ed25519", ".docker/config.json", ".netrc", ".pgpass", "notes/linked.txt"):
+            assert (await said(bench, "read", path=str(home / name))).endswith("does not exist.")
+        assert await said(bench, "grep", pattern="secret", path=str(home)) == (
+            f"{'ada/' if above else ''}notes/plan.txt:1: no secret"
+        )
+        assert ".ssh" not in await said(bench, "glob", pattern="**/*")
+        assert await said(bench, "list", path=str(home)) == ".docker/\nnotes/"
+
+
+async def test_with_full_access_the_secrets_of_the_user_are_files_like_others(home: Path) -> None:
+    async with bench_in(home, home, "full-access") as bench:
+        assert await said(bench, "read", path=".netrc") == f"     1\t{SECRET}"
+
+
+# What is protected ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git./config",
+        ".git /hooks/pre-commit",
+        "GIT~1/config",
+        ".g\u200cit/config",
+        "sub/.GIT/config",
+        ".agents/skills/deploy/SKILL.md",
+        ".venv/bin/python",
+        "node_modules/.bin/tsc",
+        "lib/python3.12/site-packages/anything.pth",
+        ".nvim.lua",
+        ".exrc",
+        ".pnp.cjs",
+        ".gdbinit",
+    ],
+)
+def test_other_spellings_and_further_files_that_run_code_are_protected(path: str) -> None:
+    assert is_protected(path)
+
+
+@pytest.mark.parametrize("path", ["git~/x", "legit~1", ".gitignore", "src/.github.py", "a.pth.txt", "venv/lib/x.py"])
+def test_what_only_looks_like_them_is_not(path: str) -> None:
+    assert not is_protected(path)
+
+
+@pytest.mark.parametrize("folder", [".git", ".git/hooks", "repo/.makai"])
+def test_a_session_inside_of_such_a_folder_is_asked_about_every_write(tmp_path: Path, folder: str) -> None:
+    root = tmp_path / folder
+    root.mkdir(parents=True)
+    (root / "config").write_text("old\n")
+    tool = EditTool(Workspace([root]))
+    description = tool.describe({"path": "config", "old_text": "old", "new_text": "new"})
+
+    verdict = judge("accept_edits", parse_rules(workspace=str(root), allow=["Edit"]), [], "edit", description)
+
+    assert (description.protected, verdict.decision) == (True, "ask")
+
+
+async def test_what_somebody_consented_to_can_be_written_there(tmp_path: Path) -> None:
+    root = tmp_path / ".git"
+    root.mkdir()
+    (root / "description").write_text("old\n")
+    arguments = {"path": "description", "old_text": "old", "new_text": "new"}
+    tool = EditTool(Workspace([root]))
+    tool.describe(arguments)
+
+    assert text_of(await tool.run(arguments, Silent())) == "Edited description."
+
+
+# What people are shown ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sign", ["\u3164", "\u115f", "\uffa0", "\u2800", "\u034f", "\u180b", "\U000e0101", "\u200b"])
+def test_signs_that_show_nothing_are_shown_as_escapes(sign: str) -> None:
+    assert printable(f"ls{sign * 2}x") == "ls" + sign.encode("unicode_escape").decode() * 2 + "x"
+
+
+def test_letters_of_every_script_and_emoji_are_shown_as_they_are() -> None:
+    assert printable("prüfen 검사 проверка ❤️ 見る") == "prüfen 검사 проверка ❤️ 見る"
+
+
+def test_the_folder_of_a_command_is_a_part_of_its_title(tmp_path: Path) -> None:
+    (tmp_path / "evil").mkdir()
+    tool = shell_tool(tmp_path)
+
+    assert tool.describe({"command": "make", "directory": "evil"}).title == "make (in evil)"
+    assert tool.describe({"command": "make"}).title == "make"
+
+
+async def test_a_command_does_not_run_in_another_folder_than_the_one_that_was_shown(tmp_path: Path) -> None:
+    for name in ("good", "evil"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("good")
+    tool = shell_tool(tmp_path)
+    arguments = {"command": "touch ran", "directory": "link"}
+    tool.describe(arguments)
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("evil")
+
+    outcome = await tool.run(arguments, Silent())
+
+    assert outcome.is_error
+    assert text_of(outcome).startswith("evil is not what it was when this call was shown for approval.")
+    assert (list((tmp_path / "good").iterdir()), list((tmp_path / "evil").iterdir())) == ([], [])

@@ -1,0 +1,164 @@
+"""What a review of the sandbox found: ways around what is hidden, when it lies in a folder of the session."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from makai.core.errors import InvalidRequest
+from makai.tools.sandbox.detect import Backend, try_bubblewrap, try_landlock
+from makai.tools.sandbox.policy import SandboxLevel, SandboxPolicy, session_policy
+
+SECRET = "the-token-of-the-server"
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def sandbox(request: pytest.FixtureRequest) -> Backend:
+    found = try_bubblewrap() if request.param == "bubblewrap" else try_landlock()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    """Not in /tmp, which a sandbox replaces as a whole."""
+    with tempfile.TemporaryDirectory(prefix=".review-", dir=Path.home()) as folder:
+        yield Path(folder)
+
+
+def policy_of(base: Path, makai_home: Path, level: SandboxLevel = "workspace-write") -> SandboxPolicy:
+    (base / "user").mkdir(exist_ok=True)
+    return session_policy(level, [base / "work"], makai_home=makai_home, user_home=base / "user")
+
+
+def run(sandbox: Backend, policy: SandboxPolicy, script: str) -> str:
+    with sandbox.holding(policy):
+        done = subprocess.run(
+            sandbox.wrap(policy, ["bash", "-c", script]),
+            cwd=policy.roots[0],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    return done.stdout + done.stderr
+
+
+def home_in(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "server-token").write_text(SECRET)
+    return folder
+
+
+def test_what_is_hidden_deep_in_the_session_folder_cannot_be_moved_to_where_it_is_seen(
+    sandbox: Backend, base: Path
+) -> None:
+    home = home_in(base / "work/state/deep/makai")
+    for above in ("state", "state/deep"):
+        run(sandbox, policy_of(base, home), f"mv {above} {above}-moved && mkdir -p state/deep/makai")
+
+    seen = run(sandbox, policy_of(base, home), "grep -r . . 2>/dev/null; cat state*/deep*/makai/server-token")
+
+    assert SECRET not in seen
+    assert (home / "server-token").read_text() == SECRET
+
+
+def test_no_other_folder_can_be_put_in_the_place_of_a_link_to_what_is_hidden(sandbox: Backend, base: Path) -> None:
+    real = home_in(base / "elsewhere/makai")
+    (base / "work/settings").mkdir(parents=True)
+    link = base / "work/settings/state"
+    link.symlink_to(real.parent)
+
+    run(
+        sandbox,
+        policy_of(base, link / "makai"),
+        "rm settings/state; mkdir -p settings/state/makai; echo > settings/state/makai/config.toml",
+    )
+
+    assert (os.readlink(link), os.listdir(real)) == (str(real.parent), ["server-token"])
+
+
+def test_a_link_to_what_is_hidden_in_the_very_folder_of_the_session_is_refused_by_bubblewrap(base: Path) -> None:
+    found = try_bubblewrap()
+    if isinstance(found, str):
+        pytest.skip(found)
+    real = home_in(base / "elsewhere/makai")
+    (base / "work").mkdir()
+    (base / "work/state").symlink_to(real)
+
+    with pytest.raises(InvalidRequest, match="is a symbolic link"):
+        found.wrap(policy_of(base, base / "work/state"), ["true"])
+
+
+def test_links_that_lead_in_circles_are_no_trap(base: Path) -> None:
+    (base / "work").mkdir()
+    (base / "work/a").symlink_to("b")
+    (base / "work/b").symlink_to("a")
+
+    policy = policy_of(base, base / "work/a/makai")
+
+    assert {str(base / "work/a"), str(base / "work/b")} <= set(policy.protected)
+
+
+def test_what_is_read_only_around_something_hidden_stays_read_only(base: Path) -> None:
+    found = try_bubblewrap()
+    if isinstance(found, str):
+        pytest.skip(found)
+    home = home_in(base / "work/.claude/state/makai")
+
+    run(found, policy_of(base, home), "echo > .claude/state/new; echo > .claude/new")
+
+    assert sorted(os.listdir(base / "work/.claude/state")) == ["makai"]
+    assert sorted(os.listdir(base / "work/.claude")) == ["state"]
+
+
+def test_a_socket_in_the_session_folder_that_somebody_else_listens_at_cannot_be_reached(
+    sandbox: Backend, base: Path
+) -> None:
+    (base / "work").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(base / "work/service.sock"))
+        listener.listen()
+        listener.setblocking(False)
+        said = run(
+            sandbox,
+            policy_of(base, base / "makai"),
+            "python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('service.sock'); print('CONNECTED')\"",
+        )
+
+        assert "CONNECTED" not in said
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+@pytest.mark.parametrize("folder", [".git", ".git/modules/a", ".GIT/hooks", "project/.makai"])
+def test_commands_cannot_be_given_a_folder_to_write_that_makes_git_or_makai_run_code(base: Path, folder: str) -> None:
+    root = base / folder
+    root.mkdir(parents=True)
+    policies: dict[str, object] = {}
+    levels: tuple[SandboxLevel, ...] = ("read-only", "full-access")
+    for level in levels:
+        policies[level] = session_policy(level, [root], makai_home=base / "makai", user_home=base / "user")
+
+    with pytest.raises(InvalidRequest, match="makes other programs run code"):
+        session_policy("workspace-write", [root], makai_home=base / "makai", user_home=base / "user")
+
+    assert list(policies) == ["read-only", "full-access"]
+
+
+def test_secrets_are_hidden_where_they_are_and_are_not_made_where_they_are_missing(base: Path) -> None:
+    (base / "work").mkdir()
+    (base / "user/.mozilla").mkdir(parents=True)
+
+    hidden = policy_of(base, base / "makai").hidden
+
+    assert str(base / "user/.mozilla") in hidden
+    assert str(base / "user/.config/chromium") not in hidden
+    assert str(base / "user/.ssh") in hidden
