@@ -161,7 +161,9 @@ class Window:
             f"async () => {{ {script}; const found = await axe.run(document); return found.violations; }}"
         )
         return [
-            Violation(one["id"], one["impact"], tuple(f"{node['html']}: {node['failureSummary']}" for node in one["nodes"]))
+            Violation(
+                one["id"], one["impact"], tuple(f"{node['html']}: {node['failureSummary']}" for node in one["nodes"])
+            )
             for one in found
         ]
 

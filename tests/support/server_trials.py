@@ -265,7 +265,7 @@ async def aborted_sessions(folder: Path, runs: int, *, seed: int) -> AbortedRuns
 
 async def _left(mark: str, name: str, until: float) -> list[str]:
     while (found := await asyncio.to_thread(processes_with, mark)) and time.monotonic() < until:
-        await asyncio.sleep(0.02)  # noqa: ASYNC110 - nobody tells when a process is gone that is not ours
+        await asyncio.sleep(0.02)
     return [f"{name}: {line[:200]}" for line in found]
 
 

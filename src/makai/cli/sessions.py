@@ -30,7 +30,7 @@ def _is_json(output_format: str, as_json: bool) -> bool:
 
 @click.group(
     "sessions",
-    epilog=f"""\\b
+    epilog=f"""\b
 Examples:
   makai sessions list
   makai sessions show 3f2c9a1b
@@ -48,7 +48,7 @@ def command() -> None:
 
 @command.command(
     "list",
-    epilog="""\\b
+    epilog="""\b
 Examples:
   makai sessions list
   makai sessions list --all --limit 0
@@ -73,7 +73,7 @@ def list_command(all_folders: bool, waiting: bool, limit: int, output_format: st
 
 @command.command(
     "show",
-    epilog="""\\b
+    epilog="""\b
 Examples:
   makai sessions show 3f2c9a1b
   makai sessions show 3f2c9a1b --json | jq '.items[] | select(.type=="user").content'
@@ -94,7 +94,7 @@ def show_command(session: str, output_format: str, as_json: bool) -> None:
 
 @command.command(
     "resume",
-    epilog="""\\b
+    epilog="""\b
 Examples:
   makai sessions resume 3f2c9a1b
   makai -r 3f2c9a1b                 the same
@@ -112,7 +112,7 @@ def resume_command(session: str) -> int:
 
 @command.command(
     "fork",
-    epilog="""\\b
+    epilog="""\b
 Examples:
   makai sessions fork 3f2c9a1b            a copy that goes its own way from here
   makai sessions fork 3f2c9a1b --at 42    from its event 42 (`export --format jsonl` shows the numbers)
@@ -138,7 +138,7 @@ def fork_command(session: str, at: int | None, title: str, output_format: str, a
 
 @command.command(
     "export",
-    epilog="""\\b
+    epilog="""\b
 Examples:
   makai sessions export 3f2c9a1b > session.md
   makai sessions export 3f2c9a1b --format jsonl -o session.jsonl
@@ -169,7 +169,7 @@ def export_command(session: str, form: str, output: Path | None) -> None:
 
 @command.command(
     "rm",
-    epilog="""\\b
+    epilog="""\b
 Examples:
   makai sessions rm 3f2c9a1b
   makai sessions rm --yes 3f2c9a1b 77ab01cd
@@ -196,7 +196,7 @@ def rm_command(sessions: tuple[str, ...], yes: bool, output_format: str, as_json
 
 @command.command(
     "repair",
-    epilog="""\\b
+    epilog="""\b
 Examples:
   makai sessions repair --check     only look; works while makai runs
   makai sessions repair             needs the sessions for itself: end other makai processes first
@@ -225,7 +225,7 @@ def repair_command(only_check: bool, output_format: str, as_json: bool) -> int:
 
 @command.command(
     "grants",
-    epilog="""\\b
+    epilog="""\b
 Examples:
   makai sessions grants
   makai sessions grants --all
@@ -259,7 +259,7 @@ def grants_command(
 
 @command.command(
     "trust",
-    epilog="""\\b
+    epilog="""\b
 Examples:
   makai sessions trust                   is this folder trusted?
   makai sessions trust --yes ~/project   its .makai/ and MCP servers count from now on

@@ -44,6 +44,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """Of all sessions, so that ids can be cut where they stay unique."""
     folder: str | None
     left_out: int
+    only_waiting: bool = False
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -88,11 +89,15 @@ async def list_now(*, all_folders: bool, waiting: bool, limit: int) -> Listed:
         known_ids=tuple(session.session_id for session in known),
         folder=folder,
         left_out=len(wanted) - len(shown),
+        only_waiting=waiting,
     )
 
 
 def print_list(listed: Listed) -> None:
     """The table, or what to do when there is none."""
+    if not listed.sessions and listed.only_waiting:
+        note("No session waits for an approval.")
+        return
     if not listed.sessions:
         where = f" of {listed.folder}" if listed.folder else ""
         elsewhere = f" {LIST_HINT}" if listed.folder and listed.known_ids else ""

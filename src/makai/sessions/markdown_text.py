@@ -104,10 +104,9 @@ def diff_block(diff: FileDiff) -> str:
 
 def diff_lines(diff: FileDiff) -> list[str]:
     """What changed in a file, as lines of a unified diff; characters are as they are in the file."""
-    old_name = "/dev/null" if diff.old_text is None else f"a/{one_line(diff.path)}"
-    return _compared(
-        (diff.old_text or "").splitlines(), diff.new_text.splitlines(), old_name, f"b/{one_line(diff.path)}"
-    )
+    path = one_line(diff.path).lstrip("/")
+    old_name = "/dev/null" if diff.old_text is None else f"a/{path}"
+    return _compared((diff.old_text or "").splitlines(), diff.new_text.splitlines(), old_name, f"b/{path}")
 
 
 def _compared(before: list[str], after: list[str], old_name: str, new_name: str) -> list[str]:

@@ -54,7 +54,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
         """For `makai doctor`: what confines commands, and what it does not confine."""
         why = f" ({'; '.join(self.problems)})" if self.problems else ""
         if self.backend is None:
-            return f"none{why}: commands run only with full access"
+            return f"none{why}: every command asks first, and then runs unconfined"
         version = f"{self.backend.name} {self.backend.version}"
         return f"{version}{why}. Not confined: {'; '.join(self.backend.not_confined)}"
 

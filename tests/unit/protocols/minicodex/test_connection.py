@@ -344,7 +344,7 @@ def test_a_heartbeat_says_its_interval() -> None:
             SessionRefused("BUSY", "A run is active.", hint="Wait."),
             {"code": "BUSY", "message": "A run is active.", "details": {"hint": "Wait."}},
         ),
-        (StorageUnavailable("The disk is full."), {"code": "INTERNAL_ERROR", "message": "The disk is full."}),
+        (StorageUnavailable("The disk is full."), {"code": "STORAGE_UNAVAILABLE", "message": "The disk is full."}),
         (RuntimeError("secret"), {"code": "INTERNAL_ERROR", "message": "The server failed."}),
     ],
 )
