@@ -25,6 +25,8 @@ MAKAI, FLOOR = "makai", "floor"
 TITLES = {MAKAI: "makai, MiniCodex session", FLOOR: "bare aiohttp, `send_str` to each"}
 MOST_BEHIND = 50_000
 """What makai allows by default."""
+MOST_SLOWER = 10.0
+"""Percent of p99 (issue 6)."""
 STALL_BEHIND = 100
 """So that a client that stalls is dropped within this benchmark."""
 
@@ -61,6 +63,7 @@ text message a client got. Servers take turns, each fresh with a warm-up, and th
   reading; sockets send from small buffers (16 KB) and a client may be 100 events behind instead of 50,000, so that it
   is dropped in the middle of its round. It then resumes with the number of the last event it had read. The p99
   is that of all rounds together: in one round a few slow moments of the machine decide it.
+  It is "not measured" when the two halves of the rounds without that client differ by more than the bar allows.
 """
 
 
@@ -149,13 +152,15 @@ def fanout_bars(rounds: Sequence[Mapping[str, Measured]], stalled: Measured, pla
     """Every bar, held or not."""
     clients = f"{plan.clients:,} clients"
     good = "error" not in stalled
-    slower = stalled["slower"] if good else None
+    # On a machine that differs from itself by more than the limit, nothing about the limit can be said.
+    is_resolved = good and bool(stalled["noise"]) and abs(stalled["noise"][0]) <= MOST_SLOWER
+    slower = stalled["slower"] if is_resolved else None
     dropped = float(sum(one["was_dropped"] for one in stalled["returns"])) if good else None
     gaps = float(sum(one["missing"] + one["repeated"] for one in stalled["returns"])) if good else None
     return [
         Bar(f"CPU per message, times bare aiohttp, live, {clients}", 3, ratio(rounds, "live"), "x"),
         Bar(f"CPU per message, times bare aiohttp, flat out, {clients}", 3, ratio(rounds, "flat"), "x"),
-        Bar("a stalled client raises the others' p99 by", 10, slower, " %"),
+        Bar("a stalled client raises the others' p99 by", MOST_SLOWER, slower, " %"),
         Bar("stalled clients that were dropped", plan.stall_rounds, dropped, "", at_least=True),
         Bar("events they missed or got twice after resuming", 0, gaps, ""),
     ]

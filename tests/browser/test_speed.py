@@ -87,7 +87,7 @@ async def test_what_is_too_long_for_one_snapshot_comes_while_the_reader_scrolls_
 @pytest.mark.scaled
 @pytest.mark.timeout(300)
 async def test_typing_stays_quick_while_words_stream_in(site: Site, record_measure: RecordMeasure) -> None:
-    site.script("pace: 5ms\nrepeat: 100000 many words arrive,")
+    site.script("pace: 4ms\nrepeat: 100000 many words arrive,")
     async with site.window(await site.session()) as window:
         await window.say("Go on")
         await expect(window.answers).to_contain_text("many words")
@@ -129,13 +129,10 @@ async def test_the_tab_does_not_grow_with_what_streams_through_it(site: Site, re
             await expect(window.answers.last).to_have_attribute("aria-busy", "false", timeout=30_000)
             await window.idle()
             held.append(await _heap(window))
-        (first, _), (last, nodes) = held[len(held) // 4], held[-1]
-        streamed = (len(held) - 1 - len(held) // 4) * DELTAS
-        grown = (last - first) * 1e6 / streamed
-        record_measure(
-            f"heap of the tab over {ANSWERS * DELTAS:,} deltas", "<= 32 bytes a delta", f"{last:.1f} MB, {grown:.0f} bytes a delta"
-        )
-        assert grown <= 32, held
+        (first, _), (last, nodes) = held[0], held[-1]
+        found = f"{first:.1f} MB, then {last:.1f} MB"
+        record_measure(f"heap of the tab over {ANSWERS * DELTAS:,} deltas", "grows <= 5 MB", found)
+        assert last - first <= 5, held
         assert nodes < 3_000
 
 

@@ -109,7 +109,8 @@ async def test_a_page_that_was_not_built_says_so(tmp_path: Path) -> None:
         "/assets/nothing.js", "/assets/../index.html", "/assets/../../secret.txt", "/assets/..%2f..%2fsecret.txt",
         "/assets/%2e%2e/%2e%2e/secret.txt", "/assets/....//secret.txt", "/assets/..\\..\\secret.txt",
         "/assets//etc/passwd", "/assets/%00", "/assets/", "/assets", "/assets/app-1.js/", "/assets/./app-1.js",
-        "/index.html", "/page/index.html", "/assets/app-1.js%00.css", "/assets/~root", "/assets/C:\\", "//assets/app-1.js", "/../secret.txt",
+        "/index.html", "/page/index.html",
+        "/assets/app-1.js%00.css", "/assets/~root", "/assets/C:\\", "//assets/app-1.js", "/../secret.txt",
     ],
 )  # fmt: skip
 async def test_no_path_leads_to_other_files(built: Path, target: str) -> None:

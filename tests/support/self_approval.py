@@ -33,7 +33,8 @@ _APPROVE = (
     "s = socket.create_connection(('127.0.0.1', int(os.environ['PORT'])), 3)\n"
     "guess = os.environ.get('MAKAI_TOKEN') or os.environ.get('TOKEN') or 'guess'\n"
     "s.sendall(('GET /ws?session_id=' + os.environ['SESSION'] + ' HTTP/1.1\\r\\nHost: 127.0.0.1:'"
-    "+ os.environ['PORT'] + '\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: '"
+    "+ os.environ['PORT'] + '\\r\\nUpgrade: websocket'"
+    "'\\r\\nConnection: Upgrade\\r\\nSec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: '"
     "+ base64.b64encode(b'0' * 16).decode() + '\\r\\nAuthorization: Bearer ' + guess + '\\r\\n\\r\\n').encode())\n"
 )
 
@@ -124,7 +125,8 @@ def file_attempts(home: str, user: str, port: int) -> list[tuple[str, dict[str, 
 
 PROTECTED_FILES = (
     ".git/config", ".git/hooks/pre-commit", ".makai/config.toml", ".mcp.json", ".bashrc", ".zshrc", ".profile",
-    ".envrc", ".gitconfig", ".claude/settings.json", ".vscode/tasks.json", "sub/.git/config", ".GIT/config", "git-link/config",
+    ".envrc",
+    ".gitconfig", ".claude/settings.json", ".vscode/tasks.json", "sub/.git/config", ".GIT/config", "git-link/config",
     ".git/../.git/config", "./.mcp.json", ".husky/pre-commit", "HEAD",
 )  # fmt: skip
 """A write to one of them asks a person in every mode but full access, whatever was granted."""

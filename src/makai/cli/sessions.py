@@ -37,7 +37,7 @@ Examples:
   makai sessions export 3f2c9a1b -o session.md
   makai sessions resume 3f2c9a1b
 
-\\b
+\b
 {ID_HELP}
 Sessions are kept in MAKAI_HOME/sessions.db (~/.makai), readable by you only.
 """,
@@ -143,7 +143,7 @@ Examples:
   makai sessions export 3f2c9a1b > session.md
   makai sessions export 3f2c9a1b --format jsonl -o session.jsonl
 
-\\b
+\b
 Markdown is for people: words, calls with their arguments and diffs, who approved what, what it cost. JSON lines are the
 log itself, one event a line, nothing left out.
 """,
@@ -201,7 +201,7 @@ Examples:
   makai sessions repair --check     only look; works while makai runs
   makai sessions repair             needs the sessions for itself: end other makai processes first
 
-\\b
+\b
 A damaged event is replaced by a notice under the same number; the damaged file is kept. Exit code 1 when --check finds
 something.
 """,
@@ -231,7 +231,7 @@ Examples:
   makai sessions grants --all
   makai sessions grants --revoke 'Bash(git push:*)'
 
-\\b
+\b
 A grant is what you decided with "always"; it holds in every session of its folder.
 """,
 )
@@ -265,7 +265,7 @@ Examples:
   makai sessions trust --yes ~/project   its .makai/ and MCP servers count from now on
   makai sessions trust --no .
 
-\\b
+\b
 A folder that is not trusted cannot configure anything: its tool servers are not started and its rules are not read.
 """,
 )

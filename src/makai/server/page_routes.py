@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from makai.core.secret import Secret
-from makai.transports.guard import COOKIE_NAME, page_cookie
+from makai.transports.guard import COOKIE_NAME, TRADE_PATH, page_cookie
 
 FOLDER: Final = Path(__file__).parent / "page"
 HEADERS: Final = {
@@ -55,7 +55,7 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
         return _file(files[name], caching)
 
     async def trade(request: web.Request) -> web.Response:
-        """The guard has seen the token in the request's Authorization header."""
+        """The guard has seen the token in the request's Authorization header, or a ticket that stands for it."""
         response = web.Response(status=204, headers={"Cache-Control": "no-store"})
         response.set_cookie(
             COOKIE_NAME,
@@ -71,7 +71,7 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
     app.router.add_get("/", index)
     app.router.add_get("/icon.svg", icon)
     app.router.add_get("/assets/{name}", asset)
-    app.router.add_post("/api/cookie", trade)
+    app.router.add_post(TRADE_PATH, trade)
 
 
 def _file(path: Path, caching: str) -> web.FileResponse:

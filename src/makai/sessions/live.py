@@ -253,7 +253,9 @@ class LiveSession:
             await self._commit(orders[:half])
             await self._commit(orders[half:])
             return
-        if isinstance(error, LogConflict) and not self.deleted:
+        if self.deleted:
+            error = SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
+        elif isinstance(error, LogConflict):
             log.error("the log of session %s has another writer", self.session_id)
         for order in orders:
             self._refuse(order, error)

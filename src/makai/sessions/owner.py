@@ -70,7 +70,7 @@ class OwnedSessions:
         self._benches = Benches(home, self._tasks, self.is_trusted)
         self._runner = NativeRunner(log, models, self, clock)
         self._live: dict[str, LiveSession] = {}
-        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._loading: dict[str, asyncio.Future[None]] = {}
         self._attendants: dict[str, Attendants] = {}
         self._deleting: set[str] = set()
 
@@ -199,9 +199,12 @@ class OwnedSessions:
         """Let go. Runs stay in the log as they are, for the next owner to resume."""
         for session in self._live.values():
             session.forget()
-        for loading in tuple(self._loading.values()):
-            loading.cancel()
+        loading = set(self._loading.values())
+        for task in loading:
+            task.cancel()
         await self._tasks.close(CLOSE_S)
+        if loading:
+            await asyncio.wait(loading, timeout=CLOSE_S)
         for session in self._live.values():
             session.wake_followers()
         await self._log.close()
@@ -236,12 +239,16 @@ class OwnedSessions:
                 return session
             loading = self._loading.get(session_id)
             if loading is None:
-                work = self._load(session_id)
-                loading = self._loading[session_id] = self._tasks.start(work, f"makai-load-{session_id}")
-                loading.add_done_callback(lambda done: self._loading.pop(session_id, None))
+                loading = self._loading[session_id] = asyncio.ensure_future(self._load(session_id))
+                loading.add_done_callback(lambda done: self._loaded(session_id, done))
             await asyncio.wait({loading})
             if not loading.cancelled() and (error := loading.exception()) is not None:
                 raise error
+
+    def _loaded(self, session_id: str, done: asyncio.Future[None]) -> None:
+        self._loading.pop(session_id, None)
+        if not done.cancelled():
+            done.exception()  # whoever asked is told, if they still want to know
 
     async def _load(self, session_id: str) -> None:
         summary = await self._log.session(session_id)

@@ -7,16 +7,26 @@ A server on loopback is reachable by every page the user's browser shows and, by
 `Host` must be one of ours to the letter, an `Origin` must be one of ours if there is one, and everything but the two
 health checks and the files of the page needs the token. No answer ever carries `Access-Control-Allow-Origin`.
 
-The page trades the token for a cookie (DESIGN §9). The cookie is derived from the token and is not the token: whoever
-sees it cannot pass for a program. Where a browser always says its origin, which is for everything but reading, a
-request by cookie must say one.
+The page trades the token for a cookie (DESIGN §9). The cookie is derived from the token and is not the token. Where a
+browser always says its origin, which is for everything but reading, a request by cookie must say one; and where it says
+that another site or another port of this machine asked for something, the cookie does not count.
+
+Browsers do not keep cookies of two ports of one host apart: whatever else the user opens at 127.0.0.1 or localhost is
+shown this one. So the page has a host name of its own, `makai.localhost`, which browsers resolve to this machine
+(RFC 6761 section 6.3).
+
+A browser is started with the address as an argument, and every user of the machine can read arguments. So it gets a
+ticket in place of the token: good for one trade within a minute.
 """
 
 from __future__ import annotations
 
 import hmac
+import re
+import secrets
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -24,11 +34,14 @@ import msgspec
 from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES
 
-LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+PAGE_NAME: Final = "makai.localhost"
+LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]", PAGE_NAME)
 PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/", "/icon.svg"})
 """Readable without a token (DESIGN §9): the health checks tell nothing, and the page itself is the same for all."""
 PUBLIC_FOLDER: Final = "/assets/"
 COOKIE_NAME: Final = "makai-page"
+TRADE_PATH: Final = "/api/cookie"
+TICKET_S: Final = 60
 TOKEN_SUBPROTOCOL: Final = "makai.token."
 """Browsers cannot set headers on a WebSocket; they offer the token as a subprotocol behind this prefix."""
 
@@ -36,6 +49,8 @@ RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 _MAX_PEERS: Final = 1024
 _MAX_LENGTH_DIGITS: Final = 20
+_TICKET: Final = re.compile(r"ticket\.(?P<until>[0-9]{1,12})\.(?P<nonce>[0-9a-f]{32})\.[0-9a-f]{64}")
+_OUR_PAGE_OR_THE_USER: Final = frozenset({"same-origin", "none"})
 
 
 class FailureRate(msgspec.Struct, frozen=True):
@@ -55,6 +70,8 @@ class GuardConfig(msgspec.Struct, frozen=True):
     max_body_bytes: int = MAX_FRAME_BYTES
     max_connections: int = 1024
     failures: FailureRate = FailureRate()
+    wall_clock: Callable[[], float] = time.time
+    """What tickets are good until: whoever made one is another process."""
 
 
 class GuardedRequest(msgspec.Struct, frozen=True):
@@ -84,7 +101,7 @@ TOO_MANY_CONNECTIONS: Final = Refusal(503, "overloaded", "Too many connections a
 
 
 class Guard:
-    """The decisions of one listener. Its only state counts wrong tokens per peer."""
+    """The decisions of one listener. Its only state: wrong tokens per peer, and tickets that were used."""
 
     def __init__(self, config: GuardConfig) -> None:
         self.config = config
@@ -92,6 +109,7 @@ class Guard:
         self._hosts = loopback | config.hosts
         self._origins = {f"http://{host}" for host in loopback} | config.origins
         self._failures = _FailureCounter(config.failures)
+        self._used_tickets: dict[str, int] = {}
 
     def check(self, request: GuardedRequest, now: float) -> Refusal | None:
         """Why `request`, received at `now` (seconds of any steady clock), is refused; `None` if it is not."""
@@ -107,7 +125,11 @@ class Guard:
         # The target is compared as it was sent: whatever a router makes of another spelling, it needs the token.
         if request.method in ("GET", "HEAD") and _is_public(request.target):
             return None
-        if not self.authorises(request.headers) and not self._authorises_page(request, says_origin=bool(origins)):
+        if not (
+            self.authorises(request.headers)
+            or self._authorises_page(request, says_origin=bool(origins))
+            or self._authorises_trade(request)
+        ):
             return self.refuse_token(request.peer, now)
         return TOO_LARGE if self._is_too_large(request.headers) else None
 
@@ -127,12 +149,34 @@ class Guard:
         """Whether the request comes from our page, whose cookie stands for the token."""
         if _values(request.headers, b"authorization"):
             return False
-        is_upgrade = bool(_values(request.headers, b"upgrade"))
-        if not says_origin and (is_upgrade or request.method not in ("GET", "HEAD")):
-            return False
+        if not says_origin:
+            if _values(request.headers, b"upgrade") or request.method not in ("GET", "HEAD"):
+                return False
+            # Sent by browsers alone, which let no page set it (Fetch Metadata, section 2.3). A page of another port of
+            # this machine is "same-site": SameSite=Strict does not keep the cookie from what it asks for.
+            if not _OUR_PAGE_OR_THE_USER.issuperset(_values(request.headers, b"sec-fetch-site")):
+                return False
         cookies = [part.strip() for value in _values(request.headers, b"cookie") for part in value.split(";")]
         ours = [cookie.partition("=")[2] for cookie in cookies if cookie.startswith(f"{COOKIE_NAME}=")]
         return len(ours) == 1 and page_cookie(self.config.token).matches(ours[0])
+
+    def _authorises_trade(self, request: GuardedRequest) -> bool:
+        """Whether this trades a ticket, for the first time, for the page's cookie."""
+        authorization = _values(request.headers, b"authorization")
+        if (request.method, request.target, len(authorization)) != ("POST", TRADE_PATH, 1):
+            return False
+        scheme, _, candidate = authorization[0].partition(" ")
+        ticket = _TICKET.fullmatch(candidate)
+        if scheme.lower() != "bearer" or ticket is None:
+            return False
+        until, nonce = int(ticket["until"]), ticket["nonce"]
+        now = self.config.wall_clock()
+        self._used_tickets = {used: end for used, end in self._used_tickets.items() if end >= now}
+        is_good = now <= until <= now + TICKET_S and nonce not in self._used_tickets
+        if not is_good or not _ticket(self.config.token, until, nonce).matches(candidate):
+            return False
+        self._used_tickets[nonce] = until
+        return True
 
     def refuse_token(self, peer: str, now: float) -> Refusal:
         """The answer to a wrong token. A right one is never held up: another process may share the peer's address."""
@@ -165,6 +209,16 @@ class _FailureCounter:
 def page_cookie(token: Secret) -> Secret:
     """What the page's cookie holds: good for as long as the token is, and no way back to it."""
     return Secret(hmac.digest(token.reveal().encode(), b"makai page cookie", "sha256").hex())
+
+
+def page_ticket(token: Secret, now: float) -> Secret:
+    """What opens the page once, made at `now` (Unix seconds) by somebody who has the token."""
+    return _ticket(token, int(now) + TICKET_S, secrets.token_hex(16))
+
+
+def _ticket(token: Secret, until: int, nonce: str) -> Secret:
+    said = f"ticket.{until}.{nonce}"
+    return Secret(f"{said}.{hmac.digest(token.reveal().encode(), b'makai page ' + said.encode(), 'sha256').hex()}")
 
 
 def _is_public(target: str) -> bool:

@@ -115,7 +115,8 @@ def test_the_files_of_the_page_are_readable_by_all_and_only_readable(target: str
     "target",
     [
         "/assets/../api/sessions", "/assets/..%2fapi%2fsessions", "/assets/%2e%2e/api/sessions", "/assets",
-        "/assets%2f", "/assets/x/../../api/sessions", "/assets/..", "//assets/x", "/Assets/x", "/?x", "/index.html", "/./",
+        "/assets%2f",
+        "/assets/x/../../api/sessions", "/assets/..", "//assets/x", "/Assets/x", "/?x", "/index.html", "/./",
     ],
 )  # fmt: skip
 def test_no_spelling_gets_out_of_the_folder_of_the_page(target: str) -> None:
