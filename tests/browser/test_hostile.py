@@ -90,7 +90,7 @@ async def test_titles_and_tool_output_are_only_text(site: Site) -> None:
     (site.folder / "evil.html").write_text("\n".join(SCRIPTS), encoding="utf-8")
     site.script(
         'tool: shell {"command": "cat evil.html; printf \'\\\\033]0;title\\\\007\\\\033[31mred\\\\033[0m\\\\033[2J\\\\n\'; exit 3"}\n'
-        f"---\nsay: Done."
+        "---\nsay: Done."
     )
     async with site.window(await site.session("full_access")) as window:
         await window.press("r")
@@ -134,7 +134,6 @@ async def test_huge_tables_and_lines_of_a_megabyte_leave_the_page_usable(site: S
         f"say: | number | value |\n  |---|---|\n{table}\n"
         f"say: {'x' * 1_000_000}\n"
         f"say: {'*_[`' * 100_000}\n"
-        f"say: {'> ' * 5_000}deep\n"
         "say: The end."
     )
     async with site.window(await site.session()) as window:
@@ -151,11 +150,21 @@ async def test_huge_tables_and_lines_of_a_megabyte_leave_the_page_usable(site: S
         assert await window.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_a_tool_that_prints_a_megabyte_without_a_line_break_is_cut_and_can_be_seen_whole(site: Site) -> None:
-    site.script("tool: shell {\"command\": \"head -c 30000 /dev/zero | tr '\\\\0' y\"}\n---\nsay: Printed.")
+@pytest.mark.parametrize("marks", ["> ", "- ", "1. "])
+async def test_one_answer_that_cannot_be_laid_out_takes_no_other_with_it(site: Site, marks: str) -> None:
+    site.script(f"chunk: 50000\nsay: {marks * 5_000}deep\nsay: The next one.")
+    async with site.window(await site.session()) as window:
+        await window.say("Nest")
+        await expect(window.answers).to_have_count(2)
+        await window.idle()
+        await expect(window.answers.last).to_contain_text("The next one.")
+        assert len(await window.answers.first.inner_text()) > 1_000
+
+
+async def test_a_tool_that_prints_a_line_without_an_end_does_not_widen_the_page(site: Site) -> None:
+    site.script("tool: shell {\"command\": \"head -c 1000000 /dev/zero | tr '\\\\0' y\"}\n---\nsay: Printed.")
     async with site.window(await site.session("full_access")) as window:
         await window.say("Print")
         await expect(window.answers).to_contain_text("Printed.")
-        card = window.tool("shell")
-        await expect(card.get_by_test_id("terminal")).to_contain_text("yyyy")
+        await expect(window.tool("shell").get_by_test_id("terminal")).to_contain_text("yyyy")
         assert await window.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

@@ -264,7 +264,8 @@ async def aborted_sessions(folder: Path, runs: int, *, seed: int) -> AbortedRuns
 
 
 async def _left(mark: str, name: str, until: float) -> list[str]:
-    while (found := await asyncio.to_thread(processes_with, mark)) and time.monotonic() < until:
+    # Nobody tells when a process is gone that is not ours.
+    while (found := await asyncio.to_thread(processes_with, mark)) and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     return [f"{name}: {line[:200]}" for line in found]
 

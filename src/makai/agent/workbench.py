@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, Self
@@ -29,7 +29,7 @@ from makai.tools.edit import EditTool
 from makai.tools.fetch import FetchTool
 from makai.tools.file_errors import FileMissing
 from makai.tools.files import ListTool, ReadTool, WriteTool
-from makai.tools.mcp.config import McpConfig, parse_mcp_config
+from makai.tools.mcp.config import McpConfig, StdioServer, parse_mcp_config
 from makai.tools.mcp.manager import McpManager, ServerStatus
 from makai.tools.mcp.settings import Launch
 from makai.tools.permission_rules import PermissionRules, denied_reads, parse_rule, parse_rules
@@ -77,6 +77,8 @@ class Workbench:
         """As a set that keeps its order: the same thing is noticed again with every run."""
         self._told: set[Notice] = set()
         self._manager: McpManager | None = None
+        self._offline: frozenset[str] = frozenset()
+        """Servers that are programs and run without network."""
 
     async def __aenter__(self) -> Self:
         """`InvalidRequest` when the folder is missing or the configuration cannot be read."""
@@ -88,6 +90,7 @@ class Workbench:
                 environ=self._spec.environ,
                 cwd=self._workspace.roots[0].real,
                 wrap=self._sandbox.wrap,
+                wrap_online=self._sandbox.wrap_online,
                 holding=self._sandbox.holding,
                 spill_directory=self._scratch.output,
             )
@@ -152,7 +155,8 @@ class Workbench:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What the user should know now."""
-        servers = (notice for status in self.servers if (notice := _server_notice(status)) is not None)
+        offline = self._offline
+        servers = (notice for status in self.servers if (notice := _server_notice(status, offline)) is not None)
         return (*self._notices, *servers)
 
     def take_notices(self) -> tuple[Notice, ...]:
@@ -199,10 +203,17 @@ class Workbench:
         taken = {server.name for server in user.servers} | user.problems.keys()
         for name in sorted(taken.intersection(server.name for server in project.servers)):
             self._warn("mcp_config", f"{PROJECT_SERVERS}: your own mcp.json has a server {name!r} too, which is used.")
-        return McpConfig(
-            servers=(*user.servers, *(server for server in project.servers if server.name not in taken)),
-            problems={**project.problems, **user.problems},
-        )
+        servers = (*user.servers, *(server for server in project.servers if server.name not in taken))
+        if self._spec.sandbox != "full-access" and not self._sandbox.is_missing:
+            self._tell_about_network([server for server in servers if isinstance(server, StdioServer)])
+        return McpConfig(servers=servers, problems={**project.problems, **user.problems})
+
+    def _tell_about_network(self, servers: Sequence[StdioServer]) -> None:
+        self._offline = frozenset(server.name for server in servers if not server.network)
+        for server in servers:
+            if server.network:
+                message = f"The MCP server {server.name} may use the network, as its entry says."
+                self._notices[Notice(level="info", code="mcp_server_network", message=message)] = None
 
     def _parsed_servers(self, text: str | None, where: str) -> McpConfig:
         try:
@@ -250,6 +261,10 @@ class _Sandbox:
         """Confine a child that nobody is asked about; `NotSupported` when that is not possible."""
         return self._detection.wrap(self._policy(), argv)
 
+    def wrap_online(self, argv: Sequence[str]) -> Sequence[str]:
+        """The same, with network."""
+        return self._detection.wrap(self._policy(network=True), argv)
+
     def holding(self) -> AbstractContextManager[None]:
         return self._detection.holding(self._policy())
 
@@ -260,13 +275,14 @@ class _Sandbox:
     def holding_asked(self) -> AbstractContextManager[None]:
         return nullcontext() if self.is_missing else self.holding()
 
-    def _policy(self) -> SandboxPolicy:
+    def _policy(self, *, network: bool = False) -> SandboxPolicy:
         """Made anew each time: what has to be protected in the folders may have come into being since."""
         return session_policy(
             self._spec.sandbox,
             self._roots,
             makai_home=self._spec.makai_home,
             user_home=_user_home(self._spec),
+            network=network,
             private_tmp=self._scratch.temporary,
         )
 
@@ -300,10 +316,12 @@ def _sandbox_notices(detection: Detection, level: SandboxLevel) -> list[Notice]:
     return [Notice(level="info", code="sandbox_weaker", message=f"Commands are confined by {detection.describe()}.")]
 
 
-def _server_notice(status: ServerStatus) -> Notice | None:
+def _server_notice(status: ServerStatus, offline: Collection[str]) -> Notice | None:
     match status.state:
         case "failed" | "connecting" if status.reason:  # also while it is tried again
             message = f"The MCP server {status.name} failed: {status.reason}"
+            if status.name in offline:
+                message += ' (It has no network; `"network": true` in its entry would give it one.)'
             return Notice(level="warning", code="mcp_server_failed", message=message)
         case "connecting":
             message = f"The MCP server {status.name} is still starting; its tools can be used later."

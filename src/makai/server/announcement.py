@@ -10,14 +10,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from makai.core.errors import StorageUnavailable
+
 FILE_NAME: Final = "serve.json"
 _LARGEST: Final = 4096
+_TRIES: Final = 10
+_TRY_AGAIN_S: Final = 0.01
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -30,15 +35,30 @@ class Listening(msgspec.Struct, frozen=True):
 @contextlib.contextmanager
 def announced(home: Path, address: str) -> Iterator[None]:
     """Tell others of this user where we are. A second server of the same home is not announced."""
-    descriptor = os.open(home / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    path = home / FILE_NAME
     try:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageUnavailable(f"{path} cannot be written ({error.strerror}).", hint="Remove it.") from None
+    try:
+        if _locked(descriptor):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, msgspec.json.encode(Listening(address, os.getpid())), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether nobody else is announced. Who only looks holds the lock for a moment, too, and must not be the reason."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_TRY_AGAIN_S)
+        else:
+            return True
+    return False
 
 
 def listening(home: Path) -> Listening | None:

@@ -6,8 +6,11 @@ is scripted and says so; the agent loop, the tools, the approvals and the sandbo
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -17,6 +20,9 @@ from makai.sessions.service import NewSession
 
 MODEL_REF: Final = "scripted/demo"
 TITLE: Final = "Demo (scripted model)"
+KEPT_S: Final = 7 * 24 * 3600.0
+"""So long after the last change in it a demo's folder is kept."""
+_PREFIX: Final = "demo-"
 _FILES: Final[Mapping[str, str]] = {
     "README.md": "# Greeter\n\nSays hello. `python greet.py NAME`.\n",
     "greet.py": (
@@ -45,7 +51,19 @@ def make_demo(environ: Mapping[str, str]) -> NewSession:
 
 def _folder(environ: Mapping[str, str]) -> Path:
     """In the user's cache: what is in /tmp would be hidden from the commands of the sandbox."""
-    cache = environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    parent = Path(cache) / "makai"
+    stated = environ.get("XDG_CACHE_HOME", "")
+    cache = Path(stated) if stated.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
+    parent = cache / "makai"
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="demo-", dir=parent))
+    _remove_old(parent)
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+
+
+def _remove_old(parent: Path) -> None:
+    """The folders are throw-away: nobody is asked. What cannot be removed stays."""
+    oldest = time.time() - KEPT_S
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            times = (path.lstat().st_mtime for path in (folder, *folder.iterdir()))
+            if not folder.is_symlink() and max(times) < oldest:
+                shutil.rmtree(folder)

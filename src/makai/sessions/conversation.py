@@ -8,34 +8,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from makai.core.errors import SessionRefused
-from makai.core.messages import Message
-from makai.core.session_events import Compacted, Logged, SessionCreated, TurnEnded, TurnStarted
+from makai.core.session_events import Compacted, Logged, TurnEnded, TurnStarted
 from makai.sessions.history import History
 from makai.sessions.log.base import EventLog, LoggedEvent, replay
 
-MOST_FORKS = 100
-"""How many sessions a conversation may be spread over."""
-
 
 async def conversation(
-    log: EventLog, session_id: str, through: int | None = None, *, summary: int | None = None, depth: int = 0
+    log: EventLog, session_id: str, through: int | None = None, *, summary: int | None = None
 ) -> History:
-    """The history of a session up to an event, with what a fork continues before it.
+    """The history of a session up to an event.
 
     `summary` is `SessionState.compacted_through` when the caller knows it; else it is looked for.
     """
-    if depth > MOST_FORKS:
-        raise SessionRefused("INVALID_COMMAND", f"The session is a fork of more than {MOST_FORKS} forks.")
-    before: tuple[Message, ...] = ()
-    first = await log.read(session_id, 0, 1)
-    created = first[0].event if first and isinstance(first[0], Logged) else None
     start = await _last_summary(log, session_id, through) if summary is None else summary
-    if isinstance(created, SessionCreated) and created.forked_from is not None and start == 0:
-        parent = await conversation(log, created.forked_from, created.forked_at, depth=depth + 1)
-        before = parent.messages()
-    history = History(before)
-    async for logged in _with_broken_turns(log, session_id, start, through):
+    history = History()
+    async for logged in with_broken_turns(log, session_id, start, through):
         history.apply(logged)
     return history
 
@@ -49,7 +36,7 @@ async def _last_summary(log: EventLog, session_id: str, through: int | None) -> 
     return start
 
 
-async def _with_broken_turns(
+async def with_broken_turns(
     log: EventLog, session_id: str, after: int, through: int | None
 ) -> AsyncIterator[LoggedEvent]:
     """Events without deltas, but for those of turns that broke off."""

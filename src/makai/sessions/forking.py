@@ -5,7 +5,8 @@ In: a log, a session and the last event that counts. Out: batches of events to a
 whole when its origin is deleted.
 
 Deltas are left out where the whole text follows them, so numbers change; what names an event (`compacted.through`) is
-given the number of the copy. Settings are not copied: the fork's own `session_created` has them.
+given the number of the copy. Settings are not copied: the fork's own `session_created` has them. Nor are words that
+wait: they were meant for the origin.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from makai.core.session_events import (
     Compacted,
+    InputAccepted,
     Logged,
     ModeChanged,
     ModelChanged,
@@ -31,7 +33,15 @@ from makai.sessions.log.base import EventLog, Pending
 from makai.sessions.log.encoding import joined
 
 BATCH: Final = 1_000
-_OF_THE_ORIGIN: Final = (SessionCreated, SessionClosed, ModeChanged, ModelChanged, TermsChanged, TitleChanged)
+_OF_THE_ORIGIN: Final = (
+    SessionCreated,
+    SessionClosed,
+    ModeChanged,
+    ModelChanged,
+    TermsChanged,
+    TitleChanged,
+    InputAccepted,
+)
 
 
 async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncIterator[list[Pending]]:

@@ -239,9 +239,7 @@ class _Turn:
 class History:
     """Folds events, as they come, into what was said."""
 
-    def __init__(self, before: tuple[Message, ...] = ()) -> None:
-        """`before` is the conversation a fork continues."""
-        self._before = before
+    def __init__(self) -> None:
         self._entries: list[UserItem | NoteItem | _Turn] = []
         self._compacted: PlacedMessage | None = None
         self._through = 0
@@ -268,8 +266,6 @@ class History:
     def _placed(self) -> Iterator[PlacedMessage]:
         if self._compacted is not None:
             yield self._compacted
-        else:
-            yield from (PlacedMessage(0, message) for message in self._before)
         for entry in self._entries:
             if entry.event_id <= self._through:
                 continue
@@ -377,9 +373,9 @@ _STEPS: dict[type, Callable[[History, Any, Logged], None]] = {
 }
 
 
-def history(events: Iterable[Numbered], before: tuple[Message, ...] = ()) -> History:
+def history(events: Iterable[Numbered]) -> History:
     """What was said in these events."""
-    folded = History(before)
+    folded = History()
     for logged in events:
         folded.apply(logged)
     return folded

@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias, assert_never
 
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, SessionRefused, StorageUnavailable
-from makai.core.session_events import RunFailed, RunFinished, SessionEvent
+from makai.core.session_events import Logged, RunFailed, RunFinished, SessionEvent
 from makai.core.usage import Usage
 from makai.sessions.commands import (
     AnyEffect,
@@ -37,7 +37,7 @@ from makai.sessions.commands import (
 from makai.sessions.engine import Batch
 from makai.sessions.log.base import Checkpoint, EventLog, Pending
 from makai.sessions.run_port import RunPort
-from makai.sessions.state import SessionState, packed
+from makai.sessions.state import SessionState, evolve, packed
 from makai.sessions.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -174,6 +174,17 @@ class LiveSession:
         """Take a fact of a run; returns what follows from it, once it is durable."""
         self._check(run_id)
         return await self.submit(Report(now=self._clock(), event=event, run_id=run_id))
+
+    async def adopt(self, events: Sequence[Pending]) -> None:
+        """Continue another session's log. Only before anybody else knows this session, and with nothing under way."""
+        first, last = await self._log.append(self.session_id, events, self.state.last_event_id)
+        if last - first + 1 != len(events):
+            raise AssertionError("deltas are joined before they are copied")
+        state = self.state
+        for number, event in enumerate(events, first):
+            ts = max(event.ts, state.last_ts)
+            state = evolve(state, Logged(event_id=number, ts=ts, event=event.event, run_id=event.run_id))
+        self.state = state
 
     async def settled(self) -> None:
         """Returns when everything reported so far is decided and durable, or was refused."""

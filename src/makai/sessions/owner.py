@@ -23,10 +23,12 @@ import msgspec
 
 from makai.agent.host import Models
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
+from makai.core.session_events import RunFinished
 from makai.sessions.benches import Benches
 from makai.sessions.client_tools import Attendants, Seat
-from makai.sessions.commands import Abort, Create, Recovered
+from makai.sessions.commands import Abort, Create, Recovered, Report
 from makai.sessions.following import LiveFollower
+from makai.sessions.forking import copied
 from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
 from makai.sessions.log.base import (
     BATCH_EVENTS,
@@ -52,6 +54,7 @@ MOST_LIVE: Final = 256
 """Sessions that are kept in memory although nobody uses them."""
 CLOSE_S: Final = 10.0
 _PAGE: Final = 500
+_CLOSING: Final = "The sessions are being closed."
 _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
 
 
@@ -72,7 +75,8 @@ class OwnedSessions:
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[None]] = {}
         self._attendants: dict[str, Attendants] = {}
-        self._deleting: set[str] = set()
+        self._withheld: set[str] = set()
+        """Sessions that are being deleted, or are forks that are not whole yet: nobody may use them now."""
 
     @classmethod
     async def open(
@@ -96,8 +100,11 @@ class OwnedSessions:
         create = await self._fork(wanted) if wanted.forked_from is not None else _create_of(wanted)
         create = msgspec.structs.replace(create, now=self._clock())
         _check_folder(create)
-        if session_id in self._deleting or await self._log.last(session_id):
+        if session_id in self._withheld or await self._log.last(session_id):
             raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
+        if create.forked_from is not None:
+            await self._create_fork(session_id, create)
+            return session_id
         session = self._live.get(session_id)  # somebody else may be about to create it
         if session is None:
             session = self._new_live(session_id, SessionState())
@@ -149,11 +156,11 @@ class OwnedSessions:
 
     async def delete(self, session_id: str) -> bool:
         """Forget a session. Whoever asks for it meanwhile is told that it is gone."""
-        self._deleting.add(session_id)
+        self._withheld.add(session_id)
         try:
             return await self._delete(session_id)
         finally:
-            self._deleting.discard(session_id)
+            self._withheld.discard(session_id)
 
     async def _delete(self, session_id: str) -> bool:
         if (loading := self._loading.get(session_id)) is not None:
@@ -231,8 +238,8 @@ class OwnedSessions:
         """
         while True:
             if self._tasks.closing:
-                raise StorageUnavailable("The sessions are being closed.", hint="Try again.")
-            if session_id in self._deleting:
+                raise StorageUnavailable(_CLOSING, hint="Try again.")
+            if session_id in self._withheld:
                 raise SessionRefused("UNKNOWN_SESSION", "The session is being deleted.")
             session = self._live.get(session_id)
             if session is not None and session.state.last_event_id:
@@ -303,6 +310,8 @@ class OwnedSessions:
                     with suppress(SessionRefused):  # it ended by itself
                         await session.submit(Abort(now=self._clock(), run_id=run.run_id, by="delete"))
                     while session.state.active_run is not None and session.state.active_run.run_id == run.run_id:
+                        if session.is_closing:
+                            raise StorageUnavailable(_CLOSING, hint="Try again.")
                         news.clear()
                         await news.wait()
         except TimeoutError:
@@ -327,6 +336,8 @@ class OwnedSessions:
     async def _recover(self, session_id: str) -> None:
         try:
             await self._session(session_id)
+        except SessionRefused:
+            pass  # it was deleted meanwhile
         except MakaiError as error:  # whoever asks for it is told again, and the others are recovered
             log.error("session %s cannot be recovered: %s", session_id, error)
 
@@ -349,6 +360,29 @@ class OwnedSessions:
             forked_from=wanted.forked_from,
             forked_at=at,
         )
+
+    async def _create_fork(self, session_id: str, create: Create) -> None:
+        """Create it with a copy of what it continues; it is whole before anybody can use it, or it is not there."""
+        assert create.forked_from is not None
+        assert create.forked_at is not None
+        session = self._new_live(session_id, SessionState())
+        self._withheld.add(session_id)
+        try:
+            await session.submit(create)
+            first = session.state.last_event_id + 1
+            async for batch in copied(self._log, create.forked_from, create.forked_at, first):
+                await session.adopt(batch)
+            if (run := session.state.active_run) is not None:  # it goes on in the origin only
+                over = RunFinished(stop_reason="aborted")
+                await session.submit(Report(now=self._clock(), event=over, run_id=run.run_id))
+        except BaseException:
+            if session.state.last_event_id:
+                await self._log.delete(session_id)
+            raise
+        finally:
+            self._withheld.discard(session_id)
+        self._make_room()
+        self._live[session_id] = session
 
 
 def _create_of(wanted: NewSession) -> Create:

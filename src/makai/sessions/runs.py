@@ -162,8 +162,8 @@ class NativeRunner:
 
 
 def _places(placed: Sequence[PlacedMessage]) -> tuple[int, ...]:
-    """Where the messages are in the session's own log; what a fork continues is where its creation is."""
-    return tuple(max(each.event_id, 1) for each in placed)
+    """Where the messages are in the session's log."""
+    return tuple(each.event_id for each in placed)
 
 
 def _settings(session: LiveSession, terms: RunTerms) -> AgentSettings:

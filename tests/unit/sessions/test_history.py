@@ -273,15 +273,6 @@ def test_cutting_between_a_turn_and_its_results_cuts_both(trial: Trial) -> None:
     )
 
 
-def test_a_fork_goes_on_from_the_conversation_it_was_made_from(trial: Trial) -> None:
-    before = (UserMessage(content="in another session"), said(Text(text="yes")))
-    trial.send("here")
-    assert history(trial.log, before).messages() == (*before, UserMessage(content="here"))
-
-    trial.report(Compacted(summary="All of it.", through=trial.state.last_event_id))
-    assert history(trial.log, before).messages() == (UserMessage(content="<summary>\nAll of it.\n</summary>"),)
-
-
 def test_a_finished_conversation_is_one_that_model_apis_take_as_it_is(trial: Trial) -> None:
     trial.send("one")
     trial.call("c1", "c2", ask=True)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from support.live_sessions import Desk, decoded, desk, owned_sessions, whole_log
+from support.live_sessions import Desk, decoded, desk, kind_of, owned_sessions, whole_log
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, SessionRefused
@@ -270,14 +270,53 @@ async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_
         await origin.send("Again")
         await origin.until_settled()
         before = await whole_log(sessions, origin.session_id)
-        fork = Desk(
-            sessions, await sessions.create(NewSession(model_ref="", forked_from=origin.session_id, forked_at=at))
-        )
+        made = await sessions.create(NewSession(model_ref="", forked_from=origin.session_id, forked_at=at))
+        fork = Desk(sessions, made, after=(await sessions.state(made)).last_event_id)
         await fork.send("Elsewhere")
         await fork.until_settled()
         said = [getattr(message, "content", None) for message in (await conversation(log, fork.session_id)).messages()]
         assert said == ["Hi", (Text(text="Hello to you."),), "Elsewhere", (Text(text="Hello again."),)]
         assert await whole_log(sessions, origin.session_id) == before
+
+
+async def test_a_fork_is_whole_by_itself_also_when_its_origin_is_deleted(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with owned_sessions(tmp_path, HELLO, log) as sessions:
+        origin = await desk(sessions)
+        await origin.send("Hi")
+        await origin.until_settled()
+        fork = await sessions.create(NewSession(model_ref="", forked_from=origin.session_id))
+        copy = await whole_log(sessions, fork)
+        assert [kind_of(logged.event) for logged in copy] == [
+            "session_created", "run_started", "run_status", "user_message", "run_status", "turn_started",
+            "assistant_text", "turn_ended", "usage", "run_status", "run_finished",
+        ]  # fmt: skip
+        assert fold(copy) == await sessions.state(fork)
+        assert await sessions.delete(origin.session_id)
+        client = Desk(sessions, fork, after=len(copy))
+        await client.send("Again")
+        await client.until_settled()
+        said = [getattr(message, "content", None) for message in (await conversation(log, fork)).messages()]
+        assert said == ["Hi", (Text(text="Hello to you."),), "Again", (Text(text="Hello again."),)]
+
+
+async def test_a_fork_of_a_compacted_session_continues_its_summary(tmp_path: Path) -> None:
+    log = MemoryLog()
+    script = "repeat: 2000 word\n---\nsay: Yes.\n---\nwhen: summary\nsay: They said hello."
+    async with owned_sessions(tmp_path, script, log) as sessions:
+        client = await desk(sessions)
+        await client.send("Hi")
+        await client.until_settled()
+        await sessions.ask(client.session_id, Compact(now=0, input_id="c1"))
+        await client.until_settled()
+        await client.send("And?")
+        await client.until_settled()
+        fork = await sessions.create(NewSession(model_ref="", forked_from=client.session_id))
+        of_origin = (await conversation(log, client.session_id)).messages()
+        of_fork = (await conversation(log, fork)).messages()
+        assert [getattr(message, "content", None) for message in of_fork] == [
+            getattr(message, "content", None) for message in of_origin
+        ]
 
 
 async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_path: Path) -> None:

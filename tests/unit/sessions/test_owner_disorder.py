@@ -12,7 +12,7 @@ from support.profiles import FAULTS
 if TYPE_CHECKING:
     from conftest import RecordMeasure
 
-SEEDS = range(200) if FAULTS else range(6)
+SEEDS = range(200) if FAULTS else range(10)
 
 
 @pytest.mark.scaled
@@ -22,7 +22,7 @@ async def test_sessions_in_disorder_stay_what_their_log_says(tmp_path: Path, rec
     for seed in SEEDS:
         folder = tmp_path / str(seed)
         folder.mkdir()
-        report = await Trial(folder, seed).run(clients=5, actions=50, restarts=4)
+        report = await Trial(folder, seed).run(clients=6, actions=80, restarts=5)
         events, runs, tools = events + report.events, runs + report.runs, tools + report.tools
         owners, watched = owners + report.owners, watched + report.watched
     happened = f"0 of {events:,} events, {runs:,} runs, {tools:,} tools, {watched:,} readers, {owners} owners"

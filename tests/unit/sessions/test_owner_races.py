@@ -19,6 +19,7 @@ from makai.core.session_events import (
     AssistantTextDelta,
     Compacted,
     Logged,
+    RunAborted,
     RunFinished,
     RunResumed,
     RunStarted,
@@ -101,6 +102,25 @@ async def test_a_session_is_deleted_with_everything_that_waits_in_it(tmp_path: P
         async with asyncio.timeout(5):
             assert await sessions.delete(client.session_id)
         assert [task.get_name() for task in asyncio.all_tasks() if "makai-run" in task.get_name()] == []
+
+
+async def test_an_owner_that_closes_does_not_let_a_deletion_wait_for_a_run_that_is_left_as_it_is(
+    tmp_path: Path,
+) -> None:
+    log = TroubledLog()
+    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
+        client = await desk(sessions)
+        await client.send("Go on")
+        log.gate.clear()
+        deleting = asyncio.ensure_future(sessions.delete(client.session_id))
+        await log.until_appending(RunAborted)
+        closing = asyncio.ensure_future(sessions.close())
+        await asyncio.sleep(0)
+        log.gate.set()
+        with pytest.raises(StorageUnavailable):
+            async with asyncio.timeout(5):
+                await deleting
+        await closing
 
 
 async def test_a_deletion_that_cannot_be_stored_leaves_the_session_and_its_followers(tmp_path: Path) -> None:
@@ -318,7 +338,8 @@ async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: 
         client = await desk(sessions)
         await client.send("Hi")
         await client.until_settled()
-        fork = Desk(sessions, await sessions.create(NewSession(model_ref="", forked_from=client.session_id)))
+        made = await sessions.create(NewSession(model_ref="", forked_from=client.session_id))
+        fork = Desk(sessions, made, after=(await sessions.state(made)).last_event_id)
         await sessions.ask(fork.session_id, Compact(now=0, input_id="c1"))
         assert isinstance(await fork.until_settled(), RunFinished)
         assert len(fork.events(Compacted)) == 1

@@ -7,6 +7,9 @@ that cannot be used, so that one mistake does not cost the other servers. Pure: 
         "files": {"command": "npx", "args": ["-y", "some-server"], "env": {"TOKEN": "${FILES_TOKEN}"}, "cwd": "/srv"},
         "issues": {"type": "http", "url": "https://mcp.example/", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
+A program runs in the session's sandbox, which has no network; `"network": true` in its entry gives it one. A package
+runner such as npx also needs a folder to write: `"env": {"npm_config_cache": "/tmp/npm"}`, or `UV_CACHE_DIR` for uvx.
+
 Keys of other programs (`autoApprove`, `alwaysAllow`, ...) grant nothing here; they are named in `ignored_keys`.
 """
 
@@ -39,6 +42,8 @@ class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     env: Mapping[str, Secret] = {}
     cwd: str | None = None
+    network: bool = False
+    """Whether it may use the network although it is confined."""
     ignored_keys: tuple[str, ...] = ()
 
     @property
@@ -49,7 +54,7 @@ class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> str:
         """Changes when another program would be run, so that approvals of its tools do not pass on to it."""
-        return _digest("stdio", self.command, *self.args)
+        return _digest("stdio, network" if self.network else "stdio", self.command, *self.args)
 
 
 class HttpServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +95,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str | None = None
+    network: bool = False
     url: str | None = None
     headers: dict[str, str] = {}
     disabled: bool = False
@@ -162,6 +168,7 @@ def _stdio(name: str, entry: _Entry, command: str, environ: Mapping[str, str], i
         args=tuple(expand(f"args[{index}]", one) for index, one in enumerate(entry.args)),
         env={key: Secret(expand(f"env.{key}", value)) for key, value in entry.env.items()},
         cwd=None if entry.cwd is None else expand("cwd", entry.cwd),
+        network=entry.network,
         ignored_keys=ignored,
     )
     parts = (server.command, *server.args, server.cwd or "", *(secret.reveal() for secret in server.env.values()))

@@ -29,11 +29,17 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     """The folder of servers that name none."""
     wrap: Wrap
-    """Turns a command into one that is confined."""
+    """Turns a command into one that is confined, without network."""
+    wrap_online: Wrap | None = None
+    """The same with network, for servers whose entry asks for it; None where nobody may have it."""
     holding: Callable[[], AbstractContextManager[None]] = nullcontext
     """What must be held from before `wrap` until the server has ended."""
     spill_directory: Path
     """Where answers go that are too long for a model."""
+
+    def confined(self, argv: Sequence[str], *, network: bool) -> Sequence[str]:
+        """The command line of a server."""
+        return self.wrap_online(argv) if network and self.wrap_online is not None else self.wrap(argv)
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of a server."""

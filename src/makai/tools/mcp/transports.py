@@ -85,7 +85,7 @@ def transport_to(
 @asynccontextmanager
 async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenerator[_Streams]:
     given = {name: value.reveal() for name, value in server.env.items()}
-    with _confining(launch, [server.command, *server.args]) as argv:
+    with _confining(launch, server) as argv:
         directory = os.path.join(launch.cwd, server.cwd or "")
         with anyio.CancelScope(shield=True):
             # The SDK's cancellation comes again with every turn of the event loop: here it has to wait a moment.
@@ -96,12 +96,12 @@ async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenera
 
 
 @contextmanager
-def _confining(launch: Launch, argv: Sequence[str]) -> Iterator[Sequence[str]]:
+def _confining(launch: Launch, server: StdioServer) -> Iterator[Sequence[str]]:
     """The command line in its sandbox. `TransportError` when a place that the sandbox needs cannot be made."""
     with ExitStack() as held:
         try:
             held.enter_context(launch.holding())
-            wrapped = launch.wrap(argv)
+            wrapped = launch.confined([server.command, *server.args], network=server.network)
         except OSError as error:
             raise TransportError(f"Its sandbox cannot be made: {error}.") from None
         yield wrapped

@@ -1,0 +1,227 @@
+"""Every screen and dialog, in both themes and on a phone: nothing that axe objects to, and pictures for people."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+from support.browser import AXE, LOST_SERVER, PHONE, Site, Theme, Window, site_of
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed (`make page`): nothing was checked by it"),
+]
+
+ANSWER = """think: The user wants to see everything.
+say: # Everything
+
+  A paragraph with **bold**, *emphasis*, `code`, a [link](https://example.invalid/) and ~~a mistake~~.
+  - one
+  - two
+  > a quotation
+  ```python
+  def hello(name: str) -> str:
+  return f"Hello, {name}"  # a comment
+  ```
+  | left | right |
+  |---|---:|
+  | a | 1 |
+tool: plan {"steps": [{"content": "Look", "status": "completed"}, {"content": "Write", "status": "in_progress"}, {"content": "Test"}]}
+tool: shell {"command": "printf '\\\\033[31mred\\\\033[0m \\\\033[32mgreen\\\\033[0m \\\\033[1;34mblue\\\\033[0m\\\\n'; exit 2"}
+---
+tool: write {"path": "shown.py", "content": "print('one')\\nprint('two')\\n"}
+---
+say: All is shown.
+"""
+
+
+async def clean(window: Window, screen: str) -> None:
+    """Axe objects to nothing on this screen."""
+    assert [(screen, violation) for violation in await window.axe()] == []
+
+
+async def filled(site: Site, window: Window) -> None:
+    """A conversation with everything in it, waiting for an approval."""
+    site.script(ANSWER)
+    await window.say("Show me everything")
+    await expect(window.approval).to_contain_text("printf")
+    await window.test_id("approve-once").click()
+    await expect(window.approval).to_contain_text("shown.py")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing_in_a_session(site: Site, theme: Theme) -> None:
+    async with site.window(await site.session(), theme=theme) as window:
+        await clean(window, "an empty session")
+        await filled(site, window)
+        await window.press("t")
+        await window.press("o")
+        await window.test_id("approve-once").scroll_into_view_if_needed()
+        await clean(window, "an approval")
+        await window.screenshot(f"approval-{theme}")
+        await window.test_id("approval-badge").click()
+        await clean(window, "the menu of approvals")
+        await window.page.keyboard.press("Escape")
+        await window.say("This waits")
+        await expect(window.test_id("waiting")).to_be_visible()
+        await clean(window, "a waiting message")
+        await window.test_id("deny").click()
+        await window.idle()
+        await window.test_id("transcript").evaluate("(box) => box.scrollTo(0, 0)")
+        await clean(window, "everything at once")
+        await window.screenshot(f"everything-{theme}")
+        site.script("pace: 30ms\nthink: Hm.\nrepeat: 10000 On and on.")
+        await window.say("Go on")
+        await expect(window.answers.last).to_have_attribute("aria-busy", "true")
+        await clean(window, "an answer that streams in")
+        await window.page.keyboard.press("Escape")
+        await window.idle()
+        await clean(window, "a stopped run")
+
+
+Opening = Callable[[Window], Awaitable[None]]
+
+
+async def _help(window: Window) -> None:
+    await window.press("?")
+    await expect(window.test_id("help")).to_be_visible()
+
+
+async def _model(window: Window) -> None:
+    await window.press("m")
+    await expect(window.test_id("model-option").first).to_be_visible()
+
+
+async def _rename(window: Window) -> None:
+    await window.press("r")
+    await expect(window.test_id("title-field")).to_be_visible()
+
+
+async def _menu(window: Window) -> None:
+    await window.test_id("session-menu").click()
+
+
+async def _delete(window: Window) -> None:
+    await _menu(window)
+    await window.page.get_by_role("menuitem", name="Delete").click()
+    await expect(window.test_id("delete-dialog")).to_be_visible()
+
+
+async def _providers(window: Window) -> None:
+    await window.test_id("open-login").click()
+    await expect(window.test_id("provider").first).to_be_visible()
+
+
+async def _login(window: Window) -> None:
+    await _providers(window)
+    await window.page.locator("[data-provider='test-fixture']").get_by_test_id("start-login").click()
+    await expect(window.test_id("login-answer")).to_be_visible()
+
+
+async def _failed_login(window: Window) -> None:
+    await _login(window)
+    await window.test_id("login-answer").fill("no")
+    await window.test_id("login-answer").press("Enter")
+    await expect(window.test_id("login-flow")).to_have_attribute("data-result", "failed")
+
+
+DIALOGS: list[Opening] = [_help, _model, _rename, _menu, _delete, _providers, _login, _failed_login]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing_on_any_dialog(site: Site, theme: Theme) -> None:
+    async with site.window(await site.session(), theme=theme) as window:
+        for opening in DIALOGS:
+            await opening(window)
+            await clean(window, opening.__name__)
+            await window.screenshot(f"dialog{opening.__name__}-{theme}")
+            await window.page.keyboard.press("Escape")
+            await expect(window.page.locator("dialog, [role=menu]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing_on_first_sight_and_when_something_is_wrong(
+    browser: Browser, tmp_path: Path, theme: Theme
+) -> None:
+    async with site_of(tmp_path, browser) as site:
+        stranger = await browser.new_context(color_scheme=theme)
+        gate = Window(await stranger.new_page())
+        await gate.page.goto(site.address())
+        await expect(gate.test_id("gate")).to_be_visible()
+        await clean(gate, "the gate")
+        await gate.screenshot(f"gate-{theme}")
+        await stranger.close()
+        async with site.window(theme=theme) as window:
+            await expect(window.page.get_by_role("heading", name="Welcome to makai")).to_be_visible()
+            await expect(window.test_id("open-demo")).to_be_visible()
+            await clean(window, "the first run")
+            await window.screenshot(f"first-run-{theme}")
+            window.allow(LOST_SERVER)
+            await window.page.goto(site.address(await site.session()))
+            await window.connected()
+            await site.server.kill()
+            await expect(window.test_id("connection")).to_contain_text("Reconnecting")
+            await window.say("Into the void")
+            await clean(window, "without a server")
+            await window.screenshot(f"without-server-{theme}")
+
+
+async def test_a_missing_session_says_so(site: Site) -> None:
+    async with site.context() as context:
+        window = Window(await context.new_page())
+        await window.page.goto(site.address("there-is-no-such-session"))
+        await expect(window.page.get_by_text("This session is not here (any more).")).to_be_visible()
+        await clean(window, "a session that is gone")
+        await window.page.get_by_role("main").get_by_role("button", name="New chat").click()
+        await expect(window.test_id("home")).to_be_visible()
+
+
+async def test_on_a_phone_everything_is_within_reach(site: Site) -> None:
+    async with site.window(await site.session(), size=PHONE, phone=True) as window:
+        await filled(site, window)
+        await window.screenshot("phone-approval")
+        await clean(window, "an approval on a phone")
+        # As wide as the screen, and what is pressed is large enough for a finger and not covered by anything.
+        assert await window.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        for button in ("approve-once", "deny", "open-list", "abort"):
+            box = await window.test_id(button).bounding_box()
+            assert box is not None
+            assert box["height"] >= 24, button
+            assert 0 <= box["x"] <= PHONE[0] - box["width"], button
+        await window.test_id("approve-once").tap()
+        await expect(window.answers.last).to_contain_text("All is shown.")
+        await window.idle()
+        await window.screenshot("phone-answer")
+        await window.test_id("open-list").tap()
+        await expect(window.test_id("session-row").first).to_be_visible()
+        await clean(window, "the list on a phone")
+        await window.screenshot("phone-list")
+        await window.page.keyboard.press("Escape")
+        await expect(window.test_id("open-list")).to_be_focused()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_the_demo_shows_what_an_agent_does_without_any_account(
+    browser: Browser, tmp_path: Path, theme: Theme
+) -> None:
+    async with site_of(tmp_path, browser) as site, site.window(theme=theme) as window:
+        await window.test_id("open-demo").click()
+        await window.connected()
+        await expect(window.composer).to_have_value("Show me what you can do.")
+        await window.composer.press("Enter")
+        await expect(window.answers.first).to_have_attribute("aria-busy", "true")
+        await expect(window.approval.get_by_test_id("diff")).to_contain_text("greet.py")
+        await window.screenshot(f"demo-diff-{theme}")
+        await window.decide("a")
+        await expect(window.test_id("approval-exact")).to_have_text("python3 test_greet.py")
+        await window.screenshot(f"demo-command-{theme}")
+        await window.decide("a")
+        await expect(window.tool("shell").get_by_test_id("terminal")).to_contain_text("all tests passed")
+        await expect(window.answers.last.locator("table")).to_be_visible()
+        await window.idle()
+        await expect(window.test_id("plan")).to_contain_text("3 of 3 done")
+        await clean(window, "the demo")
+        await window.screenshot(f"demo-done-{theme}")

@@ -1,0 +1,119 @@
+"""MCP servers and the network: off in the sandbox, on where the server's entry says so, and told."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.orphan_trials import Silent
+
+from makai.agent.workbench import Workbench, WorkbenchSpec
+from makai.core.session_events import Notice
+from makai.tools.base import text_outcome
+from makai.tools.mcp.config import StdioServer, parse_mcp_config
+from makai.tools.mcp.settings import Launch
+from makai.tools.sandbox.detect import Detection, try_bubblewrap, try_landlock
+
+SERVER = """
+import json, socket, sys
+
+def answer(method, params):
+    if method == "initialize":
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": "plain", "version": "1"}}
+    if method == "tools/list":
+        return {"tools": [{"name": "connect", "inputSchema": {"type": "object"}}]}
+    try:
+        socket.create_connection(("127.0.0.1", params["arguments"]["port"]), 5).close()
+        text = "connected"
+    except OSError:
+        text = "refused"
+    return {"content": [{"type": "text", "text": text}]}
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        result = answer(request["method"], request.get("params"))
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+PYTHON = os.path.realpath(sys.executable)
+MAY_USE_IT = Notice(
+    level="info", code="mcp_server_network", message="The MCP server online may use the network, as its entry says."
+)
+
+
+@pytest.fixture
+def repo() -> Iterator[Path]:
+    """Not in /tmp, which a sandbox replaces as a whole."""
+    with tempfile.TemporaryDirectory(prefix=".review-", dir=Path.home()) as folder:
+        for name in ("repo", "home"):
+            Path(folder, name).mkdir()
+        yield Path(folder, "repo")
+
+
+def spec(repo: Path, servers: dict[str, Any], **more: Any) -> WorkbenchSpec:
+    (repo.parent / "home/mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    environ = {"PATH": os.environ["PATH"], "HOME": str(repo.parent), "XDG_CACHE_HOME": str(repo.parent / "cache")}
+    return WorkbenchSpec(session_id="s1", cwd=str(repo), makai_home=repo.parent / "home", environ=environ, **more)
+
+
+@pytest.mark.parametrize("backend", [try_bubblewrap, try_landlock])
+async def test_a_server_has_the_network_only_when_its_entry_says_so_and_that_is_told(repo: Path, backend: Any) -> None:
+    found = backend()
+    if isinstance(found, str):
+        pytest.skip(found)
+    (repo / "server.py").write_text(SERVER)
+    command = {"command": PYTHON, "args": ["-I", str(repo / "server.py")]}
+    servers = {"offline": command, "online": {**command, "network": True}}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        arguments = {"port": listener.getsockname()[1]}
+        async with Workbench(spec(repo, servers), detection=Detection(backend=found)) as bench:
+            await bench.ready(30.0)
+            tools = bench.tools(bench.rules())
+            assert bench.take_notices() == (MAY_USE_IT,)
+            said = [await tools[f"mcp__{name}__connect"].run(arguments, Silent()) for name in servers]
+
+    assert said == [text_outcome("refused"), text_outcome("connected")]
+
+
+async def test_a_server_that_fails_without_network_is_told_with_the_way_to_get_it(repo: Path) -> None:
+    found = try_bubblewrap()
+    if isinstance(found, str):
+        pytest.skip(found)
+    hint = '(It has no network; `"network": true` in its entry would give it one.)'
+    servers = {"a": {"command": "/bin/false"}, "b": {"command": "/bin/false", "network": True}}
+    for level, hinted in (("workspace-write", [True, False]), ("full-access", [False, False])):
+        async with Workbench(spec(repo, servers, sandbox=level), detection=Detection(backend=found)) as bench:
+            await bench.ready(30.0)
+            failed = [notice.message for notice in bench.notices if notice.code == "mcp_server_failed"]
+
+        assert [message.endswith(hint) for message in failed] == hinted
+
+
+def test_what_asks_for_the_network_is_another_server_to_whoever_approved_it() -> None:
+    text = '{"mcpServers": {"x": {"command": "x", "network": true}}}'
+
+    [server] = parse_mcp_config(text, {}).servers
+
+    assert server == StdioServer(name="x", command="x", network=True)
+    assert server.identity != StdioServer(name="x", command="x").identity
+
+
+@pytest.mark.parametrize("value", ['"yes"', "1", "null"])
+def test_only_true_is_yes(value: str) -> None:
+    config = parse_mcp_config(f'{{"mcpServers": {{"x": {{"command": "x", "network": {value}}}}}}}', {})
+
+    assert (config.servers, list(config.problems)) == ((), ["x"])
+
+
+def test_where_nobody_may_have_the_network_no_server_gets_it() -> None:
+    launch = Launch(environ={}, cwd="/", wrap=lambda argv: ["confined", *argv], spill_directory=Path("/nowhere"))
+
+    assert launch.confined(["x"], network=True) == ["confined", "x"]
