@@ -9,6 +9,7 @@ from support.browser import Site, Window
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ENDLESS = "pace: 20ms\nrepeat: 100000 On and on."
+MANY = " ".join(f"w{number}" for number in range(60))
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
@@ -30,7 +31,7 @@ async def asked(site: Site, window: Window, name: str) -> None:
 
 @pytest.mark.req("MC-UI-001", "MC-UI-002")
 async def test_a_message_is_sent_and_its_answer_streams_in(site: Site) -> None:
-    site.script("pace: 30ms\nthink: Somebody greets.\nsay: **Hello** there, this is an answer of several words.")
+    site.script(f"pace: 30ms\nthink: Somebody greets.\nsay: **Hello** there, {MANY} are several words.")
     async with site.window(await site.session()) as window:
         await window.say("Hi")
         await expect(window.test_id("user-message")).to_have_text("You Hi")
@@ -38,7 +39,7 @@ async def test_a_message_is_sent_and_its_answer_streams_in(site: Site) -> None:
         await expect(window.test_id("abort")).to_be_visible()
         await expect(window.answers.locator("strong")).to_have_text("Hello")
         await window.idle()
-        await expect(window.answers).to_contain_text("Hello there, this is an answer of several words.")
+        await expect(window.answers).to_contain_text(f"Hello there, {MANY} are several words.")
         await expect(window.answers).to_have_attribute("aria-busy", "false")
         await expect(window.test_id("abort")).to_have_count(0)
         await window.test_id("reasoning").locator("summary").click()
@@ -162,7 +163,7 @@ async def test_allowing_for_the_session_asks_once(site: Site) -> None:
 
 async def test_messages_are_queued_and_steer_while_a_run_goes_on(site: Site) -> None:
     site.script(
-        'wait: 50ms\ntool: write {"path": "steered.txt", "content": "x"}\n---\nsay: Tool is over.\n---\nsay: Queue answered.'
+        'tool: write {"path": "steered.txt", "content": "x"}\n---\nsay: Tool is over.\n---\nsay: Queue answered.'
     )
     async with site.window(await site.session()) as window:
         await window.say("Begin")
@@ -191,7 +192,8 @@ async def test_a_pasted_picture_is_shown_and_sent(site: Site) -> None:
                 const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
                 const files = new DataTransfer();
                 files.items.add(new File([bytes], "dot.png", { type: "image/png" }));
-                document.activeElement.dispatchEvent(new ClipboardEvent("paste", { clipboardData: files, bubbles: true }));
+                const paste = new ClipboardEvent("paste", { clipboardData: files, bubbles: true });
+                document.activeElement.dispatchEvent(paste);
             }""",
             PIXEL,
         )

@@ -49,50 +49,47 @@ async def test_a_reload_in_the_middle_of_an_answer_loses_and_repeats_nothing(sit
 async def test_two_windows_see_the_same_session(site: Site) -> None:
     site.script(STREAM)
     session = await site.session()
-    async with site.context() as context, site.window(session, context=context) as one:
-        async with site.window(session, context=context) as other:
-            await one.say("Count")
-            await expect(other.test_id("user-message")).to_have_text("You Count")
-            await arriving(other, "w5")
-            await one.idle()
-            await other.idle()
-            assert await words(one) == await words(other) == WHOLE
-            await other.say("Once more")
-            await expect(one.test_id("user-message")).to_have_count(2)
-            await one.idle()
+    async with site.window(session) as one, site.window(session) as other:
+        await one.say("Count")
+        await expect(other.test_id("user-message")).to_have_text("You Count")
+        await arriving(other, "w5")
+        await one.idle()
+        await other.idle()
+        assert await words(one) == await words(other) == WHOLE
+        await other.say("Once more")
+        await expect(one.test_id("user-message")).to_have_count(2)
+        await one.idle()
 
 
 async def test_what_is_decided_in_one_window_disappears_in_the_other_which_says_who_decided(site: Site) -> None:
     site.script('tool: write {"path": "two.txt", "content": "x"}\n---\nsay: Written.')
     session = await site.session()
-    async with site.context() as context, site.window(session, context=context) as one:
-        async with site.window(session, context=context) as other:
-            await one.say("Write")
-            await expect(one.approval).to_be_visible()
-            await expect(other.approval).to_be_visible()
-            await one.test_id("approve-once").click()
-            await expect(other.approval).to_have_count(0)
-            await expect(other.answers).to_contain_text("Written.")
-            for window in (one, other):
-                await window.tool("write").locator("summary").first.scroll_into_view_if_needed()
-                await expect(window.tool("write")).to_contain_text("Approved by")
+    async with site.window(session) as one, site.window(session) as other:
+        await one.say("Write")
+        await expect(one.approval).to_be_visible()
+        await expect(other.approval).to_be_visible()
+        await one.test_id("approve-once").click()
+        await expect(other.approval).to_have_count(0)
+        await expect(other.answers).to_contain_text("Written.")
+        for window in (one, other):
+            await window.tool("write").locator("summary").first.scroll_into_view_if_needed()
+            await expect(window.tool("write")).to_contain_text("Approved by")
 
 
 @pytest.mark.req("MC-APPR-009")
 async def test_two_windows_that_decide_at_once_run_the_call_once(site: Site) -> None:
     site.script('tool: shell {"command": "echo ran >> both.txt"}\n---\nsay: Over.')
     session = await site.session()
-    async with site.context() as context, site.window(session, context=context) as one:
-        async with site.window(session, context=context) as other:
-            await one.say("Run")
-            await expect(one.approval).to_be_visible()
-            await expect(other.approval).to_be_visible()
-            await asyncio.gather(
-                one.test_id("approve-once").dispatch_event("click"), other.test_id("approve-once").dispatch_event("click")
-            )
-            for window in (one, other):
-                await window.idle()
-                await expect(window.tool("shell")).to_have_attribute("data-status", "done")
+    async with site.window(session) as one, site.window(session) as other:
+        await one.say("Run")
+        await expect(one.approval).to_be_visible()
+        await expect(other.approval).to_be_visible()
+        await asyncio.gather(
+            one.test_id("approve-once").dispatch_event("click"), other.test_id("approve-once").dispatch_event("click")
+        )
+        for window in (one, other):
+            await window.idle()
+            await expect(window.tool("shell")).to_have_attribute("data-status", "done")
     assert (site.folder / "both.txt").read_text(encoding="utf-8") == "ran\n"
 
 
@@ -194,6 +191,8 @@ async def test_a_browser_without_permission_is_told_how_to_get_it(site: Site) ->
     await window.test_id("token").press("Enter")
     await window.connected()
     await expect(gate).to_have_count(0)
-    assert site.server.token not in await window.page.evaluate("location.href + document.cookie + JSON.stringify(localStorage)")
+    assert site.server.token not in await window.page.evaluate(
+        "location.href + document.cookie + JSON.stringify(localStorage)"
+    )
     assert {one.split(": ")[0] for one in window.troubles} <= {"status 401", "console error"}
     await context.close()

@@ -75,7 +75,9 @@ async def test_markdown_is_shown_and_never_obeyed(site: Site) -> None:
         await expect(window.answers.first).to_contain_text(SCRIPTS[0])
         await expect(window.test_id("user-message")).to_contain_text(SCRIPTS[1])
         await harmless(window)
-        links = await window.answers.locator("a").evaluate_all("(all) => all.map((one) => [one.href, one.rel, one.target])")
+        links = await window.answers.locator("a").evaluate_all(
+            "(all) => all.map((one) => [one.href, one.rel, one.target])"
+        )
         assert links == [
             ["https://evil.invalid/track.png", "noopener noreferrer", "_blank"],
             ["https://good.invalid/", "noopener noreferrer", "_blank"],
@@ -108,7 +110,9 @@ async def test_titles_and_tool_output_are_only_text(site: Site) -> None:
 
 
 async def test_hidden_characters_in_a_command_that_waits_for_approval_are_spelled_out(site: Site) -> None:
-    command = "rm -rf ./build \\u202e#\\u2066 txt.eltit\\u2069 \\u001b[2K\\u001b[1Aecho\\u200b harmless\\u0008\\rls\\u00a0-l"
+    command = (
+        "rm -rf ./build \\u202e#\\u2066 txt.eltit\\u2069 \\u001b[2K\\u001b[1Aecho\\u200b harmless\\u0008\\rls\\u00a0-l"
+    )
     site.script(f'tool: shell {{"command": "{command}"}}\n---\nsay: No.')
     async with site.window(await site.session()) as window:
         await window.say("Clean up")
@@ -162,7 +166,7 @@ async def test_one_answer_that_cannot_be_laid_out_takes_no_other_with_it(site: S
 
 
 async def test_a_tool_that_prints_a_line_without_an_end_does_not_widen_the_page(site: Site) -> None:
-    site.script("tool: shell {\"command\": \"head -c 1000000 /dev/zero | tr '\\\\0' y\"}\n---\nsay: Printed.")
+    site.script('tool: shell {"command": "head -c 1000000 /dev/zero | tr \'\\\\0\' y"}\n---\nsay: Printed.')
     async with site.window(await site.session("full_access")) as window:
         await window.say("Print")
         await expect(window.answers).to_contain_text("Printed.")

@@ -93,17 +93,16 @@ async def test_a_session_is_exported_in_both_forms(site: Site, tmp_path: Path) -
 
 async def test_deleting_asks_first_and_then_the_session_is_gone_everywhere(site: Site) -> None:
     session = await talked(site, "Not for long")
-    async with site.context() as context, site.window(session, context=context) as window:
-        async with site.window(session, context=context) as other:
-            other.allow(re.compile(r"404"))
-            await menu(window, "Delete")
-            await window.test_id("delete-dialog").get_by_text("Keep it").click()
-            await expect(window.test_id("delete-dialog")).to_have_count(0)
-            await menu(window, "Delete")
-            await window.test_id("confirm-delete").click()
-            await expect(window.test_id("home")).to_be_visible()
-            await expect(window.page.locator(f"[data-session='{session}']")).to_have_count(0)
-            await expect(other.page.get_by_text("This session is not here (any more).")).to_be_visible()
+    async with site.window(session) as window, site.window(session) as other:
+        other.allow(re.compile(r"404"))
+        await menu(window, "Delete")
+        await window.test_id("delete-dialog").get_by_text("Keep it").click()
+        await expect(window.test_id("delete-dialog")).to_have_count(0)
+        await menu(window, "Delete")
+        await window.test_id("confirm-delete").click()
+        await expect(window.test_id("home")).to_be_visible()
+        await expect(window.page.locator(f"[data-session='{session}']")).to_have_count(0)
+        await expect(other.page.get_by_text("This session is not here (any more).")).to_be_visible()
 
 
 async def test_mode_and_model_are_picked_and_shown_as_the_server_has_them(site: Site) -> None:
@@ -113,7 +112,7 @@ async def test_mode_and_model_are_picked_and_shown_as_the_server_has_them(site: 
         await expect(window.page.locator("main").get_by_test_id("mode-picker")).to_have_value("accept_edits")
         await window.press("m")
         await window.test_id("model-search").fill("scripted echo")
-        await expect(window.test_id("model-option").first).to_contain_text("echo")
+        await expect(window.test_id("model-option").first).to_contain_text("Echo")
         await window.test_id("model-search").press("Enter")
         await expect(window.test_id("model-dialog")).to_have_count(0)
         await expect(window.page.locator("main").get_by_test_id("model-picker")).to_contain_text("echo")
@@ -223,7 +222,9 @@ async def test_tab_walks_through_everything_in_the_order_in_which_it_is_seen(sit
         await window.say("Write")
         await expect(window.approval).to_be_visible()
         await window.page.evaluate("() => { document.activeElement.blur(); window.getSelection().removeAllRanges(); }")
-        await window.page.evaluate("() => { const b = document.body; b.tabIndex = -1; b.focus(); b.removeAttribute('tabindex'); }")
+        await window.page.evaluate(
+            "() => { const b = document.body; b.tabIndex = -1; b.focus(); b.removeAttribute('tabindex'); }"
+        )
         seen: list[str] = []
         while len(seen) < 200 and "send" not in seen and seen.count("new-chat") < 2:
             await window.page.keyboard.press("Tab")

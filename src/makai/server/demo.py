@@ -7,7 +7,6 @@ is scripted and says so; the agent loop, the tools, the approvals and the sandbo
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 import time

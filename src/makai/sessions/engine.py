@@ -272,7 +272,7 @@ def _answer(draft: Draft, command: Approve | Deny) -> None:
         raise SessionRefused("BAD_ARGUMENT", "A decision names its decider and its scope: once, session or always.")
     run = draft.state.active_run
     call = run.calls.get(command.call_id) if run else None
-    if run is None or call is None or call.request is None:
+    if run is None or call is None or call.request is None or call.status != "pending":
         if command.call_id in draft.state.call_ids:
             raise SessionRefused("APPROVAL_CONFLICT", f"Call {command.call_id!r} does not wait for a decision.")
         raise SessionRefused("UNKNOWN_CALL_ID", f"There is no call {command.call_id!r}.")

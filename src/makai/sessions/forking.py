@@ -5,8 +5,9 @@ In: a log, a session and the last event that counts. Out: batches of events to a
 whole when its origin is deleted.
 
 Deltas are left out where the whole text follows them, so numbers change; what names an event (`compacted.through`) is
-given the number of the copy. Settings are not copied: the fork's own `session_created` has them. Nor are words that
-wait: they were meant for the origin.
+given the number of the copy. Settings are not copied: the fork's own `session_created` has them. Nor is what people
+granted for more than one call, nor words that wait: they were meant for the origin. Batches end where a run does, so
+that half a copy has no run that could be resumed.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from typing import Final
 import msgspec
 
 from makai.core.session_events import (
+    ApprovalDecided,
     Compacted,
     InputAccepted,
     Logged,
     ModeChanged,
     ModelChanged,
+    RunFailed,
+    RunFinished,
     SessionClosed,
     SessionCreated,
     TermsChanged,
@@ -33,6 +37,8 @@ from makai.sessions.log.base import EventLog, Pending
 from makai.sessions.log.encoding import joined
 
 BATCH: Final = 1_000
+LARGEST_BATCH: Final = 8_000
+"""Of a run that is longer than a batch; a log takes 10,000 events at once."""
 _OF_THE_ORIGIN: Final = (
     SessionCreated,
     SessionClosed,
@@ -55,7 +61,12 @@ async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncI
         event = logged.event
         if isinstance(event, Compacted):
             event = msgspec.structs.replace(event, through=first + _count_until(numbers, event.through) - 1)
-        if len(batch) >= BATCH:
+        elif isinstance(event, ApprovalDecided):
+            # What a person granted was granted there, and may have been taken back since.
+            event = msgspec.structs.replace(event, scope="once", grant="")
+        if len(batch) >= LARGEST_BATCH or (
+            len(batch) >= BATCH and isinstance(batch[-1].event, RunFinished | RunFailed)
+        ):
             yield batch
             batch = []
         copy = Pending(logged.ts, logged.run_id, event)

@@ -65,6 +65,8 @@ class SessionHost:
         run = self._session.state.run
         known = run.calls.get(call.call_id) if run is not None else None
         status = known.status if known is not None else "called"
+        if known is not None and known.request is not None and known.request.diffs != diffs:
+            return await self._withdraw(call, status)
         if status in ("approved", "denied"):  # before the server was restarted
             return ApprovalDecided(
                 call_id=call.call_id, decision="approve" if status == "approved" else "deny_continue"
@@ -75,6 +77,18 @@ class SessionHost:
                 return await self._decided(call, verdict)
             return await self._ask(call, description, diffs, verdict.grant)
         return await self._answer(call.call_id)
+
+    async def _withdraw(self, call: ToolCalled, status: str) -> ApprovalDecided:
+        """The server was restarted, and the call would not do any more what a person was, or is being, asked about."""
+        decided = ApprovalDecided(
+            call_id=call.call_id,
+            decision="deny_continue",
+            by="agent",
+            reason="The files changed since this was asked. Look at them again.",
+        )
+        if status == "pending":
+            await self._session.report(self._port.run_id, decided)
+        return decided
 
     def steering(self) -> Sequence[UserMessage]:
         """What users said since the last time."""

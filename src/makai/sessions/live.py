@@ -34,7 +34,7 @@ from makai.sessions.commands import (
     Steer,
     TimePassed,
 )
-from makai.sessions.engine import Batch
+from makai.sessions.engine import Batch, decide
 from makai.sessions.log.base import Checkpoint, EventLog, Pending
 from makai.sessions.run_port import RunPort
 from makai.sessions.state import SessionState, evolve, packed
@@ -175,15 +175,24 @@ class LiveSession:
         self._check(run_id)
         return await self.submit(Report(now=self._clock(), event=event, run_id=run_id))
 
-    async def adopt(self, events: Sequence[Pending]) -> None:
-        """Continue another session's log. Only before anybody else knows this session, and with nothing under way."""
-        first, last = await self._log.append(self.session_id, events, self.state.last_event_id)
-        if last - first + 1 != len(events):
-            raise AssertionError("deltas are joined before they are copied")
+    async def adopt(self, events: Sequence[Pending], *, is_last: bool) -> None:
+        """Continue another session's log. Only before anybody else knows this session, and with nothing under way.
+
+        A run that goes on there is over here with the last of them, in one append: whoever finds the log, should this
+        process die now, must not resume it and do a second time what is done there.
+        """
         state = self.state
-        for number, event in enumerate(events, first):
-            ts = max(event.ts, state.last_ts)
+        for event in events:
+            number, ts = state.last_event_id + 1, max(event.ts, state.last_ts)
             state = evolve(state, Logged(event_id=number, ts=ts, event=event.event, run_id=event.run_id))
+        if is_last and state.active_run is not None:
+            over = RunFinished(stop_reason="aborted")
+            ending = decide(state, Report(now=self._clock(), event=over, run_id=state.active_run.run_id))
+            events = [*events, *(Pending(logged.ts, logged.run_id, logged.event) for logged in ending.events)]
+            state = ending.state
+        _, last = await self._log.append(self.session_id, events, self.state.last_event_id)
+        if last != state.last_event_id:
+            raise AssertionError("deltas are joined before they are copied")
         self.state = state
 
     async def settled(self) -> None:

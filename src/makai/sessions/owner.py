@@ -23,10 +23,9 @@ import msgspec
 
 from makai.agent.host import Models
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
-from makai.core.session_events import RunFinished
 from makai.sessions.benches import Benches
 from makai.sessions.client_tools import Attendants, Seat
-from makai.sessions.commands import Abort, Create, Recovered, Report
+from makai.sessions.commands import Abort, Create, Recovered
 from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied
 from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
@@ -44,6 +43,7 @@ from makai.sessions.runs import NativeRunner
 from makai.sessions.service import Execute, NewSession, Receipt, UserCommand
 from makai.sessions.state import SessionState, evolve, unpacked
 from makai.sessions.tasks import Tasks
+from makai.tools.scratch import remove_scratch
 
 if TYPE_CHECKING:
     from makai.agent.workbench import Workbench
@@ -67,6 +67,7 @@ class OwnedSessions:
     """`service.Sessions`. Make one by `open`, inside the event loop that uses it."""
 
     def __init__(self, home: Path, log: EventLog, models: Models, clock: Callable[[], int] = unix_ms) -> None:
+        self._home = home
         self._log = log
         self._clock = clock
         self._tasks = Tasks()
@@ -158,7 +159,9 @@ class OwnedSessions:
         """Forget a session. Whoever asks for it meanwhile is told that it is gone."""
         self._withheld.add(session_id)
         try:
-            return await self._delete(session_id)
+            was_there = await self._delete(session_id)
+            await asyncio.to_thread(remove_scratch, session_id, os.environ, self._home)
+            return was_there
         finally:
             self._withheld.discard(session_id)
 
@@ -240,7 +243,7 @@ class OwnedSessions:
             if self._tasks.closing:
                 raise StorageUnavailable(_CLOSING, hint="Try again.")
             if session_id in self._withheld:
-                raise SessionRefused("UNKNOWN_SESSION", "The session is being deleted.")
+                raise SessionRefused("UNKNOWN_SESSION", "The session is being made or deleted.")
             session = self._live.get(session_id)
             if session is not None and session.state.last_event_id:
                 return session
@@ -362,7 +365,10 @@ class OwnedSessions:
         )
 
     async def _create_fork(self, session_id: str, create: Create) -> None:
-        """Create it with a copy of what it continues; it is whole before anybody can use it, or it is not there."""
+        """Create it with a copy of what it continues; it is whole before anybody can use it, or it is not there.
+
+        A process that dies meanwhile leaves a shorter one, in which nothing runs.
+        """
         assert create.forked_from is not None
         assert create.forked_at is not None
         session = self._new_live(session_id, SessionState())
@@ -370,11 +376,12 @@ class OwnedSessions:
         try:
             await session.submit(create)
             first = session.state.last_event_id + 1
-            async for batch in copied(self._log, create.forked_from, create.forked_at, first):
-                await session.adopt(batch)
-            if (run := session.state.active_run) is not None:  # it goes on in the origin only
-                over = RunFinished(stop_reason="aborted")
-                await session.submit(Report(now=self._clock(), event=over, run_id=run.run_id))
+            batches = copied(self._log, create.forked_from, create.forked_at, first)
+            batch = await anext(batches, None)
+            while batch is not None:
+                following = await anext(batches, None)
+                await session.adopt(batch, is_last=following is None)
+                batch = following
         except BaseException:
             if session.state.last_event_id:
                 await self._log.delete(session_id)
@@ -383,6 +390,7 @@ class OwnedSessions:
             self._withheld.discard(session_id)
         self._make_room()
         self._live[session_id] = session
+        session.save_checkpoint_if_due()
 
 
 def _create_of(wanted: NewSession) -> Create:

@@ -115,7 +115,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     arguments_json: str
     status: CallStatus = "called"
     request: ApprovalRequested | None = None
-    """The question, while it is pending."""
+    """The question, while it is pending, and what was approved until it is done."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -343,7 +343,9 @@ def _on_call_opened(run: Run, event: ToolCalled, logged: Logged) -> Run:
 
 
 def _on_call_decided(run: Run, event: ApprovalDecided, logged: Logged) -> Run:
-    return _with_call(run, event.call_id, "approved" if event.decision == "approve" else "denied")
+    call = run.calls.get(event.call_id)
+    approved = call.request if call is not None and event.decision == "approve" else None
+    return _with_call(run, event.call_id, "approved" if event.decision == "approve" else "denied", approved)
 
 
 def _on_status(run: Run, event: RunStatusChanged, logged: Logged) -> Run:

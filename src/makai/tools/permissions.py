@@ -183,7 +183,10 @@ def _candidates(tool_name: str, description: CallDescription) -> Sequence[str]:
             return [f"Bash({rule})" for rule in _command_rules(description.subject)]
         case "edit":
             # An escape in the path stands for more than one file, and a wildcard for any.
-            return [] if set(description.subject) & set("\\*?") else [f"Edit(/{description.subject})"]
+            if set(description.subject) & set("\\*?"):
+                return []
+            # `./`, for a person takes `Edit(/calc.py)` for a file of the whole machine; that one has two slashes.
+            return [f"Edit({'/' if description.subject.startswith('/') else './'}{description.subject})"]
         case "fetch":
             return [f"WebFetch(domain:{host_of(description.subject)})"]
         case _:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from makai.core.errors import StorageUnavailable
-from makai.server import announcement, demo
+from makai.server import demo
 from makai.server.announcement import Listening, announced, listening
 
 
@@ -18,7 +18,7 @@ def test_somebody_who_looks_at_the_same_moment_does_not_keep_a_server_from_being
 ) -> None:
     with open(tmp_path / "serve.json", "w") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        monkeypatch.setattr(announcement.time, "sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
+        monkeypatch.setattr("makai.server.announcement.time.sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
         with announced(tmp_path, "http://127.0.0.1:1"):
             assert listening(tmp_path) == Listening("http://127.0.0.1:1", os.getpid())
 

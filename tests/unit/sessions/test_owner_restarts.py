@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.live_sessions import Desk, desk, owned_sessions, whole_log
+from support.live_sessions import SCENARIO_MODEL, Desk, desk, owned_sessions, whole_log
+from support.session_trials import Trial, asked
 
-from makai.core.errors import HomeInUse, StorageUnavailable
+from makai.core.content import Text
+from makai.core.errors import HomeInUse, SessionRefused, StorageUnavailable
 from makai.core.request import ToolDefinition
 from makai.core.session_events import (
     ApprovalDecided,
@@ -23,7 +25,7 @@ from makai.core.session_events import (
     ToolStarted,
     UserMessage,
 )
-from makai.sessions.commands import Approve
+from makai.sessions.commands import Approve, Create, Deny
 from makai.sessions.log.base import Pending
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.service import ToolAnswer, ToolRequest
@@ -57,6 +59,26 @@ async def test_a_pending_approval_is_still_pending_after_a_restart_and_its_tool_
         assert again.events(ToolStarted) == [ToolStarted(call_id=asked.call_id)]
         assert (project / "made").read_text() == "x\n"
         assert fold(await whole_log(sessions, client.session_id)) == await sessions.state(client.session_id)
+
+
+async def test_what_was_asked_before_a_restart_is_not_done_to_a_file_that_changed_since(
+    tmp_path: Path, project: Path
+) -> None:
+    script = 'tool: edit {"path": "a.txt", "old_text": "one", "new_text": "two"}\n---\nsay: Then not.'
+    (project / "a.txt").write_text("one\n")
+    async with owned_sessions(tmp_path, script) as sessions:
+        client = await desk(sessions, cwd=project)
+        await client.send("Change it")
+        asked = await client.until_asked()
+    (project / "a.txt").write_text("one\nand something new\n")
+    async with owned_sessions(tmp_path, script) as sessions:
+        again = Desk(sessions, client.session_id, after=len(client.seen))
+        assert isinstance(await again.until_settled(), RunFinished)
+        (decided,) = again.events(ApprovalDecided)
+        assert decided.by == "agent"
+        with pytest.raises(SessionRefused):
+            await again.approve(asked.call_id)
+    assert (project / "a.txt").read_text() == "one\nand something new\n"
 
 
 async def test_a_tool_that_had_started_is_interrupted_and_never_run_again(tmp_path: Path) -> None:
@@ -210,3 +232,53 @@ async def test_a_clock_that_goes_backwards_does_not_disorder_a_session(
         await client.until_settled()
         times = [logged.ts for logged in await whole_log(sessions, client.session_id)]
         assert times == sorted(times)
+
+
+SHELL = ToolDefinition(name="shell", description="A shell.", parameters_schema_json='{"type":"object"}')
+
+
+async def test_a_resumed_run_does_what_was_approved_tells_what_was_denied_and_asks_on(tmp_path: Path) -> None:
+    before = Trial()
+    before.do(Create(now=1, model_ref=SCENARIO_MODEL, terms=SessionTerms(tools=(SHELL,))))
+    before.send("Hi")
+    before.call("c1", "c2", "c3", "c4", ask=True)
+    before.approve("c1")
+    before.do(Deny(now=2, call_id="c2", by="me", reason="not today"))
+    before.approve("c4")
+    before.report(ToolStarted(call_id="c4"))
+    log = MemoryLog()
+    await log.append("s", [Pending(logged.ts, logged.run_id, logged.event) for logged in before.log], 0)
+    carried_out: list[str] = []
+
+    async def execute(request: ToolRequest) -> ToolAnswer:
+        carried_out.append(request.call_id)
+        return ToolAnswer(content=(Text(text="done"),))
+
+    async with owned_sessions(tmp_path, "say: Well.", log) as sessions:
+        await sessions.attend("s", execute)
+        client = Desk(sessions, "s")
+        await client.until(lambda logged: isinstance(logged.event, ToolFinished) and logged.event.call_id == "c1")
+        await client.deny("c3", "nor tomorrow")
+        assert isinstance(await client.until_settled(), RunFinished)
+        said = {event.call_id: event.content[0] for event in client.events(ToolFinished)}
+        assert {call_id: part.text for call_id, part in said.items() if isinstance(part, Text)} == {
+            "c1": "done",
+            "c2": "denied: not today",
+            "c3": "denied: nor tomorrow",
+            "c4": "The server ended while this tool ran; what it did is unknown.",
+        }
+        assert carried_out == ["c1"]
+
+
+async def test_a_question_that_ran_out_while_no_server_was_there_is_denied_when_one_is(tmp_path: Path) -> None:
+    before = Trial()
+    before.do(Create(now=1, model_ref=SCENARIO_MODEL, terms=SessionTerms(tools=(SHELL,))))
+    before.send("Hi")
+    before.call("c1")
+    before.report(asked("c1", deadline_ms=5_000))
+    log = MemoryLog()
+    await log.append("s", [Pending(logged.ts, logged.run_id, logged.event) for logged in before.log], 0)
+    async with owned_sessions(tmp_path, "say: Well.", log, recover_all=True) as sessions:
+        client = Desk(sessions, "s")
+        assert isinstance(await client.until_settled(), RunFinished)
+        assert [event.by for event in client.events(ApprovalDecided)] == ["deadline"]

@@ -180,10 +180,10 @@ def test_without_a_sandbox_every_command_is_asked_about_and_nothing_else() -> No
 @pytest.mark.parametrize(
     ("call", "grant"),
     [
-        (EDIT, "Edit(/src/a.py)"),
+        (EDIT, "Edit(./src/a.py)"),
         (WRITE, "Edit(//other/place/new)"),
-        (("edit", file_call("edit", "README.md")), "Edit(/README.md)"),
-        (("edit", file_call("edit", "odd (1).md")), "Edit(/odd (1).md)"),
+        (("edit", file_call("edit", "README.md")), "Edit(./README.md)"),
+        (("edit", file_call("edit", "odd (1).md")), "Edit(./odd (1).md)"),
         (("edit", file_call("edit", "a*.py")), ""),
         (("edit", file_call("edit", "trailing ")), ""),
         (("edit", file_call("edit", "odd\\x1b")), ""),
