@@ -29,10 +29,11 @@ SCRIPTS = [
     '<meta http-equiv="refresh" content="0; url=https://evil.invalid">',
     "`<img src=x onerror=window.pwned=1>`",
     '<math><mtext><table><mglyph><style><img src=x onerror="window.pwned=1">',
-    '<div style="position:fixed;inset:0;background:red" id="composer" class="approval" data-testid="approve-once">click</div>',
+    '<div style="position:fixed;inset:0" id="composer" class="approval" data-testid="approve-once">click</div>',
 ]
 # Everything in the document that could run, load or lead to something foreign.
 LOOK = """() => {
+    const SAFE_ADDRESS = /^(#|\\/|https?:|mailto:|data:image\\/(png|jpeg|gif|webp);)/i;
     const bad = [];
     for (const element of document.querySelectorAll("*")) {
         const name = element.tagName.toLowerCase();
@@ -41,7 +42,7 @@ LOOK = """() => {
             && !element.querySelector("[data-testid=composer]")) bad.push(element.outerHTML.slice(0, 200));
         for (const { name: attribute, value } of element.attributes) {
             if (attribute.startsWith("on")) bad.push(`${name} ${attribute}`);
-            if (["href", "src", "action"].includes(attribute) && !/^(#|\\/|https?:|mailto:|data:image\\/(png|jpeg|gif|webp);)/i.test(value))
+            if (["href", "src", "action"].includes(attribute) && !SAFE_ADDRESS.test(value))
                 bad.push(`${name} ${attribute}=${value}`);
         }
     }
@@ -75,9 +76,7 @@ async def test_markdown_is_shown_and_never_obeyed(site: Site) -> None:
         await expect(window.answers.first).to_contain_text(SCRIPTS[0])
         await expect(window.test_id("user-message")).to_contain_text(SCRIPTS[1])
         await harmless(window)
-        links = await window.answers.locator("a").evaluate_all(
-            "(all) => all.map((one) => [one.href, one.rel, one.target])"
-        )
+        links = await window.answers.locator("a").evaluate_all("(all) => all.map((a) => [a.href, a.rel, a.target])")
         assert links == [
             ["https://evil.invalid/track.png", "noopener noreferrer", "_blank"],
             ["https://good.invalid/", "noopener noreferrer", "_blank"],
@@ -90,10 +89,8 @@ async def test_markdown_is_shown_and_never_obeyed(site: Site) -> None:
 async def test_titles_and_tool_output_are_only_text(site: Site) -> None:
     payload = SCRIPTS[1]
     (site.folder / "evil.html").write_text("\n".join(SCRIPTS), encoding="utf-8")
-    site.script(
-        'tool: shell {"command": "cat evil.html; printf \'\\\\033]0;title\\\\007\\\\033[31mred\\\\033[0m\\\\033[2J\\\\n\'; exit 3"}\n'
-        "---\nsay: Done."
-    )
+    (site.folder / "codes.txt").write_text("\033]0;title\007\033[31mred\033[0m\033[2J\n", encoding="utf-8")
+    site.script('tool: shell {"command": "cat evil.html codes.txt; exit 3"}\n---\nsay: Done.')
     async with site.window(await site.session("full_access")) as window:
         await window.press("r")
         await window.test_id("title-field").fill(payload)

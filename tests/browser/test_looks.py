@@ -29,8 +29,9 @@ say: # Everything
   | left | right |
   |---|---:|
   | a | 1 |
-tool: plan {"steps": [{"content": "Look", "status": "completed"}, {"content": "Write", "status": "in_progress"}, {"content": "Test"}]}
-tool: shell {"command": "printf '\\\\033[31mred\\\\033[0m \\\\033[32mgreen\\\\033[0m \\\\033[1;34mblue\\\\033[0m\\\\n'; exit 2"}
+tool: plan {"steps": [{"content": "Look", "status": "completed"}, {"content": "Write", "status": "in_progress"},
+  {"content": "Test"}]}
+tool: shell {"command": "printf '\\\\033[31mred\\\\033[0m \\\\033[32mgreen\\\\033[0m'; exit 2"}
 ---
 tool: write {"path": "shown.py", "content": "print('one')\\nprint('two')\\n"}
 ---
@@ -57,8 +58,8 @@ async def test_axe_is_really_looking(site: Site) -> None:
         await window.page.evaluate(
             """() => {
                 const main = document.querySelector("main");
-                main.insertAdjacentHTML("beforeend", '<img src="/icon.svg"><button></button><p>pale</p>');
-                Object.assign(main.lastElementChild.style, { color: "#888", background: "#999" });
+                main.insertAdjacentHTML("afterbegin", '<p>pale</p><button></button><img src="/icon.svg">');
+                Object.assign(main.firstElementChild.style, { color: "#888", background: "#999" });
             }"""
         )
         assert {violation.id for violation in await window.axe()} == {"image-alt", "color-contrast", "button-name"}

@@ -1,7 +1,8 @@
 """The page in a real browser: Debian's chromium, driven by Playwright, against a real `makai serve` process.
 
-In: a folder and a scenario. Out: a `Site`, whose `Window`s are tabs a user might have open. A window remembers everything
-the browser complained about (console, failed requests, exceptions); leaving it without having allowed that is a failure.
+In: a folder and a scenario. Out: a `Site`, whose `Window`s are what a user might have open. A window remembers all that
+the browser complained about (console, failed requests, exceptions), and must not be left with complaints that the test
+did not allow.
 """
 
 from __future__ import annotations

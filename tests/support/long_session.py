@@ -25,7 +25,6 @@ async def write_long_session(home: Path, session_id: str, exchanges: int, *, ans
         trial.send(f"question {number}")
         trial.answer(f"This is **answer {number}**. {answer}")
     pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in trial.log]
-    home.mkdir(mode=0o700, exist_ok=True)
     log = await SqliteLog.open(home)
     try:
         last = 0

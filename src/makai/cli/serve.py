@@ -81,7 +81,7 @@ def command(
         page = page_address(addresses.http, home)
         _announce(addresses, home, page if show_token or sys.stdout.isatty() else None)
         if open_browser:
-            open_page(page)
+            open_page(opening_address(addresses.http, home))
 
     run_async(serve(options, LazyBackend(), home, announce))
     note("makai: stopped")
@@ -93,6 +93,22 @@ def page_address(http: str, home: Path) -> str:
     from makai.auth.server_token import load_or_create_token
 
     return f"{http}/#token={load_or_create_token(home).reveal()}"
+
+
+def opening_address(http: str, home: Path) -> str:
+    """The same for a browser that we start, whose command line others can read: a ticket, good once and for a minute.
+
+    Browsers show cookies of 127.0.0.1 to every port; a name of our own keeps ours from other servers of this machine.
+    Not on macOS, where Safari asks DNS for such names.
+    """
+    import time
+
+    from makai.auth.server_token import load_or_create_token
+    from makai.transports.guard import PAGE_NAME, page_ticket
+
+    if sys.platform != "darwin":
+        http = http.replace("http://127.0.0.1:", f"http://{PAGE_NAME}:")
+    return f"{http}/#token={page_ticket(load_or_create_token(home), time.time()).reveal()}"
 
 
 def _announce(addresses: Addresses, home: Path, page: str | None) -> None:

@@ -36,7 +36,7 @@ def command(ctx: click.Context, port: int) -> int:
     if server is None:
         return int(ctx.invoke(serve.command, port=port, open_browser=can_open, show_token=not can_open))
     page = serve.page_address(server.address, home)
-    if can_open and open_page(page):
+    if can_open and open_page(serve.opening_address(server.address, home)):
         note(f"The page of the server in process {server.pid} is opened in your browser.")
     else:
         say(f"Open {page}")

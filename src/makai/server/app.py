@@ -82,7 +82,14 @@ def make_app(
         _add_minicodex(app, minicodex)
     add_page(app, guard.config.token, is_tls=is_tls)
     app.on_shutdown.append(close_streams)
+    app.on_response_prepare.append(_keep_to_ourselves)
     return app
+
+
+async def _keep_to_ourselves(request: web.Request, response: web.StreamResponse) -> None:
+    """No page of another origin may load what we answer, as a script or in any other guise."""
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
 
 
 def _add_minicodex(app: web.Application, minicodex: MinicodexServer) -> None:

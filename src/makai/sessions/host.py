@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from makai.core.errors import Aborted
@@ -38,11 +38,20 @@ Judge: TypeAlias = Callable[[ToolCalled, CallDescription], Awaitable[Verdict]]
 class SessionHost:
     """`agent.host.AgentHost` for one run of a live session."""
 
-    def __init__(self, session: LiveSession, port: RunPort, judge: Judge, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        session: LiveSession,
+        port: RunPort,
+        judge: Judge,
+        clock: Callable[[], int],
+        earlier: Mapping[str, ApprovalDecided] | None = None,
+    ) -> None:
+        """`earlier` are decisions from before the run was resumed."""
         self._session = session
         self._port = port
         self._judge = judge
         self._clock = clock
+        self._earlier = earlier or {}
 
     async def emit(self, event: SessionEvent) -> None:
         """Keep a fact. The start of a tool and words that were read are waited for, everything else follows soon."""
@@ -66,29 +75,23 @@ class SessionHost:
         known = run.calls.get(call.call_id) if run is not None else None
         status = known.status if known is not None else "called"
         if known is not None and known.request is not None and known.request.diffs != diffs:
-            return await self._withdraw(call, status)
-        if status in ("approved", "denied"):  # before the server was restarted
-            return ApprovalDecided(
-                call_id=call.call_id, decision="approve" if status == "approved" else "deny_continue"
-            )
-        if status != "pending":
+            return self._outdated(call, status)
+        if call.call_id in self._earlier:
+            return self._earlier[call.call_id]
+        if status == "called":
             verdict = await self._judge(call, description)
             if verdict.decision != "ask":
                 return await self._decided(call, verdict)
             return await self._ask(call, description, diffs, verdict.grant)
+        # It was asked before the server was restarted; somebody may even have decided since.
         return await self._answer(call.call_id)
 
-    async def _withdraw(self, call: ToolCalled, status: str) -> ApprovalDecided:
+    def _outdated(self, call: ToolCalled, status: str) -> ApprovalDecided:
         """The server was restarted, and the call would not do any more what a person was, or is being, asked about."""
-        decided = ApprovalDecided(
-            call_id=call.call_id,
-            decision="deny_continue",
-            by="agent",
-            reason="The files changed since this was asked. Look at them again.",
-        )
+        reason = "The files changed since this was asked. Look at them again."
         if status == "pending":
-            await self._session.report(self._port.run_id, decided)
-        return decided
+            self._session.withdraw(self._port.run_id, call.call_id, reason)
+        return ApprovalDecided(call_id=call.call_id, decision="deny_continue", by="agent", reason=reason)
 
     def steering(self) -> Sequence[UserMessage]:
         """What users said since the last time."""
@@ -149,11 +152,8 @@ class SessionHost:
         try:
             return await self._port.question(call_id)
         except asyncio.CancelledError:
-            if not self._port.is_aborted and not self._session.is_closing:
-                withdrawn = ApprovalDecided(
-                    call_id=call_id, decision="deny_continue", by="agent", reason="The call is no longer wanted."
-                )
-                await self._session.report(self._port.run_id, withdrawn)
+            if not self._port.is_aborted:
+                self._session.withdraw(self._port.run_id, call_id, "The call is no longer wanted.")
             raise
         finally:
             self._port.forget(call_id)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias, assert_never
 
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, SessionRefused, StorageUnavailable
-from makai.core.session_events import Logged, RunFailed, RunFinished, SessionEvent
+from makai.core.session_events import ApprovalDecided, Logged, RunFailed, RunFinished, SessionEvent
 from makai.core.usage import Usage
 from makai.sessions.commands import (
     AnyEffect,
@@ -194,6 +194,14 @@ class LiveSession:
         if last != state.last_event_id:
             raise AssertionError("deltas are joined before they are copied")
         self.state = state
+
+    def withdraw(self, run_id: str, call_id: str, reason: str) -> None:
+        """A question is no longer asked. One that somebody decided in this moment is decided, and nothing is wrong."""
+        withdrawn = ApprovalDecided(call_id=call_id, decision="deny_continue", by="agent", reason=reason)
+        late: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
+        late.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if not self.is_closing:
+            self._put(_Order(Report(now=self._clock(), event=withdrawn, run_id=run_id), late))
 
     async def settled(self) -> None:
         """Returns when everything reported so far is decided and durable, or was refused."""

@@ -99,8 +99,8 @@ class OwnedSessions:
         """Begin a session."""
         session_id = wanted.session_id or str(uuid4())
         create = await self._fork(wanted) if wanted.forked_from is not None else _create_of(wanted)
-        create = msgspec.structs.replace(create, now=self._clock())
         _check_folder(create)
+        create = msgspec.structs.replace(await asyncio.to_thread(_resolved, create), now=self._clock())
         if session_id in self._withheld or await self._log.last(session_id):
             raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
         if create.forked_from is not None:
@@ -404,6 +404,12 @@ def _create_of(wanted: NewSession) -> Create:
         title=wanted.title,
         terms=wanted.terms,
     )
+
+
+def _resolved(create: Create) -> Create:
+    """With its folders as they are now: what people grant or trust in one must not follow a link elsewhere later."""
+    cwd = None if create.cwd is None else os.path.realpath(create.cwd)
+    return msgspec.structs.replace(create, cwd=cwd, roots=tuple(map(os.path.realpath, create.roots)))
 
 
 def _check_folder(create: Create) -> None:

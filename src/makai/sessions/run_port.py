@@ -67,9 +67,9 @@ class RunPort:
         self._questions.pop(call_id, None)
 
     def resolve(self, effect: ResolveApproval) -> None:
-        """A decision was logged."""
-        answer = self._questions.get(effect.call_id)
-        if answer is not None and not answer.done():
+        """A decision was logged; a run that has just been resumed may not have asked for it yet."""
+        answer = self.question(effect.call_id)
+        if not answer.done():
             answer.set_result(
                 ApprovalDecided(
                     call_id=effect.call_id,

@@ -18,6 +18,7 @@ from makai.core.content import Text
 from makai.core.model import ModelCapability
 from makai.core.request import Context
 from makai.core.session_events import (
+    ApprovalDecided,
     Logged,
     RunFinished,
     RunTerms,
@@ -70,15 +71,22 @@ class NativeRunner:
             case StartCompaction():
                 return await self._compaction(session, port, start, history)
             case StartRun():
-                return await self._answer(session, port, history, Standing())
+                return await self._answer(session, port, history, Standing(), {})
             case ResumeRun():
-                return await self._answer(session, port, history, await self._standing(session))
+                return await self._answer(session, port, history, *await self._standing(session))
             case _:
                 assert_never(start)
 
     # ------------------------------------------------------------ an answer
 
-    async def _answer(self, session: LiveSession, port: RunPort, history: History, standing: Standing) -> Settlement:
+    async def _answer(
+        self,
+        session: LiveSession,
+        port: RunPort,
+        history: History,
+        standing: Standing,
+        earlier: Mapping[str, ApprovalDecided],
+    ) -> Settlement:
         run = session.state.run
         assert run is not None, "the engine starts a run before its effect"
         model = self._models.resolve(run.model_ref)
@@ -91,7 +99,7 @@ class NativeRunner:
             tools |= bench.tools(rules)
         own_tools = self._client_tools(session, port)
         tools |= own_tools
-        host = SessionHost(session, port, self._judge(session, rules, own_tools), self._clock)
+        host = SessionHost(session, port, self._judge(session, rules, own_tools), self._clock, earlier)
         if bench is not None:
             for notice in bench.take_notices():
                 await host.emit(notice)
@@ -106,21 +114,26 @@ class NativeRunner:
         outcome = await run_agent(host, self._models, context, tools, _settings(session, run.terms), standing)
         return _settlement(outcome)
 
-    async def _standing(self, session: LiveSession) -> Standing:
-        """Where a run that another process began stands."""
+    async def _standing(self, session: LiveSession) -> tuple[Standing, dict[str, ApprovalDecided]]:
+        """Where a run that another process began stands, and what was decided about its calls."""
         run = session.state.run
         assert run is not None
         calls: dict[str, ToolCalled] = {}
+        decided: dict[str, ApprovalDecided] = {}
         if run.calls:
             async for logged in replay(self._log, session.session_id, run.turn_began - 1, deltas=False):
-                if isinstance(logged, Logged) and isinstance(logged.event, ToolCalled):
-                    calls[logged.event.call_id] = logged.event
-        return Standing(
+                event = logged.event if isinstance(logged, Logged) else None
+                if isinstance(event, ToolCalled):
+                    calls[event.call_id] = event
+                elif isinstance(event, ApprovalDecided):
+                    decided[event.call_id] = event
+        standing = Standing(
             turns=run.turn,
             usage=run.usage,
             seconds=max(self._clock() - run.started_at, 0) / 1000,
             open_calls=tuple(calls[call_id] for call_id in run.calls if call_id in calls),
         )
+        return standing, decided
 
     def _client_tools(self, session: LiveSession, port: RunPort) -> dict[str, Tool]:
         attendants = self._surroundings.attendants(session.session_id)

@@ -24,7 +24,7 @@ from makai.core.session_events import (
     TurnEnded,
     TurnStarted,
 )
-from makai.sessions.commands import Abort, Create, Send, SetTitle
+from makai.sessions.commands import Abort, Approve, Create, Send, SetTitle
 from makai.sessions.live import LiveSession, RunStart, Settlement
 from makai.sessions.log.base import replay
 from makai.sessions.run_port import RunPort
@@ -191,6 +191,24 @@ async def test_a_question_runs_out_although_the_clock_went_backwards_meanwhile()
     stage.now -= 30  # when the alarm rings it is too early
     asyncio.get_running_loop().call_later(0.1, lambda: setattr(stage, "now", 2_000))
     assert await stage.until_settled() == RunFinished(stop_reason="end_turn")
+
+
+async def test_a_question_that_is_withdrawn_in_the_moment_of_its_decision_harms_nobody() -> None:
+    async def work(session: LiveSession, port: RunPort) -> Settlement:
+        asking = asyncio.ensure_future(question(session, port))
+        await session.settled()
+        await stage.until(lambda state: state.active_run is not None and state.active_run.pending() != ())
+        approving = asyncio.ensure_future(session.submit(Approve(now=stage.now, call_id="c1", by="me")))
+        await asyncio.sleep(0)
+        session.withdraw(port.run_id, "c1", "The time of the run is up.")
+        await approving
+        assert (await asking).decision == "approve"
+        await session.report(port.run_id, ToolFinished(call_id="c1", content=(), is_error=True))
+        return RunFinished(stop_reason="max_turns")
+
+    stage = Stage(work)
+    await stage.begin()
+    assert await stage.until_settled() == RunFinished(stop_reason="max_turns")
 
 
 async def test_what_waits_for_its_commit_when_the_process_closes_is_committed_and_acknowledged() -> None:

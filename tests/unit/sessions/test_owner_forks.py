@@ -48,9 +48,10 @@ async def test_a_permission_that_was_taken_back_does_not_come_back_with_a_fork(t
     session = Trial().create()
     session.send("Hi")
     session.call("c1", "c2", ask=False)
+    rule = "Bash(git log:*)"
     granted = [
-        ApprovalDecided(call_id=call_id, decision="approve", by="me", scope=scope, grant="Bash(git log:*)")
-        for call_id, scope in (("c1", "session"), ("c2", "always"))
+        ApprovalDecided(call_id="c1", decision="approve", by="me", scope="session", grant=rule),
+        ApprovalDecided(call_id="c2", decision="approve", by="me", scope="always", grant=rule),
     ]
     pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in session.log]
     run_id = session.run.run_id
