@@ -127,17 +127,37 @@ async def test_the_key_d_denies_and_nothing_runs(site: Site) -> None:
         assert not (site.folder / "denied.txt").exists()
 
 
-async def test_keys_decide_nothing_while_somebody_writes_or_before_they_can_have_read(site: Site) -> None:
+async def test_a_key_pressed_before_anybody_can_have_read_the_question_decides_nothing(site: Site) -> None:
     async with site.window(await site.session()) as window:
+        await window.page.evaluate(
+            """() => new MutationObserver((_, observer) => {
+                if (!document.querySelector("[data-testid=approval]")) return;
+                observer.disconnect();
+                document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "a", bubbles: true }));
+                window.pressed = true;
+            }).observe(document.body, { childList: true, subtree: true })"""
+        )
         await asked(site, window, "unread.txt")
-        await window.composer.press("a")
-        await window.composer.press("d")
-        await expect(window.composer).to_have_value("ad")
-        await expect(window.approval).to_be_visible()
-        await window.composer.press("Alt+d")  # by now the test's own time to read is over
+        await window.read_approval()
+        assert await window.page.evaluate("() => window.pressed")
+        await expect(window.test_id("approve-once")).to_be_enabled()
         await window.decide("d")
         await window.idle()
         assert not (site.folder / "unread.txt").exists()
+
+
+async def test_whoever_writes_decides_with_alt_and_letters_stay_letters(site: Site) -> None:
+    async with site.window(await site.session()) as window:
+        await asked(site, window, "typed.txt")
+        await window.read_approval()
+        await window.composer.press_sequentially("ad")
+        await expect(window.composer).to_have_value("ad")
+        await expect(window.test_id("approve-once")).to_be_enabled()
+        await window.composer.press("Alt+a")
+        await expect(window.answers).to_contain_text("It is written.")
+        await window.idle()
+        await expect(window.composer).to_have_value("ad")
+        assert (site.folder / "typed.txt").exists()
 
 
 async def test_allowing_for_the_session_asks_once(site: Site) -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EXCHANGES = 2_500
 KEYS = 200 if FAULTS else 60
-ANSWERS = 100 if FAULTS else 8
+ANSWERS = 100 if FAULTS else 4
 DELTAS = 1_000
 """Of one answer."""
 

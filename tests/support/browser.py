@@ -7,6 +7,7 @@ did not allow.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
@@ -135,13 +136,16 @@ class Window:
         await self.page.evaluate("document.activeElement?.blur()")
         await self.page.keyboard.press(key)
 
+    async def read_approval(self) -> None:
+        """Look at the first approval for as long as the page wants it looked at."""
+        await expect(self.approval.first).to_be_visible()
+        shown = await self.page.evaluate("() => performance.now()")
+        await self.page.wait_for_function("(at) => performance.now() > at", arg=shown + READ_MS)
+
     async def decide(self, key: str) -> None:
         """Decide on the first approval by key, having read it."""
-        await expect(self.approval.first).to_be_visible()
-        await self.page.evaluate("document.activeElement?.blur()")
-        shown = await self.page.evaluate("performance.now()")
-        await self.page.wait_for_function("(at) => performance.now() > at", arg=shown + READ_MS)
-        await self.page.keyboard.press(key)
+        await self.read_approval()
+        await self.press(key)
 
     async def connected(self) -> None:
         await expect(self.test_id("connection")).to_have_attribute("data-state", "live")
@@ -259,7 +263,8 @@ class Site:
         try:
             yield window
         except (AssertionError, Error):
-            await window.screenshot(f"failed-{abs(hash(window)) % 10_000}")
+            test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2]
+            await window.screenshot("failed-" + re.sub(r"\W+", "-", test))
             raise
         assert window.complaints() == []
         await window.page.close()

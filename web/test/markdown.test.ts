@@ -89,3 +89,19 @@ describe("a growing text", () => {
     expect(second).toHaveLength(4);
   });
 });
+
+describe("what no parser should see", () => {
+  test.each([
+    ["deep quotes", "> ".repeat(5000) + "deep"],
+    ["deep lists", "- ".repeat(5000) + "deep"],
+    ["a run of stars", "*".repeat(16_000)],
+    ["brackets", "[".repeat(5000)],
+    ["lists indented further and further", Array.from({ length: 500 }, (_, at) => " ".repeat(at * 2) + "- x").join("\n")],
+  ])("%s are shown as written, quickly, and what follows is laid out", (_, text) => {
+    const start = performance.now();
+    const blocks = renderMarkdown(`${text}\n\n**after**`);
+    expect(performance.now() - start).toBeLessThan(2000);
+    expect(blocks.at(-1)).toMatchObject({ kind: "html", html: "<p><strong>after</strong></p>\n" });
+    expect(blocks.map((block) => block.raw).join("")).toBe(`${text}\n\n**after**`);
+  });
+});

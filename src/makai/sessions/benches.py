@@ -31,6 +31,8 @@ class _Kept:
         self.session = session
         """Who used it last: a session that was forgotten and loaded again is another object."""
         self.bench: asyncio.Future[Workbench] = asyncio.get_running_loop().create_future()
+        # A run that was aborted meanwhile does not want to know why it could not be opened.
+        self.bench.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.put_away = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.used_at = 0.0

@@ -17,7 +17,10 @@ SEEDS = range(200) if FAULTS else range(10)
 
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
-async def test_sessions_in_disorder_stay_what_their_log_says(tmp_path: Path, record_measure: RecordMeasure) -> None:
+async def test_sessions_in_disorder_stay_what_their_log_says(
+    tmp_path: Path, record_measure: RecordMeasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where sessions leave their scratch files
     events = runs = tools = owners = watched = 0
     for seed in SEEDS:
         folder = tmp_path / str(seed)

@@ -11,6 +11,10 @@ export type Block =
 
 /** A line this long is no prose; parsing its inline marks could freeze the page. */
 const LONGEST_LINE = 16_384;
+/** Quotes and lists nested this deep, and runs of marks this long, are no prose either: parsing them is quadratic. */
+const TOO_DEEP = /^(?:[ \t]*(?:>|[-*+]|\d{1,9}[.)])){24}|^[ \t]{96,}(?:>|[-*+]|\d{1,9}[.)])|([*_~[\](!<`\\])\1{199}/;
+/** Too short to be any of that. */
+const SHORT_TEXT = 24;
 /** A paragraph, list or table longer than this is shown as it was written. */
 const LONGEST_BLOCK = 65_536;
 const MOST_TABLE_ROWS = 300;
@@ -54,9 +58,19 @@ export function renderMarkdown(text: string): Block[] {
   const blocks: Block[] = [];
   for (const segment of segmentsOf(text.replaceAll("\r", ""))) {
     if (segment.plain) blocks.push(plainBlock(segment.text));
-    else for (const token of marked.lexer(segment.text)) add(blocks, token);
+    else addParsed(blocks, segment.text);
   }
   return blocks;
+}
+
+/** One part of a text. What the parser cannot take is shown as it was written: it must not take other parts with it. */
+function addParsed(blocks: Block[], text: string): void {
+  const before = blocks.map((block) => ({ ...block }));
+  try {
+    for (const token of marked.lexer(text)) add(blocks, token);
+  } catch {
+    blocks.splice(0, blocks.length, ...before, plainBlock(text));
+  }
 }
 
 /**
@@ -138,15 +152,15 @@ interface Segment {
   text: string;
 }
 
-/** Lines that are too long stand alone, unless they are code: a parser must not see them. */
+/** Lines that would take the parser too long stand alone, unless they are code: it must not see them. */
 function segmentsOf(text: string): Segment[] {
-  if (text.length <= LONGEST_LINE) return [{ plain: false, text }];
+  if (text.length <= SHORT_TEXT) return [{ plain: false, text }];
   const found: Segment[] = [];
   let fence = "";
   for (const line of text.split(/(?<=\n)/)) {
     const mark = /^ {0,3}(`{3,}|~{3,})/.exec(line)?.[1] ?? "";
     if (fence ? mark.startsWith(fence) && line.trim() === mark : mark) fence = fence ? "" : mark;
-    const plain = !fence && line.length > LONGEST_LINE;
+    const plain = !fence && (line.length > LONGEST_LINE || TOO_DEEP.test(line));
     const last = found.at(-1);
     if (last && last.plain === plain) last.text += line;
     else found.push({ plain, text: line });
