@@ -97,5 +97,8 @@ def _make_private(folder: Path) -> None:
 
 def _used_at(folder: str) -> float:
     """When a session began to use it, or wrote to it last."""
-    inside = (os.path.join(folder, name) for name in ("", "output", "tmp"))
-    return max(os.stat(path, follow_symlinks=False).st_mtime for path in inside if os.path.lexists(path))
+    times = []
+    for name in ("", "output", "tmp"):
+        with contextlib.suppress(OSError):  # another process removes it at this moment
+            times.append(os.stat(os.path.join(folder, name), follow_symlinks=False).st_mtime)
+    return max(times, default=float("inf"))
