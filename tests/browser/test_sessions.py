@@ -193,6 +193,7 @@ async def test_everything_can_be_done_without_a_mouse(site: Site) -> None:
         await window.press("n")
         await expect(window.test_id("home")).to_be_visible()
         await window.press("/")
+        await expect(window.test_id("session-search")).to_be_focused()
         await keyboard.press("ArrowDown")
         assert await focused(window) == "session-row"
         await keyboard.press("Enter")

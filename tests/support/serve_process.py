@@ -62,10 +62,13 @@ class ServeProcess:
             SCENARIO_VARIABLE: str(self.scenario),
             **self._environ,
         }
+        workplace = self.folder / "work"  # where sessions work that name no folder
+        workplace.mkdir(exist_ok=True)
         with (self.folder / "serve.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "makai", "serve", "--port", str(self.port)),
                 env=environ,
+                cwd=workplace,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
