@@ -230,8 +230,10 @@ async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(mon
     assert isinstance(said, bytes)
     await channel.close()
 
-    for process in map(int, said.strip(b"[]").split(b",")):
-        assert not is_running(process)
+    async with asyncio.timeout(5):  # the kernel takes a moment to end what was killed
+        for process in map(int, said.strip(b"[]").split(b",")):
+            while is_running(process):
+                await asyncio.sleep(0)
 
 
 def is_running(process: int) -> bool:
