@@ -21,7 +21,16 @@ from makai.transports.guard import (
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 PORT = 8717
-ROUTES = ["/ws", "/v1/makai", "/api/sessions", "/api/cookie", "/metrics", "/assets", "/assets/../api/info"]
+ROUTES = [
+    "/ws",
+    "/v1/makai",
+    "/api/models",
+    "/api/sessions",
+    "/api/cookie",
+    "/metrics",
+    "/assets",
+    "/assets/../api/info",
+]
 BEARER = (b"Authorization", b"Bearer " + TOKEN.encode())
 UPGRADE = (b"Upgrade", b"websocket")
 CONFIG = GuardConfig(
