@@ -7,6 +7,7 @@ time to end and closes. It must not know what the routes do.
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import signal
 import socket
@@ -82,6 +83,9 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         scheme = "https" if tls else "http"
         address = f"{scheme}://{_shown(options.host)}:{port}"
         stack.enter_context(announced(home, address))
+        # What start-up made stays for good; looking through it again and again would stop every client for a moment.
+        gc.collect()
+        gc.freeze()
         on_ready(Addresses(address, grpc))
         await stop.wait()
         await makai.drain(options.drain_s)
