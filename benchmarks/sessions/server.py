@@ -9,6 +9,7 @@ Run as `python -m sessions.server <home> <most events behind>`.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -86,6 +87,8 @@ async def serve(home: Path, most_behind: int) -> None:
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         await web.SockSite(runner, listening).start()
+        gc.collect()
+        gc.freeze()  # as `makai serve` does
         announce(port, token.reveal(), await new_session(sessions))
         await until_stopped()
         await runner.cleanup()
