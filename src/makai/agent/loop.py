@@ -26,10 +26,10 @@ from makai.agent.conversation import Conversation, context_tokens
 from makai.agent.host import AgentHost, Models
 from makai.agent.recorder import Recorder
 from makai.agent.silence import SilenceWatch
-from makai.agent.stopping import finish
 from makai.agent.terms import AgentSettings, RunOutcome, Standing
 from makai.agent.tool_calls import Call, RunDenied, ToolCalls
 from makai.agent.turn import Answer, answer_of
+from makai.aio.cancellation import finish_cleanup
 from makai.core.errors import ContextOverflow, MakaiError, Overloaded, ProviderError, RateLimited
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.model import Model
@@ -64,7 +64,7 @@ async def run_agent(
     try:
         return await run.go()
     except asyncio.CancelledError:
-        await finish(recorder.close("aborted", "the run was aborted"), CLEAN_UP_S, "the clean-up of a run")
+        await finish_cleanup(recorder.close("aborted", "the run was aborted"), CLEAN_UP_S, "the clean-up of a run")
         raise
 
 

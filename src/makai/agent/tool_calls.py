@@ -21,9 +21,9 @@ from makai.agent.host import AgentHost
 from makai.agent.progress import Progress
 from makai.agent.recorder import Recorder
 from makai.agent.schema import ArgumentsSchema
-from makai.agent.stopping import stoppable
 from makai.agent.storable import storable, storable_part
 from makai.agent.terms import AgentSettings
+from makai.aio.cancellation import run_with_grace
 from makai.core.content import Text, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.messages import ToolMessage
@@ -186,7 +186,7 @@ class ToolCalls:
         async with Progress(call.fact.call_id, self._recorder.emit) as progress:
             try:
                 work = tool.run(call.arguments, progress)
-                return await stoppable(work, self._settings.stop_grace_s, f"the tool {name}")
+                return await run_with_grace(work, self._settings.stop_grace_s, f"the tool {name}")
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import msgspec
 
+from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import ChannelClosed, HomeInUse, MakaiError, SessionRefused, TransportError
 from makai.server.attached import AttachedSessions
 from makai.server.lasting import LastingAttendance, LastingFollower, closed_here, is_usable, may_be_repeated
@@ -39,7 +40,6 @@ from makai.sessions.service import (
     UserCommand,
 )
 from makai.sessions.state import SessionState
-from makai.sessions.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class SharedSessions:
         self._waiting: set[asyncio.Future[Sessions]] = set()
         self._followers: set[LastingFollower] = set()
         self._attendances: set[LastingAttendance] = set()
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._closing = asyncio.Event()
         self._ends: set[asyncio.Task[None]] = set()
         self._supervisor = self._tasks.start(self._supervise(), "makai-sessions-supervisor")

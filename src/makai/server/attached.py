@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar, assert_never
 
 import msgspec
 
+from makai.aio.tasks import BackgroundTasks
 from makai.auth.server_token import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, ParseError, TransportError
 from makai.protocols.attach import greeting
@@ -36,7 +37,6 @@ from makai.sessions.log.base import (
 )
 from makai.sessions.service import Execute, NewSession, Receipt, UserCommand
 from makai.sessions.state import SessionState, unpacked
-from makai.sessions.tasks import Tasks
 from makai.transports.channel import Channel, Oversized
 from makai.transports.unix import connect_unix
 
@@ -75,7 +75,7 @@ class AttachedSessions:
         self._unsent: deque[bytes] = deque()
         self._something_to_send = asyncio.Event()
         self._heard_at = asyncio.get_running_loop().time()
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._tasks.start(self._read(), "makai-link-reader")
         self._tasks.start(self._write(), "makai-link-writer")
         self._tasks.start(self._watch(), "makai-link-watch")

@@ -21,6 +21,7 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
+from makai.aio.tasks import BackgroundTasks
 from makai.auth.server_token import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, ParseError
 from makai.core.secret import Secret
@@ -60,7 +61,6 @@ from makai.protocols.attach.messages import (
 )
 from makai.sessions.service import Attendance, Sessions, ToolAnswer, ToolRequest
 from makai.sessions.state import packed
-from makai.sessions.tasks import Tasks
 from makai.transports.channel import Channel, Oversized
 from makai.transports.unix import Peer, UnixListener
 
@@ -82,7 +82,7 @@ class OwnerSocket:
     def __init__(self, sessions: Sessions, home: Path) -> None:
         self._sessions = sessions
         self._home = home
-        self._requests = Tasks()
+        self._requests = BackgroundTasks()
         self._links: set[_Link] = set()
         self._listener: UnixListener | None = None
         self._key = Secret("")
@@ -135,11 +135,11 @@ class OwnerSocket:
 class _Link:
     """One process that is attached."""
 
-    def __init__(self, sessions: Sessions, channel: Channel, requests: Tasks) -> None:
+    def __init__(self, sessions: Sessions, channel: Channel, requests: BackgroundTasks) -> None:
         self._sessions = sessions
         self._channel = channel
         self._requests = requests  # not this link's: a command goes on when the one who asked is gone
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._answering: set[asyncio.Task[None]] = set()
         self._pages = asyncio.Lock()  # whose turn it is to read a page of the log and send it
         self._pulls: dict[int, asyncio.Event] = {}

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from makai.aio.tasks import BackgroundTasks
 from makai.sessions.live import LiveSession
-from makai.sessions.tasks import Tasks
 
 if TYPE_CHECKING:
     from makai.agent.workbench import Workbench, WorkbenchSpec
@@ -41,7 +41,7 @@ class _Kept:
 class Benches:
     """One workbench per session that uses built-in tools."""
 
-    def __init__(self, home: Path, tasks: Tasks, is_trusted: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(self, home: Path, tasks: BackgroundTasks, is_trusted: Callable[[str], Awaitable[bool]]) -> None:
         self._home = home
         self._tasks = tasks
         self._is_trusted = is_trusted

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias, assert_never
 
+from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, SessionRefused, StorageUnavailable
 from makai.core.session_events import ApprovalDecided, Logged, RunFailed, RunFinished, SessionEvent
 from makai.core.usage import Usage
@@ -38,7 +39,6 @@ from makai.sessions.engine import Batch, decide
 from makai.sessions.log.base import Checkpoint, EventLog, Pending
 from makai.sessions.run_port import RunPort
 from makai.sessions.state import SessionState, evolve, packed
-from makai.sessions.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class LiveSession:
         state: SessionState,
         log: EventLog,
         runner: Runner,
-        tasks: Tasks,
+        tasks: BackgroundTasks,
         clock: Callable[[], int],
         checkpointed: int = 0,
     ) -> None:

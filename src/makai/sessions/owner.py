@@ -22,6 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from makai.agent.host import Models
+from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
 from makai.sessions.benches import Benches
 from makai.sessions.client_tools import Attendants, Seat
@@ -42,7 +43,6 @@ from makai.sessions.log.base import (
 from makai.sessions.runs import NativeRunner
 from makai.sessions.service import Execute, NewSession, Receipt, UserCommand
 from makai.sessions.state import SessionState, evolve, unpacked
-from makai.sessions.tasks import Tasks
 from makai.tools.scratch import remove_scratch
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class OwnedSessions:
         self._home = home
         self._log = log
         self._clock = clock
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._benches = Benches(home, self._tasks, self.is_trusted)
         self._runner = NativeRunner(log, models, self, clock)
         self._live: dict[str, LiveSession] = {}

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from makai.tools.finishing import finished
+from makai.aio.cancellation import wait_uncancelled
 
 _SUPERVISE = f"""
 import os, sys
@@ -41,11 +41,11 @@ class SupervisedProcess:
         """Start it in the directory behind the descriptor; output and errors come in one stream, in order."""
         starting = asyncio.create_task(cls._start(argv, directory, environ))
         try:
-            return await finished(starting)
+            return await wait_uncancelled(starting)
         except asyncio.CancelledError:
             # asyncio would kill the supervisor in the middle, which may have started the command already.
             if not starting.cancelled() and starting.exception() is None:
-                await finished(asyncio.create_task(starting.result().ended()))
+                await wait_uncancelled(asyncio.create_task(starting.result().ended()))
             raise
 
     @classmethod

@@ -24,8 +24,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import ChannelClosed, StorageUnavailable, TransportError
-from makai.sessions.tasks import Tasks
 from makai.transports.channel import MAX_FRAME_BYTES, Channel
 from makai.transports.stdio import StdioChannel
 
@@ -76,7 +76,7 @@ class UnixListener:
         self._listening = listening
         self._serve = serve
         self._max_frame_bytes = max_frame_bytes
-        self._connections = Tasks()
+        self._connections = BackgroundTasks()
         self._count = 0
         self._loop = asyncio.get_running_loop()
         self._resume()

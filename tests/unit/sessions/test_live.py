@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from support.troubled_log import TroubledLog, once
 
+from makai.aio.tasks import BackgroundTasks
 from makai.core.content import Text
 from makai.core.errors import StorageUnavailable
 from makai.core.session_events import (
@@ -29,7 +30,6 @@ from makai.sessions.live import LiveSession, RunStart, Settlement
 from makai.sessions.log.base import replay
 from makai.sessions.run_port import RunPort
 from makai.sessions.state import SessionState
-from makai.sessions.tasks import Tasks
 
 SESSION = "session"
 
@@ -39,7 +39,7 @@ class Stage:
 
     def __init__(self, work: Callable[[LiveSession, RunPort], Awaitable[Settlement]]) -> None:
         self.log = TroubledLog()
-        self.tasks = Tasks()
+        self.tasks = BackgroundTasks()
         self.now = 1_000
         self.work = work
         self.session = LiveSession(SESSION, SessionState(), self.log, self, self.tasks, lambda: self.now)

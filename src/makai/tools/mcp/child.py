@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
+from makai.aio.cancellation import wait_uncancelled
 from makai.core.errors import TransportError
 from makai.tools import supervisor
 from makai.tools.file_errors import printable
-from makai.tools.finishing import finished
 
 _READ_AT_ONCE: Final = 256 * 1024
 _ENDS_KEPT: Final = 512
@@ -101,7 +101,7 @@ class Child:
         """Start it. `TransportError` when the folder is missing; that a program is missing shows as its end."""
         starting = asyncio.create_task(cls._start(argv, directory, environ))
         try:
-            return await finished(starting)
+            return await wait_uncancelled(starting)
         except asyncio.CancelledError:
             # asyncio would kill the supervisor in the middle, which may have started the server already.
             if not starting.cancelled() and starting.exception() is None:
@@ -169,7 +169,7 @@ class Child:
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
-        await finished(self._stopping)
+        await wait_uncancelled(self._stopping)
 
     async def how_it_ended(self) -> str:
         """For a message about a server that went away: its exit code and its last words."""

@@ -6,16 +6,16 @@ import asyncio
 
 import pytest
 
-from makai.tools.finishing import finished
+from makai.aio.cancellation import wait_uncancelled
 
 
 async def test_the_result_or_the_failure_of_the_task_is_given() -> None:
     async def fails() -> None:
         raise ValueError("no")
 
-    assert await finished(asyncio.create_task(asyncio.sleep(0, "done"))) == "done"
+    assert await wait_uncancelled(asyncio.create_task(asyncio.sleep(0, "done"))) == "done"
     with pytest.raises(ValueError, match="no"):
-        await finished(asyncio.create_task(fails()))
+        await wait_uncancelled(asyncio.create_task(fails()))
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -29,7 +29,7 @@ async def test_who_is_cancelled_again_and_again_learns_of_it_when_the_task_has_e
         return "done"
 
     task = asyncio.create_task(work())
-    waiting = asyncio.create_task(finished(task))
+    waiting = asyncio.create_task(wait_uncancelled(task))
     for _ in range(3):
         await asyncio.sleep(0)
         waiting.cancel()

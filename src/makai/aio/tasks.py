@@ -1,8 +1,4 @@
-"""The tasks of an owner that lives longer than any one call: started when needed, gone when the owner is.
-
-In: work. Out: a handle on it. A task that fails is logged and takes nobody with it; `close` leaves none behind. Work
-that others were promised an answer from may finish first. Knows asyncio only.
-"""
+"""Background tasks with one owner: it starts them when needed and leaves none behind when it closes."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-class Tasks:
-    """Running tasks of one owner."""
+class BackgroundTasks:
+    """The running tasks of one owner. A task that fails is logged and does not affect the others."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
@@ -23,7 +19,7 @@ class Tasks:
         self.closing = False
 
     def start(self, work: Coroutine[Any, Any, None], name: str, *, may_finish: bool = False) -> asyncio.Task[None]:
-        """Run this until it is done or the owner closes, which waits for what `may_finish`."""
+        """Start a task. `close` cancels it, or waits for it when `may_finish` is set."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._done)
@@ -34,14 +30,14 @@ class Tasks:
         return task
 
     async def close(self, seconds: float) -> None:
-        """Cancel everything else and wait for all of it, but not for ever."""
+        """Cancel all tasks that may not finish, then wait up to `seconds` for all of them."""
         self.closing = True
         for task in self._running - self._may_finish:
             task.cancel()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while self._running and (left_s := deadline - loop.time()) > 0:
-            await asyncio.wait(set(self._running), timeout=left_s)  # one that ends may have started another
+            await asyncio.wait(set(self._running), timeout=left_s)  # a task that ends may have started another
         for task in self._running:
             log.error("%s did not end within %g s", task.get_name(), seconds)
             task.cancel()
