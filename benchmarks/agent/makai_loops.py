@@ -205,7 +205,7 @@ async def makai_session(base_url: str | None) -> AsyncIterator[RunOne]:
             async def run_one() -> int:
                 terms = SessionTerms(tools=(_DEFINITION,), system="")
                 session_id = await sessions.create(NewSession(model_ref=MODEL_ID, mode="full_access", terms=terms))
-                seat = await sessions.attend(session_id, execute)
+                executor = await sessions.register_executor(session_id, execute)
                 follower = sessions.follow(session_id)
                 await sessions.ask(session_id, Send(now=0, input_id=str(uuid4()), content=PROMPT))
                 seen, event = 0, None
@@ -217,7 +217,7 @@ async def makai_session(base_url: str | None) -> AsyncIterator[RunOne]:
                 if isinstance(event, RunFailed):
                     raise RuntimeError(f"the run failed: {event}"[:500])
                 follower.close()
-                seat.leave()
+                executor.unregister()
                 return seen
 
             yield run_one

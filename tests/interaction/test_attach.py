@@ -13,7 +13,7 @@ from makai.core.content import Text
 from makai.core.errors import ChannelClosed, InvalidRequest, SessionRefused
 from makai.core.request import ToolDefinition
 from makai.core.session_events import Logged, SessionTerms, ToolFinished
-from makai.server.attach import SharedSessions
+from makai.server.session_router import SessionRouter
 from makai.sessions.commands import Abort, Approve, Send, SetTitle
 from makai.sessions.log import encoding
 from makai.sessions.log.base import Record, SessionFilter
@@ -32,14 +32,14 @@ def send(text: str = "hi") -> Send:
     return Send(now=0, input_id=f"input-{text}", content=text, client_msg_id=text)
 
 
-async def whole_log(sessions: SharedSessions, session_id: str) -> list[Record]:
+async def whole_log(sessions: SessionRouter, session_id: str) -> list[Record]:
     records: list[Record] = []
     while page := await sessions.read(session_id, records[-1].event_id if records else 0):
         records += page
     return records
 
 
-async def session_with_a_tool(sessions: SharedSessions) -> str:
+async def session_with_a_tool(sessions: SessionRouter) -> str:
     terms = SessionTerms(tools=(TOOL,))
     return await sessions.create(NewSession(model_ref=MODEL_REF, mode="full_access", terms=terms))
 
@@ -156,7 +156,7 @@ async def test_an_attached_program_carries_out_its_own_tools(home: Path) -> None
         await sharing.start("owner")
         attached = await sharing.start("attached")
         session_id = await session_with_a_tool(attached)
-        await attached.attend(session_id, execute)
+        await attached.register_executor(session_id, execute)
         await attached.ask(session_id, send())
         records = await read_until(attached.follow(session_id), "run_finished")
 
@@ -175,7 +175,7 @@ async def test_a_tool_that_breaks_is_an_error_of_the_call_and_not_of_the_link(ho
         await sharing.start("owner")
         attached = await sharing.start("attached")
         session_id = await session_with_a_tool(attached)
-        await attached.attend(session_id, execute)
+        await attached.register_executor(session_id, execute)
         await attached.ask(session_id, send())
         records = await read_until(attached.follow(session_id), "run_finished")
 
@@ -198,7 +198,7 @@ async def test_an_abort_cancels_the_tool_in_the_other_program(home: Path) -> Non
         await sharing.start("owner")
         attached = await sharing.start("attached")
         session_id = await session_with_a_tool(attached)
-        await attached.attend(session_id, execute)
+        await attached.register_executor(session_id, execute)
         await attached.ask(session_id, send())
         await begun.wait()
         await attached.ask(session_id, Abort(now=0))
@@ -218,11 +218,11 @@ async def test_a_program_that_leaves_fails_the_calls_that_wait_for_it(home: Path
     async with programs(home, CALLS_A_TOOL) as sharing:
         owner, attached = await sharing.start("owner"), await sharing.start("attached")
         session_id = await session_with_a_tool(owner)
-        attendance = await attached.attend(session_id, execute)
+        executor = await attached.register_executor(session_id, execute)
         await owner.ask(session_id, send())
         await begun.wait()
         if leaves_by == "leave":
-            attendance.leave()
+            executor.unregister()
         else:
             await attached.close()
         finished = outcome(await read_until(owner.follow(session_id), "run_finished"))
@@ -247,7 +247,7 @@ async def test_after_closing_nothing_can_be_asked(home: Path) -> None:
 # ---------------------------------------------------------------- the owner closes
 
 
-async def closed_owner(sharing: Programs) -> tuple[SharedSessions, SharedSessions, SharedSessions]:
+async def closed_owner(sharing: Programs) -> tuple[SessionRouter, SessionRouter, SessionRouter]:
     return await sharing.start("owner"), await sharing.start("second"), await sharing.start("third")
 
 
@@ -267,15 +267,15 @@ async def test_an_owner_that_closes_is_followed_by_exactly_one_other(home: Path)
         assert len(sharing.took_over) == 1
 
 
-async def test_attendances_are_made_anew_with_the_next_owner(home: Path) -> None:
+async def test_executors_are_registered_again_with_the_next_owner(home: Path) -> None:
     async def execute(request: ToolRequest) -> ToolAnswer:
         return ToolAnswer(content=(Text(text="a fox"),))
 
     async with programs(home, CALLS_A_TOOL) as sharing:
         owner, second, third = await closed_owner(sharing)
         session_id = await session_with_a_tool(owner)
-        await second.attend(session_id, execute)
-        await third.attend(session_id, execute)
+        await second.register_executor(session_id, execute)
+        await third.register_executor(session_id, execute)
         await owner.close()
         await second.ask(session_id, send())
         records = await read_until(second.follow(session_id), "run_finished")

@@ -16,10 +16,10 @@ from makai.protocols.attach import greeting
 from makai.protocols.attach.errors import problem_of
 from makai.protocols.attach.frames import MAX_FRAME_BYTES, encoded
 from makai.protocols.attach.messages import FORMAT, Attend, Command, Create, FromAttached, Hello, Moved, Refused
-from makai.server import attach, attached
-from makai.server.attach import SharedSessions
-from makai.server.lasting import may_be_repeated
+from makai.server import remote_sessions, session_router
+from makai.server.failover import may_be_repeated
 from makai.server.owner_socket import FILE_NAME
+from makai.server.session_router import SessionRouter
 from makai.sessions.commands import (
     Abort,
     Approve,
@@ -63,7 +63,7 @@ class DyingOwner:
         await self._dying
 
 
-async def with_a_dying_owner(home: Path, ask: Callable[[SharedSessions], Awaitable[object]]) -> object:
+async def with_a_dying_owner(home: Path, ask: Callable[[SessionRouter], Awaitable[object]]) -> object:
     """What a program gets that asks an owner who dies of it."""
     async with programs(home) as sharing:
         before = await sharing.start("before")
@@ -84,7 +84,7 @@ async def with_a_dying_owner(home: Path, ask: Callable[[SharedSessions], Awaitab
 async def test_words_with_an_id_are_said_again_to_the_next_owner(home: Path) -> None:
     command = Send(now=0, input_id="i1", content="hi", client_msg_id="c1")
 
-    async def ask(sessions: SharedSessions) -> object:
+    async def ask(sessions: SessionRouter) -> object:
         await sessions.ask(SESSION, command)
         return [record.line for record in await sessions.read(SESSION) if b"user_message" in record.line]
 
@@ -107,7 +107,7 @@ async def test_a_repeated_approval_that_is_refused_says_why_that_may_be(home: Pa
 
 
 async def test_a_session_of_no_particular_id_is_created_by_the_next_owner(home: Path) -> None:
-    async def ask(sessions: SharedSessions) -> object:
+    async def ask(sessions: SessionRouter) -> object:
         session_id = await sessions.create(NewSession(model_ref=MODEL_REF))
         return len(await sessions.read(session_id))
 
@@ -119,12 +119,12 @@ async def test_a_session_of_a_given_id_is_not_created_twice(home: Path) -> None:
         await with_a_dying_owner(home, lambda s: s.create(NewSession(model_ref=MODEL_REF, session_id="mine")))
 
 
-async def test_an_attendance_that_the_owner_died_of_is_made_with_the_next(home: Path) -> None:
+async def test_an_executor_whose_owner_died_is_registered_with_the_next(home: Path) -> None:
     async def execute(request: ToolRequest) -> ToolAnswer:
         raise AssertionError
 
-    async def ask(sessions: SharedSessions) -> object:
-        (await sessions.attend(SESSION, execute)).leave()
+    async def ask(sessions: SessionRouter) -> object:
+        (await sessions.register_executor(SESSION, execute)).unregister()
         return "made"
 
     assert await with_a_dying_owner(home, ask) == "made"
@@ -176,7 +176,7 @@ async def test_what_the_owner_did_not_take_is_asked_of_the_next_one_whatever_it_
 async def test_an_owner_without_a_socket_is_waited_for_and_then_named(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attach, "OWNER_S", 0.2)
+    monkeypatch.setattr(session_router, "OWNER_S", 0.2)
     lock = HomeLock(home)
     async with programs(home) as sharing:
         with pytest.raises(TransportError, match=f"Process {os.getpid()} owns the sessions in .* does not answer"):
@@ -190,9 +190,9 @@ async def test_an_owner_that_stands_still_is_noticed_and_named(home: Path, monke
     async def stand_still(message: FromAttached, channel: Channel) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(attach, "OWNER_S", 0.3)
-    monkeypatch.setattr(attached, "SILENCE_S", 0.2)
-    monkeypatch.setattr(attached, "PING_EVERY_S", 0.05)
+    monkeypatch.setattr(session_router, "OWNER_S", 0.3)
+    monkeypatch.setattr(remote_sessions, "SILENCE_S", 0.2)
+    monkeypatch.setattr(remote_sessions, "PING_EVERY_S", 0.05)
     async with programs(home) as sharing:
         owner = StubOwner(home, stand_still)
         sessions = await sharing.start("attached")
@@ -227,7 +227,7 @@ async def test_a_store_that_cannot_be_opened_is_told_at_once(home: Path) -> None
         raise StorageUnavailable("The disk is gone.")
 
     with pytest.raises(StorageUnavailable, match="The disk is gone"):
-        await SharedSessions.open(home, broken)
+        await SessionRouter.open(home, broken)
 
 
 async def test_a_home_that_others_can_read_is_not_shared(home: Path) -> None:

@@ -48,8 +48,8 @@ from makai.protocols.attach.messages import (
     Welcome,
 )
 from makai.server import owner_socket
-from makai.server.attached import AttachedSessions
 from makai.server.owner_socket import FILE_NAME, MOST_REQUESTS, OwnerSocket
+from makai.server.remote_sessions import RemoteSessions
 from makai.sessions.commands import SetTitle
 from makai.sessions.log.base import BATCH_EVENTS, Record, SessionFilter
 from makai.sessions.log.memory import MemoryLog
@@ -110,9 +110,9 @@ async def test_the_socket_of_a_dead_owner_is_replaced(home: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(home / FILE_NAME))
     with pytest.raises(TransportError):
-        await AttachedSessions.connect(home)
+        await RemoteSessions.connect(home)
     async with owner(home):
-        link = await AttachedSessions.connect(home)
+        link = await RemoteSessions.connect(home)
         assert await link.summaries() == []
         await link.close()
 
@@ -233,7 +233,7 @@ async def test_a_process_that_does_not_read_slows_nobody_and_nothing_is_read_for
         pages = [encoded(Read(number=number, session_id="long")) for number in range(1, 50)]
         follows = [encoded(Follow(number=number, session_id="long")) for number in range(50, 60)]
         await stalled.channel.send([*pages, *follows])
-        link = await AttachedSessions.connect(home)
+        link = await RemoteSessions.connect(home)
         start = time.perf_counter()
         for _ in range(20):
             assert len(await link.read("long")) == 1000
@@ -314,7 +314,7 @@ async def test_mutated_frames_never_harm_the_owner(home: Path, record_measure: R
     links = 0
     async with owner(home) as (sessions, _):
         session_id = await sessions.create(NewSession(model_ref=MODEL_REF))
-        honest = await AttachedSessions.connect(home)
+        honest = await RemoteSessions.connect(home)
         link: RawLink | None = None
         for number in range(FRAMES):
             if link is None:
@@ -342,7 +342,7 @@ async def test_mutated_frames_never_harm_the_owner(home: Path, record_measure: R
 
 async def time_to_attach(home: Path) -> float:
     start = time.perf_counter()
-    link = await AttachedSessions.connect(home)
+    link = await RemoteSessions.connect(home)
     milliseconds = (time.perf_counter() - start) * 1000
     await link.close()
     return milliseconds
@@ -356,7 +356,7 @@ async def test_the_link_is_fast_enough_to_forget(home: Path, record_measure: Rec
         for _ in range(count // 1000):
             await log.append(session_id, steps(1000), await log.last(session_id))
         attach_ms = min([await time_to_attach(home) for _ in range(5)])
-        link = await AttachedSessions.connect(home)
+        link = await RemoteSessions.connect(home)
         follower = link.follow(session_id)
         start = time.perf_counter()
         received = 0

@@ -43,7 +43,7 @@ from makai.core.session_events import (
     ToolCalled,
     ToolFinished,
 )
-from makai.server.attach import SharedSessions
+from makai.server.session_router import SessionRouter
 from makai.sessions.commands import SetTitle
 from makai.sessions.service import Sessions
 from makai.tools.sandbox.detect import detect
@@ -132,7 +132,7 @@ async def _attached(server: ServeProcess) -> AsyncIterator[Sessions]:
     async def own() -> Sessions:
         raise HomeInUse("The server has them.", pid=server.pid)
 
-    sessions = await SharedSessions.open(server.home, own)
+    sessions = await SessionRouter.open(server.home, own)
     try:
         yield sessions
     finally:

@@ -16,8 +16,8 @@ from makai.core.model import ModelCapability
 from makai.protocols.attach import greeting
 from makai.protocols.attach.frames import MAX_FRAME_BYTES, encoded, from_attached, from_owner
 from makai.protocols.attach.messages import FromAttached, FromOwner, Hello, Message
-from makai.server.attach import SharedSessions
 from makai.server.owner_socket import FILE_NAME
+from makai.server.session_router import SessionRouter
 from makai.sessions.log.base import Record
 from makai.sessions.log.ownership import HomeLock
 from makai.sessions.owner import OwnedSessions
@@ -41,8 +41,8 @@ class Programs:
         self._models = ScriptedModels(script, model)
         self._stack = AsyncExitStack()
 
-    async def start(self, name: str) -> SharedSessions:
-        sessions = await SharedSessions.open(
+    async def start(self, name: str) -> SessionRouter:
+        sessions = await SessionRouter.open(
             self.home,
             lambda: OwnedSessions.open(self.home, self._models),
             on_takeover=lambda: self.took_over.append(name),

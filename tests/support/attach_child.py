@@ -16,7 +16,7 @@ from zlib import crc32
 import msgspec
 
 from makai.core.errors import SessionRefused
-from makai.server.attach import SharedSessions
+from makai.server.session_router import SessionRouter
 from makai.sessions.commands import Send, SetTitle
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import NewSession, Sessions
@@ -85,7 +85,7 @@ async def _main(home: Path, session_id: str, name: str) -> None:
     orders = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     assert (await orders.readline()).strip() == b"go"
-    sessions = await SharedSessions.open(
+    sessions = await SessionRouter.open(
         home,
         lambda: OwnedSessions.open(home, ScriptedModels(SCRIPT)),
         on_takeover=lambda: _say(Said(owner=True)),

@@ -40,7 +40,7 @@ from makai.sessions.commands import Abort, Approve, Compact, Deny, Send, SetMode
 from makai.sessions.log.base import Pending, Record, SessionFilter
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import Attendance, NewSession, ToolAnswer, ToolRequest, UserCommand
+from makai.sessions.service import NewSession, ToolAnswer, ToolRegistration, ToolRequest, UserCommand
 from makai.sessions.state import fold
 from support.live_sessions import SCENARIO_MODEL, decoded, kind_of, scripted_models
 
@@ -159,7 +159,7 @@ class Trial:
         self._acknowledged: dict[str, set[str]] = {}
         self._executed: Counter[tuple[str, str]] = Counter()
         self._watches: list[Watch] = []
-        self._seats: list[Attendance] = []
+        self._executors: list[ToolRegistration] = []
         self._refusals: Counter[str] = Counter()
         self._owners = 0
         self._number = 0
@@ -222,7 +222,7 @@ class Trial:
     def _choices(self) -> dict[Callable[[], Coroutine[Any, Any, None]], int]:
         return {
             self._send: 40, self._abort: 8, self._approve: 20, self._deny: 6, self._set: 4, self._compact: 2,
-            self._fork: 3, self._create: 3, self._delete: 1, self._follow: 8, self._attend: 8, self._leave: 3,
+            self._fork: 3, self._create: 3, self._delete: 1, self._follow: 8, self._register: 8, self._leave: 3,
         }  # fmt: skip
 
     def _any(self) -> str:
@@ -291,12 +291,12 @@ class Trial:
         self._number += 1
         await self._ask(self._any(), Compact(now=0, input_id=f"compaction-{self._number}"))
 
-    async def _attend(self) -> None:
-        self._seats.append(await self._sessions.attend(self._any(), self._execute))
+    async def _register(self) -> None:
+        self._executors.append(await self._sessions.register_executor(self._any(), self._execute))
 
     async def _leave(self) -> None:
-        if self._seats:
-            self._seats.pop(self._random.randrange(len(self._seats))).leave()
+        if self._executors:
+            self._executors.pop(self._random.randrange(len(self._executors))).unregister()
 
     async def _execute(self, request: ToolRequest) -> ToolAnswer:
         self._executed[request.session_id, request.call_id] += 1

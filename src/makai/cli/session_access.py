@@ -12,7 +12,7 @@ from pathlib import Path
 
 from makai.core.errors import HomeInUse, LogDamaged, StorageUnavailable
 from makai.providers.runtime import ModelRuntime
-from makai.server.attach import SharedSessions
+from makai.server.session_router import SessionRouter
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import Sessions
 
@@ -30,7 +30,7 @@ async def open_sessions(
             models = await stack.enter_async_context(ModelRuntime())
         runtime, home = models, models.home
         try:
-            sessions = await SharedSessions.open(
+            sessions = await SessionRouter.open(
                 home, lambda: OwnedSessions.open(home, runtime), on_takeover=on_takeover
             )
             stack.push_async_callback(sessions.close)
@@ -41,7 +41,7 @@ async def open_sessions(
 
 def is_ours(sessions: Sessions) -> bool:
     """Whether runs happen in this process, with its models and keys."""
-    return sessions.is_owner if isinstance(sessions, SharedSessions) else True
+    return sessions.is_owner if isinstance(sessions, SessionRouter) else True
 
 
 def in_words(error: StorageUnavailable, home: Path) -> StorageUnavailable:

@@ -43,7 +43,15 @@ from makai.server.backend import Backend
 from makai.server.makai_history import open_run
 from makai.sessions.commands import Abort, Approve, Deny, Send, SetMode, SetModel, SetTerms, SetTitle
 from makai.sessions.log.encoding import decoded
-from makai.sessions.service import Attendance, Follower, NewSession, Sessions, ToolAnswer, ToolRequest, UserCommand
+from makai.sessions.service import (
+    Follower,
+    NewSession,
+    Sessions,
+    ToolAnswer,
+    ToolRegistration,
+    ToolRequest,
+    UserCommand,
+)
 from makai.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
@@ -99,7 +107,7 @@ class SessionDesk:
         self._publishing = asyncio.Lock()
         self._options = AgentOptions()
         self._follower: Follower | None = None
-        self._seat: Attendance | None = None
+        self._executor: ToolRegistration | None = None
         self._results: dict[str, asyncio.Future[ToolAnswer]] = {}
         self._stop: _Stop | None = None
         self._told = 0
@@ -184,7 +192,7 @@ class SessionDesk:
             await sessions.create(_new_session(self.session_id, wanted, model_ref or ""))
             state = await sessions.state(self.session_id)
         if wanted.tools:
-            self._seat = await sessions.attend(self.session_id, self._execute)
+            self._executor = await sessions.register_executor(self.session_id, self._execute)
         self._options = wanted.options
         questions = await self._attach(sessions, state, wanted.after_event_id)
         started = AgentStarted(
@@ -280,8 +288,8 @@ class SessionDesk:
         self._on_end(self)
         if self._follower is not None:
             self._follower.close()
-        if self._seat is not None:
-            self._seat.leave()
+        if self._executor is not None:
+            self._executor.unregister()
         self._requests.put_nowait(None)
 
     # ------------------------------------------------------------ what happens in the session

@@ -59,7 +59,7 @@ from makai.protocols.attach.messages import (
     Trust,
     Unfollow,
 )
-from makai.sessions.service import Attendance, Sessions, ToolAnswer, ToolRequest
+from makai.sessions.service import Sessions, ToolAnswer, ToolRegistration, ToolRequest
 from makai.sessions.state import packed
 from makai.transports.channel import Channel, Oversized
 from makai.transports.unix import Peer, UnixListener
@@ -144,7 +144,7 @@ class _Link:
         self._pages = asyncio.Lock()  # whose turn it is to read a page of the log and send it
         self._pulls: dict[int, asyncio.Event] = {}
         self._following: dict[int, asyncio.Task[None]] = {}
-        self._attendances: dict[int, Attendance] = {}
+        self._executors: dict[int, ToolRegistration] = {}
         self._calls: dict[int, asyncio.Future[ToolAnswer]] = {}
         self._last_call = 0
         self._heard_at = asyncio.get_running_loop().time()
@@ -208,9 +208,9 @@ class _Link:
     async def end(self) -> None:
         """The other process is gone."""
         self._ended = True
-        for attendance in self._attendances.values():
-            attendance.leave()
-        self._attendances.clear()
+        for executor in self._executors.values():
+            executor.unregister()
+        self._executors.clear()
         await self._tasks.close(_END_S)
 
     async def _say(self, message: Message) -> None:
@@ -241,8 +241,8 @@ class _Link:
                 if waiting := self._unanswered(call):
                     waiting.set_exception(exception_of(problem))
             case Leave(number=number):
-                if attendance := self._attendances.pop(number, None):
-                    attendance.leave()
+                if executor := self._executors.pop(number, None):
+                    executor.unregister()
             case _:
                 await self._begin_answering(message)
 
@@ -315,7 +315,7 @@ class _Link:
             case Delete(session_id=session_id):
                 return await sessions.delete(session_id)
             case Attend():
-                return await self._attend(request)
+                return await self._register(request)
             case IsTrusted(folder=folder):
                 return await sessions.is_trusted(folder)
             case Trust(folder=folder, trusted=trusted):
@@ -363,23 +363,23 @@ class _Link:
 
     # ------------------------------------------------------------ tools of the attached process
 
-    async def _attend(self, wanted: Attend) -> None:
-        if wanted.number in self._attendances:
-            raise ParseError(f"an attendance of number {wanted.number} is there already")
-        attendance = await self._sessions.attend(wanted.session_id, partial(self._execute, wanted.number))
+    async def _register(self, wanted: Attend) -> None:
+        if wanted.number in self._executors:
+            raise ParseError(f"an executor of number {wanted.number} is there already")
+        executor = await self._sessions.register_executor(wanted.session_id, partial(self._execute, wanted.number))
         if self._ended:
-            attendance.leave()
+            executor.unregister()
         else:
-            self._attendances[wanted.number] = attendance
+            self._executors[wanted.number] = executor
 
-    async def _execute(self, attendance: int, request: ToolRequest) -> ToolAnswer:
+    async def _execute(self, executor: int, request: ToolRequest) -> ToolAnswer:
         self._last_call += 1
         call = self._last_call
         answer: asyncio.Future[ToolAnswer] = asyncio.get_running_loop().create_future()
         self._calls[call] = answer
         try:
-            # Over a link that is gone nothing is answered: its end takes the attendance back, and with it this call.
-            await self._say_if_there(Execute(call=call, attendance=attendance, request=request))
+            # Over a link that is gone nothing is answered: its end takes the executor back, and with it this call.
+            await self._say_if_there(Execute(call=call, executor=executor, request=request))
             return await answer
         except asyncio.CancelledError:
             if not self._ended:

@@ -49,7 +49,7 @@ class SessionSource:
 
     async def _open(self) -> Sessions:
         from makai.core.home import home_directory
-        from makai.server.attach import SharedSessions
+        from makai.server.session_router import SessionRouter
         from makai.sessions.owner import OwnedSessions
 
         home = self._home or home_directory(os.environ)
@@ -57,4 +57,4 @@ class SessionSource:
         async def own() -> Sessions:
             return await OwnedSessions.open(home, self._backend, recover_all=self._durable)
 
-        return await SharedSessions.open(home, own)
+        return await SessionRouter.open(home, own)

@@ -21,48 +21,48 @@ from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_out
 UNAVAILABLE = "tool_unavailable: the client that declared this tool is not connected."
 
 
-class Seat:
+class ToolExecutor:
     """The place from which a client carries out the tools of a session."""
 
-    def __init__(self, attendants: Attendants, execute: Execute) -> None:
+    def __init__(self, tool_executors: ToolExecutors, execute: Execute) -> None:
         self.execute = execute
-        self.left = asyncio.Event()
-        self._attendants = attendants
+        self.unregistered = asyncio.Event()
+        self._tool_executors = tool_executors
 
-    def leave(self) -> None:
+    def unregister(self) -> None:
         """Stop; whoever waits for this client learns that it is gone."""
-        self.left.set()
-        self._attendants.remove(self)
+        self.unregistered.set()
+        self._tool_executors.remove(self)
 
 
-class Attendants:
+class ToolExecutors:
     """The clients that stand by for one session; the newest is asked."""
 
     def __init__(self) -> None:
-        self._seats: list[Seat] = []
+        self._executors: list[ToolExecutor] = []
 
     def __bool__(self) -> bool:
-        return bool(self._seats)
+        return bool(self._executors)
 
-    def add(self, execute: Execute) -> Seat:
+    def add(self, execute: Execute) -> ToolExecutor:
         """One more client."""
-        seat = Seat(self, execute)
-        self._seats.append(seat)
-        return seat
+        executor = ToolExecutor(self, execute)
+        self._executors.append(executor)
+        return executor
 
-    def remove(self, seat: Seat) -> None:
+    def remove(self, executor: ToolExecutor) -> None:
         """It left."""
-        if seat in self._seats:
-            self._seats.remove(seat)
+        if executor in self._executors:
+            self._executors.remove(executor)
 
     async def execute(self, request: ToolRequest) -> ToolAnswer | None:
         """The answer of a client, or None when there is none to be had."""
-        if not self._seats:
+        if not self._executors:
             return None
-        seat = self._seats[-1]
-        work = asyncio.ensure_future(seat.execute(request))
+        executor = self._executors[-1]
+        work = asyncio.ensure_future(executor.execute(request))
         work.add_done_callback(_look_at)
-        left = asyncio.ensure_future(seat.left.wait())
+        left = asyncio.ensure_future(executor.unregistered.wait())
         try:
             await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
             return work.result() if work.done() else None
@@ -82,11 +82,11 @@ def _look_at(work: asyncio.Future[ToolAnswer]) -> None:
 class ClientTool:
     """One declared tool, as the agent loop sees it, for one run."""
 
-    def __init__(self, definition: ToolDefinition, session_id: str, run_id: str, attendants: Attendants) -> None:
+    def __init__(self, definition: ToolDefinition, session_id: str, run_id: str, tool_executors: ToolExecutors) -> None:
         self.definition = definition
         self._session_id = session_id
         self._run_id = run_id
-        self._attendants = attendants
+        self._tool_executors = tool_executors
 
     def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """Nothing is known about what it does: the client that declared it knows."""
@@ -94,7 +94,7 @@ class ClientTool:
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """Have the client do it."""
-        answer = await self._attendants.execute(
+        answer = await self._tool_executors.execute(
             ToolRequest(
                 session_id=self._session_id,
                 run_id=self._run_id,

@@ -25,7 +25,7 @@ from makai.agent.host import Models
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
 from makai.sessions.benches import Benches
-from makai.sessions.client_tools import Attendants, Seat
+from makai.sessions.client_tools import ToolExecutor, ToolExecutors
 from makai.sessions.commands import Abort, Create, Recovered
 from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied
@@ -75,7 +75,7 @@ class OwnedSessions:
         self._runner = NativeRunner(log, models, self, clock)
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[None]] = {}
-        self._attendants: dict[str, Attendants] = {}
+        self._tool_executors: dict[str, ToolExecutors] = {}
         self._withheld: set[str] = set()
         """Sessions that are being deleted, or are forks that are not whole yet: nobody may use them now."""
 
@@ -170,7 +170,7 @@ class OwnedSessions:
             await asyncio.wait({loading})
         session = self._live.get(session_id)
         if session is None:
-            self._attendants.pop(session_id, None)
+            self._tool_executors.pop(session_id, None)
             return await self._log.delete(session_id)
         await self._stop(session)
         await self._benches.forget(session_id)
@@ -182,20 +182,20 @@ class OwnedSessions:
             raise
         session.forget()
         self._live.pop(session_id, None)
-        self._attendants.pop(session_id, None)
+        self._tool_executors.pop(session_id, None)
         session.wake_followers()
         return was_there
 
-    async def attend(self, session_id: str, execute: Execute) -> Seat:
+    async def register_executor(self, session_id: str, execute: Execute) -> ToolExecutor:
         """Stand by for the session's own tools."""
         # Seated before the session is loaded: a run that is resumed then may ask for a tool at once.
-        seat = self.attendants(session_id).add(execute)
+        executor = self.tool_executors(session_id).add(execute)
         try:
             await self._session(session_id)
         except BaseException:
-            seat.leave()
+            executor.unregister()
             raise
-        return seat
+        return executor
 
     async def is_trusted(self, folder: str) -> bool:
         """Whether project files of a folder count."""
@@ -221,12 +221,12 @@ class OwnedSessions:
 
     # ------------------------------------------------------------ what runs need
 
-    def attendants(self, session_id: str) -> Attendants:
+    def tool_executors(self, session_id: str) -> ToolExecutors:
         """Clients that carry out the session's own tools."""
-        for known, attendants in list(self._attendants.items()):
-            if not attendants and known not in self._live:
-                del self._attendants[known]
-        return self._attendants.setdefault(session_id, Attendants())
+        for known, tool_executors in list(self._tool_executors.items()):
+            if not tool_executors and known not in self._live:
+                del self._tool_executors[known]
+        return self._tool_executors.setdefault(session_id, ToolExecutors())
 
     async def workbench(self, session: LiveSession) -> Workbench | None:
         """The session's built-in tools."""

@@ -25,7 +25,7 @@ from makai.core.session_events import (
     TitleChanged,
     ToolCalled,
 )
-from makai.sessions.client_tools import Attendants, ClientTool
+from makai.sessions.client_tools import ClientTool, ToolExecutors
 from makai.sessions.commands import ResumeRun, StartCompaction, StartRun
 from makai.sessions.conversation import conversation
 from makai.sessions.history import History, PlacedMessage
@@ -48,7 +48,7 @@ LONGEST_TITLE: Final = 80
 class Surroundings(Protocol):
     """What the owner of the log keeps for its sessions between runs."""
 
-    def attendants(self, session_id: str) -> Attendants:
+    def tool_executors(self, session_id: str) -> ToolExecutors:
         """Clients that carry out the session's own tools."""
 
     async def workbench(self, session: LiveSession) -> Workbench | None:
@@ -136,9 +136,9 @@ class NativeRunner:
         return standing, decided
 
     def _client_tools(self, session: LiveSession, port: RunPort) -> dict[str, Tool]:
-        attendants = self._surroundings.attendants(session.session_id)
+        tool_executors = self._surroundings.tool_executors(session.session_id)
         return {
-            definition.name: ClientTool(definition, session.session_id, port.run_id, attendants)
+            definition.name: ClientTool(definition, session.session_id, port.run_id, tool_executors)
             for definition in session.state.terms.tools
         }
 

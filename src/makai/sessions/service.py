@@ -1,8 +1,7 @@
-"""What everyone who speaks for a user may ask of sessions: the contract between the log's owner and all protocols.
+"""The contract between the process that owns the session log and all code that works with sessions.
 
-In: commands and cursors. Out: receipts and records. `owner.OwnedSessions` keeps it in the process that owns the log;
-`server.attach` keeps it in every other process, over the owner's socket. Nobody above this line knows which of the two
-it talks to (DESIGN §6: "a session in the editor and in the browser are the same session").
+`owner.OwnedSessions` implements it in the owner; `server.session_router` in every other process, over the owner's
+socket. Callers do not know which of the two they talk to.
 """
 
 from __future__ import annotations
@@ -89,10 +88,10 @@ Execute: TypeAlias = Callable[[ToolRequest], Awaitable[ToolAnswer]]
 """Carries out one call. It is cancelled when the run no longer wants the answer."""
 
 
-class Attendance(Protocol):
+class ToolRegistration(Protocol):
     """A client that stands by to carry out the tools of a session."""
 
-    def leave(self) -> None:
+    def unregister(self) -> None:
         """Stop; calls that wait for this client fail as `tool_unavailable`. May be repeated."""
 
 
@@ -145,7 +144,7 @@ class Sessions(Protocol):
     async def delete(self, session_id: str) -> bool:
         """Forget a session, stopping what it does; False when there was none."""
 
-    async def attend(self, session_id: str, execute: Execute) -> Attendance:
+    async def register_executor(self, session_id: str, execute: Execute) -> ToolRegistration:
         """Stand by to carry out the tools that the session's terms declare. The newest to attend is asked."""
 
     async def is_trusted(self, folder: str) -> bool:

@@ -115,7 +115,7 @@ async def test_steering_words_are_read_between_two_turns_of_the_run(tmp_path: Pa
             steered.set()
             return ToolAnswer(content=(Text(text="sunny"),))
 
-        await sessions.attend(client.session_id, execute)
+        await sessions.register_executor(client.session_id, execute)
         await client.send("Weather?")
         await client.until_settled()
         assert steered.is_set()
@@ -206,7 +206,7 @@ async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> Non
             asked.append(request)
             return ToolAnswer(content=(Text(text="sunny"),), details_json='{"degrees":21}')
 
-        await sessions.attend(client.session_id, execute)
+        await sessions.register_executor(client.session_id, execute)
         await client.send("Weather?")
         assert (await client.until_settled()).usage is not None
         (finished,) = client.events(ToolFinished)
@@ -233,14 +233,14 @@ async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_goes_on(t
         cancelled = asyncio.Event()
 
         async def execute(request: ToolRequest) -> ToolAnswer:
-            seat.leave()
+            executor.unregister()
             try:
                 await asyncio.Event().wait()
             finally:
                 cancelled.set()
             raise AssertionError
 
-        seat = await sessions.attend(client.session_id, execute)
+        executor = await sessions.register_executor(client.session_id, execute)
         await client.send("Weather?")
         assert isinstance(await client.until_settled(), RunFinished)
         assert cancelled.is_set()

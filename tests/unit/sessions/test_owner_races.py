@@ -287,7 +287,7 @@ async def test_clients_that_attended_a_deleted_session_are_not_asked_by_the_next
             raise AssertionError("of another session")
 
         await sessions.create(wanted)
-        await sessions.attend("s", execute)
+        await sessions.register_executor("s", execute)
         await sessions.delete("s")
         await sessions.create(wanted)
         client = Desk(sessions, "s")
@@ -308,7 +308,7 @@ async def test_an_answer_of_a_client_that_no_log_can_hold_fails_the_call_and_not
         async def execute(request: ToolRequest) -> ToolAnswer:
             return ToolAnswer(content=(Text(text=text),))
 
-        await sessions.attend(client.session_id, execute)
+        await sessions.register_executor(client.session_id, execute)
         await client.send("Weather?")
         assert isinstance(await client.until_settled(), RunFinished)
         (finished,) = client.events(ToolFinished)
@@ -361,7 +361,7 @@ async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_w
         async def execute(request: ToolRequest) -> ToolAnswer:
             return ToolAnswer(content=(Text(text="sunny"),))
 
-        await sessions.attend(client.session_id, execute)
+        await sessions.register_executor(client.session_id, execute)
         await client.send("Weather?")
         await client.until_settled()
         assert [event.is_error for event in client.events(ToolFinished)] == [False]

@@ -94,7 +94,7 @@ async def test_a_tool_that_had_started_is_interrupted_and_never_run_again(tmp_pa
             await never.wait()
             return ToolAnswer(content=())
 
-        await sessions.attend(client.session_id, waits)
+        await sessions.register_executor(client.session_id, waits)
         await client.send("Weather?")
         await client.until(lambda logged: isinstance(logged.event, ToolStarted))
     async with owned_sessions(tmp_path, script) as sessions:
@@ -255,7 +255,7 @@ async def test_a_resumed_run_does_what_was_approved_tells_what_was_denied_and_as
         return ToolAnswer(content=(Text(text="done"),))
 
     async with owned_sessions(tmp_path, "say: Well.", log) as sessions:
-        await sessions.attend("s", execute)
+        await sessions.register_executor("s", execute)
         client = Desk(sessions, "s")
         await client.until(lambda logged: isinstance(logged.event, ToolFinished) and logged.event.call_id == "c1")
         await client.deny("c3", "nor tomorrow")

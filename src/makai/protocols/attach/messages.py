@@ -136,7 +136,7 @@ class Delete(Request, frozen=True, tag="delete"):
 
 
 class Attend(Request, frozen=True, tag="attend"):
-    """Answered by null. The attendance has the number of the request from then on, until `Leave`."""
+    """Answered by null. The executor has the number of the request from then on, until `Leave`."""
 
     session_id: str
 
@@ -210,7 +210,7 @@ class Execute(Message, frozen=True, tag="execute"):
     """Carry out a tool; `call` counts the calls of this link."""
 
     call: int
-    attendance: int
+    executor: int
     request: ToolRequest
 
 
@@ -233,7 +233,7 @@ class ExecuteFailed(Message, frozen=True, tag="execute_failed"):
 
 
 class Leave(Message, frozen=True, tag="leave"):
-    """The attendance of this number is over."""
+    """The executor of this number is over."""
 
     number: int
 

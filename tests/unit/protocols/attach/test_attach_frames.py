@@ -117,7 +117,7 @@ SAID_BY_OWNER: list[FromOwner] = [
     Records(number=1, ids=[1, 3], lines=[msgspec.Raw(b'{"event_id":1}'), msgspec.Raw(b'{"event_id":3,"new":[1.50]}')]),
     Execute(
         call=1,
-        attendance=8,
+        executor=8,
         request=ToolRequest(session_id="s", run_id="r", call_id="c", name="look", arguments={"a": [1, None]}),
     ),
     CancelExecute(call=1),

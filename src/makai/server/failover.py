@@ -1,9 +1,9 @@
-"""What outlives the owner of the sessions: followers, attendances, and requests that may be asked again.
+"""What outlives the owner of the sessions: followers, executors, and requests that may be asked again.
 
-In: sessions that change hands. Out: the same follower or attendance with each owner in turn. It must not know how they
+In: sessions that change hands. Out: the same follower or executor with each owner in turn. It must not know how they
 change hands.
 
-What goes on as if nothing had happened: followers, from their cursors, without gap or duplicate; attendances, which are
+What goes on as if nothing had happened: followers, from their cursors, without gap or duplicate; executors, which are
 made anew (a tool that was running is cancelled: the next owner counts it as interrupted); every request that was
 certainly not carried out.
 
@@ -26,7 +26,7 @@ import asyncio
 from typing import Protocol, assert_never
 
 from makai.core.errors import ChannelClosed, TransportError
-from makai.server.attached import AttachedSessions
+from makai.server.remote_sessions import RemoteSessions
 from makai.sessions.commands import (
     Abort,
     Approve,
@@ -40,10 +40,10 @@ from makai.sessions.commands import (
     SetTitle,
 )
 from makai.sessions.log.base import Record
-from makai.sessions.service import Attendance, Execute, Follower, Sessions, UserCommand
+from makai.sessions.service import Execute, Follower, Sessions, ToolRegistration, UserCommand
 
 
-class Hands(Protocol):
+class OwnerProxy(Protocol):
     """Where the sessions are."""
 
     def usable(self) -> Sessions | None:
@@ -55,10 +55,10 @@ class Hands(Protocol):
     async def arrival(self, waiter: asyncio.Future[Sessions]) -> Sessions:
         """What a waiter is settled with, but not for ever."""
 
-    def forget_follower(self, follower: LastingFollower) -> None:
+    def forget_follower(self, follower: FailoverFollower) -> None:
         """It was closed."""
 
-    def forget_attendance(self, attendance: LastingAttendance) -> None:
+    def forget_executor(self, executor: FailoverExecutor) -> None:
         """It was left."""
 
 
@@ -79,7 +79,7 @@ def may_be_repeated(command: UserCommand) -> bool:
 
 def is_usable(sessions: Sessions) -> bool:
     """Whether their owner is there and takes requests."""
-    return not (isinstance(sessions, AttachedSessions) and (sessions.lost.is_set() or sessions.moving))
+    return not (isinstance(sessions, RemoteSessions) and (sessions.lost.is_set() or sessions.moving))
 
 
 def closed_here() -> ChannelClosed:
@@ -87,11 +87,11 @@ def closed_here() -> ChannelClosed:
     return ChannelClosed("These sessions were closed by this process.")
 
 
-class LastingFollower:
+class FailoverFollower:
     """A `service.Follower` whose log may change hands."""
 
-    def __init__(self, hands: Hands, session_id: str, after: int, deltas: bool) -> None:
-        self._hands = hands
+    def __init__(self, owner: OwnerProxy, session_id: str, after: int, deltas: bool) -> None:
+        self._owner = owner
         self._session_id = session_id
         self._cursor = max(after, 0)
         self._deltas = deltas
@@ -126,16 +126,16 @@ class LastingFollower:
     def close(self) -> None:
         """Stop; whoever waits is woken."""
         self._closed = True
-        self._hands.forget_follower(self)
+        self._owner.forget_follower(self)
         self._end()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(closed_here())
 
     async def _begin(self) -> Follower:
-        sessions = self._hands.usable()
+        sessions = self._owner.usable()
         if sessions is None:
-            self._waiter = self._hands.waiter()
-            sessions = await self._hands.arrival(self._waiter)
+            self._waiter = self._owner.waiter()
+            sessions = await self._owner.arrival(self._waiter)
         self._sessions = sessions
         self._follower = sessions.follow(self._session_id, self._cursor, deltas=self._deltas)
         return self._follower
@@ -147,27 +147,27 @@ class LastingFollower:
             self._sessions = None
 
 
-class LastingAttendance:
-    """A `service.Attendance` whose log may change hands."""
+class FailoverExecutor:
+    """A `service.ToolRegistration` whose log may change hands."""
 
-    def __init__(self, hands: Hands, session_id: str, execute: Execute) -> None:
+    def __init__(self, owner: OwnerProxy, session_id: str, execute: Execute) -> None:
         self.session_id = session_id
-        self._hands = hands
+        self._owner = owner
         self._execute = execute
-        self._seat: Attendance | None = None
-        self._left = False
+        self._executor: ToolRegistration | None = None
+        self._unregistered = False
 
     async def begin(self, sessions: Sessions) -> None:
         """Stand by with this owner."""
-        seat = await sessions.attend(self.session_id, self._execute)
-        if self._left:
-            seat.leave()
+        executor = await sessions.register_executor(self.session_id, self._execute)
+        if self._unregistered:
+            executor.unregister()
         else:
-            self._seat = seat
+            self._executor = executor
 
-    def leave(self) -> None:
+    def unregister(self) -> None:
         """Stop. May be repeated."""
-        self._left = True
-        self._hands.forget_attendance(self)
-        if self._seat is not None:
-            self._seat.leave()
+        self._unregistered = True
+        self._owner.forget_executor(self)
+        if self._executor is not None:
+            self._executor.unregister()

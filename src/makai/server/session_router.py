@@ -19,9 +19,9 @@ import msgspec
 
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import ChannelClosed, HomeInUse, MakaiError, SessionRefused, TransportError
-from makai.server.attached import AttachedSessions
-from makai.server.lasting import LastingAttendance, LastingFollower, closed_here, is_usable, may_be_repeated
+from makai.server.failover import FailoverExecutor, FailoverFollower, closed_here, is_usable, may_be_repeated
 from makai.server.owner_socket import OwnerSocket
+from makai.server.remote_sessions import RemoteSessions
 from makai.sessions.log.base import (
     BATCH_EVENTS,
     NEWEST,
@@ -31,12 +31,12 @@ from makai.sessions.log.base import (
     SessionSummary,
 )
 from makai.sessions.service import (
-    Attendance,
     Execute,
     Follower,
     NewSession,
     Receipt,
     Sessions,
+    ToolRegistration,
     UserCommand,
 )
 from makai.sessions.state import SessionState
@@ -57,25 +57,25 @@ _LONGEST_PAUSE_S: Final = 0.5
 _END_S: Final = 15.0
 
 
-class SharedSessions:
+class SessionRouter:
     """`service.Sessions` that outlive their owner. Make one by `open`, inside the event loop that uses it."""
 
     def __init__(self, home: Path, own: Own, on_takeover: Callable[[], None] | None) -> None:
         self._home = home
         self._own = own
         self._on_takeover = on_takeover
-        self._place: _Owning | AttachedSessions | None = None
+        self._place: _Owning | RemoteSessions | None = None
         self._in_use_by: int | None = None
         self._waiting: set[asyncio.Future[Sessions]] = set()
-        self._followers: set[LastingFollower] = set()
-        self._attendances: set[LastingAttendance] = set()
+        self._followers: set[FailoverFollower] = set()
+        self._executors: set[FailoverExecutor] = set()
         self._tasks = BackgroundTasks()
         self._closing = asyncio.Event()
         self._ends: set[asyncio.Task[None]] = set()
         self._supervisor = self._tasks.start(self._supervise(), "makai-sessions-supervisor")
 
     @classmethod
-    async def open(cls, home: Path, own: Own, *, on_takeover: Callable[[], None] | None = None) -> SharedSessions:
+    async def open(cls, home: Path, own: Own, *, on_takeover: Callable[[], None] | None = None) -> SessionRouter:
         """Own the sessions of a folder by `own`, else attach to their owner.
 
         `on_takeover` is called whenever this process becomes the owner after it was attached. Raises `TransportError`
@@ -100,7 +100,7 @@ class SharedSessions:
         match self._place:
             case _Owning():
                 return os.getpid()
-            case AttachedSessions(owner_pid=pid):
+            case RemoteSessions(owner_pid=pid):
                 return pid
             case None:
                 return None
@@ -135,7 +135,7 @@ class SharedSessions:
 
     def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> Follower:
         """Read from a cursor on, whoever owns the log."""
-        follower = LastingFollower(self, session_id, after, deltas)
+        follower = FailoverFollower(self, session_id, after, deltas)
         self._followers.add(follower)
         return follower
 
@@ -167,12 +167,12 @@ class SharedSessions:
         """Forget a session."""
         return await self._through(lambda sessions: sessions.delete(session_id), repeatable=False)
 
-    async def attend(self, session_id: str, execute: Execute) -> Attendance:
+    async def register_executor(self, session_id: str, execute: Execute) -> ToolRegistration:
         """Stand by for the session's own tools, whoever owns the log."""
-        attendance = LastingAttendance(self, session_id, execute)
-        await self._through(attendance.begin, repeatable=True)
-        self._attendances.add(attendance)
-        return attendance
+        executor = FailoverExecutor(self, session_id, execute)
+        await self._through(executor.begin, repeatable=True)
+        self._executors.add(executor)
+        return executor
 
     async def is_trusted(self, folder: str) -> bool:
         """Whether project files of a folder count."""
@@ -273,12 +273,12 @@ class SharedSessions:
         while (place := await self._seek()) is not None:
             try:
                 sessions = place.sessions if isinstance(place, _Owning) else place
-                await self._attend_anew(sessions)
+                await self._register_again(sessions)
                 self._place = place
                 for waiter in self._waiting:
                     if not waiter.done():
                         waiter.set_result(sessions)
-                if isinstance(place, AttachedSessions):
+                if isinstance(place, RemoteSessions):
                     await _unless(self._closing, place.lost.wait())
                 else:
                     if not is_first:
@@ -290,7 +290,7 @@ class SharedSessions:
                 self._ends.add(self._tasks.start(place.close(), "makai-sessions-end"))
             is_first = False
 
-    async def _seek(self) -> _Owning | AttachedSessions | None:
+    async def _seek(self) -> _Owning | RemoteSessions | None:
         """Own or attach, again and again; None when nobody wants it any more."""
         pause = _FIRST_PAUSE_S
         while not self._closing.is_set():
@@ -304,12 +304,12 @@ class SharedSessions:
             pause = min(pause * 1.5, _LONGEST_PAUSE_S)
         return None
 
-    async def _own_or_attach(self) -> _Owning | AttachedSessions | None:
+    async def _own_or_attach(self) -> _Owning | RemoteSessions | None:
         try:
             sessions = await self._own()
         except HomeInUse as in_use:
             self._in_use_by = in_use.pid
-            return await _unless(self._closing, AttachedSessions.connect(self._home))
+            return await _unless(self._closing, RemoteSessions.connect(self._home))
         return await _Owning.begin(sessions, self._home)
 
     def _tell(self, problem: Exception) -> None:
@@ -320,16 +320,16 @@ class SharedSessions:
             if not waiter.done():
                 waiter.set_exception(problem)
 
-    async def _attend_anew(self, sessions: Sessions) -> None:
+    async def _register_again(self, sessions: Sessions) -> None:
         """Before any follower can wake a run that wants their tools."""
-        for attendance in list(self._attendances):
+        for executor in list(self._executors):
             try:
-                await attendance.begin(sessions)
+                await executor.begin(sessions)
             except TransportError:
                 return  # the new owner is gone too
             except MakaiError as error:
-                log.warning("the tools of session %s are attended no more: %s", attendance.session_id, error)
-                self._attendances.discard(attendance)
+                log.warning("the tools of session %s are no longer served: %s", executor.session_id, error)
+                self._executors.discard(executor)
 
     def _say_that_we_took_over(self) -> None:
         if self._on_takeover is not None:
@@ -338,13 +338,13 @@ class SharedSessions:
             except Exception:
                 log.exception("what was to be done after the takeover failed")
 
-    def forget_follower(self, follower: LastingFollower) -> None:
+    def forget_follower(self, follower: FailoverFollower) -> None:
         """It was closed."""
         self._followers.discard(follower)
 
-    def forget_attendance(self, attendance: LastingAttendance) -> None:
+    def forget_executor(self, executor: FailoverExecutor) -> None:
         """It was left."""
-        self._attendances.discard(attendance)
+        self._executors.discard(executor)
 
 
 class _Owning:

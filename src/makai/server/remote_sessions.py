@@ -56,7 +56,7 @@ _SUMMARIES: Final = msgspec.json.Decoder(list[SessionSummary])
 _APPROVALS: Final = msgspec.json.Decoder(list[PendingApproval])
 
 
-class AttachedSessions:
+class RemoteSessions:
     """`service.Sessions`. Make one by `connect`, inside the event loop that uses it."""
 
     def __init__(self, channel: Channel, owner_pid: int) -> None:
@@ -70,8 +70,8 @@ class AttachedSessions:
         self._number = 0
         self._slots = asyncio.Semaphore(MOST_REQUESTS)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._followers: dict[int, AttachedFollower] = {}
-        self._attendances: dict[int, _Attendance] = {}
+        self._followers: dict[int, RemoteFollower] = {}
+        self._executors: dict[int, _RemoteExecutor] = {}
         self._unsent: deque[bytes] = deque()
         self._something_to_send = asyncio.Event()
         self._heard_at = asyncio.get_running_loop().time()
@@ -81,7 +81,7 @@ class AttachedSessions:
         self._tasks.start(self._watch(), "makai-link-watch")
 
     @classmethod
-    async def connect(cls, home: Path) -> AttachedSessions:
+    async def connect(cls, home: Path) -> RemoteSessions:
         """Attach to the owner of a folder's sessions.
 
         Raises `TransportError` when none can be reached now, and what the owner says when it refuses:
@@ -118,9 +118,9 @@ class AttachedSessions:
         """Have a command carried out."""
         return await self._ask(wire.Command(number=self._next(), session_id=session_id, command=command), _RECEIPT)
 
-    def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> AttachedFollower:
+    def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> RemoteFollower:
         """Read from a cursor on."""
-        return AttachedFollower(self, session_id, after, deltas)
+        return RemoteFollower(self, session_id, after, deltas)
 
     async def read(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
@@ -153,17 +153,17 @@ class AttachedSessions:
         """Forget a session."""
         return await self._ask(wire.Delete(number=self._next(), session_id=session_id), _TRUTH)
 
-    async def attend(self, session_id: str, execute: Execute) -> _Attendance:
+    async def register_executor(self, session_id: str, execute: Execute) -> _RemoteExecutor:
         """Stand by for the session's own tools."""
         number = self._next()
-        attendance = _Attendance(self, number, execute)
-        self._attendances[number] = attendance  # before the answer: the first call may come right behind it
+        executor = _RemoteExecutor(self, number, execute)
+        self._executors[number] = executor  # before the answer: the first call may come right behind it
         try:
             await self._ask(wire.Attend(number=number, session_id=session_id), _NOTHING)
         except BaseException:
-            attendance.leave()
+            executor.unregister()
             raise
-        return attendance
+        return executor
 
     async def is_trusted(self, folder: str) -> bool:
         """Whether project files of a folder count."""
@@ -208,7 +208,7 @@ class AttachedSessions:
             raise ChannelClosed(self._gone())
 
     def post(self, frame: bytes) -> None:
-        """Send without waiting. What goes unanswered is small, and one per follower, attendance or call at most."""
+        """Send without waiting. What goes unanswered is small, and one per follower, executor or call at most."""
         if not self.lost.is_set():
             self._unsent.append(frame)
             self._something_to_send.set()
@@ -218,9 +218,9 @@ class AttachedSessions:
             f"The link to process {self.owner_pid}, which owned the sessions, is gone: {self._why_lost or 'it ends'}."
         )
 
-    # ------------------------------------------------------------ followers and attendances
+    # ------------------------------------------------------------ followers and executors
 
-    def begin_following(self, follower: AttachedFollower) -> int:
+    def begin_following(self, follower: RemoteFollower) -> int:
         """Have batches delivered to this follower; its number on the link."""
         self.check()
         number = self._next()
@@ -239,19 +239,19 @@ class AttachedSessions:
         if self._followers.pop(number, None) is not None:
             self.post(encoded(wire.Unfollow(number=number)))
 
-    def end_attendance(self, number: int) -> None:
+    def end_executor(self, number: int) -> None:
         """No more calls, please."""
-        if self._attendances.pop(number, None) is not None:
+        if self._executors.pop(number, None) is not None:
             self.post(encoded(wire.Leave(number=number)))
 
-    def start_executing(self, attendance: _Attendance, wanted: wire.Execute) -> asyncio.Task[None]:
+    def start_executing(self, executor: _RemoteExecutor, wanted: wire.Execute) -> asyncio.Task[None]:
         """Carry out one call in a task of its own."""
-        return self._tasks.start(self._execute(attendance, wanted), "makai-link-tool")
+        return self._tasks.start(self._execute(executor, wanted), "makai-link-tool")
 
-    async def _execute(self, attendance: _Attendance, wanted: wire.Execute) -> None:
+    async def _execute(self, executor: _RemoteExecutor, wanted: wire.Execute) -> None:
         said: wire.Message
         try:
-            said = wire.Executed(call=wanted.call, answer=await attendance.execute(wanted.request))
+            said = wire.Executed(call=wanted.call, answer=await executor.execute(wanted.request))
             frame = encoded(said)
         except Exception as error:  # whatever a client's tool raises: the run is told, the link goes on
             frame = encoded(wire.ExecuteFailed(call=wanted.call, problem=problem_of(error)))
@@ -271,8 +271,8 @@ class AttachedSessions:
         for follower in list(self._followers.values()):
             follower.fail(ChannelClosed(self._gone()))
         self._followers.clear()
-        for attendance in list(self._attendances.values()):
-            attendance.leave()
+        for executor in list(self._executors.values()):
+            executor.unregister()
 
     async def _read(self) -> None:
         why = "the process has ended or closed it"
@@ -322,12 +322,12 @@ class AttachedSessions:
             case wire.Moved(number=number):
                 self.moving = True
                 self._settle(number, ChannelClosed(self._gone()))
-            case wire.Execute(attendance=number):
-                if attendance := self._attendances.get(number):
-                    attendance.begin(said)
+            case wire.Execute(executor=number):
+                if executor := self._executors.get(number):
+                    executor.begin(said)
             case wire.CancelExecute(call=call):
-                for attendance in self._attendances.values():
-                    attendance.cancel(call)
+                for executor in self._executors.values():
+                    executor.cancel(call)
             case wire.Pong():
                 pass
             case wire.Refused(problem=problem):
@@ -347,10 +347,10 @@ class AttachedSessions:
             waiter.set_result(said)
 
 
-class AttachedFollower:
+class RemoteFollower:
     """A `service.Follower` over a link."""
 
-    def __init__(self, link: AttachedSessions, session_id: str, after: int, deltas: bool) -> None:
+    def __init__(self, link: RemoteSessions, session_id: str, after: int, deltas: bool) -> None:
         self.session_id = session_id
         self.deltas = deltas
         self._link = link
@@ -403,10 +403,10 @@ class AttachedFollower:
         self._news.set()
 
 
-class _Attendance:
-    """A `service.Attendance` over a link."""
+class _RemoteExecutor:
+    """A `service.ToolRegistration` over a link."""
 
-    def __init__(self, link: AttachedSessions, number: int, execute: Execute) -> None:
+    def __init__(self, link: RemoteSessions, number: int, execute: Execute) -> None:
         self.execute = execute
         self._link = link
         self._number = number
@@ -423,8 +423,8 @@ class _Attendance:
         if task := self._running.get(call):
             task.cancel()
 
-    def leave(self) -> None:
+    def unregister(self) -> None:
         """Stop, also what is running. May be repeated."""
         for task in list(self._running.values()):
             task.cancel()
-        self._link.end_attendance(self._number)
+        self._link.end_executor(self._number)
