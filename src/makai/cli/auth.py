@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from makai.cli.console import EXIT_FAILED, EXIT_LOGIN_NEEDED, explain, has_colour, note, run_async, say, say_json
+from makai.cli.console import (
+    EXIT_FAILED,
+    EXIT_LOGIN_NEEDED,
+    Paint,
+    explain,
+    note,
+    painter,
+    plain,
+    run_async,
+    say,
+    say_json,
+)
 
 if TYPE_CHECKING:
-    from makai.auth.runtime import ProviderStatus
+    from makai.auth.runtime import AccountStatus, ProviderStatus
+    from makai.client.types import ProviderAuthInfo
     from makai.server.backend import Backend
 
 
@@ -62,7 +74,6 @@ def providers_command(given: Backend | None, output_format: str, as_json: bool) 
     """List the providers one can log in to, and whether one has to."""
 
     async def ask(backend: Backend) -> int:
-        from makai.cli.login_text import errors_of, providers_text
         from makai.client.connect import connect
 
         async with connect(backend=backend) as client:
@@ -70,7 +81,7 @@ def providers_command(given: Backend | None, output_format: str, as_json: bool) 
         if as_json or output_format == "json":
             say_json({"providers": providers})
         else:
-            say("\n".join(providers_text(providers, paint=_paint())))
+            say("\n".join(providers_text(providers, paint=painter(sys.stdout))))
         return _complain(errors_of(providers))
 
     return _with_runtime(given, ask)
@@ -106,14 +117,14 @@ def login_command(
 
     async def log_in_now(backend: Backend) -> int:
         from makai.cli.browser import has_browser
-        from makai.cli.login import JsonScreen, Screen, log_in
-        from makai.cli.typed_lines import TypedLines
+        from makai.cli.line_reader import LineReader
+        from makai.cli.login import JsonLoginOutput, LoginOutput, log_in
 
         if as_json or output_format == "json":
-            screen: Screen = JsonScreen(TypedLines())
+            screen: LoginOutput = JsonLoginOutput(LineReader())
         else:
             browser = not no_browser and sys.stdout.isatty() and has_browser(os.environ)
-            screen = Screen(TypedLines(), browser=browser)
+            screen = LoginOutput(LineReader(), browser=browser)
         return await log_in(backend, provider, account, screen)
 
     return _with_runtime(given, log_in_now)
@@ -169,15 +180,13 @@ def status_command(given: Backend | None, provider: str | None, output_format: s
     async def tell(backend: Backend) -> int:
         import time
 
-        from makai.cli.login_text import USABLE, errors_of, status_text
-
         found = [one for one in backend.auth().list_providers() if provider in (None, one.id)]
         if not found:
             raise click.UsageError(f"there is no provider {provider!r}: `makai auth providers` lists them")
         if as_json or output_format == "json":
             say_json({"providers": found})
         else:
-            say("\n".join(status_text(found, time.time_ns() // 1_000_000, paint=_paint())))
+            say("\n".join(status_text(found, time.time_ns() // 1_000_000, paint=painter(sys.stdout))))
         if code := _complain(errors_of(found)):
             return code
         return EXIT_LOGIN_NEEDED if provider and found[0].auth_status not in USABLE else 0
@@ -229,7 +238,80 @@ def _default(provider: ProviderStatus) -> str:
     return next((account.name for account in provider.accounts if account.is_default), "")
 
 
-def _paint() -> Callable[..., str]:
-    from makai.cli.model_table import painter
+# ---------------------------------------------------------------- tables
 
-    return painter(has_colour(sys.stdout))
+USABLE: Final = frozenset({"authenticated", "refreshing"})
+"""Statuses under which a request would be sent."""
+
+_UNITS: Final = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
+
+
+def providers_text(providers: Sequence[ProviderAuthInfo], *, paint: Paint = plain) -> list[str]:
+    """One line per provider; its first word is what `makai auth login` takes."""
+    rows = [(one.id, str(one.auth_status), one.name) for one in providers]
+    return _table([("PROVIDER", "STATUS", "NAME"), *rows], paint)
+
+
+def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: Paint = plain) -> list[str]:
+    """Providers with a credential or a problem, their accounts below them, and who is left."""
+    free = [one for one in providers if one.auth_status == "authenticated" and not one.source]
+    left = [one for one in providers if one.auth_status == "login_required"]
+    shown = [one for one in providers if one not in free and one not in left]
+    rows: list[tuple[str, ...]] = [("PROVIDER", "STATUS", "FROM")]
+    for one in shown:
+        rows.append((one.id, one.auth_status, one.source))
+        rows += [(f"  {_mark(account)} {account.name}", "", _account(account, now_ms)) for account in one.accounts]
+    lines = _table(rows, paint) if shown else ["No login, and no API key is set."]
+    if free:
+        lines += ["", f"No login needed: {_named(free)}"]
+    if left:
+        lines += ["", f"Not logged in: {_named(left)}", "Log in with: makai auth login PROVIDER"]
+    return lines
+
+
+def errors_of(providers: Sequence[ProviderStatus] | Sequence[ProviderAuthInfo]) -> list[str]:
+    """What went wrong, each thing once: a store that cannot be read is every provider's problem."""
+    return list(dict.fromkeys(one.last_error for one in providers if one.last_error))
+
+
+def _named(providers: Sequence[ProviderStatus]) -> str:
+    return ", ".join(one.id for one in providers)
+
+
+def _mark(account: AccountStatus) -> str:
+    return "*" if account.is_default else " "
+
+
+def _account(account: AccountStatus, now_ms: int) -> str:
+    return ", ".join(part for part in (account.label, _lifetime(account, now_ms)) if part)
+
+
+def _lifetime(account: AccountStatus, now_ms: int) -> str:
+    if account.auth_status == "refreshing":
+        return "being renewed"
+    if account.expires_at_ms is None:
+        return ""
+    left = account.expires_at_ms - now_ms
+    if left > 0:
+        return f"expires in {_duration(left)}"
+    return "expired" if account.auth_status == "expired" else "renewed with the next request"
+
+
+def _duration(milliseconds: int) -> str:
+    for unit, length in _UNITS:
+        if count := milliseconds // length:
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return "a moment"
+
+
+def _table(rows: Sequence[tuple[str, ...]], paint: Paint) -> list[str]:
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    header, *body = ((row[0].ljust(first), row[1].ljust(second), row[2]) for row in rows)
+    return [
+        paint("  ".join(header), dim=True),
+        *(f"{name}  {_coloured(status, paint)}  {rest}".rstrip() for name, status, rest in body),
+    ]
+
+
+def _coloured(status: str, paint: Paint) -> str:
+    return paint(status, fg="green" if status.strip() in USABLE else "yellow") if status.strip() else status

@@ -1,7 +1,6 @@
 """`makai chat`: a conversation in the terminal.
 
-In: options. Out: an exit code. This file is the command line only; `makai.cli.conversation` talks, and is loaded when
-there is somebody to talk to.
+This file is the command line only; `makai.cli.terminal.chat_setup` is loaded when the chat starts.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ def command(
     account: str | None = None,
     system_prompt: str | None = None,
 ) -> int:
-    """Talk to an agent in the terminal."""
+    """Chat with an agent in the terminal."""
     is_old = continue_newest or resume is not None
     if continue_newest and resume is not None:
         raise click.UsageError("-c and -r both name a session: give one of them")
     if is_old and system_prompt is not None:
         raise click.UsageError("--system-prompt is for a new session: leave it out, or leave out -c and -r")
 
-    from makai.cli.conversation import ChatRequest, converse
+    from makai.cli.terminal.chat_setup import ChatRequest, converse
 
     return converse(
         ChatRequest(

@@ -12,7 +12,7 @@ import click
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("makai.cli.run", "Ask a model once, let it work, and print its answer."),
-    "chat": ("makai.cli.chat", "Talk to a model in the terminal."),
+    "chat": ("makai.cli.chat", "Chat with an agent in the terminal."),
     "sessions": ("makai.cli.sessions", "List, read, continue, export and remove sessions."),
     "auth": ("makai.cli.auth", "Log in, log out, and see who is logged in."),
     "models": ("makai.cli.models", "List models, or pull the weights of the local one."),

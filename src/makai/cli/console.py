@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 import click
 
@@ -27,6 +27,8 @@ MODEL_HELP = "A model_ref or provider/model_id; see `makai models list`."
 ACCOUNT_HELP = "Which login to use, where a provider has several; see `makai auth status`."
 
 Result = TypeVar("Result")
+Paint: TypeAlias = Callable[..., str]
+"""`click.style`, or `plain`, which leaves the text as it is."""
 
 # What a terminal would obey instead of show: every control character but tab, line feed and carriage return.
 _CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (9, 10, 13)}
@@ -37,9 +39,19 @@ def has_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def plain(text: str, **_style: object) -> str:
+    """The `Paint` of a pipe."""
+    return text
+
+
+def painter(stream: TextIO) -> Paint:
+    """How text for this stream is styled."""
+    return click.style if has_colour(stream) else plain
+
+
 def styled(text: str, stream: TextIO, **style: Any) -> str:
     """The text in a style, or as it is where colour does not belong."""
-    return click.style(text, **style) if has_colour(stream) else text
+    return painter(stream)(text, **style)
 
 
 def harmless(text: str, stream: TextIO) -> str:

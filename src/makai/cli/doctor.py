@@ -11,7 +11,7 @@ import sys
 
 import click
 
-from makai.cli.console import EXIT_FAILED, has_colour, run_async, say, say_json
+from makai.cli.console import EXIT_FAILED, painter, run_async, say, say_json
 
 
 @click.command(
@@ -30,9 +30,7 @@ Keys are never shown, not even in part. Exit code 0 when some model can be used 
 @click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
 def command(offline: bool, output_format: str) -> int:
     """Say what is installed, what is reachable and what to do next."""
-    from makai.cli.checkup import examine
-    from makai.cli.checkup_text import checkup_text, next_steps
-    from makai.cli.model_table import painter
+    from makai.cli.checkup import checkup_text, examine, next_steps
 
     found = run_async(examine(os.environ, offline=offline))
     if output_format == "json":
@@ -40,5 +38,5 @@ def command(offline: bool, output_format: str) -> int:
 
         say_json({**msgspec.structs.asdict(found), "next_steps": next_steps(found)})
     else:
-        say("\n".join(checkup_text(found, paint=painter(has_colour(sys.stdout)))))
+        say("\n".join(checkup_text(found, paint=painter(sys.stdout))))
     return 0 if found.usable else EXIT_FAILED

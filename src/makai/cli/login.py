@@ -13,7 +13,7 @@ from typing import Final
 
 from makai.cli.browser import open_page
 from makai.cli.console import EXIT_FAILED, explain, harmless, note, say, say_json
-from makai.cli.typed_lines import TypedLines
+from makai.cli.line_reader import LineReader
 from makai.client.connect import connect
 from makai.client.types import (
     AuthErrorEvent,
@@ -30,10 +30,10 @@ _ASKS_FOR_A_SECRET: Final = re.compile(r"\b(key|token|secret|password)\b", re.IG
 """A question with one of these words is about something that must not be seen over a shoulder or in a scrollback."""
 
 
-class Screen:
+class LoginOutput:
     """Text for a person; pages are opened in a browser where `browser` says there is one."""
 
-    def __init__(self, lines: TypedLines, *, browser: bool) -> None:
+    def __init__(self, lines: LineReader, *, browser: bool) -> None:
         self._lines = lines
         self._browser = browser
 
@@ -85,10 +85,10 @@ class Screen:
         note(f"{harmless(prompt.message, sys.stderr)}{unseen} ", end="" if sys.stdin.isatty() else "\n")
 
 
-class JsonScreen(Screen):
+class JsonLoginOutput(LoginOutput):
     """A line of JSON per event, for scripts; the last one is `success` or `error`. Answers are lines of input."""
 
-    def __init__(self, lines: TypedLines) -> None:
+    def __init__(self, lines: LineReader) -> None:
         super().__init__(lines, browser=False)
         self._said_why = False
 
@@ -110,7 +110,7 @@ class JsonScreen(Screen):
         pass  # its event has asked
 
 
-async def log_in(backend: Backend, provider_id: str, account: str | None, screen: Screen) -> int:
+async def log_in(backend: Backend, provider_id: str, account: str | None, screen: LoginOutput) -> int:
     """Log in over the auth protocol. Ctrl-C, which cancels this, cancels the flow."""
     handlers = AuthFlowHandlers(on_event=screen.event, on_prompt=screen.answer)
     try:

@@ -8,7 +8,8 @@ listen; and for `--refresh`, asking the providers. Without that no HTTP library 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -25,10 +26,11 @@ from makai.catalog.listing import list_models
 from makai.catalog.model_ref import format_model_ref
 from makai.catalog.resolver import Resolver
 from makai.catalog.vendors import Vendor, VendorTable
-from makai.cli.access import Access, access_of, access_to
-from makai.cli.console import run_async
+from makai.cli.console import Paint, plain, run_async
+from makai.cli.provider_access import ProviderAccess, access_of, access_to
 from makai.core.errors import InvalidRequest
 from makai.core.home import home_directory
+from makai.core.model import ModelCapability
 from makai.providers.logins import Logins
 
 _HIDDEN = "scripted"
@@ -46,15 +48,15 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Ask the providers for their own lists."""
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
     """The models, and the providers they are shown under."""
 
     response: ModelsResponse
-    access: tuple[Access, ...]
+    access: tuple[ProviderAccess, ...]
     default_model: str
 
 
-def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> Listed:
+def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> ModelListing:
     """The models that match under this environment."""
     home = home_directory(environ)
     logins = Logins(environ, home)
@@ -73,7 +75,7 @@ def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> Listed:
         fetched=wanted.refresh,
     )
     default = resolver.default_model()
-    return Listed(
+    return ModelListing(
         response=response,
         access=tuple(_worth_showing(access, response, wanted.api, logins.vendors)),
         default_model=f"{default.provider}/{default.id}",
@@ -104,9 +106,9 @@ def _chosen_vendors(wanted: ListRequest, vendors: VendorTable) -> list[Vendor]:
     return [vendor]
 
 
-def _only_usable(access: list[Access]) -> list[Access]:
+def _only_usable(access: list[ProviderAccess]) -> list[ProviderAccess]:
     """Those that are ready; of the user's own servers, those that listen."""
-    from makai.cli.reach import reach_all
+    from makai.cli.provider_access import reach_all
 
     ready = [one for one in access if one.ready]
     own = [one.base_url for one in ready if one.is_own_server]
@@ -114,7 +116,9 @@ def _only_usable(access: list[Access]) -> list[Access]:
     return [one for one in ready if not one.is_own_server or not reached[one.base_url].problem]
 
 
-def _worth_showing(access: list[Access], response: ModelsResponse, api: str, vendors: VendorTable) -> list[Access]:
+def _worth_showing(
+    access: list[ProviderAccess], response: ModelsResponse, api: str, vendors: VendorTable
+) -> list[ProviderAccess]:
     """Providers with a model in the answer, and those without any list of their own that speak the API."""
     listed = {model.provider_id for model in response.models}
     unlisted = set(vendors) - {row.provider for row in builtin().models} - listed
@@ -125,14 +129,14 @@ def _worth_showing(access: list[Access], response: ModelsResponse, api: str, ven
     ]
 
 
-def _marked(model: ModelDescriptor, access: Access) -> ModelDescriptor:
+def _marked(model: ModelDescriptor, access: ProviderAccess) -> ModelDescriptor:
     """The local model says whether its weights are here, since no login tells."""
     if model.provider_id != "local":
         return model
     return msgspec.structs.replace(model, metadata={**model.metadata, "installed": str(access.ready).lower()})
 
 
-def summary(listed: Listed) -> str:
+def summary(listed: ModelListing) -> str:
     """The line below the table."""
     if not listed.access:
         return "No model matches. `makai doctor` says what can be used and what to do."
@@ -147,7 +151,7 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor, Access | None]:
+def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor, ProviderAccess | None]:
     """The model a name stands for, in the words of the discovery plane."""
     # The runtime's own resolver: it also knows the models that only a running makai has.
     from makai.providers.runtime import ModelRuntime
@@ -178,3 +182,120 @@ def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor,
     if vendor and vendor.id != _HIDDEN:
         access = access_of(vendor, environ, runtime.home, runtime.logins.keychain)
     return (_marked(descriptor, access) if access else descriptor), access
+
+
+# ---------------------------------------------------------------- the table
+
+_HEADER = ("MODEL", "CONTEXT", "IN $/M", "OUT $/M", "CAN")
+_WORDS = {
+    ModelCapability.TOOLS: "tools",
+    ModelCapability.VISION: "vision",
+    ModelCapability.REASONING: "thinking",
+    ModelCapability.PROMPT_CACHE: "cache",
+    ModelCapability.AUDIO_INPUT: "audio-in",
+    ModelCapability.AUDIO_OUTPUT: "audio-out",
+}
+"""Chatting and streaming are left out: every model here does both."""
+
+
+def model_table(
+    models: Sequence[ModelDescriptor],
+    access: Sequence[ProviderAccess],
+    *,
+    paint: Paint = plain,
+    width: int | None = None,
+) -> list[str]:
+    """The lines of the table; a line longer than `width` is cut, and never when there is none."""
+    by_provider = {
+        provider: list(group)
+        for provider, group in groupby(sorted(models, key=_provider_order(access)), lambda model: model.provider_id)
+    }
+    rows = {model.model_ref: _cells(model) for model in models}
+    widths = [max(len(cells[column]) for cells in (_HEADER, *rows.values())) for column in range(len(_HEADER))]
+    lines = [paint(_clipped(_line(_HEADER, widths), width), dim=True)]
+    for one in access:
+        lines += ["", _heading(one, paint, width)]
+        found = by_provider.get(one.provider, [])
+        lines += [_clipped(_line(rows[model.model_ref], widths), width) for model in found]
+        if not found:
+            lines.append(_clipped(f"{one.provider}/MODEL takes any model it serves", width))
+    return lines
+
+
+def _provider_order(access: Iterable[ProviderAccess]) -> Callable[[ModelDescriptor], int]:
+    order = {one.provider: position for position, one in enumerate(access)}
+    return lambda model: order[model.provider_id]
+
+
+def _heading(one: ProviderAccess, paint: Paint, width: int | None) -> str:
+    colour = "green" if one.ready else "yellow"
+    text = _clipped(f"{one.name}: {one.status}", width)
+    name, separator, status = text.partition(": ")
+    return f"{paint(name, bold=True)}{separator}{paint(status, fg=colour)}"
+
+
+def _cells(model: ModelDescriptor) -> tuple[str, ...]:
+    can = [word for capability, word in _WORDS.items() if capability in model.capabilities]
+    if model.lifecycle is not ModelLifecycle.STABLE:
+        can.insert(0, f"({model.lifecycle})")
+    return (
+        f"{model.provider_id}/{model.model_id}",
+        short_count(model.context_window),
+        _price(model, "input"),
+        _price(model, "output"),
+        " ".join(can) or "talk",
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    name, *numbers, can = cells
+    aligned = [number.rjust(width) for number, width in zip(numbers, widths[1:-1], strict=True)]
+    return "  ".join((name.ljust(widths[0]), *aligned, can))
+
+
+def _clipped(text: str, width: int | None) -> str:
+    return text if width is None or len(text) <= width else text[: max(1, width - 1)] + "…"
+
+
+def short_count(tokens: int | None) -> str:
+    """1048576 -> 1.05M, 131072 -> 131k, 4096 -> 4.1k; "-" when it is not known."""
+    if tokens is None:
+        return "-"
+    for unit, name in ((1_000_000, "M"), (1_000, "k")):
+        if tokens >= unit:
+            amount = tokens / unit
+            return f"{amount:.0f}{name}" if amount >= 100 else f"{round(amount, 2 if name == 'M' else 1):g}{name}"
+    return str(tokens)
+
+
+def _price(model: ModelDescriptor, kind: str) -> str:
+    """Dollars per million tokens; at least two decimals, more where the price has them."""
+    stated = model.metadata.get(f"price_{kind}_usd_per_mtok")
+    if stated is None:
+        return "-"
+    amount = float(stated)
+    if amount == 0:
+        return "free"
+    return f"{amount:.2f}" if round(amount, 2) == amount else f"{amount:g}"
+
+
+def model_details(model: ModelDescriptor, access: ProviderAccess | None) -> list[str]:
+    """What `models resolve` prints: the canonical ref alone on the first line, then what is known."""
+    prices = {kind: _price(model, kind) for kind in ("input", "output")}
+    facts = {
+        "name": model.display_name,
+        "use as": f"{model.provider_id}/{model.model_id}",
+        "provider": f"{model.provider_id} ({access.status})" if access else model.provider_id,
+        "api": model.api,
+        "base url": model.base_url or "known when it runs",
+        "lifecycle": str(model.lifecycle),
+        "context": _tokens(model.context_window),
+        "longest answer": _tokens(model.max_output_tokens),
+        "price": f"{prices['input']} in, {prices['output']} out (US dollars per million tokens)",
+        "can": ", ".join(model.capabilities),
+    }
+    return [model.model_ref, *(f"  {name:<15} {value}" for name, value in facts.items())]
+
+
+def _tokens(count: int | None) -> str:
+    return "unknown" if count is None else f"{count} tokens"

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from makai.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, has_colour, note, say, say_json
+from makai.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, note, painter, say, say_json
 
 _FORMAT = click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
 
@@ -56,15 +56,14 @@ def list_command(output_format: str, **filters: Any) -> None:
 
     Providers serve more models than are listed: any id works after `provider/`.
     """
-    from makai.cli.model_list import ListRequest, list_now, summary
-    from makai.cli.model_table import model_table, painter
+    from makai.cli.model_list import ListRequest, list_now, model_table, summary
 
     listed = list_now(ListRequest(**filters), os.environ)
     if output_format == "json":
         say_json(listed.response)
         return
     if listed.access:
-        paint = painter(has_colour(sys.stdout))
+        paint = painter(sys.stdout)
         say("\n".join(model_table(listed.response.models, listed.access, paint=paint, width=_terminal_width())))
     if sys.stdout.isatty() or not listed.access:
         note("\n" + summary(listed), dim=True)
@@ -85,8 +84,7 @@ def resolve_command(name: str, output_format: str) -> None:
 
     NAME is a model_ref, provider/model_id, or a model id that only one provider has.
     """
-    from makai.cli.model_list import resolve_now
-    from makai.cli.model_table import model_details
+    from makai.cli.model_list import model_details, resolve_now
 
     model, access = resolve_now(name, os.environ)
     if output_format == "json":
@@ -117,7 +115,7 @@ def pull_command(name: str, source: Path | None) -> int:
     An interrupted download is continued by the next pull. The weights go below MAKAI_HOME (~/.makai).
     """
     from makai.cli.console import run_async
-    from makai.cli.pull import show_progress
+    from makai.cli.pull_progress import show_progress
     from makai.core.home import home_directory
     from makai.providers.local.weights import find_model, pull
 
@@ -129,7 +127,7 @@ def pull_command(name: str, source: Path | None) -> int:
         note("\nStopped. Pull again to continue where this ended.")
         return EXIT_INTERRUPTED
     say(f"{model.display_name}\n  is installed at {path}")
-    from makai.cli.access import has_llama
+    from makai.cli.provider_access import has_llama
 
     if not has_llama():
         note("It is run by xllamacpp, which is not installed: pip install 'makai[local]'", fg="yellow")

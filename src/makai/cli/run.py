@@ -156,7 +156,8 @@ def command(prompt: str | None, prompt_option: str | None, output_format: str, *
         raise click.UsageError("the prompt is not valid UTF-8 text")
 
     from makai.cli.console import run_async
-    from makai.cli.run_start import answer, request_from
+    from makai.cli.run_request import request_from
+    from makai.cli.run_session import answer
 
     return run_async(answer(request_from(question, given), output_format))
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from makai.cli.console import note
-from makai.cli.typed_lines import TypedLines
+from makai.cli.line_reader import LineReader
 from makai.core.errors import SessionRefused
 from makai.core.session_events import ApprovalRequested, GrantScope
 from makai.sessions.commands import Approve, Deny
@@ -34,7 +34,7 @@ def denial(request: ApprovalRequested) -> str:
     return f"Nobody was there to approve this. `makai run` allows it with {rule}{other}."
 
 
-class Approvals:
+class RunApprovals:
     """Answers what a session asks during one run. Use it as `async with`; nothing is asked after that."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Approvals:
         sessions: Sessions,
         session_id: str,
         on_denied: Callable[[ApprovalRequested, str], None],
-        lines: TypedLines | None,
+        lines: LineReader | None,
     ) -> None:
         """`lines` are what the person types; None when there is no person."""
         self._sessions = sessions
@@ -54,7 +54,7 @@ class Approvals:
         """The question that is on the screen without an answer."""
         self._asking: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Approvals:
+    async def __aenter__(self) -> RunApprovals:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -90,7 +90,7 @@ class Approvals:
             asking.cancel()
             await asyncio.wait({asking})
 
-    async def _ask_all(self, lines: TypedLines) -> None:
+    async def _ask_all(self, lines: LineReader) -> None:
         while self._waiting:
             self._shown = request = self._waiting.popleft()
             decision = await _answer(request, lines)
@@ -103,7 +103,7 @@ class Approvals:
             await self._sessions.ask(self._session_id, decision)
 
 
-async def _answer(request: ApprovalRequested, lines: TypedLines) -> Approve | Deny:
+async def _answer(request: ApprovalRequested, lines: LineReader) -> Approve | Deny:
     """Ask until the person says something we understand; the end of their input is a no."""
     show(request)
     while True:

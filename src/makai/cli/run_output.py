@@ -75,7 +75,7 @@ _PRIVATE: Final = ("signature", "vendor_call_id", "client_msg_id")
 """Proofs that vendors make for themselves: long, opaque, and of no use to a script."""
 
 
-class Began(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="init"):
+class RunInit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="init"):
     """The first line."""
 
     session_id: str
@@ -88,7 +88,7 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="in
     schema_version: int = SCHEMA_VERSION
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How the run ended."""
 
     session_id: str
@@ -120,7 +120,7 @@ class TextOutput:
         if sys.stderr.isatty():
             note(text, dim=True)
 
-    def began(self, began: Began) -> None:
+    def began(self, began: RunInit) -> None:
         """The run is on its way."""
 
     def event(self, logged: Logged) -> None:
@@ -144,7 +144,7 @@ class TextOutput:
         self._finish_line()
         note(harmless(f"makai: denied: {one_line(request.title or request.name)}. {reason}", sys.stderr), dim=True)
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RunOutcome) -> None:
         """The run is done."""
         if self._hold:
             self._print(outcome.text)
@@ -155,12 +155,12 @@ class TextOutput:
             provider = outcome.message.provider if outcome.message else "the provider"
             note(f"makai: {provider} stopped the answer: the model refused to go on", dim=True)
 
-    def failed(self, error: MakaiError, outcome: Outcome | None = None) -> None:
+    def failed(self, error: MakaiError, outcome: RunOutcome | None = None) -> None:
         """The run failed, or there was none."""
         self._finish_line()
         explain(error)
 
-    def interrupted(self, outcome: Outcome) -> None:
+    def interrupted(self, outcome: RunOutcome) -> None:
         """Somebody pressed Ctrl-C, and knows it."""
 
     def _aside(self, logged: Logged) -> None:
@@ -202,27 +202,27 @@ class JsonOutput(TextOutput):
     def denied(self, request: ApprovalRequested, reason: str) -> None:
         """The model was told, and so is whoever reads the stream."""
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RunOutcome) -> None:
         say_json({"type": "result", **_told(outcome, is_error=False), "message": outcome.message})
 
-    def failed(self, error: MakaiError, outcome: Outcome | None = None) -> None:
+    def failed(self, error: MakaiError, outcome: RunOutcome | None = None) -> None:
         say_json(_error_object(error) | ({} if outcome is None else _told(outcome, is_error=True)))
 
-    def interrupted(self, outcome: Outcome) -> None:
+    def interrupted(self, outcome: RunOutcome) -> None:
         self.failed(Aborted("the run was interrupted."), outcome)
 
 
 class StreamJsonOutput(JsonOutput):
     """One line of JSON per event. The last one is `result` or `error`, also when there was no run at all."""
 
-    def began(self, began: Began) -> None:
+    def began(self, began: RunInit) -> None:
         say_json(began)
 
     def event(self, logged: Logged) -> None:
         if (line := projected(logged)) is not None:
             say_json(line)
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RunOutcome) -> None:
         say_json({"type": "result", **_told(outcome, is_error=False)})
 
 
@@ -235,7 +235,7 @@ def projected(logged: Logged) -> dict[str, Any] | None:
     return {**told, "event_id": logged.event_id, "ts": logged.ts}
 
 
-def _told(outcome: Outcome, *, is_error: bool) -> dict[str, Any]:
+def _told(outcome: RunOutcome, *, is_error: bool) -> dict[str, Any]:
     return {
         "session_id": outcome.session_id,
         "text": outcome.text,

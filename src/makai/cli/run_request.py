@@ -45,6 +45,36 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.resume is None and not self.continue_newest
 
 
+_MODEL_OPTIONS = ("account", "max_tokens", "temperature", "effort", "stall_timeout", "max_retries")
+
+
+def request_from(question: str, given: Mapping[str, Any]) -> RunRequest:
+    """What was asked for; raises `InvalidRequest` for what cannot be done."""
+    cwd = folder_from(given["cwd"])
+    added = tuple(folder_from(folder) for folder in given["add_dir"])
+    options = options_from(given["json_schema"], {name: given[name] for name in _MODEL_OPTIONS})
+    return RunRequest(
+        question=question,
+        model=given["model"],
+        cwd=cwd,
+        roots=(cwd, *added) if added else (),
+        resume=given["resume"],
+        continue_newest=given["continue_newest"],
+        keep=not given["no_session"],
+        mode=given["mode"],
+        system_prompt=given["system_prompt"],
+        tools=not given["no_tools"],
+        terms=RunTerms(
+            options=options,
+            max_turns=given["max_turns"],
+            max_usd=given["max_budget_usd"],
+            max_seconds=given["max_seconds"],
+            allow=rules_from(given["allowed_tools"], "--allowed-tools"),
+            deny=rules_from(given["disallowed_tools"], "--disallowed-tools"),
+        ),
+    )
+
+
 def options_from(json_schema: str | None, settings: Mapping[str, object]) -> StreamOptions:
     """The options of the model's requests. What was not given on the command line keeps its default."""
     given: dict[str, Any] = {

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Final
 from uuid import uuid4
 
 import msgspec
 
 from makai.catalog.model_ref import format_model_ref, parse_model_ref
-from makai.cli.console import exit_code, note
+from makai.cli.console import EXIT_INTERRUPTED, exit_code, note
 from makai.cli.json_schema import OutputSchema
-from makai.cli.run_approvals import WHO, Approvals
-from makai.cli.run_output import Began, Outcome, TextOutput
+from makai.cli.line_reader import LineReader
+from makai.cli.run_approvals import WHO, RunApprovals
+from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, TextOutput
 from makai.cli.run_request import RunRequest
-from makai.cli.sessions_find import find_session, newest_session
-from makai.cli.typed_lines import TypedLines
+from makai.cli.session_access import is_ours, open_sessions
+from makai.cli.session_selection import find_session, newest_session
 from makai.core.errors import Aborted, MakaiError, ModelRefError, SessionRefused, TransportError, error_from_code
 from makai.core.messages import AssistantMessage, StopReason
 from makai.core.model import ModelCapability
@@ -52,12 +57,72 @@ SETTLE_S: Final = 2.0
 """How long a run that we stopped may take to settle before we leave."""
 
 
+async def answer(request: RunRequest, output_format: str) -> int:
+    """Ask, print, and say how it went."""
+    output = OUTPUTS[output_format](hold=request.terms.options.json_schema is not None)
+    with _ended_by_terminate() as was_ended:
+        try:
+            async with (
+                ModelRuntime(on_status=output.status) as models,
+                _sessions(request, models) as sessions,
+            ):
+                return await run_in_session(request, sessions, models, output, owns_models=is_ours(sessions))
+        except MakaiError as error:
+            output.failed(error)
+            return exit_code(error)
+        except asyncio.CancelledError:
+            if was_ended():
+                return EXIT_INTERRUPTED
+            raise
+
+
+@asynccontextmanager
+async def _sessions(request: RunRequest, models: ModelRuntime) -> AsyncIterator[Sessions]:
+    if request.keep:
+        async with open_sessions(models=models) as sessions:
+            yield sessions
+        return
+    from makai.sessions.log.memory import MemoryLog
+    from makai.sessions.owner import OwnedSessions
+
+    forgotten = await OwnedSessions.open(models.home, models, log=MemoryLog())
+    try:
+        yield forgotten
+    finally:
+        await forgotten.close()
+
+
+@contextlib.contextmanager
+def _ended_by_terminate() -> Iterator[Callable[[], bool]]:
+    """SIGTERM stops the run as Ctrl-C does: `timeout 60 makai run` must not leave one behind that somebody resumes.
+
+    Gives a function that says whether it came.
+    """
+    if os.name != "posix":
+        yield lambda: False
+        return
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    came = False
+
+    def end() -> None:
+        nonlocal came
+        came = True
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        yield lambda: came
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
 async def run_in_session(
     request: RunRequest, sessions: Sessions, models: ModelRuntime, output: TextOutput, *, owns_models: bool = True
 ) -> int:
     """Ask, print, and say how it went. `owns_models`: the models of this process answer, not those of another."""
     schema_text = request.terms.options.json_schema
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     try:
         schema = None if schema_text is None else OutputSchema(schema_text)
         session_id = await _session_for(request, sessions, models, owns_models)
@@ -167,10 +232,10 @@ class _Run:
             await self._stop()
             raise
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RunOutcome:
         """How it ended; "aborted" when we left before its end."""
         messages = [message for message in self._history.messages() if isinstance(message, AssistantMessage)]
-        return Outcome(
+        return RunOutcome(
             session_id=self._session_id,
             stop_reason=self._stop_reason or "aborted",
             duration_ms=round((time.monotonic() - self._began_at) * 1000),
@@ -206,10 +271,10 @@ class _Run:
         return msgspec.structs.replace(terms, options=options)
 
     async def _follow(self) -> None:
-        lines = TypedLines() if _has_person() else None
+        lines = LineReader() if _has_person() else None
         follower = self._sessions.follow(self._session_id, self._cursor)
         try:
-            async with Approvals(self._sessions, self._session_id, self._output.denied, lines) as approvals:
+            async with RunApprovals(self._sessions, self._session_id, self._output.denied, lines) as approvals:
                 while self._stop_reason is None:
                     records = await follower.next()
                     if not records:
@@ -224,7 +289,7 @@ class _Run:
         finally:
             follower.close()
 
-    async def _take(self, logged: Logged, approvals: Approvals) -> None:
+    async def _take(self, logged: Logged, approvals: RunApprovals) -> None:
         if isinstance(logged.event, UserMessage) and logged.event.input_id == self._input_id:
             self._began(logged.run_id)
         if logged.run_id is None or logged.run_id != self._run_id:
@@ -261,7 +326,7 @@ class _Run:
         assert self._state is not None
         self._run_id = run_id
         self._output.began(
-            Began(
+            RunInit(
                 session_id=self._session_id,
                 run_id=run_id,
                 model=self._state.model_ref,

@@ -62,7 +62,7 @@ Examples:
 @_formats
 def list_command(all_folders: bool, waiting: bool, limit: int, output_format: str, as_json: bool) -> None:
     """List the sessions of this folder, the newest first."""
-    from makai.cli.sessions_work import list_now, print_list
+    from makai.cli.session_list import list_now, print_list
 
     listed = run_async(list_now(all_folders=all_folders, waiting=waiting, limit=limit))
     if _is_json(output_format, as_json):
@@ -83,7 +83,7 @@ Examples:
 @_formats
 def show_command(session: str, output_format: str, as_json: bool) -> None:
     """Print what was said and done in a session."""
-    from makai.cli.sessions_work import print_transcript, read_session, transcript
+    from makai.cli.session_export import print_transcript, read_session, transcript
 
     found = run_async(read_session(session))
     if _is_json(output_format, as_json):
@@ -127,7 +127,7 @@ Examples:
 @_formats
 def fork_command(session: str, at: int | None, title: str, output_format: str, as_json: bool) -> None:
     """Begin a session that continues another one, which stays as it is. Prints the new id."""
-    from makai.cli.sessions_work import fork
+    from makai.cli.session_admin import fork
 
     forked = run_async(fork(session, at, title))
     if _is_json(output_format, as_json):
@@ -159,7 +159,7 @@ log itself, one event a line, nothing left out.
 )
 def export_command(session: str, form: str, output: Path | None) -> None:
     """Write a session as Markdown or JSON lines."""
-    from makai.cli.sessions_work import exported, read_session, write
+    from makai.cli.session_export import exported, read_session, write
 
     found = run_async(read_session(session))
     write(exported(found, form), output)
@@ -180,7 +180,7 @@ Examples:
 @_formats
 def rm_command(sessions: tuple[str, ...], yes: bool, output_format: str, as_json: bool) -> int:
     """Remove sessions for good. What runs in them is stopped."""
-    from makai.cli.sessions_work import remove
+    from makai.cli.session_admin import remove
 
     removed = run_async(remove(sessions, is_sure=yes))
     if removed is None:
@@ -210,8 +210,7 @@ something.
 @_formats
 def repair_command(only_check: bool, output_format: str, as_json: bool) -> int:
     """Find damage in the stored sessions and make them readable again."""
-    from makai.cli.sessions_text import report_lines
-    from makai.cli.sessions_work import examine
+    from makai.cli.session_admin import examine, report_lines
 
     report = examine(only_check=only_check)
     if _is_json(output_format, as_json):
@@ -244,8 +243,8 @@ def grants_command(
 ) -> None:
     """List what you allowed or refused for ever, or take it back."""
     from makai.cli.run_request import folder_from
-    from makai.cli.sessions_work import grants_now, print_grants
-    from makai.cli.sessions_work import revoke as revoke_now
+    from makai.cli.session_admin import grants_now, print_grants
+    from makai.cli.session_admin import revoke as revoke_now
 
     place = folder_from(folder)
     if revoke is not None:
@@ -274,7 +273,7 @@ A folder that is not trusted cannot configure anything: its tool servers are not
 @_formats
 def trust_command(folder: str, trusted: bool | None, output_format: str, as_json: bool) -> None:
     """Say whether the files of a folder may configure makai, or decide it."""
-    from makai.cli.sessions_work import trust
+    from makai.cli.session_admin import trust
 
     told = run_async(trust(folder, trusted))
     if _is_json(output_format, as_json):

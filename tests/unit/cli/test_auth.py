@@ -18,9 +18,9 @@ from makai.auth.flows import LoginIO
 from makai.auth.login import LoginFlow
 from makai.auth.runtime import AccountStatus, ProviderStatus
 from makai.cli import auth, browser
-from makai.cli.login import JsonScreen, Screen, log_in
-from makai.cli.login_text import status_text
-from makai.cli.typed_lines import TypedLines
+from makai.cli.auth import status_text
+from makai.cli.line_reader import LineReader
+from makai.cli.login import JsonLoginOutput, LoginOutput, log_in
 from makai.core.errors import AuthRequired
 from makai.core.secret import Secret
 
@@ -77,7 +77,7 @@ class FakeRuntime:
         return self._has_login
 
 
-class Answers(TypedLines):
+class Answers(LineReader):
     """Somebody who has all answers ready, and notes which were hidden."""
 
     def __init__(self, *lines: str) -> None:
@@ -94,7 +94,7 @@ def account() -> Account:
     return Account(name="default", credential=ApiKey(key=Secret("k3y")), origins=("https://acme.example:443",))
 
 
-async def attempt(runtime: FakeRuntime, screen: Screen, account: str | None = None) -> int:
+async def attempt(runtime: FakeRuntime, screen: LoginOutput, account: str | None = None) -> int:
     return await log_in(cast("Backend", runtime), "acme", account, screen)
 
 
@@ -135,7 +135,7 @@ async def test_a_login_shows_and_asks_what_the_runtime_wants(capsys: pytest.Capt
         return account()
 
     runtime, lines = FakeRuntime(login=login), Answers("the grail", "sk-1")
-    code = await attempt(runtime, Screen(lines, browser=False), account="work")
+    code = await attempt(runtime, LoginOutput(lines, browser=False), account="work")
 
     shown = capsys.readouterr()
     assert (code, runtime.asked_for, runtime.kept) == (0, [("acme", "work")], [account()])
@@ -162,9 +162,9 @@ async def test_a_login_that_fails_says_why_and_what_to_do(capsys: pytest.Capture
         raise AuthRequired("Acme does not know you.", provider_id="acme", hint="Introduce yourself.")
 
     runtime = FakeRuntime(login=login)
-    assert await attempt(runtime, Screen(Answers(), browser=False)) == 1
+    assert await attempt(runtime, LoginOutput(Answers(), browser=False)) == 1
     assert capsys.readouterr().err == "makai: Acme does not know you. Introduce yourself.\n"
-    assert await attempt(runtime, JsonScreen(Answers())) == 1
+    assert await attempt(runtime, JsonLoginOutput(Answers())) == 1
     [line] = capsys.readouterr().out.splitlines()
     event = msgspec.json.decode(line)
     assert event == {
@@ -183,7 +183,7 @@ async def test_input_that_ends_before_the_answer_cancels_the_login(capsys: pytes
         return account()
 
     runtime = FakeRuntime(login=login)
-    code = await attempt(runtime, Screen(Answers(), browser=False))
+    code = await attempt(runtime, LoginOutput(Answers(), browser=False))
 
     assert (code, await runtime.flows[0].ended(), runtime.kept) == (1, "cancelled", [])
     assert "standard input ended without an answer" in capsys.readouterr().err
@@ -199,7 +199,7 @@ async def test_an_interrupt_cancels_the_login(capsys: pytest.CaptureFixture[str]
         return account()
 
     runtime = FakeRuntime(login=login)
-    running = asyncio.create_task(attempt(runtime, JsonScreen(Answers())))
+    running = asyncio.create_task(attempt(runtime, JsonLoginOutput(Answers())))
     await began.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -238,7 +238,7 @@ def test_a_page_opens_in_the_browser_of_a_desktop_only(monkeypatch: pytest.Monke
         return account()
 
     async def log_in_with(*, browser: bool) -> None:
-        await attempt(FakeRuntime(login=login), Screen(Answers(), browser=browser))
+        await attempt(FakeRuntime(login=login), LoginOutput(Answers(), browser=browser))
 
     asyncio.run(log_in_with(browser=False))
     assert opened == []

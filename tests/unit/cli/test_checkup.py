@@ -14,13 +14,21 @@ import pytest
 from support.upstream import answers, upstream
 
 from makai.catalog.vendors import builtin_vendors
-from makai.cli.access import Access, access_of
-from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck, SandboxCheck, WeightsCheck, check_home, examine
-from makai.cli.checkup_text import checkup_text, next_steps
-from makai.cli.reach import Reach, reach_all
+from makai.cli.checkup import (
+    Checkup,
+    HomeCheck,
+    ProviderCheck,
+    SandboxCheck,
+    WeightsCheck,
+    check_home,
+    checkup_text,
+    examine,
+    next_steps,
+)
+from makai.cli.provider_access import ProviderAccess, Reachability, access_of, reach_all
 
 LOCAL = ProviderCheck(
-    access=Access(
+    access=ProviderAccess(
         provider="local",
         name="Here",
         ready=True,
@@ -28,10 +36,12 @@ LOCAL = ProviderCheck(
         default_model="smollm2-135m",
     )
 )
-NO_LOCAL = ProviderCheck(access=Access(provider="local", name="Here", ready=False, status="run: pull"))
-NO_KEY = ProviderCheck(access=Access(provider="openai", name="OpenAI", ready=False, status="set OPENAI_API_KEY"))
+NO_LOCAL = ProviderCheck(access=ProviderAccess(provider="local", name="Here", ready=False, status="run: pull"))
+NO_KEY = ProviderCheck(
+    access=ProviderAccess(provider="openai", name="OpenAI", ready=False, status="set OPENAI_API_KEY")
+)
 KEY = ProviderCheck(
-    access=Access(
+    access=ProviderAccess(
         provider="openai",
         name="OpenAI",
         ready=True,
@@ -40,14 +50,14 @@ KEY = ProviderCheck(
         base_url="https://proxy.test/v1",
         base_url_variable="OPENAI_BASE_URL",
     ),
-    reach=Reach(),
+    reach=Reachability(),
 )
-UNREACHABLE = msgspec.structs.replace(KEY, reach=Reach(problem="connection refused"))
+UNREACHABLE = msgspec.structs.replace(KEY, reach=Reachability(problem="connection refused"))
 OLLAMA = ProviderCheck(
-    access=Access(
+    access=ProviderAccess(
         provider="ollama", name="Ollama", ready=True, status="", base_url="http://127.0.0.1:11434", is_own_server=True
     ),
-    reach=Reach(problem="connection refused"),
+    reach=Reachability(problem="connection refused"),
 )
 HEALTHY = Checkup(
     makai="1.2.3",
@@ -187,9 +197,9 @@ def test_a_setting_that_cannot_be_used_is_a_broken_access(tmp_path: Path) -> Non
 async def test_reaching_tells_a_listener_from_nobody() -> None:
     async with upstream(answers(b"")) as server:
         listening = server.url
-        assert await reach_all([listening, listening]) == {listening: Reach()}
+        assert await reach_all([listening, listening]) == {listening: Reachability()}
 
-    assert await reach_all([listening]) == {listening: Reach(problem="connection refused")}
+    assert await reach_all([listening]) == {listening: Reachability(problem="connection refused")}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how a full queue of connections looks differs")
@@ -205,7 +215,7 @@ async def test_addresses_that_do_not_answer_share_one_deadline() -> None:
         begin = time.monotonic()
         found = await reach_all(urls, deadline_s=0.2)
 
-    assert found == {url: Reach(problem="no answer within 0.2 s") for url in urls}
+    assert found == {url: Reachability(problem="no answer within 0.2 s") for url in urls}
     assert time.monotonic() - begin < 1.0
 
 
@@ -215,6 +225,6 @@ async def test_offline_tries_only_this_machine(tmp_path: Path) -> None:
 
     reached = {one.access.provider: one.reach for one in found.providers}
     assert reached["anthropic"] is None
-    assert reached["ollama"] == Reach(problem="connection refused")
+    assert reached["ollama"] == Reachability(problem="connection refused")
     assert (found.usable, found.default_reason) == (True, "ANTHROPIC_API_KEY is set")
     assert b"secret-value" not in msgspec.json.encode(found)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from makai.cli.run import FORMATS
-from makai.cli.run_output import OUTPUTS, Began, Outcome, projected
+from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, projected
 from makai.core.content import Text
 from makai.core.errors import MakaiError, RateLimited
 from makai.core.messages import AssistantMessage
@@ -29,8 +29,8 @@ from makai.core.session_events import (
 )
 from makai.core.usage import Usage
 
-BEGAN = Began(session_id="s", run_id="r", model="a/b@c", cwd=None, permission_mode="ask", tools=True)
-OUTCOME = Outcome(
+BEGAN = RunInit(session_id="s", run_id="r", model="a/b@c", cwd=None, permission_mode="ask", tools=True)
+OUTCOME = RunOutcome(
     session_id="s",
     stop_reason="end_turn",
     duration_ms=12,

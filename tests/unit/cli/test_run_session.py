@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from makai.cli import run_session
-from makai.cli.run_output import Began, Outcome, TextOutput
+from makai.cli.line_reader import LineReader
+from makai.cli.run_output import RunInit, RunOutcome, TextOutput
 from makai.cli.run_request import RunRequest
 from makai.cli.run_session import run_in_session
-from makai.cli.typed_lines import TypedLines
 from makai.core.errors import MakaiError
 from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.session_events import (
@@ -48,13 +48,13 @@ class Kept(TextOutput):
         super().__init__()
         self._wanted: type | None = None
         self._came = asyncio.Event()
-        self.began_with: list[Began] = []
+        self.began_with: list[RunInit] = []
         self.events: list[Logged] = []
         self.denials: list[tuple[ApprovalRequested, str]] = []
-        self.outcomes: list[Outcome] = []
-        self.errors: list[tuple[MakaiError, Outcome | None]] = []
+        self.outcomes: list[RunOutcome] = []
+        self.errors: list[tuple[MakaiError, RunOutcome | None]] = []
 
-    def began(self, began: Began) -> None:
+    def began(self, began: RunInit) -> None:
         self.began_with.append(began)
 
     def event(self, logged: Logged) -> None:
@@ -73,10 +73,10 @@ class Kept(TextOutput):
     def denied(self, request: ApprovalRequested, reason: str) -> None:
         self.denials.append((request, reason))
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: RunOutcome) -> None:
         self.outcomes.append(outcome)
 
-    def failed(self, error: MakaiError, outcome: Outcome | None = None) -> None:
+    def failed(self, error: MakaiError, outcome: RunOutcome | None = None) -> None:
         self.errors.append((error, outcome))
 
 
@@ -131,7 +131,7 @@ async def test_a_question_becomes_a_session_and_its_answer_an_outcome(tmp_path: 
     assert (summary.title, summary.cwd, summary.mode) == ("Say hello now", str(here.folder), "ask")
     assert state.terms == SessionTerms(system="Be brief.")
     assert kept.began_with == [
-        Began(
+        RunInit(
             session_id=summary.session_id,
             run_id=kept.events[0].run_id or "",
             model="scripted/scripted@scenario",
@@ -311,7 +311,7 @@ class Person:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         reading, self._writing = os.pipe()
         monkeypatch.setattr(run_session, "_has_person", lambda: True)
-        monkeypatch.setattr(run_session, "TypedLines", lambda: TypedLines(reading))
+        monkeypatch.setattr(run_session, "LineReader", lambda: LineReader(reading))
 
     def types(self, text: str) -> None:
         os.write(self._writing, text.encode())

@@ -10,9 +10,9 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from makai.cli.terminal.text import Line, Span, line
-from makai.cli.terminal.visible import exact, one_line
+from makai.cli.terminal.styled_text import Line, Span, line
 from makai.core.session_events import FileDiff
+from makai.core.visible_text import exact, one_line
 
 CONTEXT: Final = 3
 MOST_COMPARED: Final = 2_000

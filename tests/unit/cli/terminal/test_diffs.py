@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from makai.cli.terminal.diffs import counts, diff_lines
-from makai.cli.terminal.text import Lines, Span, plain
+from makai.cli.terminal.styled_text import Lines, Span, plain
 from makai.core.session_events import FileDiff
 
 

@@ -1,0 +1,193 @@
+"""What it takes to use a provider now, as `models list` and `doctor` both say it.
+
+In: a vendor, an environment, the user's logins, what is installed. Out: `Access`: usable or not, and in a few words why
+or what to do. It does no network I/O and never holds any part of a credential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
+
+import msgspec
+
+from makai.auth.environment import Credential
+from makai.auth.keychain import Keychain
+from makai.auth.origins import origin_of
+from makai.catalog.addresses import base_url_of, key_source_of, override_of
+from makai.catalog.descriptors import AuthStatus
+from makai.catalog.vendors import Vendor
+from makai.core.errors import MakaiError
+from makai.providers.local.weights import SMOLLM2, installed
+from makai.providers.logins import Logins
+
+
+class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one provider stands."""
+
+    provider: str
+    name: str
+    ready: bool
+    """Whether nothing is missing here; whether a server answers is another question."""
+    status: str
+    """In a few words: why it is ready, or what to do."""
+    key_variable: str = ""
+    """The variable the key was found in."""
+    account: str = ""
+    """The login that is used; it comes before a variable."""
+    base_url: str = ""
+    base_url_variable: str = ""
+    """The variable that moved the base URL, when one did."""
+    is_broken: bool = False
+    """A setting cannot be used as it is; `status` says which."""
+    is_own_server: bool = False
+    """A server the user runs, such as Ollama: ready when it listens."""
+    default_model: str = ""
+
+
+def access_to(
+    vendors: Iterable[Vendor], environ: Mapping[str, str], home: Path, logins: Logins
+) -> list[ProviderAccess]:
+    """How each of these providers stands."""
+    statuses = logins.statuses()
+    return [
+        access_of(vendor, environ, home, logins.keychain, expired=statuses.get(vendor.id) is AuthStatus.EXPIRED)
+        for vendor in vendors
+    ]
+
+
+def access_of(
+    vendor: Vendor, environ: Mapping[str, str], home: Path, keychain: Keychain | None = None, *, expired: bool = False
+) -> ProviderAccess:
+    """How a provider stands under this environment, and with the logins of the keychain."""
+    if vendor.id == "local":
+        return _local(vendor, home)
+    try:
+        key = (keychain or Keychain(environ)).find(key_source_of(vendor, environ, {}))
+        base_url = base_url_of(vendor, vendor.api, environ, {})
+        moved = vendor.base_url_variable if override_of(vendor, environ, {}) else ""
+    except MakaiError as error:
+        return ProviderAccess(provider=vendor.id, name=vendor.name, ready=False, status=str(error), is_broken=True)
+    base_url = _without_query(base_url)
+    ready, status = _status(vendor, key, base_url, expired=expired)
+    return ProviderAccess(
+        provider=vendor.id,
+        name=vendor.name,
+        ready=ready,
+        status=status,
+        key_variable=key.source if key and not key.account else "",
+        account=key.account if key else "",
+        base_url=base_url,
+        base_url_variable=moved,
+        is_own_server=not vendor.needs_key,
+        default_model=vendor.default_model,
+    )
+
+
+def _without_query(url: str) -> str:
+    """Some gateways take their key in the query, and what is kept here is shown."""
+    return urlunsplit((*urlsplit(url)[:3], "", ""))
+
+
+def _status(vendor: Vendor, key: Credential | None, base_url: str, *, expired: bool) -> tuple[bool, str]:
+    variables = "" if key or not vendor.needs_key else " or ".join(vendor.key_variables)
+    login = f"run: makai auth login {vendor.id}"
+    if not base_url:
+        return False, f"set {' and '.join(name for name in (variables, vendor.base_url_variable) if name)}"
+    if not vendor.needs_key:
+        return True, f"no key needed, when it runs at {base_url}"
+    if key is None:
+        return False, f"set {variables}, or {login}" if variables else login
+    if expired:
+        return False, f"the {key.source} has expired, {login}"
+    if not key.may_be_sent_to(base_url):
+        return False, f"the {key.source} is not for {origin_of(base_url)}, {login}"
+    return True, f"ready ({key.source})"
+
+
+def _local(vendor: Vendor, home: Path) -> ProviderAccess:
+    missing = []
+    if not has_llama():
+        missing.append("pip install 'makai[local]'")
+    if installed(home) is None:
+        missing.append(f"makai models pull {SMOLLM2.name}")
+    status = f"run: {' and '.join(missing)}" if missing else "ready (weights installed)"
+    return ProviderAccess(
+        provider=vendor.id,
+        name=vendor.name,
+        ready=not missing,
+        status=status,
+        default_model=vendor.default_model,
+    )
+
+
+def has_llama() -> bool:
+    """Whether the library that runs the local model is installed. It is not imported: that takes a second."""
+    return importlib.util.find_spec("xllamacpp") is not None
+
+
+# ---------------------------------------------------------------- whether an address can be reached
+
+DEADLINE_S = 2.0
+_PORTS = {"http": 80, "https": 443}
+
+
+class Reachability(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one try found. `problem` is empty when the connection was opened."""
+
+    problem: str = ""
+    via_proxy: str = ""
+    """host:port of the proxy that was tried instead, where the environment names one."""
+
+
+async def reach_all(urls: Iterable[str], deadline_s: float = DEADLINE_S) -> dict[str, Reachability]:
+    """Try every URL's host and port."""
+    wanted = list(dict.fromkeys(urls))
+    async with asyncio.TaskGroup() as group:
+        tries = [group.create_task(_reach(url, deadline_s)) for url in wanted]
+    return {url: attempt.result() for url, attempt in zip(wanted, tries, strict=True)}
+
+
+async def _reach(url: str, deadline_s: float) -> Reachability:
+    host, port = _host_and_port(url)
+    proxy = _proxy_for(url)
+    if proxy:
+        host, port = _host_and_port(proxy)
+    via_proxy = f"{host}:{port}" if proxy else ""
+    try:
+        async with asyncio.timeout(deadline_s):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return Reachability(problem=f"no answer within {deadline_s:g} s", via_proxy=via_proxy)
+    except (OSError, UnicodeError) as error:
+        return Reachability(problem=_reason(error), via_proxy=via_proxy)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return Reachability(via_proxy=via_proxy)
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    return parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 80)
+
+
+def _proxy_for(url: str) -> str | None:
+    parts = urlsplit(url)
+    proxy = getproxies().get(parts.scheme)
+    return None if proxy is None or proxy_bypass(parts.netloc) else proxy
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    """The operating system's words, without the addresses it tried."""
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number).lower()
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(text).lower()

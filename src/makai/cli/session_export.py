@@ -1,0 +1,86 @@
+"""Reading one session: its transcript for `makai sessions show`, and the files `makai sessions export` writes.
+
+Reading changes nothing: a run that a crash interrupted is not resumed because its session is read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from makai.cli.console import has_colour, say
+from makai.cli.session_access import open_sessions
+from makai.cli.session_selection import find_session
+from makai.core.errors import StorageUnavailable
+from makai.sessions.export import jsonl, markdown
+from makai.sessions.history import TranscriptItem, history
+from makai.sessions.log.base import Record, SessionSummary
+from makai.sessions.log.encoding import decoded_one
+from makai.sessions.service import Sessions
+
+
+class LoadedSession(msgspec.Struct, frozen=True):
+    """A session with its whole log."""
+
+    summary: SessionSummary
+    records: tuple[Record, ...]
+
+
+async def read_session(given: str) -> LoadedSession:
+    """A session and its log."""
+    async with open_sessions() as sessions:
+        summary = await find_session(sessions, given)
+        return LoadedSession(summary, tuple(await _records(sessions, summary.session_id)))
+
+
+async def _records(sessions: Sessions, session_id: str) -> list[Record]:
+    records: list[Record] = []
+    while page := await sessions.read(session_id, records[-1].event_id if records else 0):
+        records += page
+    return records
+
+
+def transcript(found: LoadedSession) -> tuple[TranscriptItem, ...]:
+    """What was said and done, for scripts."""
+    return history(map(decoded_one, found.records)).items()
+
+
+def print_transcript(found: LoadedSession) -> None:
+    """The session as Markdown; drawn, where this is a terminal."""
+    text = markdown(found.summary, found.records)
+    if not has_colour(sys.stdout):
+        say(text, end="")
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
+
+
+def exported(found: LoadedSession, form: str) -> Iterable[bytes]:
+    """The session as a file holds it."""
+    return jsonl(found.records) if form == "jsonl" else [markdown(found.summary, found.records).encode()]
+
+
+def write(pieces: Iterable[bytes], path: Path | None) -> None:
+    """To a file that only its owner can read, whole or not at all; else to standard output."""
+    if path is None:
+        sys.stdout.flush()
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.writelines(pieces)
+        os.replace(fresh, path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise StorageUnavailable(
+            f"{path} cannot be written ({error.strerror}).", hint="Name another file with -o."
+        ) from None

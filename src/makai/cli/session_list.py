@@ -1,0 +1,150 @@
+"""`makai sessions list`: which sessions are listed, and the table of them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, takewhile
+from typing import Final
+
+import msgspec
+
+from makai.cli.console import Paint, note, painter, plain, say
+from makai.cli.run_request import folder_from
+from makai.cli.session_access import open_sessions
+from makai.cli.session_selection import LIST_HINT, every_session
+from makai.sessions.log.base import SessionSummary
+from makai.sessions.markdown_text import one_line
+
+_SHORTEST_ID: Final = 8
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_COLOURS: Final = {"awaiting_approval": "yellow", "running": "green", "starting": "green", "error": "red"}
+
+
+class SessionListing(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions a list shows."""
+
+    sessions: tuple[SessionSummary, ...]
+    known_ids: tuple[str, ...]
+    """Of all sessions, so that ids can be cut where they stay unique."""
+    folder: str | None
+    left_out: int
+    only_waiting: bool = False
+
+
+async def list_now(*, all_folders: bool, waiting: bool, limit: int) -> SessionListing:
+    """The newest sessions of this folder, or of all."""
+    folder = None if all_folders else folder_from(None)
+    async with open_sessions() as sessions:
+        known = await every_session(sessions)
+    wanted = [
+        session
+        for session in known
+        if (folder is None or session.cwd == folder or session.damaged)
+        and (not waiting or session.pending_approvals > 0)
+    ]
+    shown = wanted[:limit] if limit else wanted
+    return SessionListing(
+        sessions=tuple(shown),
+        known_ids=tuple(session.session_id for session in known),
+        folder=folder,
+        left_out=len(wanted) - len(shown),
+        only_waiting=waiting,
+    )
+
+
+def print_list(listed: SessionListing) -> None:
+    """The table, or what to do when there is none."""
+    if not listed.sessions and listed.only_waiting:
+        note("No session waits for an approval.")
+        return
+    if not listed.sessions:
+        where = f" of {listed.folder}" if listed.folder else ""
+        elsewhere = f" {LIST_HINT}" if listed.folder and listed.known_ids else ""
+        note(f'There is no session{where} yet: `makai run "…"` or `makai` begins one.{elsewhere}')
+        return
+    lines = session_table(
+        listed.sessions,
+        now_ms=time.time_ns() // 1_000_000,
+        known_ids=listed.known_ids,
+        folders=listed.folder is None,
+        paint=painter(sys.stdout),
+        width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+    )
+    say("\n".join(lines))
+    if listed.left_out:
+        note(f"{listed.left_out} more; --limit 0 shows all.", dim=True)
+
+
+def session_table(
+    sessions: Sequence[SessionSummary],
+    *,
+    now_ms: int,
+    known_ids: Iterable[str] = (),
+    folders: bool = False,
+    paint: Paint = plain,
+    width: int | None = None,
+) -> list[str]:
+    """The lines of `makai sessions list`; a line longer than `width` is cut, and never when there is none.
+
+    Ids are cut where they stay unique among `known_ids` too. `folders` shows where each session works.
+    """
+    names = short_ids([session.session_id for session in sessions], known_ids)
+    head = ("ID", "CHANGED", "STATUS", "MODEL", "COST", *(("FOLDER",) if folders else ()), "TITLE")
+    rows = [_cells(session, names[session.session_id], now_ms, folders) for session in sessions]
+    widths = [max(len(cells[column]) for cells in (head, *rows)) for column in range(len(head))]
+    lines = [paint(_line(head, widths, width), dim=True)]
+    for session, cells in zip(sessions, rows, strict=True):
+        colour = "red" if session.damaged else _COLOURS.get(session.status)
+        lines.append(paint(_line(cells, widths, width), fg=colour) if colour else _line(cells, widths, width))
+    return lines
+
+
+def _cells(session: SessionSummary, name: str, now_ms: int, folders: bool) -> tuple[str, ...]:
+    if session.damaged:
+        rest = ("-", "damaged", "-", "-", *(("-",) if folders else ()))
+        return (name, *rest, "run `makai sessions repair`")
+    cost = session.usage.cost_usd
+    return (
+        name,
+        age(now_ms - session.updated_ms),
+        "waits for you" if session.pending_approvals else session.status.replace("_", " "),
+        _model(session.model_ref),
+        "-" if cost is None else "free" if cost == 0 else f"${cost:.4f}",
+        *((one_line(session.cwd or "-"),) if folders else ()),
+        one_line(session.title) or "(no title)",
+    )
+
+
+def _model(model_ref: str) -> str:
+    """`provider/model`: the API between them says nothing to a person."""
+    provider, slash, rest = model_ref.partition("/")
+    return one_line(f"{provider}{slash}{rest.partition('@')[2] or rest}", 40)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], width: int | None) -> str:
+    *others, last = cells
+    text = "  ".join([*(cell.ljust(size) for cell, size in zip(others, widths[:-1], strict=True)), last])
+    return text if width is None or len(text) <= width else text[: max(1, width - 1)] + "…"
+
+
+def short_ids(ids: Sequence[str], known: Iterable[str] = ()) -> dict[str, str]:
+    """Each id cut to the shortest beginning, of at least eight characters, that no other one has."""
+    ordered = sorted({*ids, *known})
+    shared: dict[str, int] = {}
+    for before, after in pairwise(ordered):
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+        shared[before] = max(shared.get(before, 0), same)
+        shared[after] = max(shared.get(after, 0), same)
+    return {one: one[: max(_SHORTEST_ID, shared.get(one, 0) + 1)] for one in ids}
+
+
+def age(ms: int) -> str:
+    """How long ago, in one word or two."""
+    seconds = max(ms, 0) // 1000
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return "just now"

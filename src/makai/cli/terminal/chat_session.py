@@ -1,0 +1,297 @@
+"""One terminal as a client of one session at a time.
+
+In: what a person wants. Out: commands to the session, and pieces of its transcript for `show`. It must not know how
+anything is drawn or typed, nor who owns the log: other clients may send, decide and stop in the same session, and what
+they do arrives as everything else does, through the log.
+
+A session begins with the first message, so that looking in leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias, get_args
+from uuid import uuid4
+
+import msgspec
+
+from makai.catalog.model_ref import format_model_ref
+from makai.cli.terminal.styled_text import Piece, note
+from makai.cli.terminal.transcript_view import TranscriptView
+from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
+from makai.core.model import Model, ModelCapability
+from makai.core.session_events import Delivery, GrantScope, Logged, PermissionMode, RunTerms, SessionTerms, UserMessage
+from makai.core.visible_text import one_line
+from makai.sessions.commands import Abort, Approve, Compact, Deny, Send, SetMode, SetModel, SetTitle
+from makai.sessions.log.base import LoggedEvent
+from makai.sessions.log.encoding import decoded
+from makai.sessions.service import Follower, NewSession, Sessions, UserCommand
+from makai.sessions.state import SessionState
+
+FIRST_WINDOW: Final = 500
+"""Events from the end of a session that are looked at when it is opened."""
+WIDEST_WINDOW: Final = 16_000
+RETRY_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+MODES: Final[tuple[PermissionMode, ...]] = get_args(PermissionMode)
+CYCLED: Final[tuple[PermissionMode, ...]] = ("ask", "accept_edits", "plan")
+"""What a key goes through; full access is worth typing."""
+
+Show: TypeAlias = Callable[[Sequence[Piece]], None]
+
+
+class ModelResolver(Protocol):
+    """Whoever knows models by their names."""
+
+    def resolve(self, model: str | None) -> Model: ...
+
+
+class ChatSession:
+    """The conversation of one terminal."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        models: ModelResolver,
+        wanted: NewSession,
+        show: Show,
+        *,
+        me: str,
+        finished_length: Callable[[str], int],
+        run_terms: RunTerms,
+    ) -> None:
+        self.sessions = sessions
+        self.models = models
+        self.session_id: str | None = None
+        self._wanted = wanted
+        self._show = show
+        self._me = me
+        self._finished_length = finished_length
+        self._run_terms = run_terms
+        self._begun = asyncio.Event()
+        self._follower: Follower | None = None
+        self.view = self._new_view(_state_of(wanted))
+
+    # ------------------------------------------------------------ which session
+
+    @property
+    def cwd(self) -> str | None:
+        """Where its tools work."""
+        return self.view.state.cwd
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run is active, or about to be."""
+        return self.is_running or bool(self.view.state.waiting)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is active."""
+        return self.view.state.active_run is not None
+
+    async def open(self, session_id: str) -> None:
+        """Go to a session that is there, and show the end of its conversation."""
+        state = await self.sessions.state(session_id)
+        view = self._new_view(state)
+        events, is_whole = await self._newest_events(session_id, state.last_event_id)
+        pieces = view.take_all(events)
+        self._switch(session_id, view)
+        title = f" ({one_line(state.title)})" if state.title else ""
+        head = [note(f"Session {session_id}{title}")]
+        if not is_whole:
+            head.append(note(f"Earlier messages are not shown here; `makai sessions show {session_id}` has them."))
+        self._show([*head, *pieces])
+
+    async def fork(self) -> str:
+        """Go on in a copy of this session."""
+        origin = self._the_session()
+        session_id = await self.sessions.create(NewSession(model_ref="", forked_from=origin))
+        self._switch(session_id, self._new_view(SessionState()))
+        return session_id
+
+    def start_over(self) -> None:
+        """The next message begins another session, of the same model and mode."""
+        state = self.view.state
+        self._wanted = msgspec.structs.replace(
+            self._wanted, model_ref=state.model_ref, mode=state.mode, cwd=state.cwd, terms=state.terms, session_id=None
+        )
+        self._switch(None, self._new_view(_state_of(self._wanted)))
+
+    def _switch(self, session_id: str | None, view: TranscriptView) -> None:
+        self.session_id = session_id
+        self.view = view
+        if session_id is None:
+            self._begun.clear()
+        else:
+            self._begun.set()
+        if self._follower is not None:
+            self._follower.close()
+
+    def _new_view(self, state: SessionState) -> TranscriptView:
+        return TranscriptView(self._me, self._finished_length, state)
+
+    async def _newest_events(self, session_id: str, last: int) -> tuple[list[LoggedEvent], bool]:
+        """Events from a message of the user on up to `last`, and whether these are all there are."""
+        window = FIRST_WINDOW
+        while True:
+            events = await self._events(session_id, max(0, last - window), last)
+            if window >= last:
+                return events, True
+            begins = next((index for index, logged in enumerate(events) if _is_user_message(logged)), None)
+            if begins is not None or window >= WIDEST_WINDOW:
+                return events[begins or 0 :], False
+            window *= 4
+
+    async def _events(self, session_id: str, after: int, last: int) -> list[LoggedEvent]:
+        events: list[LoggedEvent] = []
+        while after < last and (page := await self.sessions.read(session_id, after)):
+            events += [logged for logged in decoded(page) if logged.event_id <= last]
+            after = page[-1].event_id
+        return events
+
+    # ------------------------------------------------------------ what a person does
+
+    async def send(self, text: str, delivery: Delivery = "queue") -> int:
+        """Words for the agent. While a run is active they wait for its end, or steer it.
+
+        Returns the number of an event by which the session has them.
+        """
+        if self.session_id is None:
+            session_id = await self.sessions.create(self._wanted)
+            self._switch(session_id, self.view)
+        input_id = str(uuid4())
+        self.view.sent_here.add(input_id)
+        return await self._ask(
+            Send(
+                now=0, input_id=input_id, client_msg_id=input_id, content=text, delivery=delivery, terms=self._run_terms
+            )
+        )
+
+    async def abort(self) -> None:
+        """Stop the active run; nothing happens when there is none any more."""
+        run = self.view.state.active_run
+        if run is None:
+            return
+        try:
+            await self._ask(Abort(now=0, run_id=run.run_id, by=self._me))
+        except SessionRefused as refusal:
+            if refusal.code not in ("NOT_RUNNING", "STALE_RUN_ID"):
+                raise
+
+    async def allow(self, call_id: str, digest: str, scope: GrantScope) -> None:
+        """Allow exactly the call that was shown."""
+        await self._decide(Approve(now=0, call_id=call_id, by=self._me, scope=scope, digest=digest))
+
+    async def deny(self, call_id: str, reason: str = "") -> None:
+        """Deny; the model is told why and the run goes on."""
+        await self._decide(Deny(now=0, call_id=call_id, by=self._me, reason=reason))
+
+    async def _decide(self, command: Approve | Deny) -> None:
+        try:
+            await self._ask(command)
+        except SessionRefused as refusal:
+            if refusal.code not in ("APPROVAL_CONFLICT", "UNKNOWN_CALL_ID"):
+                raise
+            self._show([note("Someone else was faster: that question is answered already.", "warn")])
+
+    async def compact(self, instructions: str) -> None:
+        """Have the conversation summarised."""
+        self._the_session()
+        await self._ask(Compact(now=0, input_id=str(uuid4()), instructions=instructions))
+
+    async def set_mode(self, mode: str) -> None:
+        """Change the permission mode."""
+        if mode not in MODES:
+            raise InvalidRequest(f"there is no mode {mode!r}.", hint=f"The modes are {', '.join(MODES)}.")
+        if self.session_id is not None:
+            await self._ask(SetMode(now=0, mode=mode))
+        elif mode != self._wanted.mode:
+            self._want(msgspec.structs.replace(self._wanted, mode=mode))
+            self._show([note(f"The permission mode is now {mode}.")])
+
+    async def next_mode(self) -> None:
+        """The mode after this one."""
+        place = CYCLED.index(self.view.state.mode) + 1 if self.view.state.mode in CYCLED else 0
+        await self.set_mode(CYCLED[place % len(CYCLED)])
+
+    async def set_model(self, name: str) -> None:
+        """Change the model, from the next run on."""
+        ref = ref_of(self.models.resolve(name))
+        if self.session_id is not None:
+            await self._ask(SetModel(now=0, model_ref=ref))
+        elif ref != self._wanted.model_ref:
+            self._want(msgspec.structs.replace(self._wanted, model_ref=ref))
+            self._show([note(f"The model is now {ref}.")])
+
+    async def set_title(self, title: str) -> None:
+        """Name the session."""
+        if self.session_id is not None:
+            await self._ask(SetTitle(now=0, title=title))
+            return
+        self._want(msgspec.structs.replace(self._wanted, title=title))
+        self._show([note(f"The title is now: {title}")])
+
+    def _want(self, wanted: NewSession) -> None:
+        self._wanted = wanted
+        self.view = self._new_view(_state_of(wanted))
+
+    def _the_session(self) -> str:
+        if self.session_id is None:
+            raise InvalidRequest("there is no conversation yet.", hint="Say something first.")
+        return self.session_id
+
+    async def _ask(self, command: UserCommand) -> int:
+        return (await self.sessions.ask(self._the_session(), command)).last
+
+    # ------------------------------------------------------------ what happens
+
+    async def follow(self) -> None:
+        """Show what happens in the session, and in the next one after a switch; until cancelled or deleted."""
+        failures = 0
+        while True:
+            await self._begun.wait()
+            try:
+                await self._follow_one(note("Connected again.") if failures else None)
+                failures = 0
+            except SessionRefused:
+                raise  # it was deleted
+            except (MakaiError, OSError) as error:
+                if failures == 0:
+                    self._show([note(f"The connection to the session is lost ({one_line(str(error))}).", "warn")])
+                await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+                failures += 1
+
+    async def _follow_one(self, once: Piece | None) -> None:
+        """Until a switch. `once` is shown when the session says something."""
+        session_id, view = self.session_id, self.view
+        if session_id is None:
+            return
+        follower = self._follower = self.sessions.follow(session_id, view.state.last_event_id)
+        try:
+            while records := await follower.next():
+                if self.view is view:
+                    self._show([*([once] if once is not None else []), *view.take_all(decoded(records))])
+                once = None
+        finally:
+            follower.close()
+
+
+def ref_of(model: Model) -> str:
+    """The name of a model that is good in every process."""
+    return format_model_ref(model.provider, model.api, model.id)
+
+
+def terms_for(model: Model, system_prompt: str | None) -> SessionTerms:
+    """Built-in tools for models that can call them."""
+    return SessionTerms(system=system_prompt, builtin_tools=model.can(ModelCapability.TOOLS))
+
+
+def _state_of(wanted: NewSession) -> SessionState:
+    """What a session that has not begun would be."""
+    return SessionState(
+        model_ref=wanted.model_ref, mode=wanted.mode, cwd=wanted.cwd, title=wanted.title, terms=wanted.terms
+    )
+
+
+def _is_user_message(logged: LoggedEvent) -> bool:
+    return isinstance(logged, Logged) and isinstance(logged.event, UserMessage)

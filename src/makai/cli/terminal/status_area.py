@@ -1,0 +1,134 @@
+"""What is going on right now, for the region at the bottom of the terminal.
+
+In: a `View`, the time, the size of the terminal. Out: lines, never more than there is room for. Pure. It decides what
+is worth a line while it lasts; what stays is printed elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from makai.cli.terminal.styled_text import Line, Span, line
+from makai.cli.terminal.tool_call_text import title_of
+from makai.cli.terminal.transcript_view import OpenCall, TranscriptView, words_of
+from makai.cli.terminal.usage_text import context_share, duration, money
+from makai.core.session_events import ApprovalRequested
+from makai.core.visible_text import exact, one_line, shown
+from makai.sessions.state import Waiting
+
+MOST_THINKING_LINES: Final = 3
+MOST_OUTPUT_LINES: Final = 4
+MOST_CALLS: Final = 4
+MOST_QUEUED: Final = 3
+FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAME_MS: Final = 200
+
+
+def activity(view: TranscriptView, now_ms: int) -> list[Line]:
+    """Thinking, running calls, what is queued, and one line that says what we are waiting for."""
+    lines = [*_thinking(view), *_calls(view, now_ms)]
+    if (run := view.state.active_run) is not None:
+        spinner = FRAMES[now_ms // FRAME_MS % len(FRAMES)]
+        doing = f"{spinner} {_doing(view, now_ms)}"
+        took = f"  {duration((now_ms - run.started_at) / 1000)}, Esc stops"
+        lines.append(line(Span(doing, "key"), Span(took, "dim")))
+    return [*lines, *_queued(view.state.waiting)]
+
+
+def asking(asked: ApprovalRequested, count: int, *, ready: bool, focused: bool, has_whole: bool) -> list[Line]:
+    """The keys that answer a question. Before `ready` none counts: whoever types just then does not mean it."""
+    if not focused:
+        return [line(Span("  A question waits: Tab to answer it, your line is kept.", "warn"))]
+    if not ready:
+        return [line(Span("  …", "warn"))]
+    short = [("a", "allow once"), ("d", "deny"), ("e", "deny with a reason"), ("Esc", "stop the run")]
+    if has_whole:
+        short.append(("v", "view all"))
+    rule = exact(asked.grant)
+    wide = [("s", f"allow for this session: {rule}"), ("A", f"allow always: {rule}")] if rule else []
+    more = [line(Span(f"  (1 of {count} questions)", "dim"))] if count > 1 else []
+    return [_key_line(short), *(_key_line([each]) for each in wide), *more]
+
+
+def _key_line(keys: list[tuple[str, str]]) -> Line:
+    return line(*(span for key, what in keys for span in (Span(f"  {key}", "key"), Span(f" {what}"))))
+
+
+def footer(view: TranscriptView, title_hint: str = "") -> Line:
+    """Mode, model, context and cost."""
+    usage = view.usage
+    cost = usage.total.cost_usd if usage is not None else view.state.usage.cost_usd
+    parts = [view.state.mode, short_model(view.state.model_ref), context_share(usage), money(cost) if cost else ""]
+    return line(Span("  " + " · ".join(part for part in (*parts, title_hint) if part), "dim"))
+
+
+def short_model(model_ref: str) -> str:
+    """A model_ref as people write it: provider and model."""
+    from urllib.parse import unquote
+
+    provider, slash, rest = model_ref.partition("/")
+    _, at, model = rest.partition("@")
+    return one_line(f"{provider}/{unquote(model)}" if slash and at else model_ref)
+
+
+def _doing(view: TranscriptView, now_ms: int) -> str:
+    run = view.state.active_run
+    assert run is not None
+    if run.status == "aborting":
+        return "Stopping"
+    if view.questions:
+        return "Waiting for you"
+    if view.notice is not None and view.notice.level != "info":
+        return one_line(view.notice.message)[:60]
+    if view.text:
+        return "Answering"
+    if view.thinking:
+        return "Thinking"
+    if running := [call for call in view.calls.values() if call.started_at is not None]:
+        return "Running a tool" if len(running) == 1 else f"Running {len(running)} tools"
+    if run.purpose == "compaction":
+        return "Summarising"
+    if view.waits_since is not None and now_ms - view.waits_since > 2_000:
+        waited = duration((now_ms - view.waits_since) / 1000)
+        return f"Waiting for {short_model(run.model_ref)} ({waited})"
+    return "Working"
+
+
+def _thinking(view: TranscriptView) -> list[Line]:
+    text = shown(view.thinking).strip()
+    return [line(Span(f"· {each}", "dim")) for each in _last_lines(text, MOST_THINKING_LINES)]
+
+
+def _calls(view: TranscriptView, now_ms: int) -> list[Line]:
+    calls = [call for call in view.calls.values() if call.fact.call_id not in view.questions and not call.was_denied]
+    lines: list[Line] = []
+    for call in calls[:MOST_CALLS]:
+        lines += _call(call, now_ms)
+    if len(calls) > MOST_CALLS:
+        lines.append(line(Span(f"  and {len(calls) - MOST_CALLS} more calls", "dim")))
+    return lines
+
+
+def _call(call: OpenCall, now_ms: int) -> list[Line]:
+    began = call.started_at
+    seconds = 0 if began is None else (now_ms - began) / 1000
+    took = Span(f"  {duration(seconds)}" if seconds >= 1 else "", "dim")
+    output = _last_lines(shown(call.output).rstrip("\n"), MOST_OUTPUT_LINES)
+    head = line(Span("● " if began is not None else "○ ", "key"), Span(title_of(call.fact)), took)
+    return [head, *(line(Span(f"  {each}", "dim")) for each in output)]
+
+
+def _queued(waiting: tuple[Waiting, ...]) -> list[Line]:
+    lines = [_waiting(words) for words in waiting[:MOST_QUEUED]]
+    if len(waiting) > MOST_QUEUED:
+        lines.append(line(Span(f"  and {len(waiting) - MOST_QUEUED} more", "dim")))
+    return lines
+
+
+def _waiting(words: Waiting) -> Line:
+    how = "steers after this step" if words.delivery == "steer" else "queued"
+    return line(Span(f"  {how}: {one_line(words_of(words.content))}", "dim"))
+
+
+def _last_lines(text: str, most: int) -> list[str]:
+    return [each for each in text.split("\n") if each.strip()][-most:] if text else []

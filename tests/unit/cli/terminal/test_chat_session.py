@@ -1,0 +1,225 @@
+"""A terminal is one more client of a live session: what others do there is shown, and first answers win."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.live_sessions import SCENARIO_MODEL, scripted_models
+
+from makai.cli.terminal.chat_session import ChatSession, ref_of, terms_for
+from makai.cli.terminal.slash_commands import obey
+from makai.cli.terminal.styled_text import Piece, plain
+from makai.core.errors import InvalidRequest, SessionRefused
+from makai.core.session_events import RunTerms
+from makai.providers.runtime import ModelRuntime
+from makai.sessions.log.memory import MemoryLog
+from makai.sessions.owner import OwnedSessions
+from makai.sessions.service import NewSession, Sessions
+
+WAIT_S = 20.0
+ASKS = """\
+tool: write {"path": "new.txt", "content": "hello\\n"}
+---
+say: Done.
+"""
+
+
+class Watcher:
+    """A terminal without a terminal: a chat, and all it was told to show."""
+
+    def __init__(self, sessions: Sessions, models: ModelRuntime, folder: Path, name: str) -> None:
+        model = models.resolve(SCENARIO_MODEL)
+        wanted = NewSession(model_ref=ref_of(model), cwd=str(folder), terms=terms_for(model, None))
+        self.text = ""
+        self._news = asyncio.Event()
+        self.chat = ChatSession(
+            sessions, models, wanted, self._show, me=name, finished_length=len, run_terms=RunTerms()
+        )
+        self.following = asyncio.ensure_future(self.chat.follow())
+
+    def _show(self, pieces: Sequence[Piece]) -> None:
+        self.text += plain(pieces)
+        self._news.set()
+
+    async def shows(self, text: str) -> None:
+        """Wait for a text, and forget everything up to it."""
+        async with asyncio.timeout(WAIT_S):
+            while text not in self.text:
+                self._news.clear()
+                await self._news.wait()
+        self.text = self.text.partition(text)[2]
+
+    async def obey(self, name: str, argument: str = "") -> str:
+        """What a command says by itself."""
+        return plain(await obey(self.chat, name, argument))
+
+
+@asynccontextmanager
+async def watchers(folder: Path, scenario: str, *names: str) -> AsyncIterator[list[Watcher]]:
+    """Clients of the same sessions, each following its own."""
+    (folder / "work").mkdir()
+    async with scripted_models(folder, scenario) as models:
+        sessions = await OwnedSessions.open(folder / "home", models, log=MemoryLog())
+        everyone = [Watcher(sessions, models, folder / "work", name) for name in names]
+        try:
+            yield everyone
+        finally:
+            for watcher in everyone:
+                watcher.following.cancel()
+            await asyncio.gather(*(watcher.following for watcher in everyone), return_exceptions=True)
+            await sessions.close()
+
+
+async def test_a_question_is_answered_by_whoever_is_first_and_everyone_is_told(tmp_path: Path) -> None:
+    async with watchers(tmp_path, ASKS, "one", "two") as (one, two):
+        await one.chat.send("Write it")
+        await one.shows("+ hello")
+        session_id = one.chat.session_id
+        assert session_id is not None
+        await two.chat.open(session_id)
+        await two.shows("> Write it")
+        [asked] = two.chat.view.questions.values()
+
+        await two.chat.allow(asked.call_id, asked.digest, "once")
+        await one.chat.deny(asked.call_id)
+
+        await one.shows("allowed by two")
+        await one.shows("Done.")
+        await two.shows("allowed\n")
+        await two.shows("Done.")
+    assert (tmp_path / "work" / "new.txt").read_text() == "hello\n"
+
+
+async def test_who_comes_second_hears_that_the_question_is_answered(tmp_path: Path) -> None:
+    async with watchers(tmp_path, ASKS, "one") as (one,):
+        await one.chat.send("Write it")
+        await one.shows("+ hello")
+        [asked] = one.chat.view.questions.values()
+        await one.chat.deny(asked.call_id, "no")
+        await one.chat.allow(asked.call_id, asked.digest, "once")
+
+        await one.shows("denied: no")
+        await one.shows("Someone else was faster")
+    assert not (tmp_path / "work" / "new.txt").exists()
+
+
+async def test_others_words_and_aborts_are_shown(tmp_path: Path) -> None:
+    async with watchers(tmp_path, "say: Thinking it over\nstall", "one", "two") as (one, two):
+        await one.chat.send("Hi")
+        await one.shows("Thinking it over")
+        assert one.chat.session_id is not None
+        await two.chat.open(one.chat.session_id)
+        await two.shows("Thinking it over")
+        await two.chat.send("me too")
+        await two.chat.abort()
+
+        await one.shows("Stopped by two.")
+        await one.shows("> me too  (from another client)")
+        await two.shows("Stopped.")
+        await two.chat.abort()
+
+
+async def test_a_session_begins_with_the_first_message_with_what_was_set_before(tmp_path: Path) -> None:
+    async with watchers(tmp_path, "say: ok", "one") as (one,):
+        await one.obey("mode", "plan")
+        await one.obey("model", "scripted/echo")
+        await one.obey("title", "A test")
+        assert await one.chat.sessions.summaries() == []
+        await one.chat.send("Hi")
+        await one.shows("> Hi")
+
+        [summary] = await one.chat.sessions.summaries()
+        assert (summary.mode, summary.model_ref, summary.title) == ("plan", "scripted/scripted@echo", "A test")
+
+
+async def test_commands_move_between_sessions(tmp_path: Path) -> None:
+    async with watchers(tmp_path, "say: ok", "one") as (one,):
+        await one.chat.send("First")
+        await one.shows("ok")
+        await one.shows("out")
+        first = one.chat.session_id
+        assert first is not None
+
+        assert "a copy of" in await one.obey("fork")
+        assert one.chat.session_id not in (None, first)
+        assert "A new session begins" in await one.obey("new")
+        assert one.chat.session_id is None
+        await one.obey("resume", first[:8])
+        await one.shows("> First")
+        assert one.chat.session_id == first
+        assert f"* {first[:8]}" in await one.obey("sessions")
+        assert f"* {first[:8]}" in await one.obey("resume")
+
+
+async def test_commands_tell_and_change_what_the_session_says(tmp_path: Path) -> None:
+    async with watchers(tmp_path, "say: ok\nusage: input=5 output=7", "one") as (one,):
+        await one.chat.send("Hi")
+        await one.shows("out")
+
+        assert (await one.obey("model")).startswith("scripted/scenario\n")
+        await one.chat.next_mode()
+        await one.shows("The permission mode is now accept_edits.")
+        assert (await one.obey("mode")).startswith("accept_edits\n")
+        await one.obey("title", "New")
+        await one.shows("The title is now: New")
+        assert await one.obey("title") == "New\n"
+        assert "output   7 tokens" in await one.obey("cost")
+        assert "is not trusted. Its project files: none." in await one.obey("trust")
+        assert "is trusted." in await one.obey("trust", "yes")
+        assert "/steer" in await one.obey("help")
+        with pytest.raises(InvalidRequest, match="there is no mode 'yolo'"):
+            await one.obey("mode", "yolo")
+
+
+async def test_steering_is_read_by_the_active_run(tmp_path: Path) -> None:
+    script = 'tool: shell {"command": "true"}\n---\necho'
+    async with watchers(tmp_path, script, "one") as (one,):
+        await one.chat.send("Hi")
+        await one.shows("Run this command?")
+        await one.obey("steer", "rather not")
+        [asked] = one.chat.view.questions.values()
+        await one.chat.deny(asked.call_id)
+
+        await one.shows("> rather not")
+        await one.shows("rather not\n")
+        assert one.chat.view.state.run_counter == 1
+
+
+async def test_what_needs_a_conversation_says_so(tmp_path: Path) -> None:
+    async with watchers(tmp_path, "say: ok", "one") as (one,):
+        for name in ("fork", "compact"):
+            with pytest.raises(InvalidRequest, match="no conversation yet"):
+                await one.obey(name)
+        with pytest.raises(InvalidRequest, match="what shall the agent be told"):
+            await one.obey("steer")
+
+
+async def test_a_long_session_opens_with_its_newest_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("makai.cli.terminal.chat_session.FIRST_WINDOW", 12)
+    async with watchers(tmp_path, "echo", "one", "two") as (one, two):
+        for number in range(5):
+            await one.chat.send(f"message {number}")
+            await one.shows("out")
+        assert one.chat.session_id is not None
+        await two.chat.open(one.chat.session_id)
+
+        await two.shows("Earlier messages are not shown here")
+        assert "message 0" not in two.text
+        await two.shows("> message 4")
+        await two.shows("message 4\n")
+
+
+async def test_following_ends_when_the_session_is_deleted(tmp_path: Path) -> None:
+    async with watchers(tmp_path, "say: ok", "one") as (one,):
+        await one.chat.send("Hi")
+        await one.shows("out")
+        assert one.chat.session_id is not None
+        await one.chat.sessions.delete(one.chat.session_id)
+
+        with pytest.raises(SessionRefused):
+            async with asyncio.timeout(WAIT_S):
+                await one.following

@@ -1,0 +1,39 @@
+"""Slash commands: what is one, and what may have been meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from makai.cli.terminal.slash_commands import COMMANDS, completions, help_text, parse, unknown
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("/mode plan", ("mode", "plan")),
+        ("/MODEL  a/b ", ("model", "a/b")),
+        ("/clear", ("new", "")),
+        ("/exit", ("quit", "")),
+        ("/nonsense", ("", "")),
+        ("/usr/bin/ls is a path", None),
+        ("/etc\nand more", None),
+        ("what about /help?", None),
+    ],
+)
+def test_a_line_is_a_command_only_when_it_begins_as_one(line: str, command: tuple[str, str] | None) -> None:
+    assert parse(line) == command
+
+
+def test_a_typo_is_answered_with_what_was_meant() -> None:
+    assert unknown("/resmue x") == "Unknown command /resmue. Did you mean /resume?"
+    assert unknown("/xyzzy") == "Unknown command /xyzzy. /help lists them."
+
+
+def test_what_is_begun_can_be_completed() -> None:
+    assert [command.name for command in completions("/mo")] == ["model", "mode"]
+    assert [command.name for command in completions("/ex")] == ["quit"]
+    assert completions("/mode ") == completions("words") == []
+
+
+def test_help_names_every_command() -> None:
+    assert [command.name for command in COMMANDS if f"/{command.name}" not in help_text()] == []

@@ -1,0 +1,59 @@
+"""Nothing that a stranger wrote can act on a terminal, hide in it or turn its reading direction."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from makai.core.visible_text import exact, one_line, shown
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("ls -la", "ls -la"),
+        ("\x1b[2J\x1b]52;c;aGk=\x07", "\\x1b[2J\\x1b]52;c;aGk=\\x07"),
+        ("rm \u202e-rf", "rm \\u202e-rf"),
+        ("a\x9b31mb", "a\\x9b31mb"),
+        ("echo hi\r\x08rm -rf /", "echo hi\\r\\x08rm -rf /"),
+        ("zero\u200bwidth\u2060\ufeff", "zero\\u200bwidth\\u2060\\ufeff"),
+        ("fillers\u3164\u115f\u2800", "fillers\\u3164\\u115f\\u2800"),
+        ("no\u00a0break\u3000space", "no\\xa0break\\u3000space"),
+        ("tags\U000e0041", "tags\\U000e0041"),
+        ("two\nlines\tand a tab", "two\nlines\\tand a tab"),
+        ("Grüße, 世界, 👍", "Grüße, 世界, 👍"),
+        ("half \ud83d", "half \\ud83d"),
+    ],
+)
+def test_who_decides_sees_everything_written_out(text: str, reads: str) -> None:
+    assert exact(text) == reads
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("red \x1b[31malert\x07", "red \\x1b[31malert\\x07"),
+        ("a\r\nb", "a\nb"),
+        ("progress 1\rprogress 2", "progress 1\\rprogress 2"),
+        ("family 👨‍👩‍👧 stays whole", "family 👨‍👩‍👧 stays whole"),
+        ("\u2066turned\u2069", "\\u2066turned\\u2069"),
+        ("a\tb", "a    b"),
+    ],
+)
+def test_who_reads_sees_harmless_text(text: str, reads: str) -> None:
+    assert shown(text) == reads
+
+
+def test_a_title_is_one_line() -> None:
+    assert one_line("a\n  b\tc") == "a b c"
+
+
+@given(st.text())
+def test_exact_text_has_nothing_but_line_breaks_and_visible_characters(text: str) -> None:
+    assert all(character == "\n" or character.isprintable() for character in exact(text))
+
+
+@given(st.text())
+def test_shown_text_has_no_control_character_but_line_breaks(text: str) -> None:
+    assert not [c for c in shown(text) if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2066")]
