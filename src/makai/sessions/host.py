@@ -70,7 +70,7 @@ class SessionHost:
         self, call: ToolCalled, description: CallDescription, diffs: tuple[FileDiff, ...]
     ) -> ApprovalDecided:
         """What becomes of a call."""
-        await self._known(call.call_id)
+        # A call that is not in the state yet is on its way to the log: nothing is known about it.
         run = self._session.state.run
         known = run.calls.get(call.call_id) if run is not None else None
         status = known.status if known is not None else "called"
@@ -110,11 +110,6 @@ class SessionHost:
         return time.monotonic()
 
     # ------------------------------------------------------------ decisions
-
-    async def _known(self, call_id: str) -> None:
-        """Wait until the call itself is in the log: decisions are about what is there."""
-        if call_id not in self._session.state.call_ids:
-            await self._session.settled()
 
     async def _decided(self, call: ToolCalled, verdict: Verdict) -> ApprovalDecided:
         decided = ApprovalDecided(

@@ -6,8 +6,9 @@ publish"):
 
     inbox ─► decide (all that waits, one batch) ─► append ─► answer who asked ─► wake followers ─► effects
 
-While an append is under way the inbox fills, so the busier a session is the more one commit holds. A session that
-nobody uses has no task.
+While an append is under way the inbox fills, so the busier a session is the more one commit holds. Facts whose
+durability no caller waits for are held for up to `WINDOW_S` after the previous commit began; a command, a question or
+the start of a tool is committed at once and takes them along. A session that nobody uses has no task.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from typing import Final, Protocol, TypeAlias, assert_never
 
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, SessionRefused, StorageUnavailable
-from makai.core.session_events import ApprovalDecided, Logged, RunFailed, RunFinished, SessionEvent
+from makai.core.session_events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Logged,
+    RunFailed,
+    RunFinished,
+    SessionEvent,
+)
 from makai.core.usage import Usage
 from makai.sessions.commands import (
     AnyEffect,
@@ -47,6 +55,8 @@ MOST_WAITING: Final = 4_000
 """How many facts of a run may wait for their commit before the run waits too."""
 ABORT_S: Final = 10.0
 """How long a cancelled run may take to clean up; then it is over, whatever its task still does."""
+WINDOW_S: Final = 0.005
+"""How long facts that no caller waits for are gathered, counted from the start of the previous commit."""
 CHECKPOINT_EVERY: Final = 1_000
 STATE_FORMAT: Final = 1
 """Of `state.packed`; a checkpoint of another format is not read."""
@@ -77,6 +87,14 @@ class _Order:
     def __init__(self, command: Command, waiter: asyncio.Future[Effects] | None) -> None:
         self.command = command
         self.waiter = waiter
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a caller, or a person who has to decide, waits for the commit."""
+        command = self.command
+        return (
+            self.waiter is not None or not isinstance(command, Report) or isinstance(command.event, ApprovalRequested)
+        )
 
     def done(self, effects: Effects) -> None:
         if self.waiter is not None and not self.waiter.done():
@@ -115,6 +133,11 @@ class LiveSession:
         self._clock = clock
         self._inbox: deque[_Order] = deque()
         self._committer: asyncio.Task[None] | None = None
+        self._window: asyncio.TimerHandle | None = None
+        """Starts the committer; set while the inbox holds only facts that can wait."""
+        self._window_ends = 0.0
+        self._has_urgent = False
+        """Whether the inbox holds an order that cannot wait."""
         self._room = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._checkpointed = checkpointed
@@ -214,28 +237,56 @@ class LiveSession:
 
     def _put(self, order: _Order) -> None:
         self._inbox.append(order)
-        if self._committer is None:
+        if not self._has_urgent and order.is_urgent:
+            self._has_urgent = True
+            self._end_window()
+        if self._committer is None and self._window is None:
+            self._start_committer()
+
+    def _start_committer(self) -> None:
+        """Commit now, or when the window of facts that can wait is over."""
+        loop = asyncio.get_running_loop()
+        remaining_s = self._window_ends - loop.time()
+        if remaining_s > 0 and not self._has_urgent and not self.is_closing:
+            self._window = loop.call_later(remaining_s, self._commit_now)
+        else:
+            self._commit_now()
+
+    def _commit_now(self) -> None:
+        self._end_window()
+        if self._committer is None and self._inbox:
             work = self._commit_all()
             self._committer = self._tasks.start(work, f"makai-commit-{self.session_id}", may_finish=True)
+
+    def _end_window(self) -> None:
+        if self._window is not None:
+            self._window.cancel()
+            self._window = None
 
     # ------------------------------------------------------------ the commit
 
     async def _commit_all(self) -> None:
         orders: list[_Order] = []
         try:
-            while self._inbox:
+            loop = asyncio.get_running_loop()
+            while self._inbox and (self._has_urgent or self.is_closing or loop.time() >= self._window_ends):
+                self._window_ends = loop.time() + WINDOW_S
                 orders = [self._inbox.popleft() for _ in range(min(len(self._inbox), MOST_IN_A_BATCH))]
+                self._has_urgent = any(order.is_urgent for order in self._inbox)
                 await self._commit(orders)
                 self._room.set()
-            orders = []
-        finally:
-            # Only a committer that broke leaves orders: the disk outlasted the patience of `close`, or there is a bug.
-            self._committer = None
+        except BaseException:
+            # The disk outlasted the patience of `close`, or there is a bug.
             left = (*orders, *self._inbox)
             self._inbox.clear()
             for order in left:
                 self._refuse(order, StorageUnavailable("Whether this was stored is unknown.", hint="Look, then retry."))
+            raise
+        finally:
+            self._committer = None
             self._room.set()
+            if self._inbox:
+                self._start_committer()
 
     async def _commit(self, orders: list[_Order]) -> None:
         batch = Batch(self.state)
@@ -317,7 +368,7 @@ class LiveSession:
 
     def _set_alarm(self) -> None:
         """Look again when the next approval runs out, or a little earlier."""
-        self.forget()
+        self._cancel_alarm()
         deadline = self.state.next_deadline()
         if deadline is not None:
             seconds = min(max(deadline - self._clock(), 0) / 1000, LONGEST_SLEEP_S)
@@ -334,7 +385,11 @@ class LiveSession:
             self._put(_Order(TimePassed(now=self._clock()), None))
 
     def forget(self) -> None:
-        """Nothing will be asked of this object any more."""
+        """Stop the timers, because nothing more will be asked of this object; commit what was reported so far."""
+        self._cancel_alarm()
+        self._commit_now()
+
+    def _cancel_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
