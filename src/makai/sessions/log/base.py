@@ -45,12 +45,20 @@ class Pending(msgspec.Struct, frozen=True):
     event: SessionEvent
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An event as it is stored: encoded once, for every reader."""
 
     event_id: int
     line: bytes
     """A JSON `Logged`, without a line break in it."""
+    logged: Logged | None = None
+    """What the line says, when this process encoded it itself: its readers need not decode it."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and (self.event_id, self.line) == (other.event_id, other.line)
+
+    def __hash__(self) -> int:
+        return hash((self.event_id, self.line))
 
 
 class UnknownLogged(msgspec.Struct, frozen=True, kw_only=True):

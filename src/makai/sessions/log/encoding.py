@@ -140,7 +140,9 @@ def numbered(session_id: str, bodies: Sequence[Body], last: int, last_ts: int) -
     for event_id, body in enumerate(bodies, last + 1):
         last_ts = max(last_ts, body.ts)
         line = _line(event_id, last_ts, body.event, body.run_id)
-        result.append(Stored(Record(event_id, line), last_ts, _checksum(salt, event_id, line), body.is_delta))
+        logged = Logged(event_id=event_id, ts=last_ts, event=body.fact, run_id=body.run_id)
+        checksum = _checksum(salt, event_id, line)
+        result.append(Stored(Record(event_id, line, logged), last_ts, checksum, body.is_delta))
     return result
 
 
@@ -188,6 +190,9 @@ def conflict(session_id: str, expected: int, last: int) -> LogConflict:
 
 def decoded(records: Sequence[Record]) -> list[LoggedEvent]:
     """Events of lines that verified; types this version does not know as `UnknownLogged`."""
+    known: list[LoggedEvent] = [record.logged for record in records if record.logged is not None]
+    if len(known) == len(records):
+        return known
     try:
         return list(_LOGGED_LIST.decode(b"[" + b",".join(record.line for record in records) + b"]"))
     except msgspec.ValidationError:
@@ -195,7 +200,8 @@ def decoded(records: Sequence[Record]) -> list[LoggedEvent]:
 
 
 def decoded_one(record: Record) -> LoggedEvent:
-    """One event."""
+    if record.logged is not None:
+        return record.logged
     try:
         return _LOGGED.decode(record.line)
     except msgspec.ValidationError:

@@ -41,6 +41,7 @@ MOST_QUEUED_BYTES: Final = 32 * 1024 * 1024
 MOST_CHECKPOINT_BYTES: Final = 8 * 1024 * 1024
 PATIENCE_S: Final = 30.0
 READERS: Final = 2
+MAX_CACHED_FOLDERS: Final = 256
 _EVENT_OVERHEAD_BYTES: Final = 200
 _CLOSED: Final = "The log is closed."
 
@@ -64,6 +65,9 @@ class SqliteLog:
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._queue = _Room(MOST_QUEUED_BYTES)
         self._checkpoints = _Room(MOST_CHECKPOINT_BYTES)
+        self._grants: dict[str | None, tuple[StoredGrant, ...]] = {}
+        """What `grants` found, until a commit may have changed it."""
+        self._grants_version = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
 
@@ -79,11 +83,12 @@ class SqliteLog:
         encoding.check_session_id(session_id)
         bodies = encoding.encoded(events)
         weight = sum(len(body.event) + _EVENT_OVERHEAD_BYTES for body in bodies)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._queue.enter(weight)
-        except TimeoutError:
-            raise StorageUnavailable("The disk is too slow for what is to be stored.", hint="Try again.") from None
+        if not self._queue.try_enter(weight):
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await self._queue.enter(weight)
+            except TimeoutError:
+                raise StorageUnavailable("The disk is too slow for what is to be stored.", hint="Try again.") from None
         if self._closing:
             self._queue.leave(weight)
             raise StorageUnavailable(_CLOSED)
@@ -147,7 +152,13 @@ class SqliteLog:
         await waiter
 
     async def grants(self, folder: str | None) -> list[StoredGrant]:
-        return await self._read(None, lambda reader: permissions.list_grants(reader, folder))
+        if folder in self._grants:  # every call of a tool asks
+            return list(self._grants[folder])
+        version = self._grants_version
+        found = await self._read(None, lambda reader: permissions.list_grants(reader, folder))
+        if version == self._grants_version and len(self._grants) < MAX_CACHED_FOLDERS:
+            self._grants[folder] = tuple(found)
+        return found
 
     async def revoke(self, folder: str, rule: str) -> bool:
         return await self._change(lambda connection: permissions.revoke(connection, folder, rule))
@@ -223,6 +234,9 @@ class SqliteLog:
     def _settle(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
             request, result = outcome.request, outcome.result
+            if request.may_change_grants:
+                self._grants.clear()
+                self._grants_version += 1
             if isinstance(request, Append):
                 self._queue.leave(request.weight)
             elif isinstance(request, Save):
@@ -246,10 +260,16 @@ class _Room:
         self._used = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    def try_enter(self, weight: int) -> bool:
+        """Take a part, however large when everything is free; False when the caller has to wait."""
+        if self._waiting or not self._fits(weight):
+            return False
+        self._used += weight
+        return True
+
     async def enter(self, weight: int) -> None:
-        """Take a part, however large when everything is free."""
-        if not self._waiting and self._fits(weight):
-            self._used += weight
+        """Take a part, in the order of asking."""
+        if self.try_enter(weight):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((weight, turn))

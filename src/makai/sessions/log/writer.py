@@ -25,11 +25,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
 from makai.core.errors import MakaiError, StorageUnavailable
+from makai.core.session_events import ApprovalDecided
 from makai.sessions.log import checkpoints, encoding, permissions, projection, schema, store
 from makai.sessions.log.base import Checkpoint, StoredGrant
 from makai.sessions.log.heads import Head, Heads
@@ -54,10 +55,15 @@ class Append(msgspec.Struct, frozen=True, eq=False):
     def can_wait(self) -> bool:
         return all(body.is_delta for body in self.bodies)
 
+    @property
+    def may_change_grants(self) -> bool:
+        return any(isinstance(body.fact, ApprovalDecided) for body in self.bodies)
+
 
 class Delete(msgspec.Struct, frozen=True, eq=False):
     """A session to forget."""
 
+    may_change_grants: ClassVar[bool] = False
     session_id: str
     waiter: asyncio.Future[bool]
 
@@ -65,6 +71,7 @@ class Delete(msgspec.Struct, frozen=True, eq=False):
 class Change(msgspec.Struct, frozen=True, eq=False):
     """Something beside the events that is to be durable, in a transaction of its own."""
 
+    may_change_grants: ClassVar[bool] = True
     apply: Callable[[sqlite3.Connection], bool]
     waiter: asyncio.Future[bool]
 
@@ -72,6 +79,7 @@ class Change(msgspec.Struct, frozen=True, eq=False):
 class Save(msgspec.Struct, frozen=True, eq=False):
     """A checkpoint to keep when there is time."""
 
+    may_change_grants: ClassVar[bool] = False
     session_id: str
     checkpoint: Checkpoint
     waiter: asyncio.Future[bool]
