@@ -1,15 +1,17 @@
 """What every test may rely on.
 
-Out: an environment without the developer's credentials and proxies, one hypothesis profile, the choice between
-`make test` and `make faults`, and `record_measure`, which prints measured bars at the end of a run.
+The environment holds only the variables in `KEPT_VARIABLES`. Files, and the tests in each file, run in a random order;
+`MAKAI_TEST_SEED` repeats one. Long tests run in `make faults` only. `record_measure` prints figures at the end.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,11 +25,23 @@ RecordMeasure: TypeAlias = Callable[[str, str, str], None]
 
 FAULTS_FOLDER = Path(__file__).parent / "faults"
 MEASURE = "measure"
-NOT_FOR_TESTS = re.compile(
-    r".*_(API_KEY|API_VERSION|ACCESS_TOKEN|AUTH_TOKEN|BASE_URL|ENDPOINT)|OLLAMA_HOST|GOOGLE_CLOUD_PROJECT"
-    r"|(HTTP|HTTPS|ALL)_PROXY",
-    re.IGNORECASE,
+SEED_VARIABLE = "MAKAI_TEST_SEED"
+MODELS_VARIABLE = "MAKAI_TEST_MODELS"
+KEPT_VARIABLES = re.compile(
+    r"PATH|HOME|USER|LOGNAME|TMPDIR|TZ|LANG|LC_\w+|SYSTEMROOT|LD_LIBRARY_PATH|VIRTUAL_ENV|PYENV_\w+|XAUTHORITY"
+    r"|PYTHON(DONTWRITEBYTECODE|HASHSEED|UTF8|DEVMODE|FAULTHANDLER|MALLOC|WARNDEFAULTENCODING)|PYTEST_\w+|COVERAGE_\w+"
+    r"|SSL_CERT_(FILE|DIR)|NODE_EXTRA_CA_CERTS|(PIP|NPM_CONFIG|npm_config)_\w+|MAKAI_(FAULTS|TEST_\w+)"
 )
+"""Everything else (keys, proxies, MAKAI_HOME, NO_COLOR, TERM, CI, EDITOR, GIT_DIR, ...) is removed: with a real key a
+test could spend money, and the others make results depend on the machine."""
+
+# `make model` puts weights into the developer's MAKAI_HOME, which tests may read and nothing else.
+if "MAKAI_HOME" in os.environ:
+    os.environ[MODELS_VARIABLE] = os.environ["MAKAI_HOME"]
+for name in [name for name in os.environ if not KEPT_VARIABLES.fullmatch(name)]:
+    del os.environ[name]
+os.environ["GIT_CONFIG_GLOBAL"] = os.devnull
+os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(10**6)))
 
 # A CI runner or `make test &` may start us with Ctrl-C ignored, which every child would inherit, tests of Ctrl-C
 # included.
@@ -37,15 +51,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Shared machines are slow at times: how long one input takes is no verdict, the time-out of the whole test is.
 hypothesis.settings.register_profile("makai", deadline=None)
 hypothesis.settings.load_profile("makai")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _no_credentials_of_the_developer() -> Iterator[None]:
-    """A test that finds a real key could spend real money, or pass only on one machine."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in filter(NOT_FOR_TESTS.fullmatch, list(os.environ)):
-            patch.delenv(name)
-        yield
 
 
 @pytest.fixture
@@ -59,8 +64,22 @@ def record_measure(request: pytest.FixtureRequest) -> RecordMeasure:
     return record
 
 
+def pytest_report_header() -> str:
+    return f"random order: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is below tests/faults, and leave it out unless `make faults` asks for it."""
+    """Shuffle files, and tests in each file. Mark what is below tests/faults, which only `make faults` runs."""
+    by_file = defaultdict[Path, list[pytest.Item]](list)
+    for item in items:
+        by_file[item.path].append(item)
+    shuffled = random.Random(os.environ[SEED_VARIABLE])
+    files = sorted(by_file)
+    shuffled.shuffle(files)
+    for file in files:
+        shuffled.shuffle(by_file[file])
+    items[:] = [item for file in files for item in by_file[file]]
     for item in items:
         if item.path.is_relative_to(FAULTS_FOLDER):
             item.add_marker("faults")

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
-from support.browser import LOST_SERVER, Site, Window, site_of
+from playwright.async_api import Browser, WebSocketRoute, expect
+from support.browser import LOST_SERVER, WAIT_MS, Site, Window, site_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -76,21 +76,63 @@ async def test_what_is_decided_in_one_window_disappears_in_the_other_which_says_
             await expect(window.tool("write")).to_contain_text("Approved by")
 
 
+class HeldBack:
+    """The connections of some windows. While `holding`, what the server says does not reach them."""
+
+    def __init__(self) -> None:
+        self.holding = False
+        self.said: list[str] = []
+        self.heard: list[str] = []
+        self.refused = asyncio.Event()
+        self._waiting: list[tuple[WebSocketRoute, str]] = []
+
+    def join(self, page: WebSocketRoute) -> None:
+        server = page.connect_to_server()
+        page.on_message(lambda text: self._to_server(server, str(text)))
+        server.on_message(lambda text: self._to_page(page, str(text)))
+
+    def release(self) -> None:
+        self.holding = False
+        for page, text in self._waiting:
+            page.send(text)
+
+    def _to_server(self, server: WebSocketRoute, text: str) -> None:
+        self.said.append(text)
+        server.send(text)
+
+    def _to_page(self, page: WebSocketRoute, text: str) -> None:
+        self.heard.append(text)
+        if "APPROVAL_CONFLICT" in text:
+            self.refused.set()
+        if self.holding:
+            self._waiting.append((page, text))
+        else:
+            page.send(text)
+
+
 @pytest.mark.req("MC-APPR-009")
 async def test_two_windows_that_decide_at_once_run_the_call_once(site: Site) -> None:
     site.script('tool: shell {"command": "echo ran >> both.txt"}\n---\nsay: Over.')
     session = await site.session()
-    async with site.window(session) as one, site.window(session) as other:
-        await one.say("Run")
-        await expect(one.approval).to_be_visible()
-        await expect(other.approval).to_be_visible()
-        await asyncio.gather(
-            one.test_id("approve-once").dispatch_event("click"), other.test_id("approve-once").dispatch_event("click")
-        )
-        for window in (one, other):
-            await window.idle()
-            await expect(window.tool("shell")).to_have_attribute("data-status", "done")
+    held = HeldBack()
+    async with site.context() as context:
+        await context.route_web_socket("**/ws?**", held.join)
+        async with site.window(session, context=context) as one, site.window(session, context=context) as other:
+            await one.say("Run")
+            await expect(one.approval).to_be_visible()
+            await expect(other.approval).to_be_visible()
+            held.holding = True  # neither window learns of the other's decision before its own is on the way
+            for window in (one, other):
+                await window.test_id("approve-once").click()
+            async with asyncio.timeout(WAIT_MS / 1000):
+                await held.refused.wait()
+            held.release()
+            for window in (one, other):
+                await window.idle()
+                await expect(window.tool("shell")).to_have_attribute("data-status", "done")
     assert (site.folder / "both.txt").read_text(encoding="utf-8") == "ran\n"
+    assert len([text for text in held.said if '"approve"' in text]) == 2
+    assert len([text for text in held.heard if "APPROVAL_CONFLICT" in text]) == 1
 
 
 # ---------------------------------------------------------------- networks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,8 @@ import makai as package
 from makai.catalog.descriptors import ModelsResponse
 from makai.cli.commands import COMMANDS
 
-KEY = "sk-test-0123456789abcdefghij"
+KEY = "sk-" + "".join(random.choices("QXZqxz", k=40))
+"""No six characters of it occur in anything that is printed, such as the name of a folder."""
 HEAVY = ("aiohttp", "asyncio", "msgspec", "rich")
 
 

@@ -4,11 +4,9 @@ of everything it may try (issue: "Self-approval is impossible ... 0 succeed").""
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ import msgspec
 import pytest
 from support.cli import SOURCES
 from support.live_sessions import Desk, desk
+from support.places import folder_outside_tmp
 from support.self_approval import (
     AUTH_CANARY,
     CANARIES,
@@ -56,9 +55,6 @@ PYTHON = os.path.realpath(sys.executable)
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(detect().backend is None, reason="no sandbox works here"),
-    pytest.mark.skipif(
-        Path.home().is_relative_to("/tmp"), reason="confined commands have a /tmp of their own, and the home is in it"
-    ),
 ]
 
 
@@ -89,12 +85,8 @@ class Place:
 
 @pytest.fixture
 def base() -> Iterator[Path]:
-    # In the home folder: /tmp is another one in a sandbox, and an attack on what is not there proves nothing.
-    folder = Path(tempfile.mkdtemp(prefix=".makai-self-approval-", dir=Path.home()))
-    try:
+    with folder_outside_tmp() as folder:
         yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 def _prepare(base: Path) -> None:

@@ -8,30 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from support.places import folder_outside_tmp
 from support.sandbox_corpus import ATTACKS, SELF_APPROVAL, WORK, Attack, Work
 from support.sandbox_site import SECRET, UNCONFINED, Site, remove_traces
 
 from makai.tools.sandbox.detect import Backend, Detection, try_bubblewrap, try_landlock
 from makai.tools.sandbox.limits import counts_processes
-
-_SCRATCH = [place for place in (Path.home(), Path(sys.prefix)) if place.is_relative_to("/tmp")]
-if _SCRATCH:
-    pytest.skip(
-        f"SKIPPED, NOT PROVEN HERE: confined commands have a /tmp of their own, and {_SCRATCH[0]} is in it",
-        allow_module_level=True,
-    )
-
 
 RecordMeasure: TypeAlias = Callable[[str, str, str], None]
 
@@ -67,14 +57,12 @@ def on_each_backend(corpus: Mapping[str, Attack | Work]) -> list[Any]:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    # in the home folder: /tmp is another one in a sandbox, and an attack on what is not there proves nothing
-    base = Path(tempfile.mkdtemp(prefix=".makai-site-", dir=Path.home()))
     try:
-        site = Site(base)
-        with site.serving():
-            yield site
+        with folder_outside_tmp() as base:
+            site = Site(base)
+            with site.serving():
+                yield site
     finally:
-        shutil.rmtree(base)
         remove_traces()
 
 

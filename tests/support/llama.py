@@ -33,7 +33,7 @@ def installed_weights() -> Path:
     """The real weights, or a skip that says how to get them."""
     if importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("NO REAL MODEL: xllamacpp is not installed (pip install 'makai[local]')")
-    home = Path(os.environ.get("MAKAI_HOME") or Path.home() / ".makai")
+    home = Path(os.environ.get("MAKAI_TEST_MODELS") or Path.home() / ".makai")
     path = installed(home)
     if path is None:
         pytest.skip(f"NO REAL MODEL: no weights below {home}/models (makai models pull smollm2)")

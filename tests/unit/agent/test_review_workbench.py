@@ -6,13 +6,13 @@ import json
 import os
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.orphan_trials import Silent
+from support.places import folder_outside_tmp
 
 from makai.agent.workbench import Workbench, WorkbenchSpec
 from makai.core.session_events import Notice
@@ -51,11 +51,10 @@ MAY_USE_IT = Notice(
 
 @pytest.fixture
 def repo() -> Iterator[Path]:
-    """Not in /tmp, which a sandbox replaces as a whole."""
-    with tempfile.TemporaryDirectory(prefix=".review-", dir=Path.home()) as folder:
+    with folder_outside_tmp() as folder:
         for name in ("repo", "home"):
-            Path(folder, name).mkdir()
-        yield Path(folder, "repo")
+            (folder / name).mkdir()
+        yield folder / "repo"
 
 
 def spec(repo: Path, servers: dict[str, Any], **more: Any) -> WorkbenchSpec:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.places import folder_outside_tmp
 
 from makai.core.errors import InvalidRequest
 from makai.tools.sandbox.detect import Backend, try_bubblewrap, try_landlock
@@ -28,9 +28,8 @@ def sandbox(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture
 def base() -> Iterator[Path]:
-    """Not in /tmp, which a sandbox replaces as a whole."""
-    with tempfile.TemporaryDirectory(prefix=".review-", dir=Path.home()) as folder:
-        yield Path(folder)
+    with folder_outside_tmp() as folder:
+        yield folder
 
 
 def policy_of(base: Path, makai_home: Path, level: SandboxLevel = "workspace-write") -> SandboxPolicy:
