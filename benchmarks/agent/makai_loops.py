@@ -132,7 +132,7 @@ class Square:
 
     definition = _DEFINITION
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """It only looks."""
         return CallDescription(kind="read", title=f"Square {arguments['number']}")
 

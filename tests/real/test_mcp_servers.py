@@ -23,9 +23,8 @@ from conftest import RecordMeasure
 from makai.core.content import Image, Text
 from makai.core.secret import Secret
 from makai.tools.base import ToolOutcome, text_outcome
-from makai.tools.mcp.config import HttpServer, McpConfig, McpServer, StdioServer
+from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing, Wrap, unconfined
 from makai.tools.mcp.manager import McpManager, ServerStatus
-from makai.tools.mcp.settings import Launch, Timing, Wrap, unconfined
 from makai.tools.mcp.tools import McpTool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,7 +153,7 @@ async def behaves(servers: Servers) -> None:
     """Every kind of answer, over any transport."""
     assert await servers.manager.settled(WITHIN_S)
     echo = servers.tool("echo")
-    assert (echo.definition.name, echo.describe({"text": "x"}).kind) == ("mcp__t__echo", "read")
+    assert (echo.definition.name, (await echo.describe({"text": "x"})).kind) == ("mcp__t__echo", "read")
     assert servers.tool("fail").destructive
     assert await servers.call("echo", text="hi\u2028there") == text_outcome("hi\u2028there")
     assert await servers.call("add", a=1, b=2) == text_outcome('{"sum":3}')
@@ -463,7 +462,7 @@ import asyncio, os, sys
 from pathlib import Path
 from makai.tools.mcp.config import McpConfig, StdioServer
 from makai.tools.mcp.manager import McpManager
-from makai.tools.mcp.settings import Launch, unconfined
+from makai.tools.mcp.config import Launch, unconfined
 
 class Silent:
     call_id = 'call_1'

@@ -20,13 +20,13 @@ from support.places import folder_outside_tmp
 from support.sandbox_corpus import ATTACKS, SELF_APPROVAL, WORK, Attack, Work
 from support.sandbox_site import SECRET, UNCONFINED, Site, remove_traces
 
-from makai.tools.sandbox.detect import Backend, Detection, try_bubblewrap, try_landlock
+from makai.tools.sandbox.detect import Detection, SandboxBackend, try_bubblewrap, try_landlock
 from makai.tools.sandbox.limits import counts_processes
 
 RecordMeasure: TypeAlias = Callable[[str, str, str], None]
 
 ALL_ATTACKS = {**ATTACKS, **{f"self-approval: {name}": attack for name, attack in SELF_APPROVAL.items()}}
-BACKENDS: dict[str, Callable[[], Backend | str]] = {"bubblewrap": try_bubblewrap, "landlock": try_landlock}
+BACKENDS: dict[str, Callable[[], SandboxBackend | str]] = {"bubblewrap": try_bubblewrap, "landlock": try_landlock}
 MEDIAN_MS = 30
 RUNS, PATIENCE_S = 25, 20
 BUSY = 2

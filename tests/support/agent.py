@@ -33,7 +33,7 @@ from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
 from makai.providers.scenario import Scenario, parse_scenario
 from makai.providers.scripted import ScriptedProvider
-from makai.tools.base import CallDescription, Diff, ToolContext, ToolKind, ToolOutcome, text_outcome
+from makai.tools.base import CallDescription, ToolContext, ToolKind, ToolOutcome, text_outcome
 
 MODEL = Model(id="scripted-model", api="scripted", provider="scripted")
 ANY_OBJECT = '{"type": "object"}'
@@ -125,7 +125,7 @@ class FakeTool:
         *,
         kind: ToolKind = "read",
         schema: str = ANY_OBJECT,
-        diffs: Callable[[], tuple[Diff, ...]] = tuple,
+        diffs: Callable[[], tuple[FileDiff, ...]] = tuple,
     ) -> None:
         self.definition = ToolDefinition(name=name, description=f"The tool {name}.", parameters_schema_json=schema)
         self._run = run
@@ -133,7 +133,7 @@ class FakeTool:
         self._diffs = diffs
         self.ran: list[Mapping[str, Any]] = []
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         return CallDescription(kind=self._kind, title=f"Use {self.definition.name}", diffs=self._diffs())
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:

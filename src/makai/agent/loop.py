@@ -151,7 +151,7 @@ class _Run:
     async def _loop(self) -> RunOutcome:
         await self._warn_of_unknown_price()
         if self._standing.open_calls:
-            calls = [self._tool_calls.retake(fact) for fact in self._standing.open_calls]
+            calls = [await self._tool_calls.retake(fact) for fact in self._standing.open_calls]
             results = await self._tool_calls.carry_out(calls)
             self._conversation.add_results(results, self._host.position())
         self._conversation.fill_in_results()

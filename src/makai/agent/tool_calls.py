@@ -29,7 +29,6 @@ from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.messages import ToolMessage
 from makai.core.session_events import (
     FileDiff,
-    FilePlace,
     Notice,
     PlanEntry,
     PlanUpdated,
@@ -37,7 +36,7 @@ from makai.core.session_events import (
     ToolFinished,
     ToolStarted,
 )
-from makai.tools.base import CallDescription, Diff, Tool, ToolOutcome, text_outcome
+from makai.tools.base import CallDescription, Tool, ToolOutcome, text_outcome
 from makai.tools.plan import PlanTool, plan_of
 
 log = logging.getLogger(__name__)
@@ -92,21 +91,21 @@ class ToolCalls:
             arguments_error=part.arguments_error,
             title=part.name,
         )
-        call = self._understood(fact)
+        call = await self._understood(fact)
         if call.description is not None:
             call.fact = msgspec.structs.replace(
                 fact,
                 kind=call.description.kind,
                 title=call.description.title,
-                locations=tuple(FilePlace(place.path, place.line) for place in call.description.locations),
+                locations=call.description.locations,
             )
         await self._recorder.emit(call.fact)
         return call
 
-    def retake(self, fact: ToolCalled) -> Call:
+    async def retake(self, fact: ToolCalled) -> Call:
         """A call that is in the log since before the run was resumed."""
         self._recorder.reopen(fact)
-        return self._understood(fact)
+        return await self._understood(fact)
 
     async def carry_out(self, calls: Sequence[Call]) -> list[ToolMessage]:
         """The results. `RunDenied` when a person ended the run; calls that are open then are the caller's to close."""
@@ -124,7 +123,7 @@ class ToolCalls:
 
     # ------------------------------------------------------------ before a call
 
-    def _understood(self, fact: ToolCalled) -> Call:
+    async def _understood(self, fact: ToolCalled) -> Call:
         tool = self._tools.get(fact.name)
         if tool is None:
             known = ", ".join(sorted(self._tools)[:_MOST_NAMES]) or "none"
@@ -133,7 +132,7 @@ class ToolCalls:
             return Call(fact=fact, refusal=f"Not run: {fact.arguments_error}")
         try:
             arguments = self._schemas[fact.name].arguments(fact.arguments_json)
-            return Call(fact=fact, tool=tool, arguments=arguments, description=tool.describe(arguments))
+            return Call(fact=fact, tool=tool, arguments=arguments, description=await tool.describe(arguments))
         except InvalidRequest as error:
             return Call(fact=fact, refusal=str(error))
         except Exception as error:
@@ -161,7 +160,7 @@ class ToolCalls:
     async def _one(self, call: Call, is_later: bool, results: dict[str, ToolMessage]) -> None:
         if is_later and call.refusal is None:
             # What the calls before it did may have changed what this one would do.
-            call = self._understood(call.fact)
+            call = await self._understood(call.fact)
         tool, description = call.tool, call.description
         if call.refusal is not None or tool is None or description is None:
             outcome = text_outcome(call.refusal or "", is_error=True)
@@ -242,7 +241,7 @@ def _failure(name: str, error: BaseException) -> str:
     return f"The tool {name} failed: {type(error).__name__}: {str(error)[:500]}"
 
 
-def _diffs(diffs: Sequence[Diff]) -> tuple[FileDiff, ...]:
+def _diffs(diffs: Sequence[FileDiff]) -> tuple[FileDiff, ...]:
     return tuple(
         FileDiff(
             path=diff.path,

@@ -25,13 +25,12 @@ from makai.core.config import Config, PermissionsConfig, ProjectConfig, parse_co
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice, SandboxLevel
 from makai.tools.base import Tool
-from makai.tools.edit import EditTool
+from makai.tools.edit import EditTool, WriteTool
 from makai.tools.fetch import FetchTool
 from makai.tools.file_errors import FileMissing
-from makai.tools.files import ListTool, ReadTool, WriteTool
-from makai.tools.mcp.config import McpConfig, StdioServer, parse_mcp_config
+from makai.tools.files import ListTool, ReadTool
+from makai.tools.mcp.config import Launch, McpConfig, StdioServer, parse_mcp_config
 from makai.tools.mcp.manager import McpManager, ServerStatus
-from makai.tools.mcp.settings import Launch
 from makai.tools.permission_rules import PermissionRules, denied_reads, parse_rule, parse_rules
 from makai.tools.plan import PlanTool
 from makai.tools.sandbox.detect import Detection, detect

@@ -88,7 +88,7 @@ class ClientTool:
         self._run_id = run_id
         self._tool_executors = tool_executors
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """Nothing is known about what it does: the client that declared it knows."""
         return CallDescription(kind="other", title=self.definition.name, subject=self.definition.name)
 

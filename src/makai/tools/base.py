@@ -7,30 +7,17 @@ and answers to it. No tool and no protocol is known here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from makai.core.content import Image, Text
+from makai.core.errors import InvalidRequest
 from makai.core.request import ToolDefinition
+from makai.core.session_events import FileDiff, FilePlace
 
 ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fetch", "other"]
 """What a call does to the world; clients show it, permission modes decide by it."""
-
-
-class Location(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A place in a file that a call touches."""
-
-    path: str
-    line: int | None = None
-
-
-class Diff(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call changes in a file. `old_text` is None for a new file."""
-
-    path: str
-    old_text: str | None
-    new_text: str
 
 
 class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +28,8 @@ class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
     """One line, such as "Edit src/app.py"."""
     subject: str = ""
     """What permission rules match: the command of a shell call, the path of a file call, the URL of a fetch."""
-    locations: tuple[Location, ...] = ()
-    diffs: tuple[Diff, ...] = ()
+    locations: tuple[FilePlace, ...] = ()
+    diffs: tuple[FileDiff, ...] = ()
     protected: bool = False
     """It writes a file that makes later commands run code (`tools.protected`): nobody but a person allows that."""
 
@@ -53,7 +40,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     content: tuple[Text | Image, ...]
     """For the model."""
     is_error: bool = False
-    diffs: tuple[Diff, ...] = ()
+    diffs: tuple[FileDiff, ...] = ()
     exit_code: int | None = None
     omitted_bytes: int = 0
     """How much output the model does not see; all of it is in `spill_path`."""
@@ -78,7 +65,7 @@ class Tool(Protocol):
 
     definition: ToolDefinition
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """What this call would do; `InvalidRequest` when the arguments cannot be meant. Must not change anything."""
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
@@ -88,3 +75,42 @@ class Tool(Protocol):
 def text_outcome(text: str, *, is_error: bool = False) -> ToolOutcome:
     """An answer of plain text."""
     return ToolOutcome(content=(Text(text=text),), is_error=is_error)
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=msgspec.Struct)
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every tool's arguments. A field the tool does not know is a mistake, not noise."""
+
+
+def definition(name: str, description: str, arguments: type[msgspec.Struct]) -> ToolDefinition:
+    """The tool as the model sees it; the schema has no references, which some model APIs do not follow."""
+    (_, components) = msgspec.json.schema_components((arguments,), ref_template="{name}")
+    schema = _without_references(components[arguments.__name__], components)
+    return ToolDefinition(
+        name=name, description=description, parameters_schema_json=msgspec.json.encode(schema).decode()
+    )
+
+
+def parsed(arguments: Mapping[str, Any], shape: type[ArgumentsT]) -> ArgumentsT:
+    """The arguments as `shape`. Models write numbers and booleans as text at times; that is understood."""
+    try:
+        return msgspec.convert(arguments, type=shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"The arguments do not fit the tool: {error}.") from None
+
+
+def _without_references(schema: Any, components: Mapping[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_without_references(item, components) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _without_references(components[schema["$ref"]], components)
+    return {
+        key: _without_references(value, components)
+        for key, value in schema.items()
+        # The names and docstrings of our classes tell a model nothing.
+        if not (key == "title" or (key == "description" and "properties" in schema))
+    }

@@ -8,22 +8,85 @@ not know who approved a call, nor open any file but through the workspace.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
+import os
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from makai.core.content import Text
 from makai.core.errors import MakaiError
-from makai.tools.arguments import Arguments, definition, parsed
-from makai.tools.base import CallDescription, Diff, ToolContext, ToolOutcome, text_outcome
-from makai.tools.file_bases import FileBases, base_of
-from makai.tools.file_errors import FileRefused, printable
-from makai.tools.files import edit_description, encoded
+from makai.core.session_events import FileDiff, FilePlace
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.file_errors import FileMissing, FileRefused, printable
+from makai.tools.files import SNIFFED_BYTES, binary_reason
 from makai.tools.workspace import Place, Workspace
 
-MOST_BYTES = 16 * 1024 * 1024
-_MOST_PLACES_TOLD = 10
+MAX_BYTES = 16 * 1024 * 1024
+MAX_DIFF_BYTES = 1024 * 1024
+_MAX_PLACES_TOLD = 10
+
+
+class WriteArguments(Arguments, frozen=True, kw_only=True):
+    """What `write` takes."""
+
+    path: Annotated[str, msgspec.Meta(description="The file, from the session's folder or absolute.")]
+    content: Annotated[str, msgspec.Meta(description="The whole new content.")]
+
+
+class WriteTool:
+    """Makes or replaces a whole file."""
+
+    definition = definition(
+        "write",
+        "Create a file, or replace all of one. Missing folders are made. To change a part of a file, use `edit`.",
+        WriteArguments,
+    )
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._bases = FileBases()
+
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        """The file and what changes in it."""
+        wanted = parsed(arguments, WriteArguments)
+        place = self._workspace.place(wanted.path)
+        encoded(wanted.content)
+        diff, base = self._diff(place, wanted)
+        self._bases.keep(wanted, base)
+        return edit_description("Write", place, diff)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """The diff, or why not."""
+        try:
+            wanted = parsed(arguments, WriteArguments)
+            return await asyncio.to_thread(self._write, wanted)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+
+    def _write(self, wanted: WriteArguments) -> ToolOutcome:
+        content = encoded(wanted.content)
+        place = self._workspace.place(wanted.path)
+        diff, base = self._diff(place, wanted)
+        self._bases.check(wanted, base, place)
+        with self._workspace.open_write(wanted.path, place) as file:
+            file.write(content)
+        done = "Created" if diff.old_text is None else "Replaced"
+        return ToolOutcome(content=(Text(text=f"{done} {place.shown} ({len(content):,} bytes)."),), diffs=(diff,))
+
+    def _diff(self, place: Place, wanted: WriteArguments) -> tuple[FileDiff, bytes]:
+        """What changes, and in what."""
+        try:
+            with self._workspace.open_read(wanted.path) as file:
+                old = file.read(MAX_DIFF_BYTES + 1)
+                base = base_of(place, old, file if len(old) > MAX_DIFF_BYTES else None)
+        except FileMissing:
+            diff = FileDiff(path=printable(place.absolute), old_text=None, new_text=wanted.content)
+            return diff, base_of(place, None)
+        return FileDiff(path=printable(place.absolute), old_text=diff_text(old), new_text=wanted.content), base
 
 
 class EditArguments(Arguments, frozen=True, kw_only=True):
@@ -48,8 +111,8 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     base: bytes
 
-    def diff(self) -> Diff:
-        return Diff(
+    def diff(self) -> FileDiff:
+        return FileDiff(
             path=printable(self.place.absolute),
             old_text=self.old.decode("utf-8", "replace"),
             new_text=self.new.decode("utf-8", "replace"),
@@ -70,7 +133,7 @@ class EditTool:
         self._workspace = workspace
         self._bases = FileBases()
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """The file and its diff; a refusal when the edit cannot be made, so that nobody is asked about it."""
         wanted = parsed(arguments, EditArguments)
         change = self._change(wanted)
@@ -96,9 +159,9 @@ class EditTool:
         """What would be written; with `approved` only if it is what was described before."""
         place = self._workspace.place(wanted.path)
         with self._workspace.open_read(wanted.path) as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise FileRefused(f"{place.shown} is larger than {MOST_BYTES:,} bytes.", hint="Use the shell for it.")
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise FileRefused(f"{place.shown} is larger than {MAX_BYTES:,} bytes.", hint="Use the shell for it.")
         base = base_of(place, data)
         if approved:
             self._bases.check(wanted, base, place)
@@ -117,8 +180,8 @@ def _check(data: bytes, old: bytes, new: bytes, count: int, wanted: EditArgument
     if count == 0:
         raise FileRefused(f"`old_text` does not occur in {shown}.", hint=_nearest(data, old))
     if count > 1 and not wanted.replace_all:
-        places = ", ".join(str(line) for line in _lines_of(data, old, _MOST_PLACES_TOLD))
-        more = ", ..." if count > _MOST_PLACES_TOLD else ""
+        places = ", ".join(str(line) for line in _lines_of(data, old, _MAX_PLACES_TOLD))
+        more = ", ..." if count > _MAX_PLACES_TOLD else ""
         raise FileRefused(
             f"`old_text` occurs {count} times in {shown} (lines {places}{more}).",
             hint="Add more of the text around it, or pass replace_all.",
@@ -158,3 +221,74 @@ def _first_difference(lines: list[bytes], wanted: list[bytes], start: int) -> in
         if start + offset >= len(lines) or lines[start + offset] != line:
             return start + offset
     return start
+
+
+_MAX_KEPT: Final = 1_000
+"""A call is described just before it is asked about; older descriptions are of calls that were never made."""
+
+
+class FileBases:
+    """The bases of the changes that one tool described. A change that nobody described has none to keep to."""
+
+    def __init__(self) -> None:
+        self._bases: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def keep(self, wanted: Arguments, base: bytes) -> None:
+        """Remember what a change was described for; the newest description counts."""
+        key = _key(wanted)
+        self._bases[key] = base
+        self._bases.move_to_end(key)
+        while len(self._bases) > _MAX_KEPT:
+            self._bases.popitem(last=False)
+
+    def check(self, wanted: Arguments, base: bytes, place: Place) -> None:
+        """`FileRefused` when the change was described for something else."""
+        if self._bases.pop(_key(wanted), base) != base:
+            raise FileRefused(
+                f"{place.shown} is not what it was when this call was shown for approval. Nothing was done.",
+                hint="Read it again, and make the call anew if it still is what you want.",
+            )
+
+
+def base_of(place: Place, content: bytes | None, file: io.BufferedReader | None = None) -> bytes:
+    """Stands for a file and its content, None when there is none. `file` when `content` is not all of it."""
+    written = hashlib.sha256(os.fsencode(place.absolute) + b"\0")
+    if content is not None:
+        written.update(b"content" + content)
+    if file is not None:
+        found = os.fstat(file.fileno())
+        written.update(f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}".encode())
+    return written.digest()
+
+
+def _key(wanted: Arguments) -> bytes:
+    return hashlib.sha256(repr(wanted).encode("utf-8", "surrogatepass")).digest()
+
+
+def encoded(content: str) -> bytes:
+    """The text as UTF-8; `FileRefused` for half a surrogate pair, which JSON can say and UTF-8 cannot."""
+    try:
+        return content.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise FileRefused(f"The text has half of a surrogate pair at position {error.start:,}.") from None
+
+
+def diff_text(data: bytes) -> str:
+    """The old content as a diff shows it. A diff is for eyes: what is too long or binary is named, not shown."""
+    if len(data) > MAX_DIFF_BYTES:
+        return f"[more than {MAX_DIFF_BYTES:,} bytes, not shown]\n"
+    if why := binary_reason(data[:SNIFFED_BYTES]):
+        return f"[{why}, {len(data):,} bytes]\n"
+    return data.decode("utf-8", "replace")
+
+
+def edit_description(verb: str, place: Place, diff: FileDiff) -> CallDescription:
+    """How a change to one file is told."""
+    return CallDescription(
+        kind="edit",
+        title=f"{verb} {place.shown}",
+        subject=place.shown,
+        locations=(FilePlace(path=printable(place.absolute)),),
+        diffs=(diff,),
+        protected=place.protected,
+    )

@@ -14,7 +14,7 @@ import asyncio
 import base64
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
@@ -22,11 +22,9 @@ import msgspec
 from makai.core.content import Image
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.version import __version__
-from makai.tools.arguments import Arguments, definition, parsed
-from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.html_text import html_to_text
-from makai.tools.public_address import is_public
 
 if TYPE_CHECKING:
     import aiohttp
@@ -35,11 +33,11 @@ if TYPE_CHECKING:
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """The IP addresses of a host."""
 
-MOST_BYTES = 5 * 1024 * 1024
-MOST_HTML = 1_000_000
-MOST_TEXT = 100_000
+MAX_BYTES = 5 * 1024 * 1024
+MAX_HTML = 1_000_000
+MAX_TEXT = 100_000
 DEADLINE_S = 30.0
-_MOST_REDIRECTS = 5
+_MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _TEXTS = ("json", "xml", "javascript", "yaml", "toml", "csv", "x-www-form-urlencoded")
@@ -79,7 +77,7 @@ class FetchTool:
         self._resolve = resolve or _resolve
         self._deadline_s = deadline_s
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """The URL, in the form it is requested in."""
         url = str(_checked_url(parsed(arguments, FetchArguments).url))
         return CallDescription(kind="fetch", title=f"Fetch {printable(url)}", subject=url)
@@ -98,7 +96,7 @@ class FetchTool:
         return await asyncio.to_thread(_outcome, page)
 
     async def _followed(self, url: yarl.URL) -> _Page:
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             page = await self._get(url)
             if not page.location:
                 return page
@@ -106,7 +104,7 @@ class FetchTool:
             if target.host != url.host:
                 raise InvalidRequest(f"The page has moved to another host: {target}", hint="Fetch that URL instead.")
             url = target
-        raise InvalidRequest(f"The page redirects more than {_MOST_REDIRECTS} times.")
+        raise InvalidRequest(f"The page redirects more than {_MAX_REDIRECTS} times.")
 
     async def _get(self, url: yarl.URL) -> _Page:
         import aiohttp
@@ -126,8 +124,8 @@ class FetchTool:
                     status=response.status,
                     content_type=response.content_type,
                     charset=response.charset or "utf-8",
-                    body=body[:MOST_BYTES],
-                    cut=len(body) > MOST_BYTES,
+                    body=body[:MAX_BYTES],
+                    cut=len(body) > MAX_BYTES,
                     location=response.headers.get("Location", "") if response.status in _REDIRECTS else "",
                 )
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -208,7 +206,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_chunked(64 * 1024):
         body += chunk
-        if len(body) > MOST_BYTES:
+        if len(body) > MAX_BYTES:
             break
     return bytes(body)
 
@@ -217,20 +215,20 @@ def _outcome(page: _Page) -> ToolOutcome:
     failed = page.status >= 400
     if page.content_type in _IMAGES and not failed:
         if page.cut:
-            return text_outcome(f"The image is larger than {MOST_BYTES:,} bytes.", is_error=True)
+            return text_outcome(f"The image is larger than {MAX_BYTES:,} bytes.", is_error=True)
         return ToolOutcome(
             content=(Image(data=base64.b64encode(page.body).decode("ascii"), mime_type=page.content_type),)
         )
     if not page.content_type.startswith("text/") and not page.content_type.endswith(_TEXTS):
         return text_outcome(f"{printable(page.url)} is {page.content_type}, which cannot be shown.", is_error=True)
     text = _decoded(page)
-    too_long = len(text) > MOST_HTML
+    too_long = len(text) > MAX_HTML
     if page.content_type in ("text/html", "application/xhtml+xml"):
-        text = html_to_text(text[:MOST_HTML])
+        text = html_to_text(text[:MAX_HTML])
     notes = [f"[HTTP status {page.status}]"] if failed else []
-    if page.cut or len(text) > MOST_TEXT or too_long:
+    if page.cut or len(text) > MAX_TEXT or too_long:
         notes.append("[cut: the page is longer]")
-    return text_outcome("\n".join([*notes, text[:MOST_TEXT]]) or "[empty]", is_error=failed)
+    return text_outcome("\n".join([*notes, text[:MAX_TEXT]]) or "[empty]", is_error=failed)
 
 
 def _decoded(page: _Page) -> str:
@@ -238,3 +236,40 @@ def _decoded(page: _Page) -> str:
         return page.body.decode(page.charset, "replace")
     except LookupError:
         return page.body.decode("utf-8", "replace")
+
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_INTERNAL = (ipaddress.ip_network("168.63.129.16/32"), ipaddress.ip_network("192.0.0.0/24"))
+"""Azure's host agent, public by its number alone; IETF protocol assignments, whole since RFC 6890 but not in every
+Python, in which Oracle's cloud keeps its metadata."""
+
+
+def is_public(address: str) -> bool:
+    """Whether anybody on the internet would reach the same machine there."""
+    try:
+        outer = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return all(
+        each.is_global
+        and not (each.is_multicast or each.is_private or each.is_reserved or each.is_link_local or each.is_loopback)
+        and not any(each in network for network in _INTERNAL)
+        for each in _with_inner(outer)
+    )
+
+
+def _with_inner(address: Address) -> Iterator[Address]:
+    if isinstance(address, ipaddress.IPv4Address):
+        yield address
+        return
+    inner = address.ipv4_mapped or address.sixtofour
+    if inner is None and (address in _COMPATIBLE or any(address in network for network in _NAT64)):
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.ipv4_mapped is None and not any(address in network for network in _NAT64):
+        # A mapped address is its IPv4 address, and NAT64 is a way to one; older Pythons call both reserved.
+        yield address
+    if inner is not None:
+        yield inner

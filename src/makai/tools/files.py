@@ -19,25 +19,23 @@ from typing import Annotated, Any
 
 import msgspec
 
-from makai.core.content import Image, Text
+from makai.core.content import Image
 from makai.core.errors import MakaiError
-from makai.tools.arguments import Arguments, definition, parsed
-from makai.tools.base import CallDescription, Diff, Location, ToolContext, ToolOutcome, text_outcome
-from makai.tools.file_bases import FileBases, base_of
-from makai.tools.file_errors import FileMissing, FileRefused, missing, printable
+from makai.core.session_events import FilePlace
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.hidden import path_of
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
-from makai.tools.workspace import Entry, Place, Workspace
+from makai.tools.workspace import Entry, Workspace
 
 DEFAULT_LINES = 2_000
-MOST_SHOWN_BYTES = 256 * 1024
-LONGEST_LINE = 2_000
-MOST_IMAGE_BYTES = 5 * 1024 * 1024
-MOST_DIFF_BYTES = 1024 * 1024
-MOST_ENTRIES = 1_000
-LONGEST_READ_S = 20.0
+MAX_SHOWN_BYTES = 256 * 1024
+MAX_LINE = 2_000
+MAX_IMAGE_BYTES = 5 * 1024 * 1024
+MAX_ENTRIES = 1_000
+MAX_READ_S = 20.0
 _BLOCK = 1024 * 1024
-_SNIFFED = 8 * 1024
+SNIFFED_BYTES = 8 * 1024
 
 _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
 
@@ -65,7 +63,7 @@ class ReadTool:
         self._workspace = workspace
         self._denied = denied
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """Which file, from which line."""
         wanted = parsed(arguments, ReadArguments)
         place = self._workspace.place(wanted.path)
@@ -73,7 +71,7 @@ class ReadTool:
             kind="read",
             title=f"Read {place.shown}",
             subject=place.shown,
-            locations=(Location(path=printable(place.absolute), line=wanted.offset),),
+            locations=(FilePlace(path=printable(place.absolute), line=wanted.offset),),
         )
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
@@ -89,73 +87,14 @@ class ReadTool:
             if self._denied.cover(path_of(file.fileno())):
                 # The rules saw another file when they were asked: a link was turned since.
                 raise missing(wanted.path)
-            head = file.read(_SNIFFED)
+            head = file.read(SNIFFED_BYTES)
             if image := image_type(head):
-                return _image(head + file.read(MOST_IMAGE_BYTES + 1 - len(head)), image)
+                return _image(head + file.read(MAX_IMAGE_BYTES + 1 - len(head)), image)
             if why := binary_reason(head):
                 size = self._workspace.stat(wanted.path).st_size
                 return text_outcome(f"{printable(wanted.path)} is {why} ({size:,} bytes).", is_error=True)
             file.seek(0)
             return _numbered(file, wanted)
-
-
-class WriteArguments(Arguments, frozen=True, kw_only=True):
-    """What `write` takes."""
-
-    path: Annotated[str, msgspec.Meta(description="The file, from the session's folder or absolute.")]
-    content: Annotated[str, msgspec.Meta(description="The whole new content.")]
-
-
-class WriteTool:
-    """Makes or replaces a whole file."""
-
-    definition = definition(
-        "write",
-        "Create a file, or replace all of one. Missing folders are made. To change a part of a file, use `edit`.",
-        WriteArguments,
-    )
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._bases = FileBases()
-
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """The file and what changes in it."""
-        wanted = parsed(arguments, WriteArguments)
-        place = self._workspace.place(wanted.path)
-        encoded(wanted.content)
-        diff, base = self._diff(place, wanted)
-        self._bases.keep(wanted, base)
-        return edit_description("Write", place, diff)
-
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """The diff, or why not."""
-        try:
-            wanted = parsed(arguments, WriteArguments)
-            return await asyncio.to_thread(self._write, wanted)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
-
-    def _write(self, wanted: WriteArguments) -> ToolOutcome:
-        content = encoded(wanted.content)
-        place = self._workspace.place(wanted.path)
-        diff, base = self._diff(place, wanted)
-        self._bases.check(wanted, base, place)
-        with self._workspace.open_write(wanted.path, place) as file:
-            file.write(content)
-        done = "Created" if diff.old_text is None else "Replaced"
-        return ToolOutcome(content=(Text(text=f"{done} {place.shown} ({len(content):,} bytes)."),), diffs=(diff,))
-
-    def _diff(self, place: Place, wanted: WriteArguments) -> tuple[Diff, bytes]:
-        """What changes, and in what."""
-        try:
-            with self._workspace.open_read(wanted.path) as file:
-                old = file.read(MOST_DIFF_BYTES + 1)
-                base = base_of(place, old, file if len(old) > MOST_DIFF_BYTES else None)
-        except FileMissing:
-            diff = Diff(path=printable(place.absolute), old_text=None, new_text=wanted.content)
-            return diff, base_of(place, None)
-        return Diff(path=printable(place.absolute), old_text=diff_text(old), new_text=wanted.content), base
 
 
 class ListArguments(Arguments, frozen=True, kw_only=True):
@@ -176,14 +115,14 @@ class ListTool:
         self._workspace = workspace
         self._denied = denied
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """Which folder."""
         place = self._workspace.place(parsed(arguments, ListArguments).path)
         return CallDescription(
             kind="read",
             title=f"List {place.shown}",
             subject=place.shown,
-            locations=(Location(path=printable(place.absolute)),),
+            locations=(FilePlace(path=printable(place.absolute)),),
         )
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
@@ -199,40 +138,11 @@ class ListTool:
         if self._denied.cover(folder):
             raise missing(path)
         seen = (entry for entry in self._workspace.entries(path) if not self._denied.cover(f"{folder}/{entry.name}"))
-        found = list(itertools.islice(seen, MOST_ENTRIES + 1))
-        lines = [_line(entry) for entry in sorted(found[:MOST_ENTRIES], key=lambda entry: entry.name)]
-        if len(found) > MOST_ENTRIES:
-            lines.append(f"[cut: more than {MOST_ENTRIES:,} names; use glob to narrow it down]")
+        found = list(itertools.islice(seen, MAX_ENTRIES + 1))
+        lines = [_line(entry) for entry in sorted(found[:MAX_ENTRIES], key=lambda entry: entry.name)]
+        if len(found) > MAX_ENTRIES:
+            lines.append(f"[cut: more than {MAX_ENTRIES:,} names; use glob to narrow it down]")
         return text_outcome("\n".join(lines) or "[empty]")
-
-
-def encoded(content: str) -> bytes:
-    """The text as UTF-8; `FileRefused` for half a surrogate pair, which JSON can say and UTF-8 cannot."""
-    try:
-        return content.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise FileRefused(f"The text has half of a surrogate pair at position {error.start:,}.") from None
-
-
-def diff_text(data: bytes) -> str:
-    """The old content as a diff shows it. A diff is for eyes: what is too long or binary is named, not shown."""
-    if len(data) > MOST_DIFF_BYTES:
-        return f"[more than {MOST_DIFF_BYTES:,} bytes, not shown]\n"
-    if why := binary_reason(data[:_SNIFFED]):
-        return f"[{why}, {len(data):,} bytes]\n"
-    return data.decode("utf-8", "replace")
-
-
-def edit_description(verb: str, place: Place, diff: Diff) -> CallDescription:
-    """How a change to one file is told."""
-    return CallDescription(
-        kind="edit",
-        title=f"{verb} {place.shown}",
-        subject=place.shown,
-        locations=(Location(path=printable(place.absolute)),),
-        diffs=(diff,),
-        protected=place.protected,
-    )
 
 
 def image_type(head: bytes) -> str | None:
@@ -250,20 +160,20 @@ def binary_reason(head: bytes) -> str | None:
 
 
 def _image(data: bytes, mime_type: str) -> ToolOutcome:
-    if len(data) > MOST_IMAGE_BYTES:
-        return text_outcome(f"The image is larger than {MOST_IMAGE_BYTES:,} bytes.", is_error=True)
+    if len(data) > MAX_IMAGE_BYTES:
+        return text_outcome(f"The image is larger than {MAX_IMAGE_BYTES:,} bytes.", is_error=True)
     return ToolOutcome(content=(Image(data=base64.b64encode(data).decode("ascii"), mime_type=mime_type),))
 
 
 def _numbered(file: io.BufferedReader, wanted: ReadArguments) -> ToolOutcome:
     """The wanted lines with their numbers, until one of the limits is met; then how to go on."""
-    deadline = time.monotonic() + LONGEST_READ_S
+    deadline = time.monotonic() + MAX_READ_S
     if (has := _skip_lines(file, wanted.offset - 1, deadline)) is not None:
         return text_outcome(f"[the file has only {has:,} lines]" if has else "[the file is empty]")
     lines: list[str] = []
     shown_bytes = 0
     broken = False
-    while len(lines) < wanted.limit and shown_bytes < MOST_SHOWN_BYTES and (line := _next_line(file, deadline)):
+    while len(lines) < wanted.limit and shown_bytes < MAX_SHOWN_BYTES and (line := _next_line(file, deadline)):
         text, cut = line
         broken = broken or "\ufffd" in text
         shown_bytes += len(text)
@@ -299,7 +209,7 @@ def _skip_lines(file: io.BufferedReader, count: int, deadline: float) -> int | N
 
 def _next_line(file: io.BufferedReader, deadline: float) -> tuple[str, int] | None:
     """A line without its end, cut to a length a reader can bear, and how many bytes were cut. None at the end."""
-    raw = file.readline(LONGEST_LINE)
+    raw = file.readline(MAX_LINE)
     if not raw:
         return None
     cut = 0
@@ -316,7 +226,7 @@ def _next_line(file: io.BufferedReader, deadline: float) -> tuple[str, int] | No
 
 def _check(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise FileRefused(f"Reading took longer than {LONGEST_READ_S:.0f} s.", hint="Use the shell for such a file.")
+        raise FileRefused(f"Reading took longer than {MAX_READ_S:.0f} s.", hint="Use the shell for such a file.")
 
 
 def _line(entry: Entry) -> str:

@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
-_MOST_FILES_COMPARED = 10_000
+_MAX_FILES_COMPARED = 10_000
 
 
 class Hidden:
@@ -68,7 +68,7 @@ def _stat_or_none(path: str) -> os.stat_result | None:
 
 def _files_in(folders: Sequence[str]) -> Iterator[os.stat_result]:
     """The files of the hidden folders: credentials, token and database lie at their top and are met first."""
-    left = _MOST_FILES_COMPARED
+    left = _MAX_FILES_COMPARED
     for folder in folders:
         for directory, _, names in os.walk(folder):
             for name in names:

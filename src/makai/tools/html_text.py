@@ -18,8 +18,8 @@ _BLOCKS = frozenset(
 _HEADINGS = {f"h{level}": f"\n\n{'#' * level} " for level in range(1, 7)}
 _TAG = re.compile(r"/?[a-zA-Z][a-zA-Z0-9-]{0,30}")
 _HREF = re.compile(r"""\shref\s{0,9}=\s{0,9}(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
-_LONGEST_TAG_READ = 4_000
-_LONGEST_LINK = 500
+_MAX_TAG_READ = 4_000
+_MAX_LINK = 500
 
 
 def html_to_text(document: str) -> str:
@@ -51,7 +51,7 @@ def _after_markup(document: str, opening: int, reader: _Reader) -> int:
     if name in _SILENT:
         end = re.compile(f"</{name}", re.IGNORECASE).search(document, closing)
         return _after(document, ">", end.start()) if end else -1
-    reader.tag(name, document[tag.end() : min(closing, tag.end() + _LONGEST_TAG_READ)])
+    reader.tag(name, document[tag.end() : min(closing, tag.end() + _MAX_TAG_READ)])
     return closing + 1
 
 
@@ -96,7 +96,7 @@ class _Reader:
             found = _HREF.search(attributes)
             self._link = html.unescape(next(filter(None, found.groups()), "")) if found else ""
         elif name == "/a":
-            if self._link.startswith(("http://", "https://", "/")) and len(self._link) <= _LONGEST_LINK:
+            if self._link.startswith(("http://", "https://", "/")) and len(self._link) <= _MAX_LINK:
                 self._pieces.append(f" <{self._link}>")
             self._link = ""
 

@@ -20,7 +20,7 @@ _SYS_OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
-_MOST_TRIES = 100
+_MAX_TRIES = 100
 """The kernel answers EAGAIN when something above the path was renamed during the walk; it asks to be called again."""
 
 
@@ -49,7 +49,7 @@ _AT_FDCWD = -100
 def _openat2(directory: int, path: str, flags: int, resolve: int) -> int:
     how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve | _RESOLVE_NO_MAGICLINKS)
     name = os.fsencode(path)
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         descriptor = int(_libc().syscall(_SYS_OPENAT2, directory, name, ctypes.byref(how), ctypes.sizeof(how)))
         if descriptor >= 0:
             return descriptor

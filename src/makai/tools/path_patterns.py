@@ -1,22 +1,25 @@
-"""Patterns for paths in permission rules.
+"""Patterns for paths: in permission rules, in the arguments of glob and grep, and in `.gitignore` files.
 
-In: a pattern as in .gitignore, an absolute workspace and a path. Out: whether the path is meant. Only text is compared;
-links and what exists are not known here.
+Only text is compared; links and the file system are not known here. No pattern takes exponential time.
 
-`src/**` is src and everything in it; `*.py` without a slash is a name at any depth; a leading slash means the workspace
-itself, two slashes the root of the file system. `*` and `?` do not cross a slash. What matches a folder matches what is
-in it. Components are compared whole, so `/srv/app` says nothing about `/srv/app-secret`.
+In permission rules `src/**` is src and everything in it; `*.py` without a slash is a name at any depth; a leading slash
+means the workspace itself, two slashes the root of the file system. `*` and `?` do not cross a slash. What matches a
+folder matches what is in it. Components are compared whole, so `/srv/app` says nothing about `/srv/app-secret`.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import posixpath
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
+
+from makai.core.errors import InvalidRequest
 
 ANY_DEPTH: Final = "**"
 
@@ -101,3 +104,119 @@ def _name(part: str) -> str:
         return "(?:[^/]+/)*"
     pieces = {"*": "[^/]*", "?": "[^/]"}
     return "".join(pieces.get(piece, re.escape(piece)) for piece in _WILDCARDS.split(part)) + "/"
+
+
+_MAX_ALTERNATIVES = 64
+_MAX_PATTERN = 1_000
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+class GlobPattern:
+    """A pattern. Without a slash before its end it matches names at any depth, as in a .gitignore file."""
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > _MAX_PATTERN:
+            raise InvalidRequest(f"The pattern is longer than {_MAX_PATTERN:,} characters.")
+        self._alternatives = [_matchers(text) for text in _expanded(pattern)]
+
+    def matches(self, parts: Sequence[str]) -> bool:
+        """Whether the whole path matches."""
+        return any(len(names) in _reached(names, parts) for names in self._alternatives)
+
+    def may_match_below(self, parts: Sequence[str]) -> bool:
+        """Whether a path inside this folder can match; if not, nobody needs to look there."""
+        return any(any(index < len(names) for index in _reached(names, parts)) for names in self._alternatives)
+
+
+def _expanded(pattern: str) -> list[str]:
+    """The pattern once for every choice in its braces, innermost first."""
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        text = waiting.pop()
+        if not (braces := _BRACES.search(text)):
+            done.append(text)
+        else:
+            waiting += [text[: braces.start()] + choice + text[braces.end() :] for choice in braces[1].split(",")]
+        if len(done) + len(waiting) > _MAX_ALTERNATIVES:
+            raise InvalidRequest(f"The braces of the pattern make more than {_MAX_ALTERNATIVES} patterns.")
+    return done
+
+
+def _matchers(pattern: str) -> list[re.Pattern[str] | None]:
+    """One matcher for each name; None stands for `**`."""
+    names = [name for name in pattern.split("/") if name not in ("", ".")]
+    if "/" not in pattern.rstrip("/"):
+        names.insert(0, "**")
+    return [None if name == "**" else re.compile(fnmatch.translate(name)) for name in names]
+
+
+def _reached(names: Sequence[re.Pattern[str] | None], parts: Iterable[str]) -> set[int]:
+    """How many of the pattern's names the path can have used up: all possibilities at once."""
+    reached = set(_with_skips(names, [0]))
+    for part in parts:
+        used = [
+            index if (matcher := names[index]) is None else index + 1
+            for index in reached
+            if index < len(names) and ((matcher := names[index]) is None or matcher.match(part))
+        ]
+        reached = set(_with_skips(names, used))
+    return reached
+
+
+def _with_skips(names: Sequence[re.Pattern[str] | None], reached: Iterable[int]) -> Iterator[int]:
+    """`**` may also stand for nothing."""
+    for index in reached:
+        yield index
+        while index < len(names) and names[index] is None:
+            index += 1
+            yield index
+
+
+_MAX_RULES = 1_000
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    pattern: GlobPattern
+    folder: tuple[str, ...]
+    """Where the file that holds the rule lies; the pattern is relative to it."""
+    negated: bool
+    only_folders: bool
+
+    def matches(self, parts: Sequence[str], *, is_folder: bool) -> bool:
+        if self.only_folders and not is_folder:
+            return False
+        depth = len(self.folder)
+        return tuple(parts[:depth]) == self.folder and self.pattern.matches(parts[depth:])
+
+
+class IgnoreRules:
+    """The rules that hold in one folder: its parents' and its own."""
+
+    def __init__(self, rules: tuple[_Rule, ...] = ()) -> None:
+        self._rules = rules
+
+    def with_file(self, text: str, folder: tuple[str, ...]) -> IgnoreRules:
+        """These rules and those of a `.gitignore` in `folder`."""
+        added = [rule for line in text.splitlines()[:_MAX_RULES] if (rule := _rule(line, folder))]
+        return IgnoreRules(self._rules + tuple(added))
+
+    def ignores(self, parts: Sequence[str], *, is_folder: bool) -> bool:
+        """Whether git would leave this path alone. gitignore(5): "the last matching pattern decides the outcome"."""
+        last = next((rule for rule in reversed(self._rules) if rule.matches(parts, is_folder=is_folder)), None)
+        return last is not None and not last.negated
+
+
+def _rule(line: str, folder: tuple[str, ...]) -> _Rule | None:
+    text = line.rstrip()
+    if not text or text.startswith("#"):
+        return None
+    negated = text.startswith("!")
+    pattern = text.removeprefix("!")
+    if pattern.startswith("/"):
+        # A leading slash ties the pattern to this folder, a single name too.
+        pattern = f"./{pattern.lstrip('/')}"
+    try:
+        return _Rule(GlobPattern(pattern), folder, negated, text.endswith("/"))
+    except InvalidRequest:
+        return None

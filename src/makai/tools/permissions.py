@@ -65,7 +65,7 @@ _ONLY_ONCE: Final = (
 """Programs whose arguments are a program, or name one: sh, python -c, sudo, env, xargs, docker. A rule for one of them
 covers either everything or hardly more than this one call, so none is offered; who wants one can write it."""
 _SCRIPTS: Final = frozenset({"run", "test"})
-_LONGEST_RULE: Final = 200
+_MAX_RULE: Final = 200
 _NOT_IN_RULES: Final = frozenset(" \n*")
 
 
@@ -201,7 +201,7 @@ def _command_rules(command: str) -> list[str]:
     words = [word.source for word in commands[0]]
     rules = [f"git {words[1]}:*"] if words[0] == "git" and words[1:] and words[1] in _GRANTED_WITH_ANY_ARGUMENTS else []
     exactly = " ".join(words)
-    if len(exactly) <= _LONGEST_RULE and not any(_NOT_IN_RULES.intersection(word) for word in words):
+    if len(exactly) <= _MAX_RULE and not any(_NOT_IN_RULES.intersection(word) for word in words):
         rules.append(exactly)
     return rules
 

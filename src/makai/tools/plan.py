@@ -13,8 +13,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.session_events import PlanEntry
-from makai.tools.arguments import Arguments, definition, parsed
-from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 
 _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
@@ -54,7 +53,7 @@ class PlanTool:
         PlanArguments,
     )
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """How far the plan is."""
         steps = plan_of(arguments)
         done = sum(step.status == "completed" for step in steps)

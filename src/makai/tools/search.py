@@ -18,20 +18,19 @@ from typing import Annotated, Any
 import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError
-from makai.tools.arguments import Arguments, definition, parsed
-from makai.tools.base import CallDescription, Location, ToolContext, ToolOutcome, text_outcome
+from makai.core.session_events import FilePlace
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 from makai.tools.file_errors import printable
-from makai.tools.glob_pattern import GlobPattern
-from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
+from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern
 from makai.tools.process import SupervisedProcess
 from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
 from makai.tools.workspace import Workspace
 
 DEADLINE_S = 20.0
-MOST_PATHS = 1_000
-MOST_LINES = 1_000
-_MOST_SHOWN = 128 * 1024
-_LONGEST_EXPRESSION = 2_000
+MAX_PATHS = 1_000
+MAX_LINES = 1_000
+_MAX_SHOWN = 128 * 1024
+_MAX_EXPRESSION = 2_000
 _IMPORTED_FROM = [str(Path(__file__).resolve().parents[2]), str(Path(msgspec.__file__).resolve().parents[1])]
 
 
@@ -58,7 +57,7 @@ class GrepArguments(Arguments, frozen=True, kw_only=True):
     glob: Annotated[str, msgspec.Meta(description="Only in files whose path matches this, such as `*.py`.")] = ""
     ignore_case: bool = False
     files_only: Annotated[bool, msgspec.Meta(description="Only tell which files match.")] = False
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_LINES, description="How many matches to show.")] = 200
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LINES, description="How many matches to show.")] = 200
 
 
 class GlobTool:
@@ -79,7 +78,7 @@ class GlobTool:
         self._denied = denied
         self._deadline_s = deadline_s
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """What is looked for, and where."""
         wanted = parsed(arguments, GlobArguments)
         GlobPattern(wanted.pattern)
@@ -95,7 +94,7 @@ class GlobTool:
                 denied=self._denied,
                 path=wanted.path,
                 names=wanted.pattern,
-                most=MOST_PATHS,
+                most=MAX_PATHS,
                 cpu_seconds=int(self._deadline_s) + 1,
             )
             return await _search(request, self._workspace, self._deadline_s)
@@ -122,7 +121,7 @@ class GrepTool:
         self._denied = denied
         self._deadline_s = deadline_s
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """What is looked for, and where."""
         wanted = _checked(arguments)
         return _description(self._workspace, wanted.path, f"Search for {printable(wanted.pattern)}")
@@ -149,8 +148,8 @@ class GrepTool:
 
 def _checked(arguments: Mapping[str, Any]) -> GrepArguments:
     wanted = parsed(arguments, GrepArguments)
-    if len(wanted.pattern) > _LONGEST_EXPRESSION:
-        raise InvalidRequest(f"The pattern is longer than {_LONGEST_EXPRESSION:,} characters.")
+    if len(wanted.pattern) > _MAX_EXPRESSION:
+        raise InvalidRequest(f"The pattern is longer than {_MAX_EXPRESSION:,} characters.")
     try:
         re.compile(wanted.pattern)
     except (re.error, OverflowError, RecursionError) as error:
@@ -164,7 +163,7 @@ def _description(workspace: Workspace, path: str, what: str) -> CallDescription:
     place = workspace.place(path)
     title = what if place.shown == "." else f"{what} in {place.shown}"
     return CallDescription(
-        kind="search", title=title, subject=place.shown, locations=(Location(path=printable(place.absolute)),)
+        kind="search", title=title, subject=place.shown, locations=(FilePlace(path=printable(place.absolute)),)
     )
 
 
@@ -179,7 +178,7 @@ async def _search(request: SearchRequest, workspace: Workspace, deadline_s: floa
     late = False
     try:
         async with asyncio.timeout(deadline_s):
-            while len(heard) < 4 * _MOST_SHOWN and (chunk := await worker.read()):
+            while len(heard) < 4 * _MAX_SHOWN and (chunk := await worker.read()):
                 heard += chunk
     except TimeoutError:
         late = True
@@ -220,7 +219,7 @@ def _shortened(lines: list[str]) -> tuple[list[str], bool]:
     size = 0
     for index, line in enumerate(lines):
         size += len(line) + 1
-        if size > _MOST_SHOWN:
+        if size > _MAX_SHOWN:
             return lines[:index], True
     return lines, False
 

@@ -18,10 +18,8 @@ import msgspec
 
 from makai.core.errors import MakaiError
 from makai.tools.file_errors import FileRefused, missing, printable
-from makai.tools.glob_pattern import GlobPattern
 from makai.tools.hidden import path_of
-from makai.tools.ignore_rules import IgnoreRules
-from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
+from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern, IgnoreRules
 from makai.tools.workspace import Entry, Folders, Place, Workspace
 
 SKIPPED_FOLDERS = frozenset(
@@ -41,8 +39,8 @@ SKIPPED_FOLDERS = frozenset(
     }
 )
 """Not looked into unless the search starts inside one."""
-LONGEST_LINE = 500
-MOST_MEMORY = 1024**3
+MAX_LINE = 500
+MAX_MEMORY = 1024**3
 _READ_AT_ONCE = 1024 * 1024
 _SNIFFED = 8 * 1024
 
@@ -92,7 +90,7 @@ Report: TypeAlias = FoundFile | FoundLine | Ended
 def main() -> None:
     """Answer the request in `sys.argv`."""
     request = msgspec.json.decode(sys.argv[1], type=SearchRequest)
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds))
     for report in search(request):
         sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
@@ -217,8 +215,8 @@ def _prefix(start: Place) -> tuple[str, ...]:
 
 def _cut(text: str, position: int) -> str:
     """The part of a long line that matters."""
-    if len(text) <= LONGEST_LINE:
+    if len(text) <= MAX_LINE:
         return text
-    begin = max(0, min(position - LONGEST_LINE // 4, len(text) - LONGEST_LINE))
-    end = begin + LONGEST_LINE
+    begin = max(0, min(position - MAX_LINE // 4, len(text) - MAX_LINE))
+    end = begin + MAX_LINE
     return f"{'...' if begin else ''}{text[begin:end]}{'...' if end < len(text) else ''}"

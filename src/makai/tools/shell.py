@@ -20,21 +20,21 @@ import msgspec
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, MakaiError
-from makai.tools.arguments import Arguments, definition, parsed
-from makai.tools.base import CallDescription, Location, ToolContext, ToolOutcome, text_outcome
+from makai.core.session_events import FilePlace
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 from makai.tools.child_environment import child_environment
-from makai.tools.file_bases import FileBases, base_of
+from makai.tools.edit import FileBases, base_of
 from makai.tools.file_errors import FileRefused, printable
 from makai.tools.hidden import path_of
-from makai.tools.output import KEPT_BYTES, MOST_SPILLED_BYTES, CappedOutput
 from makai.tools.process import SupervisedProcess
+from makai.tools.scratch import KEPT_BYTES, MAX_SPILLED_BYTES, CappedOutput
 from makai.tools.workspace import Workspace
 
 Wrap: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 _End: TypeAlias = Literal["finished", "timed out", "too long"]
-_LONGEST_COMMAND_BYTES = 128_000
+_MAX_COMMAND_BYTES = 128_000
 """The kernel's limit for one argument is 128 KiB."""
-_LONGEST_TITLE = 100
+_MAX_TITLE = 100
 _PROGRESS_EVERY_S = 1.0
 _LAST_OUTPUT_S = 1.0
 
@@ -78,18 +78,18 @@ class ShellTool:
         self._spill_directory = spill_directory
         self._bases = FileBases()
 
-    def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """The command, whole in `subject`."""
         wanted = _checked(arguments)
         place = self._workspace.place(wanted.directory)
         self._bases.keep(wanted, base_of(place, None))
         shown = printable(wanted.command)
-        title = shown if len(shown) <= _LONGEST_TITLE else f"{shown[:_LONGEST_TITLE]}..."
+        title = shown if len(shown) <= _MAX_TITLE else f"{shown[:_MAX_TITLE]}..."
         return CallDescription(
             kind="execute",
             title=title if place.shown == "." else f"{title} (in {place.shown})",
             subject=wanted.command,
-            locations=(Location(path=printable(place.absolute)),),
+            locations=(FilePlace(path=printable(place.absolute)),),
         )
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
@@ -193,9 +193,9 @@ def _checked(arguments: Mapping[str, Any]) -> ShellArguments:
         raise InvalidRequest("The command has half of a surrogate pair.") from None
     if "\0" in wanted.command:
         raise InvalidRequest("The command contains a NUL character.")
-    if length > _LONGEST_COMMAND_BYTES:
+    if length > _MAX_COMMAND_BYTES:
         raise InvalidRequest(
-            f"The command is longer than {_LONGEST_COMMAND_BYTES:,} bytes.", hint="Write it to a file and run that."
+            f"The command is longer than {_MAX_COMMAND_BYTES:,} bytes.", hint="Write it to a file and run that."
         )
     return wanted
 
@@ -207,7 +207,7 @@ def _outcome(end: _End, code: int, output: CappedOutput, timeout_s: float) -> To
         case "timed out":
             note = f"[ended after {timeout_s:g} s with all it started; pass a longer timeout_s if it needs one]"
         case "too long":
-            note = f"[ended: it wrote more than {MOST_SPILLED_BYTES:,} bytes]"
+            note = f"[ended: it wrote more than {MAX_SPILLED_BYTES:,} bytes]"
     text = output.text()
     return ToolOutcome(
         content=(Text(text="\n".join(part for part in (text.rstrip("\n"), note) if part) or "[no output]"),),

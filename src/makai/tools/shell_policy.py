@@ -22,7 +22,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.tools.shell_programs import MOVES, is_option, needs_asking, program_name
-from makai.tools.shell_search import Found, search
+from makai.tools.shell_search import FoundCommands, search
 from makai.tools.shell_syntax import Word, plain_commands
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
@@ -110,7 +110,7 @@ def _covers(rule: ShellRule, words: Sequence[Word]) -> bool:
 # Denying -------------------------------------------------------------------------------------------------------------
 
 
-def _forbids(rule: ShellRule, found: Found) -> bool:
+def _forbids(rule: ShellRule, found: FoundCommands) -> bool:
     if rule.covers_everything:
         return True
     if any(_matches(rule, words) for words in found.commands):

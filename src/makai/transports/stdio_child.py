@@ -25,7 +25,7 @@ EXIT_GRACE_S: Final = 2.0
 """How long the child may take to end by itself after its input has ended, and again after SIGTERM."""
 
 _LAST_LINES: Final = 20
-_LONGEST_LINE_BYTES: Final = 64 * 1024
+_MAX_LINE_BYTES: Final = 64 * 1024
 
 
 class _Ready(msgspec.Struct):
@@ -57,7 +57,7 @@ async def spawn_stdio(
             stdin=child_input,
             stdout=child_output,
             stderr=asyncio.subprocess.PIPE,
-            limit=_LONGEST_LINE_BYTES,
+            limit=_MAX_LINE_BYTES,
             start_new_session=True,
         )
     except BaseException as error:

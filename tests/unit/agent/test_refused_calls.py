@@ -105,7 +105,7 @@ async def test_a_tool_that_raises_is_an_error_the_model_sees(error: BaseExceptio
 
 async def test_a_tool_that_cannot_describe_a_call_is_not_asked_to_do_it() -> None:
     class Confused(FakeTool):
-        def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
             raise InvalidRequest("The path is empty.") if arguments else RuntimeError("boom")
 
     tool = Confused("look")

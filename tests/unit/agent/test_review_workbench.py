@@ -17,8 +17,7 @@ from support.places import folder_outside_tmp
 from makai.agent.workbench import Workbench, WorkbenchSpec
 from makai.core.session_events import Notice
 from makai.tools.base import text_outcome
-from makai.tools.mcp.config import StdioServer, parse_mcp_config
-from makai.tools.mcp.settings import Launch
+from makai.tools.mcp.config import Launch, StdioServer, parse_mcp_config
 from makai.tools.sandbox.detect import Detection, try_bubblewrap, try_landlock
 
 SERVER = """

@@ -25,7 +25,7 @@ from makai.core.session_events import (
     ToolStarted,
 )
 from makai.providers.history import prepare
-from makai.tools.base import CallDescription, Diff, Location, ToolContext, ToolOutcome, text_outcome
+from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.plan import PlanTool
 
 
@@ -52,19 +52,19 @@ async def test_a_call_is_told_started_and_finished_and_its_result_goes_to_the_mo
 
 async def test_everything_a_tool_tells_is_in_the_facts() -> None:
     class Editor(FakeTool):
-        def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
             return CallDescription(
                 kind="edit",
                 title="Edit a.py",
                 subject="a.py",
-                locations=(Location("/p/a.py", 3),),
-                diffs=(Diff(path="/p/a.py", old_text="a", new_text="b"),),
+                locations=(FilePlace("/p/a.py", 3),),
+                diffs=(FileDiff(path="/p/a.py", old_text="a", new_text="b"),),
             )
 
     async def edit(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return ToolOutcome(
             content=(Text(text="done"), Image(data="aGk=", mime_type="image/png")),
-            diffs=(Diff(path="/p/a.py", old_text="a", new_text="b"),),
+            diffs=(FileDiff(path="/p/a.py", old_text="a", new_text="b"),),
             exit_code=0,
             omitted_bytes=7,
             spill_path="/p/rest",
@@ -200,8 +200,8 @@ async def test_a_later_change_is_described_anew_for_whoever_approves_it() -> Non
         file[0] += "+"
         return text_outcome("ok")
 
-    def diff() -> tuple[Diff, ...]:
-        return (Diff(path="f", old_text=file[0], new_text=f"{file[0]}+"),)
+    def diff() -> tuple[FileDiff, ...]:
+        return (FileDiff(path="f", old_text=file[0], new_text=f"{file[0]}+"),)
 
     tool = FakeTool("append", append, kind="edit", diffs=diff)
     _, host, _ = await run('tool: append {}\ntool: append {"n":2}\n---\nsay: Done', tool)

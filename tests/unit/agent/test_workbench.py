@@ -78,7 +78,7 @@ def spec(repo: Path, **more: Any) -> WorkbenchSpec:
 
 async def call(bench: Workbench, name: str, rules: PermissionRules | None = None, **arguments: Any) -> ToolOutcome:
     tool = bench.tools(rules or bench.rules())[name]
-    tool.describe(arguments)
+    await tool.describe(arguments)
     return await tool.run(arguments, Silent())
 
 
@@ -213,7 +213,7 @@ async def test_denied_files_are_not_shown_by_any_file_tool(repo: Path) -> None:
         assert ".env" not in text_of(await call(bench, "glob", rules, pattern="*"))
         assert text_of(await call(bench, "grep", rules, pattern="TOKEN")) == "[nothing found]"
         assert judge(
-            "full_access", rules, (), "read", bench.tools(rules)["read"].describe({"path": ".env"})
+            "full_access", rules, (), "read", await bench.tools(rules)["read"].describe({"path": ".env"})
         ).decision == ("deny")
 
 
@@ -274,7 +274,7 @@ async def test_without_a_sandbox_commands_are_asked_about_and_servers_do_not_sta
     async with Workbench(spec(repo), detection=NO_SANDBOX) as bench:
         await bench.ready(WITHIN_S)
         rules = bench.rules(("Bash",))
-        described = bench.tools(rules)["shell"].describe({"command": "true"})
+        described = await bench.tools(rules)["shell"].describe({"command": "true"})
         verdicts = [judge(mode, rules, (), "shell", described).decision for mode in ("ask", "full_access")]
         approved = await call(bench, "shell", command="echo ran")
         missing, failed = bench.notices

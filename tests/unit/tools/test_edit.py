@@ -10,7 +10,8 @@ from support.orphan_trials import Silent
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
-from makai.tools.base import CallDescription, Diff, Location, ToolOutcome, text_outcome
+from makai.core.session_events import FileDiff, FilePlace
+from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.edit import EditTool
 from makai.tools.workspace import Workspace
 
@@ -38,7 +39,7 @@ async def test_a_text_that_occurs_once_is_replaced(tmp_path: Path) -> None:
     assert after == b"a = 1\nb = 3\n"
     assert outcome == ToolOutcome(
         content=(Text(text="Edited file."),),
-        diffs=(Diff(path=f"{tmp_path}/file", old_text="a = 1\nb = 2\n", new_text="a = 1\nb = 3\n"),),
+        diffs=(FileDiff(path=f"{tmp_path}/file", old_text="a = 1\nb = 2\n", new_text="a = 1\nb = 3\n"),),
     )
 
 
@@ -95,7 +96,7 @@ async def test_a_file_too_large_to_edit_is_refused(tmp_path: Path) -> None:
     tool = EditTool(Workspace([tmp_path]))
 
     with pytest.raises(InvalidRequest, match="larger than 16,777,216 bytes"):
-        tool.describe({"path": "huge", "old_text": "a", "new_text": "b"})
+        await tool.describe({"path": "huge", "old_text": "a", "new_text": "b"})
 
 
 @pytest.mark.parametrize(
@@ -108,23 +109,23 @@ async def test_a_file_too_large_to_edit_is_refused(tmp_path: Path) -> None:
         {"path": "file", "old_text": "a", "new_text": "\ud800"},
     ],
 )
-def test_nobody_is_asked_about_an_edit_that_cannot_be_made(tmp_path: Path, arguments: dict[str, Any]) -> None:
+async def test_nobody_is_asked_about_an_edit_that_cannot_be_made(tmp_path: Path, arguments: dict[str, Any]) -> None:
     (tmp_path / "file").write_text("a")
 
     with pytest.raises(InvalidRequest):
-        EditTool(Workspace([tmp_path])).describe(arguments)
+        await EditTool(Workspace([tmp_path])).describe(arguments)
 
 
-def test_an_edit_is_described_by_its_diff_and_changes_nothing(tmp_path: Path) -> None:
+async def test_an_edit_is_described_by_its_diff_and_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a")
 
-    described = EditTool(Workspace([tmp_path])).describe({"path": "file", "old_text": "a", "new_text": "b"})
+    described = await EditTool(Workspace([tmp_path])).describe({"path": "file", "old_text": "a", "new_text": "b"})
     assert described == CallDescription(
         kind="edit",
         title="Edit file",
         subject="file",
-        locations=(Location(path=f"{tmp_path}/file"),),
-        diffs=(Diff(path=f"{tmp_path}/file", old_text="a", new_text="b"),),
+        locations=(FilePlace(path=f"{tmp_path}/file"),),
+        diffs=(FileDiff(path=f"{tmp_path}/file", old_text="a", new_text="b"),),
     )
     assert (tmp_path / "file").read_text() == "a"
 
@@ -133,7 +134,7 @@ async def test_a_file_that_changed_after_the_edit_was_shown_is_left_alone(tmp_pa
     tool = EditTool(Workspace([tmp_path]))
     arguments = {"path": "file", "old_text": "b = 2", "new_text": "b = 3"}
     (tmp_path / "file").write_text("a = 1\nb = 2\n")
-    tool.describe(arguments)
+    await tool.describe(arguments)
     (tmp_path / "file").write_text("a = 100\nb = 2\n")
 
     refused = await tool.run(arguments, Silent())
@@ -144,7 +145,7 @@ async def test_a_file_that_changed_after_the_edit_was_shown_is_left_alone(tmp_pa
     )
     assert (tmp_path / "file").read_text() == "a = 100\nb = 2\n"
 
-    tool.describe(arguments)
+    await tool.describe(arguments)
     assert not (await tool.run(arguments, Silent())).is_error
     assert (tmp_path / "file").read_text() == "a = 100\nb = 3\n"
 
@@ -156,7 +157,7 @@ async def test_a_link_that_was_turned_after_the_edit_was_shown_is_not_followed(t
     (tmp_path / "link").symlink_to("shown")
     tool = EditTool(Workspace([tmp_path]))
     arguments = {"path": "link/file", "old_text": "old", "new_text": "new"}
-    tool.describe(arguments)
+    await tool.describe(arguments)
     (tmp_path / "link").unlink()
     (tmp_path / "link").symlink_to("other")
 
@@ -164,13 +165,13 @@ async def test_a_link_that_was_turned_after_the_edit_was_shown_is_not_followed(t
     assert [(tmp_path / name / "file").read_text() for name in ("shown", "other")] == ["old", "old"]
 
 
-def test_an_edit_of_a_file_that_makes_later_commands_run_code_is_told(tmp_path: Path) -> None:
+async def test_an_edit_of_a_file_that_makes_later_commands_run_code_is_told(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/config").write_text("old")
     (tmp_path / "config").write_text("old")
     tool = EditTool(Workspace([tmp_path]))
 
-    def is_protected(path: str) -> bool:
-        return tool.describe({"path": path, "old_text": "old", "new_text": "new"}).protected
+    async def is_protected(path: str) -> bool:
+        return (await tool.describe({"path": path, "old_text": "old", "new_text": "new"})).protected
 
-    assert (is_protected(".git/config"), is_protected("config")) == (True, False)
+    assert (await is_protected(".git/config"), await is_protected("config")) == (True, False)

@@ -16,9 +16,8 @@ from support.orphan_trials import Silent
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
-from makai.tools.fetch import MOST_BYTES, FetchTool
+from makai.tools.fetch import MAX_BYTES, FetchTool, is_public
 from makai.tools.html_text import html_to_text
-from makai.tools.public_address import is_public
 
 PNG = b"\x89PNG\r\n\x1a\n"
 REFUSED = "Models may reach this machine and local networks only where the user allowed it."
@@ -49,7 +48,7 @@ class Site:
             case "/odd-charset":
                 return web.Response(body=b"text", headers={"Content-Type": "text/plain; charset=klingon"})
             case "/bomb":
-                body = gzip.compress(b"x" * (4 * MOST_BYTES))
+                body = gzip.compress(b"x" * (4 * MAX_BYTES))
                 return web.Response(body=body, headers={"Content-Type": "text/plain", "Content-Encoding": "gzip"})
             case "/slow":
                 await asyncio.sleep(60)
@@ -193,13 +192,13 @@ async def test_an_allowed_host_is_allowed_on_its_port_alone(site: Site) -> None:
         *("ftp://example.com/", "file:///etc/passwd", "javascript:alert(1)", "data:text/plain,x", "gopher://a.com"),
     ],
 )
-def test_what_is_no_web_address_is_refused_at_once(url: str) -> None:
+async def test_what_is_no_web_address_is_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidRequest):
-        FetchTool().describe({"url": url})
+        await FetchTool().describe({"url": url})
 
 
-def test_a_fetch_is_described_by_its_url() -> None:
-    assert FetchTool().describe({"url": "https://Example.com/a?b#c"}) == CallDescription(
+async def test_a_fetch_is_described_by_its_url() -> None:
+    assert await FetchTool().describe({"url": "https://Example.com/a?b#c"}) == CallDescription(
         kind="fetch", title="Fetch https://example.com/a?b", subject="https://example.com/a?b"
     )
 
@@ -239,10 +238,10 @@ def test_html_becomes_readable_text() -> None:
 
 @pytest.mark.parametrize("piece", ["<", "<!", "<![", "<a ", "</", "<!--", "<p", "&#1", "<a href='", "<script>", "<a>"])
 def test_time_to_read_a_page_grows_only_with_its_length(piece: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()  # not by the clock: other processes may use it up
     html_to_text(piece * (200_000 // len(piece)))
 
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_reference_of_thousands_of_digits_is_left_as_it_is() -> None:

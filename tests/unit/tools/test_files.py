@@ -13,8 +13,10 @@ from support.orphan_trials import Silent
 
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest
-from makai.tools.base import CallDescription, Diff, Location, ToolOutcome, text_outcome
-from makai.tools.files import DEFAULT_LINES, MOST_DIFF_BYTES, ListTool, ReadTool, WriteTool
+from makai.core.session_events import FileDiff, FilePlace
+from makai.tools.base import CallDescription, ToolOutcome, text_outcome
+from makai.tools.edit import MAX_DIFF_BYTES, WriteTool
+from makai.tools.files import DEFAULT_LINES, ListTool, ReadTool
 from makai.tools.permission_rules import denied_reads, parse_rules
 from makai.tools.workspace import Workspace
 
@@ -138,7 +140,7 @@ async def test_arguments_that_cannot_be_meant_are_refused_by_both(tmp_path: Path
     tool = ReadTool(Workspace([tmp_path]))
 
     with pytest.raises(InvalidRequest):
-        tool.describe(arguments)
+        await tool.describe(arguments)
     assert (await tool.run(arguments, Silent())).is_error
 
 
@@ -148,12 +150,12 @@ async def test_numbers_written_as_text_are_understood(tmp_path: Path) -> None:
     assert await text(tmp_path, "file", offset="2") == "     2\tb"
 
 
-def test_a_read_is_described_by_the_file_it_reaches(tmp_path: Path) -> None:
+async def test_a_read_is_described_by_the_file_it_reaches(tmp_path: Path) -> None:
     (tmp_path / "real").touch()
     (tmp_path / "link").symlink_to("real")
 
-    assert ReadTool(Workspace([tmp_path])).describe({"path": "link", "offset": 3}) == CallDescription(
-        kind="read", title="Read real", subject="real", locations=(Location(path=f"{tmp_path}/real", line=3),)
+    assert await ReadTool(Workspace([tmp_path])).describe({"path": "link", "offset": 3}) == CallDescription(
+        kind="read", title="Read real", subject="real", locations=(FilePlace(path=f"{tmp_path}/real", line=3),)
     )
 
 
@@ -161,25 +163,25 @@ async def test_a_write_creates_then_replaces_and_returns_the_diff(tmp_path: Path
     tool = WriteTool(Workspace([tmp_path]))
     path = f"{tmp_path}/new/file"
 
-    described = tool.describe({"path": "new/file", "content": "one\n"})
+    described = await tool.describe({"path": "new/file", "content": "one\n"})
     created = await tool.run({"path": "new/file", "content": "one\n"}, Silent())
     replaced = await tool.run({"path": "new/file", "content": "two\n"}, Silent())
 
-    diff = Diff(path=path, old_text=None, new_text="one\n")
+    diff = FileDiff(path=path, old_text=None, new_text="one\n")
     assert described == CallDescription(
-        kind="edit", title="Write new/file", subject="new/file", locations=(Location(path=path),), diffs=(diff,)
+        kind="edit", title="Write new/file", subject="new/file", locations=(FilePlace(path=path),), diffs=(diff,)
     )
     assert created == ToolOutcome(content=(Text(text="Created new/file (4 bytes)."),), diffs=(diff,))
     assert replaced == ToolOutcome(
         content=(Text(text="Replaced new/file (4 bytes)."),),
-        diffs=(Diff(path=path, old_text="one\n", new_text="two\n"),),
+        diffs=(FileDiff(path=path, old_text="one\n", new_text="two\n"),),
     )
     assert (tmp_path / "new" / "file").read_text() == "two\n"
 
 
 async def test_a_diff_names_old_content_it_cannot_show(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\0\1")
-    (tmp_path / "large").write_bytes(b"x" * (MOST_DIFF_BYTES + 1))
+    (tmp_path / "large").write_bytes(b"x" * (MAX_DIFF_BYTES + 1))
     tool = WriteTool(Workspace([tmp_path]))
 
     outcomes = [await tool.run({"path": name, "content": ""}, Silent()) for name in ("binary", "large")]
@@ -240,7 +242,7 @@ async def test_a_file_that_changed_after_the_write_was_shown_is_left_alone(
     tool = WriteTool(Workspace([tmp_path]))
     arguments = {"path": "file", "content": "mine"}
     is_now(before)
-    tool.describe(arguments)
+    await tool.describe(arguments)
     is_now(meanwhile)
 
     refused = await tool.run(arguments, Silent())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from makai.core.content import Image, Text
-from makai.tools.mcp.content import CallResult, ToolAnnotations, ToolListing, parts_of
+from makai.tools.mcp.tools import CallResult, ToolAnnotations, ToolListing, parts_of
 
 PNG = base64.b64encode(b"png").decode()
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from makai.core.errors import InvalidRequest
-from makai.tools.mcp.config import McpConfig
+from makai.tools.mcp.config import Launch, McpConfig, Timing, unconfined
 from makai.tools.mcp.manager import McpManager, ServerStatus
-from makai.tools.mcp.settings import Launch, Timing, unconfined
 
 LAUNCH = Launch(
     environ={"PATH": "/bin", "LANG": "C", "OPENAI_API_KEY": "s3cret"},

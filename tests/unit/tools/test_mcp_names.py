@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makai.tools.mcp.names import LONGEST_NAME, server_names, tool_name
+from makai.tools.mcp.config import MAX_NAME, server_names, tool_name
 
 NAMES = st.one_of(st.text(max_size=80), st.from_regex(r"[a_.-]{1,6}", fullmatch=True))
 USABLE = re.compile(r"[A-Za-z0-9_-]+")
@@ -65,7 +65,7 @@ def test_different_tools_never_share_a_name(server: str, tool: str, other_server
     first, second = tool_name(names[server], tool), tool_name(names[other_server], other_tool)
 
     assert (first == second) == ((server, tool) == (other_server, other_tool))
-    assert len(first) <= LONGEST_NAME
+    assert len(first) <= MAX_NAME
     assert USABLE.fullmatch(first)
     # The rule `mcp__server__*` matches the tools of that server and of no other.
     assert first.startswith(f"mcp__{names[server]}__")

@@ -12,8 +12,7 @@ from makai.core.content import Image, Text
 from makai.core.errors import TransportError
 from makai.core.request import ToolDefinition
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
-from makai.tools.mcp.content import CallResult, ToolAnnotations, ToolListing
-from makai.tools.mcp.tools import McpTool, OnProgress
+from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, ToolAnnotations, ToolListing
 
 ECHO = ToolListing(
     name="echo", title="Echo", description="Say it again.", input_schema={"properties": {"text": {"type": "string"}}}
@@ -75,16 +74,18 @@ def test_the_definition_is_what_the_server_lists(tmp_path: Path) -> None:
     assert (tool.fingerprint, tool.destructive) == (ECHO.fingerprint("identity"), True)
 
 
-def test_a_call_is_described_by_its_title_and_arguments(tmp_path: Path) -> None:
+async def test_a_call_is_described_by_its_title_and_arguments(tmp_path: Path) -> None:
     reads = ToolListing(name="r", input_schema={}, annotations=ToolAnnotations(read_only_hint=True))
     server = Played(said(""))
     tool, reading = tool_of(server, tmp_path), tool_of(server, tmp_path, reads)
 
-    assert tool.describe({"text": "a\nb\u202e", "n": [1]}) == CallDescription(
+    assert await tool.describe({"text": "a\nb\u202e", "n": [1]}) == CallDescription(
         kind="other", title='srv: Echo(text="a\\nb\\u202e", n=[1])', subject=tool.fingerprint[:32]
     )
-    assert reading.describe({}) == CallDescription(kind="read", title="srv: r()", subject=reading.fingerprint[:32])
-    assert len(tool_of(server, tmp_path).describe({"text": "x" * 10_000}).title) == 123
+    assert await reading.describe({}) == CallDescription(
+        kind="read", title="srv: r()", subject=reading.fingerprint[:32]
+    )
+    assert len((await tool_of(server, tmp_path).describe({"text": "x" * 10_000})).title) == 123
 
 
 async def test_an_answer_becomes_an_outcome(tmp_path: Path) -> None:

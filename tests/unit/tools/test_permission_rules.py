@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makai.core.errors import InvalidRequest
-from makai.tools.base import CallDescription, Diff, Location, ToolKind
+from makai.core.session_events import FileDiff, FilePlace
+from makai.tools.base import CallDescription, ToolKind
 from makai.tools.path_patterns import PathPattern, parse_path_pattern
 from makai.tools.permission_rules import (
     AnyCall,
@@ -26,7 +27,7 @@ ROOT = "/srv/app"
 
 
 def call(kind: ToolKind, subject: str, *more: str) -> CallDescription:
-    return CallDescription(kind=kind, title="", subject=subject, locations=tuple(map(Location, more)))
+    return CallDescription(kind=kind, title="", subject=subject, locations=tuple(map(FilePlace, more)))
 
 
 def decided(
@@ -227,7 +228,7 @@ def test_a_restriction_holds_for_other_spellings_of_a_name() -> None:
 def test_all_files_of_a_call_must_be_allowed_and_one_is_enough_to_deny() -> None:
     both = call("edit", "src/a.py", "docs/b.md")
     changes = CallDescription(
-        kind="edit", title="", subject="src/a.py", diffs=(Diff(path="docs/b.md", old_text=None, new_text=""),)
+        kind="edit", title="", subject="src/a.py", diffs=(FileDiff(path="docs/b.md", old_text=None, new_text=""),)
     )
 
     assert [decided("edit", each, allow=["Edit(src/**)"]) for each in (both, changes)] == [None, None]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import PermissionMode
-from makai.tools.base import CallDescription, Diff, Location, ToolKind
+from makai.core.session_events import FileDiff, FilePlace, PermissionMode
+from makai.tools.base import CallDescription, ToolKind
 from makai.tools.permission_rules import PermissionRules, parse_rules
 from makai.tools.permissions import PLAN_REASON, READ_ONLY_COMMANDS, Verdict, judge
 from makai.tools.shell_policy import parse_shell_rule
@@ -23,14 +23,14 @@ MODES: tuple[PermissionMode, ...] = get_args(PermissionMode)
 
 def file_call(kind: ToolKind, path: str, *, protected: bool = False) -> CallDescription:
     place = path if path.startswith("/") else f"{ROOT}/{path}"
-    diffs = (Diff(path=place, old_text="a", new_text="b"),) if kind == "edit" else ()
+    diffs = (FileDiff(path=place, old_text="a", new_text="b"),) if kind == "edit" else ()
     return CallDescription(
-        kind=kind, title="", subject=path, locations=(Location(place),), diffs=diffs, protected=protected
+        kind=kind, title="", subject=path, locations=(FilePlace(place),), diffs=diffs, protected=protected
     )
 
 
 def command(text: str, folder: str = ROOT) -> CallDescription:
-    return CallDescription(kind="execute", title="", subject=text, locations=(Location(folder),))
+    return CallDescription(kind="execute", title="", subject=text, locations=(FilePlace(folder),))
 
 
 READ = ("read", file_call("read", "src/a.py"))

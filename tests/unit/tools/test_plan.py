@@ -12,9 +12,9 @@ from support.orphan_trials import Silent
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import PlanEntry
 from makai.tools.base import CallDescription, text_outcome
-from makai.tools.edit import EditTool
+from makai.tools.edit import EditTool, WriteTool
 from makai.tools.fetch import FetchTool
-from makai.tools.files import ListTool, ReadTool, WriteTool
+from makai.tools.files import ListTool, ReadTool
 from makai.tools.plan import PlanTool, plan_of
 from makai.tools.search import GlobTool, GrepTool
 from makai.tools.shell import ShellTool
@@ -23,7 +23,7 @@ STEPS = {"steps": [{"content": "look", "status": "completed"}, {"content": "leap
 
 
 async def test_a_plan_is_answered_as_a_list_and_read_as_entries() -> None:
-    assert PlanTool().describe(STEPS) == CallDescription(kind="think", title="Plan: 1 of 2 steps done")
+    assert await PlanTool().describe(STEPS) == CallDescription(kind="think", title="Plan: 1 of 2 steps done")
     assert await PlanTool().run(STEPS, Silent()) == text_outcome("[x] look\n[>] leap")
     assert plan_of(STEPS) == (
         PlanEntry(content="look", status="completed"),

@@ -56,7 +56,7 @@ def bench_in(home: Path, cwd: Path, sandbox: SandboxLevel = "workspace-write") -
 async def said(bench: Workbench, name: str, **arguments: Any) -> str:
     tool = bench.tools(bench.rules())[name]
     try:
-        tool.describe(arguments)
+        await tool.describe(arguments)
         return text_of(await tool.run(arguments, Silent()))
     except InvalidRequest as error:
         return str(error)
@@ -111,12 +111,12 @@ def test_what_only_looks_like_them_is_not(path: str) -> None:
 
 
 @pytest.mark.parametrize("folder", [".git", ".git/hooks", "repo/.makai"])
-def test_a_session_inside_of_such_a_folder_is_asked_about_every_write(tmp_path: Path, folder: str) -> None:
+async def test_a_session_inside_of_such_a_folder_is_asked_about_every_write(tmp_path: Path, folder: str) -> None:
     root = tmp_path / folder
     root.mkdir(parents=True)
     (root / "config").write_text("old\n")
     tool = EditTool(Workspace([root]))
-    description = tool.describe({"path": "config", "old_text": "old", "new_text": "new"})
+    description = await tool.describe({"path": "config", "old_text": "old", "new_text": "new"})
 
     verdict = judge("accept_edits", parse_rules(workspace=str(root), allow=["Edit"]), [], "edit", description)
 
@@ -129,7 +129,7 @@ async def test_what_somebody_consented_to_can_be_written_there(tmp_path: Path) -
     (root / "description").write_text("old\n")
     arguments = {"path": "description", "old_text": "old", "new_text": "new"}
     tool = EditTool(Workspace([root]))
-    tool.describe(arguments)
+    await tool.describe(arguments)
 
     assert text_of(await tool.run(arguments, Silent())) == "Edited description."
 
@@ -146,12 +146,12 @@ def test_letters_of_every_script_and_emoji_are_shown_as_they_are() -> None:
     assert printable("prüfen 검사 проверка ❤️ 見る") == "prüfen 검사 проверка ❤️ 見る"
 
 
-def test_the_folder_of_a_command_is_a_part_of_its_title(tmp_path: Path) -> None:
+async def test_the_folder_of_a_command_is_a_part_of_its_title(tmp_path: Path) -> None:
     (tmp_path / "evil").mkdir()
     tool = shell_tool(tmp_path)
 
-    assert tool.describe({"command": "make", "directory": "evil"}).title == "make (in evil)"
-    assert tool.describe({"command": "make"}).title == "make"
+    assert (await tool.describe({"command": "make", "directory": "evil"})).title == "make (in evil)"
+    assert (await tool.describe({"command": "make"})).title == "make"
 
 
 async def test_a_command_does_not_run_in_another_folder_than_the_one_that_was_shown(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_a_command_does_not_run_in_another_folder_than_the_one_that_was_sh
     (tmp_path / "link").symlink_to("good")
     tool = shell_tool(tmp_path)
     arguments = {"command": "touch ran", "directory": "link"}
-    tool.describe(arguments)
+    await tool.describe(arguments)
     (tmp_path / "link").unlink()
     (tmp_path / "link").symlink_to("evil")
 

@@ -12,14 +12,14 @@ import pytest
 from support.places import folder_outside_tmp
 
 from makai.core.errors import InvalidRequest
-from makai.tools.sandbox.detect import Backend, try_bubblewrap, try_landlock
+from makai.tools.sandbox.detect import SandboxBackend, try_bubblewrap, try_landlock
 from makai.tools.sandbox.policy import SandboxLevel, SandboxPolicy, session_policy
 
 SECRET = "the-token-of-the-server"
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
-def sandbox(request: pytest.FixtureRequest) -> Backend:
+def sandbox(request: pytest.FixtureRequest) -> SandboxBackend:
     found = try_bubblewrap() if request.param == "bubblewrap" else try_landlock()
     if isinstance(found, str):
         pytest.skip(found)
@@ -37,7 +37,7 @@ def policy_of(base: Path, makai_home: Path, level: SandboxLevel = "workspace-wri
     return session_policy(level, [base / "work"], makai_home=makai_home, user_home=base / "user")
 
 
-def run(sandbox: Backend, policy: SandboxPolicy, script: str) -> str:
+def run(sandbox: SandboxBackend, policy: SandboxPolicy, script: str) -> str:
     with sandbox.holding(policy):
         done = subprocess.run(
             sandbox.wrap(policy, ["bash", "-c", script]),
@@ -57,7 +57,7 @@ def home_in(folder: Path) -> Path:
 
 
 def test_what_is_hidden_deep_in_the_session_folder_cannot_be_moved_to_where_it_is_seen(
-    sandbox: Backend, base: Path
+    sandbox: SandboxBackend, base: Path
 ) -> None:
     home = home_in(base / "work/state/deep/makai")
     for above in ("state", "state/deep"):
@@ -69,7 +69,9 @@ def test_what_is_hidden_deep_in_the_session_folder_cannot_be_moved_to_where_it_i
     assert (home / "server-token").read_text() == SECRET
 
 
-def test_no_other_folder_can_be_put_in_the_place_of_a_link_to_what_is_hidden(sandbox: Backend, base: Path) -> None:
+def test_no_other_folder_can_be_put_in_the_place_of_a_link_to_what_is_hidden(
+    sandbox: SandboxBackend, base: Path
+) -> None:
     real = home_in(base / "elsewhere/makai")
     (base / "work/settings").mkdir(parents=True)
     link = base / "work/settings/state"
@@ -119,7 +121,7 @@ def test_what_is_read_only_around_something_hidden_stays_read_only(base: Path) -
 
 
 def test_a_socket_in_the_session_folder_that_somebody_else_listens_at_cannot_be_reached(
-    sandbox: Backend, base: Path
+    sandbox: SandboxBackend, base: Path
 ) -> None:
     (base / "work").mkdir()
     with socket.socket(socket.AF_UNIX) as listener:

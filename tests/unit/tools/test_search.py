@@ -12,9 +12,9 @@ from support.orphan_trials import Silent, processes_with
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
-from makai.tools.base import CallDescription, Location, ToolOutcome, text_outcome
-from makai.tools.glob_pattern import GlobPattern
-from makai.tools.ignore_rules import IgnoreRules
+from makai.core.session_events import FilePlace
+from makai.tools.base import CallDescription, ToolOutcome, text_outcome
+from makai.tools.path_patterns import GlobPattern, IgnoreRules
 from makai.tools.permission_rules import denied_reads, parse_rules
 from makai.tools.search import GlobTool, GrepTool
 from makai.tools.workspace import Workspace
@@ -103,7 +103,7 @@ async def test_patterns_that_are_none_are_refused_by_both(tree: Path, arguments:
     tool = GrepTool(workspace(tree))
 
     with pytest.raises(InvalidRequest):
-        tool.describe(arguments)
+        await tool.describe(arguments)
     assert (await tool.run(arguments, Silent())).is_error
 
 
@@ -139,13 +139,13 @@ async def test_many_matches_are_cut(tmp_path: Path) -> None:
     assert len(part.text) < 130 * 1024
 
 
-def test_searches_are_described_by_where_they_look(tree: Path) -> None:
-    described = GrepTool(workspace(tree)).describe({"pattern": "needle", "path": "src"})
+async def test_searches_are_described_by_where_they_look(tree: Path) -> None:
+    described = await GrepTool(workspace(tree)).describe({"pattern": "needle", "path": "src"})
 
     assert described == CallDescription(
-        kind="search", title="Search for needle in src", subject="src", locations=(Location(path=f"{tree}/src"),)
+        kind="search", title="Search for needle in src", subject="src", locations=(FilePlace(path=f"{tree}/src"),)
     )
-    assert GlobTool(workspace(tree)).describe({"pattern": "*.py"}).title == "Find *.py"
+    assert (await GlobTool(workspace(tree)).describe({"pattern": "*.py"})).title == "Find *.py"
 
 
 @pytest.mark.parametrize(

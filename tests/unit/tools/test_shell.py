@@ -18,9 +18,10 @@ from support.orphan_trials import WILD_COMMANDS, Silent, aborted_runs, processes
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
-from makai.tools.base import CallDescription, Location, ToolOutcome, text_outcome
+from makai.core.session_events import FilePlace
+from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.child_environment import child_environment
-from makai.tools.output import CappedOutput
+from makai.tools.scratch import CappedOutput
 from makai.tools.shell import ShellTool
 from makai.tools.workspace import Workspace
 
@@ -100,18 +101,18 @@ async def test_arguments_that_cannot_be_meant_are_refused_by_both(tmp_path: Path
     tool = shell_tool(tmp_path)
 
     with pytest.raises(InvalidRequest):
-        tool.describe(arguments)
+        await tool.describe(arguments)
     assert (await tool.run(arguments, Silent())).is_error
 
 
-def test_a_call_is_described_by_the_whole_command_and_an_escaped_title(tmp_path: Path) -> None:
+async def test_a_call_is_described_by_the_whole_command_and_an_escaped_title(tmp_path: Path) -> None:
     command = "echo \x1b[2K\u202e" + "x" * 200
 
-    assert shell_tool(tmp_path).describe({"command": command}) == CallDescription(
+    assert await shell_tool(tmp_path).describe({"command": command}) == CallDescription(
         kind="execute",
         title="echo \\x1b[2K\\u202e" + "x" * 82 + "...",
         subject=command,
-        locations=(Location(path=str(tmp_path)),),
+        locations=(FilePlace(path=str(tmp_path)),),
     )
 
 

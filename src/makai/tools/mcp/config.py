@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
@@ -25,7 +27,6 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
-from makai.tools.mcp.names import server_names
 
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 """`${NAME}`, `${env:NAME}` as Cursor writes it, and `${NAME:-what to use without it}`."""
@@ -227,3 +228,100 @@ class _Expansion:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+Wrap: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+_PASSED_ON: Final = ("PATH", "HOME", "LANG")
+
+
+def unconfined(argv: Sequence[str]) -> Sequence[str]:
+    """The `wrap` of full access."""
+    return argv
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how servers run."""
+
+    environ: Mapping[str, str]
+    """Ours. A server sees of it what it cannot run without, and what its own entry gives it."""
+    cwd: str
+    """The folder of servers that name none."""
+    wrap: Wrap
+    """Turns a command into one that is confined, without network."""
+    wrap_online: Wrap | None = None
+    """The same with network, for servers whose entry asks for it; None where nobody may have it."""
+    holding: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What must be held from before `wrap` until the server has ended."""
+    spill_directory: Path
+    """Where answers go that are too long for a model."""
+
+    def confined(self, argv: Sequence[str], *, network: bool) -> Sequence[str]:
+        """The command line of a server."""
+        return self.wrap_online(argv) if network and self.wrap_online is not None else self.wrap(argv)
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The whole environment of a server."""
+        return {name: self.environ[name] for name in _PASSED_ON if name in self.environ} | dict(given)
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """How long anything may take, in seconds."""
+
+    connect_s: float = 30.0
+    """From the start of a server to its first answer; a package runner may have to download it first."""
+    list_s: float = 15.0
+    call_s: float = 300.0
+    """A call may be silent for so long; every word of progress begins it anew."""
+    longest_call_s: float = 3600.0
+    ready_s: float = 10.0
+    """How long a call waits for a server that is just starting again."""
+    first_retry_s: float = 0.5
+    longest_retry_s: float = 30.0
+    most_failures: int = 5
+    """So many in a row, and a server is left alone until someone asks for it again."""
+    steady_s: float = 60.0
+    """A server that lasted so long has made good its earlier failures."""
+
+    def retry_after(self, failures: int) -> float:
+        """How long to wait after so many failures in a row."""
+        return float(min(self.first_retry_s * 2.0 ** (failures - 1), self.longest_retry_s))
+
+
+MAX_NAME: Final = 64
+"""What OpenAI and others take for a function's name."""
+_MAX_SERVER: Final = 32
+_HASH_SIGNS: Final = 8
+_NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9_-]")
+_UNDERSCORES: Final = re.compile(r"_{2,}")
+
+
+def server_names(written: Sequence[str]) -> dict[str, str]:
+    """The normalised name of each. One that needs no change keeps it; of others that meet, each gets a hash."""
+    wanted = {name: _server_name(name) for name in written}
+    names: dict[str, str] = {}
+    for name, short in wanted.items():
+        meets_another = any(other != name and wanted[other] == short for other in wanted)
+        names[name] = short if name == short or not meets_another else _hashed(short, name, _MAX_SERVER)
+    return names
+
+
+def tool_name(server: str, tool: str) -> str:
+    """The name a model sees; `server` is normalised. A name that had to be changed carries a hash of the original."""
+    prefix = f"mcp__{server}__"
+    short = _NOT_ALLOWED.sub("_", tool)
+    if short == tool and tool and len(prefix) + len(tool) <= MAX_NAME:
+        return prefix + tool
+    return prefix + _hashed(short, tool, MAX_NAME - len(prefix))
+
+
+def _server_name(written: str) -> str:
+    # A name that begins or ends with "_" would make three underscores in a row, and two readings of them.
+    short = _UNDERSCORES.sub("_", _NOT_ALLOWED.sub("_", written)).strip("_")
+    if not short or len(short) > _MAX_SERVER:
+        return _hashed(short or "server", written, _MAX_SERVER)
+    return short
+
+
+def _hashed(short: str, original: str, longest: int) -> str:
+    digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_SIGNS]
+    return f"{short[: longest - _HASH_SIGNS - 1].rstrip('_')}_{digest}".lstrip("_")

@@ -26,9 +26,8 @@ from pydantic import ValidationError
 from makai.core.errors import MakaiError, TransportError
 from makai.core.version import __version__
 from makai.tools.file_errors import printable
-from makai.tools.mcp.config import McpServer
-from makai.tools.mcp.content import CallResult, ToolListing
-from makai.tools.mcp.settings import Launch, Timing
+from makai.tools.mcp.config import Launch, McpServer, Timing
+from makai.tools.mcp.tools import CallResult, ToolListing
 from makai.tools.mcp.transports import Life, transport_to
 
 Handshake: TypeAlias = Literal["legacy", "auto"]
@@ -36,16 +35,16 @@ Handshake: TypeAlias = Literal["legacy", "auto"]
 end, or answer nothing, when another request comes before `initialize`, so that one is tried first."""
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], None]
 
-_MOST_PAGES: Final = 100
-_MOST_TOOLS: Final = 1_000
-_LONGEST_REASON: Final = 2_000
+_MAX_PAGES: Final = 100
+_MAX_TOOLS: Final = 1_000
+_MAX_REASON: Final = 2_000
 _RELISTEN_S: Final = 5.0
 _SESSION_GONE: Final = "Session terminated"
 """How the SDK words HTTP 404 to a request with a session id: "the client MUST start a new session" (MCP 2025-11-25,
 transports)."""
 
 
-class Connection:
+class McpConnection:
     """A server that has answered."""
 
     def __init__(self, client: Client, group: anyio.abc.TaskGroup, timing: Timing, life: Life) -> None:
@@ -76,16 +75,16 @@ class Connection:
         params: types.PaginatedRequestParams | None = None
         with self._translated(f"It did not list its tools within {self._timing.list_s:g} s."):
             async with asyncio.timeout(self._timing.list_s):
-                for _ in range(_MOST_PAGES):
+                for _ in range(_MAX_PAGES):
                     page = await self._client.session.list_tools(params=params)
                     for tool in page.tools:
                         listed.setdefault(tool.name, _listing(tool))
                     cursor = page.next_cursor
-                    if cursor is None or cursor in cursors or len(listed) >= _MOST_TOOLS:
+                    if cursor is None or cursor in cursors or len(listed) >= _MAX_TOOLS:
                         break
                     cursors.add(cursor)
                     params = types.PaginatedRequestParams(cursor=cursor)
-        return tuple(listed.values())[:_MOST_TOOLS]
+        return tuple(listed.values())[:_MAX_TOOLS]
 
     async def call(self, tool: str, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
         """Call a tool. When this is cancelled or takes too long the server is told, and nobody waits for it."""
@@ -177,7 +176,7 @@ async def live(
     launch: Launch,
     timing: Timing,
     handshake: Handshake,
-    during: Callable[[Connection], Awaitable[None]],
+    during: Callable[[McpConnection], Awaitable[None]],
 ) -> None:
     """Connect, run `during`, and end everything. `TransportError` tells why it could not be, or why it is over."""
     life = Life()
@@ -201,7 +200,7 @@ async def live(
             except TimeoutError:
                 raise TransportError(f"It did not answer within {timing.connect_s:g} s{life.last_words()}") from None
             async with anyio.create_task_group() as group:
-                connection = Connection(client, group, timing, life)
+                connection = McpConnection(client, group, timing, life)
                 group.start_soon(connection.follow_changes)
                 await during(connection)
                 group.cancel_scope.cancel()
@@ -230,4 +229,4 @@ def _reason(error: Exception, life: Life) -> str:
 
 
 def _shown(text: str) -> str:
-    return printable(text)[:_LONGEST_REASON]
+    return printable(text)[:_MAX_REASON]

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError, TransportError
-from makai.tools.mcp.config import HttpServer, McpConfig, McpServer
-from makai.tools.mcp.content import CallResult, ToolListing
-from makai.tools.mcp.settings import Launch, Timing
-from makai.tools.mcp.tools import McpTool, OnProgress
+from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, Timing
+from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, ToolListing
 
 if TYPE_CHECKING:
-    from makai.tools.mcp.connection import Connection, Handshake
+    from makai.tools.mcp.connection import Handshake, McpConnection
 
 ServerState: TypeAlias = Literal["connecting", "ready", "failed", "stopped"]
 
@@ -137,7 +135,7 @@ class _Server:
         self._launch = launch
         self._timing = timing
         self._on_change = on_change
-        self._connection: Connection | None = None
+        self._connection: McpConnection | None = None
         self._was_ready = False
         self._moved = asyncio.Event()
         """The state changed; a new event takes its place each time."""
@@ -172,7 +170,7 @@ class _Server:
             raise InvalidRequest(f"The tool {tool.listing.name!r} has changed since it was offered.")
         return await connection.call(tool.listing.name, arguments, on_progress)
 
-    async def _ready(self) -> Connection:
+    async def _ready(self) -> McpConnection:
         """The connection. A server that is starting again is waited for; one that was given up is tried again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timing.ready_s):
@@ -190,7 +188,7 @@ class _Server:
         clock = asyncio.get_running_loop().time
         ready_at: float | None = None
 
-        async def during(connection: Connection) -> None:
+        async def during(connection: McpConnection) -> None:
             nonlocal ready_at
             self._list(await connection.tools())
             ready_at = clock()

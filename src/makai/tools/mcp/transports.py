@@ -27,15 +27,14 @@ from mcp.shared.message import SessionMessage
 from makai.auth.proxies import proxy_for
 from makai.core.errors import TransportError
 from makai.tools.mcp.child import Child, LineSplitter, TooLong
-from makai.tools.mcp.config import HttpServer, McpServer, StdioServer
-from makai.tools.mcp.settings import Launch, Timing
+from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
 
 _Inbound: TypeAlias = SessionMessage | Exception
 _Streams: TypeAlias = tuple[Any, Any]
 """What the SDK calls TransportStreams, which it does not export."""
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-_MOST_OTHER_LINES: Final = 1_000
+_MAX_OTHER_LINES: Final = 1_000
 """So many lines in a row that are not MCP, and it is not a server."""
 _WAITING_MESSAGES: Final = 64
 _CONNECT_S: Final = 10.0
@@ -138,7 +137,7 @@ async def _read(child: Child, inbound: MemoryObjectSendStream[_Inbound], life: L
                     else:
                         others = 0
                         await inbound.send(message)
-                    if others > _MOST_OTHER_LINES:
+                    if others > _MAX_OTHER_LINES:
                         life.over(f"It writes other things than MCP to its output{child.last_words()}")
                         return
             life.over(f"It {await child.how_it_ended()}")

@@ -24,7 +24,7 @@ _PROBE_SECONDS: Final = 10
 _PROBED: Final = SandboxPolicy(level="read-only", roots=("/usr",))
 
 
-class Backend(Protocol):
+class SandboxBackend(Protocol):
     """Something that confines."""
 
     @property
@@ -47,7 +47,7 @@ class Backend(Protocol):
 class Detection(msgspec.Struct, frozen=True, kw_only=True):
     """What was found: a backend, and why the better ones are not it."""
 
-    backend: Backend | None
+    backend: SandboxBackend | None
     problems: tuple[str, ...] = ()
 
     def describe(self) -> str:
@@ -66,7 +66,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
         """Hold this from before `wrap` until the command has ended."""
         return nullcontext() if policy.level == "full-access" else self._needed(policy).holding(policy)
 
-    def _needed(self, policy: SandboxPolicy) -> Backend:
+    def _needed(self, policy: SandboxPolicy) -> SandboxBackend:
         if self.backend is None:
             raise NotSupported(
                 f"No sandbox works here, so nothing can run {policy.level}: {'; '.join(self.problems)}.",
@@ -83,7 +83,7 @@ def detect() -> Detection:
     return first_that_works((try_bubblewrap, try_landlock))
 
 
-def first_that_works(attempts: Sequence[Callable[[], Backend | str]]) -> Detection:
+def first_that_works(attempts: Sequence[Callable[[], SandboxBackend | str]]) -> Detection:
     """Go through the attempts; each gives a backend or says what is wrong with it."""
     problems: list[str] = []
     for attempt in attempts:
@@ -94,7 +94,7 @@ def first_that_works(attempts: Sequence[Callable[[], Backend | str]]) -> Detecti
     return Detection(backend=None, problems=tuple(problems))
 
 
-def try_bubblewrap(program: str | None = None) -> Backend | str:
+def try_bubblewrap(program: str | None = None) -> SandboxBackend | str:
     """Bubblewrap, or why not."""
     from makai.tools.sandbox.bubblewrap import Bubblewrap
 
@@ -110,7 +110,7 @@ def try_bubblewrap(program: str | None = None) -> Backend | str:
     return f"bubblewrap {backend.version} does not work: {problem}" if problem else backend
 
 
-def try_landlock(abi: int | None = None) -> Backend | str:
+def try_landlock(abi: int | None = None) -> SandboxBackend | str:
     """Landlock, or why not."""
     from makai.tools.sandbox.landlock import OLDEST_ABI, Landlock, supported_abi
 
@@ -124,7 +124,7 @@ def try_landlock(abi: int | None = None) -> Backend | str:
     return f"Landlock {backend.version} does not work: {problem}" if problem else backend
 
 
-def _trial(backend: Backend) -> str:
+def _trial(backend: SandboxBackend) -> str:
     """Run `true` confined. What went wrong, or nothing."""
     command = backend.wrap(_PROBED, ["true"])
     try:

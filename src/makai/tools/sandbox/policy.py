@@ -110,7 +110,7 @@ KEPT_OF_RUN: Final = ("/run/current-system", "/run/opengl-driver")
 SHARED_SCRATCH: Final = ("/tmp", "/var/tmp")
 """Folders that programs share; a confined process does not see what others left there."""
 
-_MOST_STEPS: Final = 1_000
+_MAX_STEPS: Final = 1_000
 
 
 class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +197,7 @@ def credentials_of(user_home: Path) -> tuple[Path, ...]:
 def _links_to(path: Path) -> Iterator[str]:
     """The symbolic links on the way to `path`. Who replaced one would have another folder taken for what is hidden."""
     real, waiting = "/", list(reversed(Path(os.path.abspath(path)).parts[1:]))
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if not waiting:
             return
         step = os.path.normpath(os.path.join(real, waiting.pop()))
