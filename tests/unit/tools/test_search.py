@@ -111,10 +111,8 @@ async def test_a_pattern_that_takes_for_ever_is_stopped_and_what_was_found_is_ke
     (tmp_path / "a").write_text("aaa\n")
     (tmp_path / "b").write_text("a" * 50 + "!\n")
 
-    begun = time.monotonic()
-    outcome = await grep(tmp_path, deadline_s=0.5, pattern="^(a+)+$")
-    assert outcome == text_outcome("a:1: aaa\n[stopped after 0.5 s; use a simpler pattern or a narrower path]")
-    assert time.monotonic() - begun < 2
+    outcome = await asyncio.wait_for(grep(tmp_path, deadline_s=4, pattern="^(a+)+$"), 30)
+    assert outcome == text_outcome("a:1: aaa\n[stopped after 4 s; use a simpler pattern or a narrower path]")
 
 
 async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
@@ -172,11 +170,11 @@ def test_glob_patterns(pattern: str, path: str, matches: bool) -> None:
 
 
 def test_no_glob_pattern_takes_long() -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
 
     assert not GlobPattern("*a" * 200 + "b").matches(["a" * 255])
     assert not GlobPattern("**/" * 200 + "b").matches(["a"] * 100)
-    assert time.monotonic() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 @pytest.mark.parametrize(
