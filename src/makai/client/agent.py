@@ -39,7 +39,7 @@ from makai.client.agent_types import (
 from makai.client.agent_view import AgentView, Heard, RunView
 from makai.client.auth import AuthApi
 from makai.client.callbacks import Callbacks
-from makai.client.connection import Connection
+from makai.client.connection import MakaiConnection
 from makai.client.failures import broken_protocol
 from makai.client.session_link import SessionLinks
 from makai.client.types import MessageStartEvent
@@ -55,7 +55,7 @@ _info = msgspec.json.Decoder(AgentSessionInfo).decode
 class AgentApi:
     """Agents of the server, and the sessions they work in."""
 
-    def __init__(self, connection: Connection, auth: AuthApi) -> None:
+    def __init__(self, connection: MakaiConnection, auth: AuthApi) -> None:
         self._connection = connection
         self._auth = auth
         self._links = SessionLinks(connection)
@@ -114,7 +114,9 @@ class AgentApi:
 class _Run:
     """One run, with its second attempt after a login (document 000 §3.6)."""
 
-    def __init__(self, connection: Connection, auth: AuthApi, links: SessionLinks, request: AgentRunRequest) -> None:
+    def __init__(
+        self, connection: MakaiConnection, auth: AuthApi, links: SessionLinks, request: AgentRunRequest
+    ) -> None:
         self.session_id = session_of(request)
         self._connection = connection
         self._auth = auth
@@ -193,7 +195,9 @@ class AgentStream:
     Leaving the loop early, by `break`, an exception or cancellation, stops the run.
     """
 
-    def __init__(self, connection: Connection, auth: AuthApi, links: SessionLinks, request: AgentRunRequest) -> None:
+    def __init__(
+        self, connection: MakaiConnection, auth: AuthApi, links: SessionLinks, request: AgentRunRequest
+    ) -> None:
         self.response: AgentRunResponse | None = None
         """The newest answer with the usage of all turns, once `agent_end` was delivered."""
         self.event_id: int | None = None
@@ -220,7 +224,7 @@ class AgentStream:
 class AgentStreamIterator:
     """The one iteration of an `AgentStream`."""
 
-    def __init__(self, stream: AgentStream, connection: Connection, run: _Run) -> None:
+    def __init__(self, stream: AgentStream, connection: MakaiConnection, run: _Run) -> None:
         self._stream = stream
         self._connection = connection
         self._run = run
@@ -280,7 +284,7 @@ class AgentFollower:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: MakaiConnection,
         links: SessionLinks,
         session_id: str,
         start: AgentStart,
@@ -326,7 +330,7 @@ class AgentFollower:
 class AgentFollowerIterator:
     """The one iteration of an `AgentFollower`."""
 
-    def __init__(self, follower: AgentFollower, connection: Connection, view: AgentView) -> None:
+    def __init__(self, follower: AgentFollower, connection: MakaiConnection, view: AgentView) -> None:
         self._follower = follower
         self._connection = connection
         self._view = view

@@ -22,7 +22,7 @@ from makai.client.agent_types import (
     ToolExecutionEndEvent,
 )
 from makai.client.callbacks import Callbacks
-from makai.client.connection import Connection, Failure
+from makai.client.connection import Failure, MakaiConnection
 from makai.client.failures import ClientFailure, broken_protocol, transport_failure
 from makai.client.session_link import SessionLink, failure_in
 from makai.client.types import ErrorEvent
@@ -91,7 +91,7 @@ _stopped = msgspec.json.Decoder(AgentStopped).decode
 class AgentView:
     """What one caller hears. For one reader at a time."""
 
-    def __init__(self, connection: Connection, link: SessionLink, callbacks: Callbacks, session_id: str) -> None:
+    def __init__(self, connection: MakaiConnection, link: SessionLink, callbacks: Callbacks, session_id: str) -> None:
         self.session_id = session_id
         self._connection = connection
         self._link = link
@@ -159,7 +159,7 @@ class AgentView:
     # ------------------------------------------------------------ inside
 
     def _take(self, reply: Reply) -> None:
-        link, spawn = self._link, self._connection.call_back
+        link, spawn = self._link, self._connection.callbacks.start
         match reply.type:
             case "agent_event":
                 self._take_event(_event_message(reply.payload))

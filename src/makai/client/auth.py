@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from makai.client.connection import Connection
+from makai.client.connection import MakaiConnection
 from makai.client.failures import as_auth_error, broken_protocol, transport_failure
 from makai.client.login_flow import INTERACTION_REQUIRED, LoginFlow
 from makai.client.types import (
@@ -44,7 +44,7 @@ _providers = msgspec.json.Decoder(_Providers).decode
 class AuthApi:
     """Logins. At most one flow is active per client (document 000 §3.6): later ones wait for it."""
 
-    def __init__(self, connection: Connection, options: AuthOptions, on_login: Callable[[], None]) -> None:
+    def __init__(self, connection: MakaiConnection, options: AuthOptions, on_login: Callable[[], None]) -> None:
         self._connection = connection
         self._options = options
         self._on_login = on_login

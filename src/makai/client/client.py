@@ -11,7 +11,7 @@ from typing import Self
 
 from makai.client.agent import AgentApi
 from makai.client.auth import AuthApi
-from makai.client.connection import Connection
+from makai.client.connection import MakaiConnection
 from makai.client.models import ModelsApi
 from makai.client.provider import ProviderApi
 from makai.client.types import AuthOptions
@@ -23,7 +23,7 @@ class MakaiClient:
 
     def __init__(self, channel: Channel, auth: AuthOptions | None = None) -> None:
         self._closed = False
-        self._connection = Connection(channel)
+        self._connection = MakaiConnection(channel)
         self.models = ModelsApi(self._connection)
         self.auth = AuthApi(self._connection, auth or AuthOptions(), on_login=self.models.forget)
         self.agent = AgentApi(self._connection, self.auth)

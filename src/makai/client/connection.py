@@ -1,12 +1,8 @@
-"""The client's half of a connection: where its sans-IO protocol meets tasks and a transport.
+"""The client's half of a connection: requests and the replies to them, over a `ConnectionShell`.
 
-In: a `Channel`; requests. Out: `Exchange`s, each one request and the replies to it, and the replies of a session for
-whoever listens to it. It must not know what they mean.
-
-One task reads and one writes; both belong to the `Connection` and end in `close`. The reader never waits for a caller:
-a caller who does not read must not hold up the others, so replies wait in the exchange. There they may take up
-`UNREAD_BYTES`; beyond that this one request is aborted, and its caller is told after what had arrived. Nothing is lost
-silently.
+The reader never waits for a caller: a caller who does not read must not hold up the others, so replies wait in the
+exchange. There they may take up `UNREAD_BYTES`; beyond that this one request is aborted, and its caller gets the error
+after what had arrived. Nothing is lost silently.
 """
 
 from __future__ import annotations
@@ -15,65 +11,60 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from makai.aio.tasks import BackgroundTasks
 from makai.client.failures import ClientFailure, broken_protocol, refusal, transport_failure
-from makai.core.errors import MakaiStreamError, ParseError, TransportError
+from makai.core.errors import MakaiError, MakaiStreamError, ParseError
 from makai.protocols.makai.client import ClientConnection, Reply
 from makai.protocols.makai.envelope import Encoding, HostError, Scope, ScopeKind
 from makai.protocols.makai.payloads import AbortRequest, Nack
-from makai.transports.channel import Channel, Oversized
+from makai.transports.channel import Channel
+from makai.transports.connection import ConnectionShell
 
 UNREAD_BYTES: Final = 16 * 1024 * 1024
 """How much of one answer may wait for a caller who does not read it."""
 
 _REPLY_OVERHEAD: Final = 256
 """What a waiting reply costs beside its payload."""
-_FRAMES_IN_A_ROW: Final = 64
-"""A transport that always has a frame ready must not keep callers from reading theirs."""
 _WRITE_DEADLINE_S: Final = 60.0
 _FLUSH_DEADLINE_S: Final = 1.0
 
 Failure: TypeAlias = Callable[[], MakaiStreamError]
-"""Makes the exception anew for everyone who is told."""
+"""Makes a new exception for every caller that gets it."""
 
 _nack = msgspec.json.Decoder(Nack).decode
 _host_error = msgspec.json.Decoder(HostError).decode
 
 
-class Listener(Protocol):
-    """Who hears what arrives in a scope. Neither method may wait or raise."""
+class ScopeListener(Protocol):
+    """Receives what arrives in a scope. Neither method may wait or raise."""
 
     def deliver(self, reply: Reply) -> None:
-        """The next reply of the scope."""
+        """Take the next reply of the scope."""
 
     def fail(self, failure: Failure) -> None:
         """Nothing more will arrive."""
 
 
-class Connection:
+class MakaiConnection:
     """One server, until `close` or until it is lost. Make it inside a running event loop."""
 
     def __init__(self, channel: Channel, unread_bytes: int = UNREAD_BYTES) -> None:
         self.unread_bytes = unread_bytes
-        self._channel = channel
+        self.callbacks = BackgroundTasks()
+        """The caller's own functions that run for a session; they end with the connection."""
         self._protocol = ClientConnection(channel.max_frame_bytes)
-        self._listeners: dict[str, Listener] = {}
+        self._listeners: dict[str, ScopeListener] = {}
         self._failure: Failure | None = None
-        self._something_to_write = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._reader = asyncio.create_task(self._read(), name="makai-client-reader")
-        self._writer = asyncio.create_task(self._write(), name="makai-client-writer")
-        self._closing: asyncio.Task[None] | None = None
-        self._callbacks: set[asyncio.Task[None]] = set()
+        self._shell = ConnectionShell(channel, self._protocol, self._take, self._lost, name="makai-client")
 
     async def open(self, kind: ScopeKind = "stream_id") -> Exchange:
         """Begin a request. Waits while the server does not take what was sent before."""
@@ -86,47 +77,39 @@ class Connection:
         """Wait until the server has taken what was sent before; raises on a connection that has failed."""
         try:
             async with asyncio.timeout(_WRITE_DEADLINE_S):
-                await self._idle.wait()
+                await self._shell.drained()
         except TimeoutError:
             self._lose(partial(transport_failure, "the server does not read what is sent to it"))
         if self._failure is not None:
             raise self._failure()
 
-    def listen(self, session_id: str, listener: Listener) -> Scope:
-        """Begin the scope of a session, which nobody else on this connection may have begun. Call `ready` first."""
+    def listen(self, session_id: str, listener: ScopeListener) -> Scope:
+        """Begin the scope of a session, of which there may be one on this connection. Call `ready` first."""
         scope = self._protocol.begin("session_id", session_id)
         self._listeners[scope.id] = listener
         return scope
 
     def post(self, scope: Scope, kind: str, payload: Any, encoding: Encoding = "full") -> str:
-        """Send an envelope and return its message id; never waits. Nothing happens on a connection that has failed:
-        its listeners know."""
+        """Send an envelope and return its message id; never waits. Nothing is sent on a connection that has failed."""
         if self._failure is not None:
             return ""
         message_id = self._protocol.send(scope, kind, payload, encoding)
-        self._something_to_write.set()
+        self._shell.wake()
         return message_id
 
     def forget(self, scope: Scope) -> None:
-        """Nobody wants replies of this scope any more; what still comes is ignored."""
+        """Ignore what still arrives in this scope."""
         if self._listeners.pop(scope.id, None) is not None:
             self._protocol.end(scope)
 
-    def call_back(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a callback of the caller's beside everything else. What still runs ends with the connection."""
-        task = asyncio.create_task(work, name=name)
-        self._callbacks.add(task)
-        task.add_done_callback(self._callbacks.discard)
-        return task
-
     def abort(self, stream_id: str) -> None:
-        """Tell the server to stop a stream. An abort travels under its own id, and nobody waits for its answer."""
+        """Have the server stop a stream. An abort travels under its own id, and its answer is ignored."""
         scope = self._protocol.begin()
         self.post(scope, "abort_request", AbortRequest(stream_id))
         self._protocol.end(scope)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run this in the connection's thread: now if we are there. For finalizers, which run anywhere."""
+        """Run this in the connection's thread: now if this is it. For finalizers, which run anywhere."""
         if threading.get_ident() == self._thread:
             callback()
         else:
@@ -135,27 +118,21 @@ class Connection:
 
     async def close(self) -> None:
         """Fail what is pending and end the connection; may be repeated."""
-        if self._closing is None:
-            closed = partial(MakaiStreamError, "the client was closed", kind="aborted", code="aborted")
-            self._lose(closed)
-            self._closing = asyncio.create_task(self._close(), name="makai-client-close")
-        # A cancelled closer must not leave tasks or a child process behind.
-        await asyncio.shield(self._closing)
+        self._lose(client_closed)
+        await self.callbacks.close(_FLUSH_DEADLINE_S)
+        await self._shell.close(_FLUSH_DEADLINE_S)
 
-    async def _close(self) -> None:
-        for task in self._callbacks:
-            task.cancel()
-        self._something_to_write.set()  # the writer sends what is left, sees that we are closing, and ends
-        await asyncio.wait({self._writer}, timeout=_FLUSH_DEADLINE_S)
-        self._reader.cancel()
-        self._writer.cancel()
-        await asyncio.gather(self._reader, self._writer, return_exceptions=True)
-        if self._callbacks:
-            await asyncio.wait(self._callbacks, timeout=_FLUSH_DEADLINE_S)
-        await self._channel.close()
+    def _lost(self, error: MakaiError | None) -> None:
+        match error:
+            case None:
+                self._lose(partial(transport_failure, "the connection to the server was lost"))
+            case ParseError():
+                self._lose(partial(broken_protocol, error.message))
+            case _:
+                self._lose(partial(transport_failure, error.message, hint=error.hint))
 
     def _lose(self, failure: Failure) -> None:
-        """Nothing will be answered any more. Only the first reason counts."""
+        """Fail all requests. Only the first reason counts."""
         if self._failure is not None:
             return
         self._failure = failure
@@ -164,57 +141,18 @@ class Connection:
         for listener in listeners:
             listener.fail(failure)
 
-    async def _read(self) -> None:
-        try:
-            await self._deliver_frames()
-        except (ParseError, msgspec.DecodeError) as error:
-            self._lose(partial(broken_protocol, str(error)))
-        except TransportError as error:
-            self._lose(partial(transport_failure, error.message, hint=error.hint))
-        finally:
-            # However reading ended: whoever waits for an answer will not get it.
-            self._lose(partial(transport_failure, "the connection to the server was lost"))
-
-    async def _deliver_frames(self) -> None:
-        in_a_row = 0
-        while True:
-            frame = await self._channel.receive()
-            if frame is None:
-                return
-            if isinstance(frame, Oversized):
-                raise ParseError(f"a frame exceeds {frame.limit} bytes")
-            reply = self._protocol.receive(frame, time.monotonic())
-            if reply is not None:
-                self._deliver(reply)
-            in_a_row += 1
-            if in_a_row == _FRAMES_IN_A_ROW:
-                in_a_row = 0
-                await asyncio.sleep(0)
-
-    def _deliver(self, reply: Reply) -> None:
+    def _take(self, frame: bytes) -> None:
+        reply = self._protocol.receive(frame, time.monotonic())
+        if reply is None:
+            return
         if reply.scope is None:
             if reply.type == "error":
-                # The server could not tell which request this is about, so neither can we.
-                raise ParseError(f"it could not read a message of ours: {_host_error(reply.payload).message}")
+                # The server could not tell which request this is about, so neither can the client.
+                raise ParseError(f"it could not read a message of this client: {_host_message(reply)}")
             return
         listener = self._listeners.get(reply.scope.id)
         if listener is not None:
             listener.deliver(reply)
-
-    async def _write(self) -> None:
-        while True:
-            await self._something_to_write.wait()
-            self._something_to_write.clear()
-            self._idle.clear()
-            try:
-                while frames := self._protocol.take():
-                    await self._channel.send(frames)
-            except TransportError as error:
-                self._lose(partial(transport_failure, error.message, hint=error.hint))
-            finally:
-                self._idle.set()
-            if self._closing is not None:
-                return
 
 
 class Exchange:
@@ -222,7 +160,7 @@ class Exchange:
 
     __slots__ = ("_connection", "_failure", "_held", "_replies", "_waiter", "ended", "scope")
 
-    def __init__(self, connection: Connection, scope: Scope) -> None:
+    def __init__(self, connection: MakaiConnection, scope: Scope) -> None:
         self.scope = scope
         self.ended = False
         self._connection = connection
@@ -304,3 +242,15 @@ def refusal_in(reply: Reply) -> ClientFailure:
         return refusal(_nack(reply.payload))
     except (msgspec.DecodeError, ValueError) as error:
         return broken_protocol(f"a malformed nack: {error}")
+
+
+def client_closed() -> MakaiStreamError:
+    """What every pending request of a closed client fails with."""
+    return MakaiStreamError("the client was closed", kind="aborted", code="aborted")
+
+
+def _host_message(reply: Reply) -> str:
+    try:
+        return _host_error(reply.payload).message
+    except msgspec.DecodeError as error:
+        raise ParseError(str(error)) from error

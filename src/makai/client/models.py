@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from makai.catalog.descriptors import ModelDescriptor, ModelsRequest, ModelsResponse
-from makai.client.connection import Connection
+from makai.client.connection import MakaiConnection
 from makai.client.failures import broken_protocol, transport_failure
 from makai.client.requests import shape_of
 from makai.client.types import ResolveModelRequest, ResolveModelResponse
@@ -48,7 +48,7 @@ def unix_milliseconds() -> int:
 class ModelsApi:
     """Models, as the server lists them."""
 
-    def __init__(self, connection: Connection, now_ms: Callable[[], int] = unix_milliseconds) -> None:
+    def __init__(self, connection: MakaiConnection, now_ms: Callable[[], int] = unix_milliseconds) -> None:
         self._connection = connection
         self._now_ms = now_ms
         self._cache: OrderedDict[ModelsRequest, ModelsResponse] = OrderedDict()

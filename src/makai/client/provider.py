@@ -13,7 +13,7 @@ from typing import Any
 
 from makai.client.answer import Answer, failure_in
 from makai.client.auth import AuthApi
-from makai.client.connection import Connection, Exchange
+from makai.client.connection import Exchange, MakaiConnection
 from makai.client.models import ModelsApi
 from makai.client.requests import Messages, Options, Tools, payload_of, request_of
 from makai.client.types import CompletionResponse, MessageStartEvent, ProviderCompleteRequest, ProviderStreamEvent
@@ -23,7 +23,7 @@ from makai.core.errors import MakaiAuthError, MakaiError, MakaiStreamError
 class ProviderApi:
     """Models, asked directly: no agent loop, and tool calls are only reported."""
 
-    def __init__(self, connection: Connection, auth: AuthApi, models: ModelsApi) -> None:
+    def __init__(self, connection: MakaiConnection, auth: AuthApi, models: ModelsApi) -> None:
         self._connection = connection
         self._auth = auth
         self._models = models
@@ -83,7 +83,7 @@ class ProviderStream:
     """
 
     def __init__(
-        self, connection: Connection, auth: AuthApi, models: ModelsApi, request: ProviderCompleteRequest
+        self, connection: MakaiConnection, auth: AuthApi, models: ModelsApi, request: ProviderCompleteRequest
     ) -> None:
         self.response: CompletionResponse | None = None
         """The whole answer, once `message_end` was delivered. Unlike the events it holds the vendor's signatures, so
@@ -115,7 +115,7 @@ class ProviderStreamIterator:
     def __init__(
         self,
         stream: ProviderStream,
-        connection: Connection,
+        connection: MakaiConnection,
         auth: AuthApi,
         models: ModelsApi,
         request: ProviderCompleteRequest,

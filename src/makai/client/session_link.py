@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from makai.client.connection import Connection, Failure, refusal_in
+from makai.client.connection import Failure, MakaiConnection, refusal_in
 from makai.client.failures import ClientFailure, broken_protocol, run_failure, transport_failure
 from makai.core.errors import MakaiStreamError
 from makai.protocols.makai.agent_payloads import AgentError, AgentStart, AgentStop
@@ -52,7 +52,7 @@ class _Request(NamedTuple):
 class SessionLinks:
     """The sessions that this client uses or asks about."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: MakaiConnection) -> None:
         self._connection = connection
         self._links: weakref.WeakValueDictionary[str, SessionLink] = weakref.WeakValueDictionary()
 
@@ -67,7 +67,7 @@ class SessionLinks:
 class SessionLink:
     """A session, and at most one view of it."""
 
-    def __init__(self, connection: Connection, session_id: str) -> None:
+    def __init__(self, connection: MakaiConnection, session_id: str) -> None:
         self._connection = connection
         self._session_id = session_id
         self._scope: Scope | None = None

@@ -1,10 +1,8 @@
-"""The Makai protocol on a channel: where its sans-IO server meets tasks, time and a transport.
+"""The Makai protocol on a channel: its sans-IO server joined to tasks, time and a transport.
 
-In: a `Channel` and a `Backend`. Out: nothing; returns when the connection is over. Every stream is a task of the
-connection's task group, so nothing outlives it: a client that goes takes its upstream requests with it (MK-TRANS-005).
-
-One writer task empties the outbox, so frames leave in the order they were numbered. A slow reader fills the outbox;
-past its bound the streams of that connection wait, and so do their upstreams.
+Every stream is a task of the connection's task group, so nothing outlives it: the upstream requests of a client end
+with its connection (MK-TRANS-005). A slow reader fills the outbox; past its bound the streams of that connection wait,
+and so do their upstreams.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from makai.core.errors import ChannelClosed, MakaiError, Overloaded
+from makai.core.errors import ChannelClosed, MakaiError, Overloaded, TransportError
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import TERMINAL, Failed, StreamEvent
 from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
@@ -35,6 +33,7 @@ from makai.server.backend import Backend
 from makai.server.makai_login import ConnectionLogins
 from makai.server.metrics import Metrics
 from makai.transports.channel import Channel, Oversized
+from makai.transports.connection import MAX_PENDING_BYTES, FrameWriter
 
 if TYPE_CHECKING:
     from makai.server.makai_agents import ConnectionAgents
@@ -45,8 +44,8 @@ log = logging.getLogger(__name__)
 OpenSessions: TypeAlias = "Callable[[], Awaitable[Sessions]]"
 """Gives the one service of this server's sessions; opened when it is first wanted."""
 
-OUTBOX_BYTES = 1024 * 1024
-"""How much may wait for a slow reader before the streams of its connection wait too."""
+_FLUSH_DEADLINE_S = 5.0
+"""What was answered before a goodbye still leaves, but a reader that takes nothing is not waited for."""
 
 
 class MakaiServer:
@@ -114,32 +113,37 @@ class _Connection:
         self._protocol = ServerConnection(limits, agents=server.sessions is not None)
         self._close_when_idle = close_when_idle
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._something_to_write = asyncio.Event()
-        self._room = asyncio.Event()
-        self._reading = True
-        self._logins = ConnectionLogins(self._protocol.auth, server.backend, self._something_to_write.set)
+        self._hanging_up: asyncio.Task[None] | None = None
+        self._writer = FrameWriter(channel, self._protocol, self._lose, on_written=self._hang_up_when_idle)
+        self._logins = ConnectionLogins(self._protocol.auth, server.backend, self._writer.wake)
         self._agents: ConnectionAgents | None = None
 
     async def run(self) -> None:
         """Read, answer, write, until one side is done."""
         try:
             async with asyncio.TaskGroup() as group:
-                writer = group.create_task(self._write(), name="makai-writer")
                 await self._read(group)
-                self._reading = False
                 for task in list(self._tasks.values()):
                     task.cancel()
                 self._logins.cancel()
                 if self._agents is not None:
                     self._agents.cancel()
-                self._something_to_write.set()
-                # What was answered before the goodbye still goes out; a reader that takes nothing is not waited for.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(5):
-                        await asyncio.wait({writer})
-                writer.cancel()
+                self._writer.wake()
+                await self._writer.close(_FLUSH_DEADLINE_S)
         finally:
+            await self._writer.close(0)
             await self._channel.close()
+            if self._hanging_up is not None:
+                await self._hanging_up
+
+    def _lose(self, error: TransportError) -> None:
+        """The client cannot be written to: the reader sees the end of the channel and ends everything."""
+        if self._hanging_up is None:
+            self._hanging_up = asyncio.create_task(self._channel.close(), name="makai-hang-up")
+
+    def _hang_up_when_idle(self) -> None:
+        if self._close_when_idle and not self._protocol.busy and self._hanging_up is None:
+            self._hanging_up = asyncio.create_task(self._channel.close(), name="makai-hang-up")
 
     async def _read(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -155,8 +159,9 @@ class _Connection:
                 if isinstance(command, EndConnection):
                     return
                 self._carry_out(command, group)
-            self._something_to_write.set()
-            await self._wait_for_room()
+            self._writer.wake()
+            with suppress(ChannelClosed):  # then the channel ends too
+                await self._writer.room()
 
     def _carry_out(
         self, command: OpenStream | CancelStream | ListModels | AuthCommand | AgentCommand, group: asyncio.TaskGroup
@@ -190,8 +195,8 @@ class _Connection:
                 self._protocol.agents,
                 self._server.backend,
                 sessions,
-                self._something_to_write.set,
-                self._wait_for_room,
+                self._writer.wake,
+                self._writer.room,
             )
         return self._agents
 
@@ -212,9 +217,9 @@ class _Connection:
                     last = event
                     metrics.events_total += 1
                     self._protocol.event(command.stream_id, event)
-                    self._something_to_write.set()
-                    if self._protocol.pending_bytes > OUTBOX_BYTES:
-                        await self._wait_for_room()
+                    self._writer.wake()
+                    if self._protocol.pending_bytes > MAX_PENDING_BYTES:
+                        await self._writer.room()
             if not isinstance(last, TERMINAL):
                 raise MakaiError("the provider ended without an answer")
         except MakaiError as error:
@@ -226,7 +231,7 @@ class _Connection:
             self._server.stream_ends()
             metrics.streams_failed += isinstance(last, Failed)
             self._tasks.pop(command.stream_id, None)
-            self._something_to_write.set()
+            self._writer.wake()
 
     def _end_in_error(self, stream_id: str, error: MakaiError, *, accepted: bool) -> None:
         if not accepted:
@@ -250,27 +255,4 @@ class _Connection:
         except Exception:
             log.exception("listing models failed unexpectedly")
             self._protocol.refuse(command.scope, MakaiError("internal error"))
-        self._something_to_write.set()
-
-    async def _write(self) -> None:
-        try:
-            while True:
-                await self._something_to_write.wait()
-                self._something_to_write.clear()
-                while frames := self._protocol.take():
-                    self._room.set()
-                    await self._channel.send(frames)
-                if not self._reading:
-                    return
-                if self._close_when_idle and not self._protocol.busy:
-                    break
-        except ChannelClosed:
-            pass
-        self._room.set()
-        # The reader sees the end of the channel and winds everything up.
-        await self._channel.close()
-
-    async def _wait_for_room(self) -> None:
-        while self._protocol.pending_bytes > OUTBOX_BYTES and self._reading:
-            self._room.clear()
-            await self._room.wait()
+        self._writer.wake()

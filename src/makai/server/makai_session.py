@@ -19,7 +19,7 @@ from makai.catalog.model_ref import format_model_ref
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable, TransportError
 from makai.core.session_events import ApprovalRequested, Logged, SessionTerms
-from makai.protocols.makai.agent import MOST_UNANSWERED, AgentScopes
+from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes
 from makai.protocols.makai.agent_commands import AskSession
 from makai.protocols.makai.agent_messages import run_terms, words_of
 from makai.protocols.makai.agent_payloads import (
@@ -103,7 +103,7 @@ class SessionDesk:
         self._scopes = parts.scopes
         self._group = group
         self._on_end = on_end
-        self._requests: asyncio.Queue[AskSession | None] = asyncio.Queue(MOST_UNANSWERED + 1)
+        self._requests: asyncio.Queue[AskSession | None] = asyncio.Queue(MAX_UNANSWERED + 1)
         self._publishing = asyncio.Lock()
         self._options = AgentOptions()
         self._follower: Follower | None = None

@@ -9,7 +9,7 @@ import pytest
 from support.sdk import DEADLINE_S, JSON, FakeServer, fake_server
 
 from makai import ListModelsRequest, MakaiStreamError
-from makai.client.connection import Connection
+from makai.client.connection import MakaiConnection
 from makai.client.models import ModelsApi
 
 MODEL: JSON = {
@@ -29,7 +29,7 @@ class Stage:
     def __init__(self) -> None:
         channel, self.server = fake_server()
         self.now_ms = 1_000
-        self.connection = Connection(channel)
+        self.connection = MakaiConnection(channel)
         self.models = ModelsApi(self.connection, now_ms=lambda: self.now_ms)
 
 

@@ -22,7 +22,7 @@ from makai import (
     UsageSummary,
 )
 from makai.client.auth import AuthApi
-from makai.client.connection import Connection
+from makai.client.connection import MakaiConnection
 from makai.client.models import ModelsApi
 from makai.client.provider import ProviderApi
 from makai.providers.runtime import ModelRuntime
@@ -152,7 +152,7 @@ async def _read_into(read: list[ProviderStreamEvent], events: AsyncIterator[Prov
 
 async def test_a_caller_who_does_not_read_loses_only_his_own_stream() -> None:
     channel, server = fake_server()
-    connection = Connection(channel, unread_bytes=20_000)
+    connection = MakaiConnection(channel, unread_bytes=20_000)
     models = ModelsApi(connection)
     provider = ProviderApi(connection, AuthApi(connection, AuthOptions(), models.forget), models)
     async with asyncio.timeout(DEADLINE_S):

@@ -14,7 +14,7 @@ from makai.core.session_events import (
     UserMessage,
 )
 from makai.core.usage import Usage
-from makai.protocols.makai.agent import MOST_UNANSWERED
+from makai.protocols.makai.agent import MAX_UNANSWERED
 from makai.protocols.makai.agent_commands import AskSession
 from makai.protocols.makai.agent_payloads import (
     AgentMessage,
@@ -208,7 +208,7 @@ def test_a_nacked_envelope_of_an_attached_session_has_used_its_number() -> None:
 
 def test_requests_that_pile_up_are_refused() -> None:
     server = AgentServer()
-    for _ in range(MOST_UNANSWERED):
+    for _ in range(MAX_UNANSWERED):
         assert server.ask("agent_status") == []
     (nack,) = server.ask("agent_status")
     assert nack["payload"]["error_code"] == "rate_limited"

@@ -16,7 +16,8 @@ from makai.core.errors import NotSupported, ProviderError
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Start, StreamEvent, TextDelta, TextEnd, TextStart
-from makai.server.makai_connection import OUTBOX_BYTES, MakaiServer
+from makai.server.makai_connection import MakaiServer
+from makai.transports.connection import MAX_PENDING_BYTES
 from makai.transports.memory import memory_pair
 
 WORD = "x" * 1000
@@ -80,7 +81,7 @@ async def test_a_reader_that_takes_nothing_stops_its_stream_within_bounds_and_no
         await Peer(slow).say(ask(encoding="proxy"))
         await settle()
         stuck_at = backend.said
-        assert stuck_at * len(WORD) < 4 * OUTBOX_BYTES
+        assert stuck_at * len(WORD) < 4 * MAX_PENDING_BYTES
         await settle()
         assert backend.said == stuck_at
         quick = Peer(fast)

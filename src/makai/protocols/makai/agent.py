@@ -39,7 +39,7 @@ from makai.protocols.makai.projection import nack_of, wire_code
 from makai.protocols.makai.sender import EnvelopeSender
 from makai.protocols.makai.sequences import MAX_IDLE_SCOPES, Inbound
 
-MOST_UNANSWERED = 64
+MAX_UNANSWERED = 64
 """Requests of one session that may wait for their answers; commits take milliseconds."""
 
 
@@ -114,8 +114,8 @@ class AgentScopes:
         if isinstance(payload, AgentStart):
             check_start(payload)
         session = self._sessions.get(scope.id) or self._begin(scope)
-        if len(session.unanswered) >= MOST_UNANSWERED:
-            raise RateLimited(f"at most {MOST_UNANSWERED} requests of a session may wait for their answers")
+        if len(session.unanswered) >= MAX_UNANSWERED:
+            raise RateLimited(f"at most {MAX_UNANSWERED} requests of a session may wait for their answers")
         self._inbound.take(scope, numbers_used)
         session.unanswered.add(envelope.message_id)
         request: AgentRequest = payload  # type: ignore[assignment]  # AGENT_CLIENT_PAYLOADS has no others

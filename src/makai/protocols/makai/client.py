@@ -64,6 +64,11 @@ class ClientConnection:
         self._sender = EnvelopeSender(frame_bytes, clock)
         self._reassembler = Reassembler(fragments or FragmentLimits())
 
+    @property
+    def pending_bytes(self) -> int:
+        """How much waits to be written."""
+        return self._sender.pending_bytes
+
     def take(self) -> list[bytes]:
         """The frames to write now, in order."""
         return self._sender.take()
