@@ -183,7 +183,7 @@ async def makai_loop(base_url: str | None) -> AsyncIterator[RunOne]:
         async def run_one() -> int:
             host = Memory()
             context = Context(messages=(UserMessage(content=PROMPT),))
-            outcome = await run_agent(host, answering, context, tools, AgentSettings(model=MODEL_ID))
+            outcome = await run_agent(host, answering, context, tools, host.decide, AgentSettings(model=MODEL_ID))
             said = [fact for fact in host.facts if isinstance(fact, AssistantText)]
             if outcome.stop_reason != "end_turn" or not said[-1].text.endswith(LAST_WORD):
                 raise RuntimeError(f"the run went wrong: {outcome}"[:500])

@@ -170,6 +170,7 @@ async def run(
             models,
             conversation or asked(),
             {tool.definition.name: tool for tool in tools},
+            host.decide,
             AgentSettings(model="scripted/scripted-model", **settings),
             standing,
         )

@@ -5,8 +5,8 @@ In: nothing. Out: the two contracts of the loop. A session is behind one of them
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
@@ -26,14 +26,6 @@ class AgentHost(Protocol):
         the fact is durable; it should for deltas.
         """
 
-    async def decide(
-        self, call: ToolCalled, description: CallDescription, diffs: tuple[FileDiff, ...]
-    ) -> ApprovalDecided:
-        """Ask rules, mode and people about a call, and log question and decision.
-
-        A wait that is cancelled withdraws its question.
-        """
-
     def steering(self) -> Sequence[UserMessage]:
         """What users said since the last time, to be read before the next turn. The loop emits what it takes."""
 
@@ -45,6 +37,10 @@ class AgentHost(Protocol):
 
     def now(self) -> float:
         """Seconds of a clock that only goes forward."""
+
+
+Decide: TypeAlias = Callable[[ToolCalled, CallDescription, tuple[FileDiff, ...]], Awaitable[ApprovalDecided]]
+"""Asks rules, mode and people about a call, and logs question and decision. A cancelled wait withdraws its question."""
 
 
 class Models(Protocol):

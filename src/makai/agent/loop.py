@@ -23,7 +23,7 @@ import msgspec
 from makai.agent.budget import Limit, capped, out_of_time, spent, turns_reached
 from makai.agent.compaction import summarised, summary_message
 from makai.agent.conversation import Conversation, context_tokens
-from makai.agent.host import AgentHost, Models
+from makai.agent.host import AgentHost, Decide, Models
 from makai.agent.recorder import Recorder
 from makai.agent.silence import SilenceWatch
 from makai.agent.terms import AgentSettings, RunOutcome, Standing
@@ -47,6 +47,7 @@ async def run_agent(
     models: Models,
     conversation: Context,
     tools: Mapping[str, Tool],
+    decide: Decide,
     settings: AgentSettings,
     standing: Standing | None = None,
 ) -> RunOutcome:
@@ -60,7 +61,7 @@ async def run_agent(
         model = models.resolve(settings.model)
     except MakaiError as error:
         return RunOutcome(stop_reason="error", error=error)
-    run = _Run(host, recorder, models, model, conversation, tools, settings, standing or Standing())
+    run = _Run(host, recorder, models, model, conversation, tools, decide, settings, standing or Standing())
     try:
         return await run.go()
     except asyncio.CancelledError:
@@ -110,6 +111,7 @@ class _Run:
         model: Model,
         context: Context,
         tools: Mapping[str, Tool],
+        decide: Decide,
         settings: AgentSettings,
         standing: Standing,
     ) -> None:
@@ -124,7 +126,7 @@ class _Run:
         )
         """What stays the same in every request."""
         self._conversation = _conversation(context, standing.places, host.position())
-        self._tool_calls = ToolCalls(host, recorder, tools, settings)
+        self._tool_calls = ToolCalls(host, recorder, tools, decide, settings)
         self._started_at = host.now() - standing.seconds
         self._turn = standing.turns
         self._answers = standing.turns

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from makai.agent.host import AgentHost
+from makai.agent.host import AgentHost, Decide
 from makai.agent.progress import Progress
 from makai.agent.recorder import Recorder
 from makai.agent.schema import ArgumentsSchema
@@ -69,8 +69,16 @@ class Call(msgspec.Struct, kw_only=True):
 class ToolCalls:
     """The tools of a run and the calls to them."""
 
-    def __init__(self, host: AgentHost, recorder: Recorder, tools: Mapping[str, Tool], settings: AgentSettings) -> None:
+    def __init__(
+        self,
+        host: AgentHost,
+        recorder: Recorder,
+        tools: Mapping[str, Tool],
+        decide: Decide,
+        settings: AgentSettings,
+    ) -> None:
         self._host = host
+        self._decide = decide
         self._recorder = recorder
         self._tools = tools
         self._settings = settings
@@ -166,7 +174,7 @@ class ToolCalls:
             outcome = text_outcome(call.refusal or "", is_error=True)
             results[call.fact.call_id] = await self._finish(call, outcome)
             return
-        decided = await self._host.decide(call.fact, description, _diffs(description.diffs))
+        decided = await self._decide(call.fact, description, _diffs(description.diffs))
         if decided.decision != "approve":
             why = f"denied: {decided.reason}" if decided.reason else "denied"
             results[call.fact.call_id] = await self._finish(call, text_outcome(why, is_error=True))

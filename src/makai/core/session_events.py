@@ -58,6 +58,16 @@ class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deny: tuple[str, ...] = ()
 
 
+class HarnessCapabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the agent of a session can do. The defaults are those of the native loop."""
+
+    resume: bool = True
+    """Continue a run after a restart of the server."""
+    steer: bool = True
+    """Read further input during a run."""
+    compact: bool = True
+
+
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """Base of every session event."""
 

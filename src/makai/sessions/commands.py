@@ -14,7 +14,7 @@ import msgspec
 
 from makai.core.content import UserPart
 from makai.core.session_events import (
-    Decision,
+    ApprovalDecided,
     Delivery,
     GrantScope,
     PermissionMode,
@@ -22,6 +22,7 @@ from makai.core.session_events import (
     SessionEvent,
     SessionTerms,
 )
+from makai.harness.base import Effect, ResumeRun, StartCompaction, StartRun
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -168,32 +169,6 @@ Command: TypeAlias = (
 # ---------------------------------------------------------------- what the runner has to do
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Base of everything the runner carries out, in order, after the events of the same decision are committed."""
-
-    run_id: str
-
-
-class StartRun(Effect, frozen=True, tag="start_run"):
-    """Begin answering; the conversation is in the log."""
-
-    input_id: str
-    model_ref: str
-
-
-class StartCompaction(Effect, frozen=True, tag="start_compaction"):
-    """Summarise, without turns; report `compacted`, then `run_finished` with what it used."""
-
-    instructions: str
-    model_ref: str
-
-
-class ResumeRun(Effect, frozen=True, tag="resume_run"):
-    """Continue after a restart: settle the open calls of the run's state first, then go on with the next turn."""
-
-    model_ref: str
-
-
 class CancelRun(Effect, frozen=True, tag="cancel_run"):
     """Stop everything of the run; report `run_finished` when all of it is gone, however that ended."""
 
@@ -208,12 +183,7 @@ class Steer(Effect, frozen=True, tag="steer"):
 class ResolveApproval(Effect, frozen=True, tag="resolve_approval"):
     """The call's wait is over. The loop reports `tool_started` before it does what was approved."""
 
-    call_id: str
-    decision: Decision
-    scope: GrantScope = "once"
-    grant: str = ""
-    """The rule to remember when the scope is "session" or "always"."""
-    reason: str = ""
+    decided: ApprovalDecided
 
 
 class RunTool(Effect, frozen=True, tag="run_tool"):

@@ -29,7 +29,8 @@ from makai.core.session_events import (
     UserMessage,
 )
 from makai.core.usage import Usage
-from makai.sessions.commands import AnyEffect, ResolveApproval, StartRun, Steer
+from makai.harness.base import StartRun
+from makai.sessions.commands import AnyEffect, ResolveApproval, Steer
 from makai.sessions.state import Call, Run, SessionState, evolve
 
 RUN_IDS = UUID("6d616b61-6900-5000-8000-72756e206964")
@@ -110,16 +111,7 @@ class Draft:
     def decide_call(self, run_id: str, decided: ApprovalDecided) -> None:
         """Log a decision, tell who waits for it, and let the run go on when it was the last one."""
         self.log(decided, run_id)
-        self.effect(
-            ResolveApproval(
-                run_id=run_id,
-                call_id=decided.call_id,
-                decision=decided.decision,
-                scope=decided.scope,
-                grant=decided.grant,
-                reason=decided.reason,
-            )
-        )
+        self.effect(ResolveApproval(run_id=run_id, decided=decided))
         run = self.state.run
         if run is not None and run.status == "awaiting_approval" and not run.pending():
             self.log(RunStatusChanged(status="running"), run_id)

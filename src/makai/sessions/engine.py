@@ -41,6 +41,7 @@ from makai.core.session_events import (
     TitleChanged,
     TurnEnded,
 )
+from makai.harness.base import ResumeRun, StartCompaction
 from makai.sessions.commands import (
     Abort,
     AnyEffect,
@@ -53,13 +54,11 @@ from makai.sessions.commands import (
     Deny,
     Recovered,
     Report,
-    ResumeRun,
     Send,
     SetMode,
     SetModel,
     SetTerms,
     SetTitle,
-    StartCompaction,
     Steer,
     TimePassed,
 )

@@ -41,6 +41,7 @@ from makai.core.session_events import (
     UserMessage,
 )
 from makai.core.usage import Usage
+from makai.harness.base import PlacedMessage
 from makai.sessions.state import Numbered
 
 NO_OUTPUT = "The tool gave no output."
@@ -89,13 +90,6 @@ class NoteItem(Item, frozen=True, tag="note"):
 
 
 TranscriptItem: TypeAlias = UserItem | TextItem | ThinkingItem | ToolItem | NoteItem
-
-
-class PlacedMessage(msgspec.Struct, frozen=True):
-    """A message and the last event it is made of: compacting through that event replaces it and all before it."""
-
-    event_id: int
-    message: Message
 
 
 # ---------------------------------------------------------------- what the fold gathers

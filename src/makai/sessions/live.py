@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias, assert_never
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias, assert_never
 
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, SessionRefused, StorageUnavailable
@@ -29,23 +29,30 @@ from makai.core.session_events import (
     RunFinished,
     SessionEvent,
 )
-from makai.core.usage import Usage
+from makai.harness.base import (
+    Harness,
+    ResumeRun,
+    RunStart,
+    Settlement,
+    StartCompaction,
+    StartRun,
+    ToolAnswer,
+    ToolRequest,
+    run_failed,
+)
 from makai.sessions.commands import (
     AnyEffect,
     CancelRun,
     Command,
     Report,
     ResolveApproval,
-    ResumeRun,
     RunTool,
-    StartCompaction,
-    StartRun,
     Steer,
     TimePassed,
 )
 from makai.sessions.engine import Batch, decide
 from makai.sessions.log.base import Checkpoint, EventLog, Pending
-from makai.sessions.run_port import RunPort
+from makai.sessions.run_port import SessionRunPort
 from makai.sessions.state import SessionState, evolve, packed
 
 log = logging.getLogger(__name__)
@@ -67,16 +74,12 @@ _BROKEN: Final = RunFailed(
     code="internal_error", message="The agent broke the order of events.", hint="Please report this."
 )
 
-RunStart: TypeAlias = StartRun | ResumeRun | StartCompaction
-Settlement: TypeAlias = RunFinished | RunFailed
 Effects: TypeAlias = tuple[AnyEffect, ...]
 
 
-class Runner(Protocol):
-    """Who carries out runs."""
-
-    async def run(self, session: LiveSession, port: RunPort, start: RunStart) -> Settlement:
-        """Do it, and say how it ended. Cancelled: leave nothing behind, and raise."""
+async def no_executor(request: ToolRequest) -> ToolAnswer | None:
+    """No client executes tools for the session."""
+    return None
 
 
 class _Order:
@@ -113,24 +116,29 @@ class LiveSession:
         session_id: str,
         state: SessionState,
         log: EventLog,
-        runner: Runner,
+        harness: Harness,
         tasks: BackgroundTasks,
         clock: Callable[[], int],
         checkpointed: int = 0,
+        execute: Callable[[ToolRequest], Awaitable[ToolAnswer | None]] = no_executor,
     ) -> None:
-        """`checkpointed` is the last event that a stored checkpoint stands for."""
+        """`checkpointed` is the last event that a stored checkpoint stands for.
+
+        `execute` has a client execute a tool that it declared.
+        """
         self.session_id = session_id
         self.state = state
         """After everything that is committed."""
-        self.port: RunPort | None = None
-        """Of the run that goes on."""
+        self.port: SessionRunPort | None = None
+        """The port of the active run, or None when the session is idle."""
         self.deleted = False
         self.followers: set[Callable[[], None]] = set()
         """Called after each commit; they must not raise."""
-        self._log = log
-        self._runner = runner
+        self.log = log
+        self.clock = clock
+        self.harness = harness
+        self.execute = execute
         self._tasks = tasks
-        self._clock = clock
         self._inbox: deque[_Order] = deque()
         self._committer: asyncio.Task[None] | None = None
         self._window: asyncio.TimerHandle | None = None
@@ -142,7 +150,7 @@ class LiveSession:
         self._alarm: asyncio.TimerHandle | None = None
         self._checkpointed = checkpointed
         self._given_call_ids: set[str] = set()
-        """In the run that goes on."""
+        """In the active run."""
 
     @property
     def is_idle(self) -> bool:
@@ -188,7 +196,7 @@ class LiveSession:
         if self.is_closing:
             return
         self._check(run_id)
-        self._put(_Order(Report(now=self._clock(), event=event, run_id=run_id), None))
+        self._put(_Order(Report(now=self.clock(), event=event, run_id=run_id), None))
         while len(self._inbox) > MOST_WAITING:
             self._room.clear()
             await self._room.wait()
@@ -196,7 +204,7 @@ class LiveSession:
     async def report_durably(self, run_id: str, event: SessionEvent) -> Effects:
         """Take a fact of a run; returns what follows from it, once it is durable."""
         self._check(run_id)
-        return await self.submit(Report(now=self._clock(), event=event, run_id=run_id))
+        return await self.submit(Report(now=self.clock(), event=event, run_id=run_id))
 
     async def adopt(self, events: Sequence[Pending], *, is_last: bool) -> None:
         """Continue another session's log. Only before anybody else knows this session, and with nothing under way.
@@ -210,10 +218,10 @@ class LiveSession:
             state = evolve(state, Logged(event_id=number, ts=ts, event=event.event, run_id=event.run_id))
         if is_last and state.active_run is not None:
             over = RunFinished(stop_reason="aborted")
-            ending = decide(state, Report(now=self._clock(), event=over, run_id=state.active_run.run_id))
+            ending = decide(state, Report(now=self.clock(), event=over, run_id=state.active_run.run_id))
             events = [*events, *(Pending(logged.ts, logged.run_id, logged.event) for logged in ending.events)]
             state = ending.state
-        _, last = await self._log.append(self.session_id, events, self.state.last_event_id)
+        _, last = await self.log.append(self.session_id, events, self.state.last_event_id)
         if last != state.last_event_id:
             raise AssertionError("deltas are joined before they are copied")
         self.state = state
@@ -224,11 +232,11 @@ class LiveSession:
         late: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
         late.add_done_callback(lambda done: done.cancelled() or done.exception())
         if not self.is_closing:
-            self._put(_Order(Report(now=self._clock(), event=withdrawn, run_id=run_id), late))
+            self._put(_Order(Report(now=self.clock(), event=withdrawn, run_id=run_id), late))
 
     async def settled(self) -> None:
         """Returns when everything reported so far is decided and durable, or was refused."""
-        await self.submit(TimePassed(now=self._clock()))
+        await self.submit(TimePassed(now=self.clock()))
 
     def _check(self, run_id: str) -> None:
         port = self.port
@@ -303,7 +311,7 @@ class LiveSession:
         if events:
             pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in events]
             try:
-                await self._log.append(self.session_id, pending, self.state.last_event_id)
+                await self.log.append(self.session_id, pending, self.state.last_event_id)
             except MakaiError as error:
                 await self._not_stored([order for order, _ in decided], error)
                 return
@@ -362,7 +370,7 @@ class LiveSession:
         if is_due and state.active_run is None and not self.deleted and not self.is_closing:
             self._checkpointed = state.last_event_id
             checkpoint = Checkpoint(event_id=state.last_event_id, format=STATE_FORMAT, data=packed(state))
-            self._tasks.start(self._log.save_checkpoint(self.session_id, checkpoint), "makai-checkpoint")
+            self._tasks.start(self.log.save_checkpoint(self.session_id, checkpoint), "makai-checkpoint")
 
     # ------------------------------------------------------------ time
 
@@ -371,7 +379,7 @@ class LiveSession:
         self._cancel_alarm()
         deadline = self.state.next_deadline()
         if deadline is not None:
-            seconds = min(max(deadline - self._clock(), 0) / 1000, LONGEST_SLEEP_S)
+            seconds = min(max(deadline - self.clock(), 0) / 1000, LONGEST_SLEEP_S)
             self._alarm = asyncio.get_running_loop().call_later(seconds, self._time_passed)
 
     def _time_passed(self) -> None:
@@ -379,10 +387,10 @@ class LiveSession:
         deadline = self.state.next_deadline()
         if deadline is None or self.is_closing or self.deleted:
             return
-        if deadline > self._clock():
+        if deadline > self.clock():
             self._set_alarm()
         else:
-            self._put(_Order(TimePassed(now=self._clock()), None))
+            self._put(_Order(TimePassed(now=self.clock()), None))
 
     def forget(self) -> None:
         """Stop the timers, because nothing more will be asked of this object; commit what was reported so far."""
@@ -400,14 +408,14 @@ class LiveSession:
         port = self.port if self.port is not None and self.port.run_id == effect.run_id else None
         match effect:
             case StartRun() | ResumeRun() | StartCompaction():
-                self.port = RunPort(effect.run_id)
+                self.port = SessionRunPort(self, effect.run_id)
                 self._given_call_ids.clear()
                 work = self._supervise(self.port, effect)
                 self._tasks.start(work, f"makai-run-{effect.run_id}")
             case CancelRun() if port is not None:
                 port.abort()
             case CancelRun():  # nobody carries it out: its end could not be logged in any way that was tried
-                settle = self._settle(RunPort(effect.run_id), RunFinished(stop_reason="aborted"))
+                settle = self._settle(SessionRunPort(self, effect.run_id), RunFinished(stop_reason="aborted"))
                 self._tasks.start(settle, f"makai-settle-{effect.run_id}")
             case Steer():
                 if port is not None:
@@ -420,7 +428,7 @@ class LiveSession:
             case _:
                 assert_never(effect)
 
-    async def _supervise(self, port: RunPort, start: RunStart) -> None:
+    async def _supervise(self, port: SessionRunPort, start: RunStart) -> None:
         """Carry out a run and settle it, however it ends. When this process ends, it stays as it is in the log."""
         outcome: list[Settlement] = []
         work = self._tasks.start(self._run(port, start, outcome), f"makai-work-{port.run_id}")
@@ -438,9 +446,9 @@ class LiveSession:
             if self.port is port:
                 self.port = None
 
-    async def _run(self, port: RunPort, start: RunStart, outcome: list[Settlement]) -> None:
+    async def _run(self, port: SessionRunPort, start: RunStart, outcome: list[Settlement]) -> None:
         try:
-            outcome.append(await self._runner.run(self, port, start))
+            outcome.append(await self.harness.run(port, start))
         except asyncio.CancelledError:
             if not port.is_aborted:
                 raise
@@ -451,14 +459,14 @@ class LiveSession:
             message = f"Internal error: {type(error).__name__}."
             outcome.append(RunFailed(code="internal_error", message=message, hint="Please report this."))
 
-    async def _settle(self, port: RunPort, settlement: Settlement) -> None:
+    async def _settle(self, port: SessionRunPort, settlement: Settlement) -> None:
         """Have the end of a run logged, for as long as it takes: until then the session is busy."""
         attempt = 0
         while True:
             if port.failure is not None and settlement is not _BROKEN:
                 settlement = run_failed(port.failure, settlement.usage)  # however well it thinks it ended
             try:
-                await self.submit(Report(now=self._clock(), event=settlement, run_id=port.run_id))
+                await self.submit(Report(now=self.clock(), event=settlement, run_id=port.run_id))
                 return
             except MakaiError as error:
                 if error is port.failure:
@@ -476,20 +484,8 @@ class LiveSession:
                 settlement = _BROKEN
 
 
-def _unfinished(port: RunPort) -> Settlement:
+def _unfinished(port: SessionRunPort) -> Settlement:
     """The end of a run that did not say how it ended."""
     if port.is_aborted or port.failure is not None:
         return RunFinished(stop_reason="aborted")
     return RunFailed(code="internal_error", message="The agent ended without an outcome.", hint="Please report this.")
-
-
-def run_failed(error: MakaiError, usage: Usage | None = None) -> RunFailed:
-    """How an error ends a run."""
-    return RunFailed(
-        usage=usage or Usage(),
-        code=error.code,
-        message=error.message,
-        hint=error.hint,
-        provider_id=getattr(error, "provider_id", None),
-        retry_after_ms=getattr(error, "retry_after_ms", None),
-    )

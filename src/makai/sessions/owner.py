@@ -13,19 +13,22 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import uuid4
 
 import msgspec
 
 from makai.agent.host import Models
 from makai.aio.tasks import BackgroundTasks
-from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
-from makai.sessions.benches import Benches
-from makai.sessions.client_tools import ToolExecutor, ToolExecutors
+from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
+from makai.harness.base import Harness, ToolAnswer, ToolRequest
+from makai.harness.client_tools import ToolExecutor, ToolExecutors
+from makai.harness.native.harness import NativeHarness
+from makai.harness.native.workbench_pool import WorkbenchPool
+from makai.harness.registry import HarnessRegistry
 from makai.sessions.commands import Abort, Create, Recovered
 from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied
@@ -40,13 +43,9 @@ from makai.sessions.log.base import (
     SessionSummary,
     replay,
 )
-from makai.sessions.runs import NativeRunner
 from makai.sessions.service import Execute, NewSession, Receipt, UserCommand
 from makai.sessions.state import SessionState, evolve, unpacked
 from makai.tools.scratch import remove_scratch
-
-if TYPE_CHECKING:
-    from makai.agent.workbench import Workbench
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +65,21 @@ def unix_ms() -> int:
 class OwnedSessions:
     """`service.Sessions`. Make one by `open`, inside the event loop that uses it."""
 
-    def __init__(self, home: Path, log: EventLog, models: Models, clock: Callable[[], int] = unix_ms) -> None:
+    def __init__(
+        self,
+        home: Path,
+        log: EventLog,
+        models: Models,
+        clock: Callable[[], int] = unix_ms,
+        harnesses: Sequence[Harness] = (),
+    ) -> None:
+        """`harnesses` are those beside the native one."""
         self._home = home
         self._log = log
         self._clock = clock
         self._tasks = BackgroundTasks()
-        self._benches = Benches(home, self._tasks, self.is_trusted)
-        self._runner = NativeRunner(log, models, self, clock)
+        native = NativeHarness(models, WorkbenchPool(home, self._tasks, self.is_trusted))
+        self._harnesses = HarnessRegistry([native, *harnesses])
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[None]] = {}
         self._tool_executors: dict[str, ToolExecutors] = {}
@@ -81,14 +88,20 @@ class OwnedSessions:
 
     @classmethod
     async def open(
-        cls, home: Path, models: Models, *, log: EventLog | None = None, recover_all: bool = False
+        cls,
+        home: Path,
+        models: Models,
+        *,
+        log: EventLog | None = None,
+        recover_all: bool = False,
+        harnesses: Sequence[Harness] = (),
     ) -> OwnedSessions:
         """Own the sessions of a folder, or `HomeInUse`. `recover_all` is for owners that stay."""
         if log is None:
             from makai.sessions.log.sqlite import SqliteLog
 
             log = await SqliteLog.open(home)
-        sessions = cls(home, log, models)
+        sessions = cls(home, log, models, harnesses=harnesses)
         if recover_all:
             sessions._tasks.start(sessions._recover_all(), "makai-recovery")
         return sessions
@@ -99,7 +112,8 @@ class OwnedSessions:
         """Begin a session."""
         session_id = wanted.session_id or str(uuid4())
         create = await self._fork(wanted) if wanted.forked_from is not None else _create_of(wanted)
-        _check_folder(create)
+        harness = self._harnesses.get(create.harness)
+        harness.check(create.cwd, create.roots, create.terms)
         create = msgspec.structs.replace(await asyncio.to_thread(_resolved, create), now=self._clock())
         if session_id in self._withheld or await self._log.last(session_id):
             raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
@@ -108,7 +122,7 @@ class OwnedSessions:
             return session_id
         session = self._live.get(session_id)  # somebody else may be about to create it
         if session is None:
-            session = self._new_live(session_id, SessionState())
+            session = self._new_live(session_id, SessionState(harness=create.harness))
             self._make_room()
             self._live[session_id] = session
         try:
@@ -173,7 +187,7 @@ class OwnedSessions:
             self._tool_executors.pop(session_id, None)
             return await self._log.delete(session_id)
         await self._stop(session)
-        await self._benches.forget(session_id)
+        await session.harness.forget(session_id)
         session.deleted = True  # from here on nothing is appended to it
         try:
             was_there = await self._log.delete(session_id)
@@ -228,9 +242,8 @@ class OwnedSessions:
                 del self._tool_executors[known]
         return self._tool_executors.setdefault(session_id, ToolExecutors())
 
-    async def workbench(self, session: LiveSession) -> Workbench | None:
-        """The session's built-in tools."""
-        return await self._benches.get(session)
+    async def _execute(self, request: ToolRequest) -> ToolAnswer | None:
+        return await self.tool_executors(request.session_id).execute(request)
 
     # ------------------------------------------------------------ live sessions
 
@@ -270,7 +283,7 @@ class OwnedSessions:
             return  # it was being created meanwhile
         state = session.state
         if state.active_run is not None or (state.waiting and not state.closed):
-            await session.submit(Recovered(now=self._clock(), can_resume=state.harness == "native"))
+            await session.submit(Recovered(now=self._clock(), can_resume=session.harness.capabilities.resume))
         # Not before: one that could not be recovered would be busy for ever.
         self._make_room()
         self._live[session_id] = session
@@ -292,7 +305,8 @@ class OwnedSessions:
         return self._new_live(session_id, state, checkpointed)
 
     def _new_live(self, session_id: str, state: SessionState, checkpointed: int = 0) -> LiveSession:
-        return LiveSession(session_id, state, self._log, self._runner, self._tasks, self._clock, checkpointed)
+        harness = self._harnesses.get(state.harness)
+        return LiveSession(session_id, state, self._log, harness, self._tasks, self._clock, checkpointed, self._execute)
 
     def _make_room(self) -> None:
         if len(self._live) >= MOST_LIVE:
@@ -371,7 +385,7 @@ class OwnedSessions:
         """
         assert create.forked_from is not None
         assert create.forked_at is not None
-        session = self._new_live(session_id, SessionState())
+        session = self._new_live(session_id, SessionState(harness=create.harness))
         self._withheld.add(session_id)
         try:
             await session.submit(create)
@@ -410,16 +424,3 @@ def _resolved(create: Create) -> Create:
     """With its folders as they are now: what people grant or trust in one must not follow a link elsewhere later."""
     cwd = None if create.cwd is None else os.path.realpath(create.cwd)
     return msgspec.structs.replace(create, cwd=cwd, roots=tuple(map(os.path.realpath, create.roots)))
-
-
-def _check_folder(create: Create) -> None:
-    """Built-in tools work somewhere; what is missing is better told now than by the first call."""
-    if create.harness != "native":
-        raise InvalidRequest(f"There is no harness {create.harness!r}.", hint="The harness of this version is native.")
-    if not create.terms.builtin_tools:
-        return
-    if create.cwd is None:
-        raise InvalidRequest("Built-in tools need a working directory (cwd).")
-    for folder in (create.cwd, *create.roots):
-        if not Path(folder).is_absolute() or not Path(folder).is_dir():
-            raise InvalidRequest(f"{folder} is not a folder.", hint="Name an existing folder by its absolute path.")

@@ -1,38 +1,73 @@
-"""Where a run that goes on meets the session it belongs to.
+"""The port of a run, as its session implements it: facts go into the log, questions to people, answers back to the run.
 
-In: what the engine wants of the run (effects). Out: the same for the run's own task: words to read, decisions about its
-calls, its cancellation. One per run; it must not know how the run is carried out.
+The engine's effects arrive here (`abort`, `steer`, `resolve`) and wake the harness that waits for them. Every question
+is in the log, with the exact arguments, their digest and a deadline, before a client can see it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 
-from makai.core.errors import MakaiError
-from makai.core.session_events import ApprovalDecided, UserMessage
-from makai.sessions.commands import ResolveApproval, Steer
+from makai.core import session_events as ev
+from makai.core.errors import Aborted, MakaiError
+from makai.harness.base import PlacedMessage, Question, ToolAnswer, ToolRequest
+from makai.sessions.commands import AnyEffect, ResolveApproval, RunTool, Steer
+from makai.sessions.conversation import conversation
+from makai.sessions.log.base import EventLog, Pending, replay
+from makai.sessions.log.encoding import encoded
+from makai.sessions.state import Run, SessionState
+
+APPROVAL_S: Final = 24 * 60 * 60.0
+"""How long a question waits for a person, unless the session's terms say otherwise."""
 
 
-class RunPort:
-    """One run while it goes on."""
+class PortSession(Protocol):
+    """What a port needs of its session; `live.LiveSession` has it."""
 
-    def __init__(self, run_id: str) -> None:
+    session_id: str
+    state: SessionState
+    log: EventLog
+    clock: Callable[[], int]
+    execute: Callable[[ToolRequest], Awaitable[ToolAnswer | None]]
+
+    async def report(self, run_id: str, event: ev.SessionEvent) -> None: ...
+    async def report_durably(self, run_id: str, event: ev.SessionEvent) -> tuple[AnyEffect, ...]: ...
+    async def settled(self) -> None: ...
+    def withdraw(self, run_id: str, call_id: str, reason: str) -> None: ...
+    def fresh_call_id(self, vendor_call_id: str) -> str: ...
+
+
+class SessionRunPort:
+    """`harness.base.RunPort` for one run of a live session."""
+
+    def __init__(self, session: PortSession, run_id: str) -> None:
+        self.session_id = session.session_id
         self.run_id = run_id
         self.is_aborted = False
-        """Someone stopped the run; a task that is cancelled without it lost its process, and is resumed elsewhere."""
         self.failure: MakaiError | None = None
-        """A fact of the run could not be kept: nothing that comes after it is, but for the end of the run."""
+        """Why a fact of the run could not be kept. Nothing that follows it is kept, except for the end of the run."""
+        self.call_id = session.fresh_call_id
+        self.now = time.monotonic
+        self.execute = session.execute
+        self._session = session
         self._stopped = asyncio.Event()
-        self._steered: list[UserMessage] = []
-        self._questions: dict[str, asyncio.Future[ApprovalDecided]] = {}
+        self._steered: list[ev.UserMessage] = []
+        self._questions: dict[str, asyncio.Future[ev.ApprovalDecided]] = {}
+        self._earlier: dict[str, ev.ApprovalDecided] = {}
+        """Decisions from before the run was resumed."""
+
+    # ------------------------------------------------------------ what the session tells the run
 
     def abort(self) -> None:
-        """The work is to stop."""
         self.is_aborted = True
         self._stopped.set()
 
     def fail(self, error: MakaiError) -> None:
-        """The work is to stop, also when it waits for the answer to a question that was not kept."""
+        """Stop the work, also when it waits for the answer to a question that was not kept."""
         if self.failure is None:
             self.failure = error
         self._stopped.set()
@@ -46,36 +81,127 @@ class RunPort:
             stop.cancel()
 
     def steer(self, effect: Steer) -> None:
-        """Words for the next turn."""
-        self._steered.append(UserMessage(input_id=effect.input_id, content=effect.content))
+        self._steered.append(ev.UserMessage(input_id=effect.input_id, content=effect.content))
 
-    def take_steering(self) -> tuple[UserMessage, ...]:
-        """What was said since the last time."""
-        taken = tuple(self._steered)
-        self._steered.clear()
-        return taken
+    def resolve(self, effect: ResolveApproval) -> None:
+        """Wake whoever asked; a run that has just been resumed may not have asked yet."""
+        answer = self.question(effect.decided.call_id)
+        if not answer.done():
+            answer.set_result(effect.decided)
 
-    def question(self, call_id: str) -> asyncio.Future[ApprovalDecided]:
-        """The decision about a call, when it comes. Made before the question is asked, so none can be missed."""
+    def question(self, call_id: str) -> asyncio.Future[ev.ApprovalDecided]:
+        """The decision about a call, when it comes. Made before the question is logged, so none can be missed."""
         answer = self._questions.get(call_id)
         if answer is None:
             answer = self._questions[call_id] = asyncio.get_running_loop().create_future()
         return answer
 
-    def forget(self, call_id: str) -> None:
-        """Nobody waits for the decision any more."""
-        self._questions.pop(call_id, None)
+    # ------------------------------------------------------------ what the harness uses
 
-    def resolve(self, effect: ResolveApproval) -> None:
-        """A decision was logged; a run that has just been resumed may not have asked for it yet."""
-        answer = self.question(effect.call_id)
-        if not answer.done():
-            answer.set_result(
-                ApprovalDecided(
-                    call_id=effect.call_id,
-                    decision=effect.decision,
-                    scope=effect.scope,
-                    grant=effect.grant,
-                    reason=effect.reason,
-                )
-            )
+    @property
+    def session(self) -> SessionState:
+        return self._session.state
+
+    @property
+    def run(self) -> Run:
+        run = self._session.state.run
+        assert run is not None, "the engine starts a run before its effect"
+        return run
+
+    async def emit(self, event: ev.SessionEvent) -> None:
+        match event:
+            case ev.ToolStarted(call_id=call_id):
+                effects = await self._session.report_durably(self.run_id, event)
+                if not any(isinstance(effect, RunTool) and effect.call_id == call_id for effect in effects):
+                    # The run was stopped meanwhile: a tool whose start is not in the log is never run.
+                    raise Aborted("The run is over.")
+            case ev.UserMessage():
+                await self._session.report_durably(self.run_id, event)
+            case _:
+                await self._session.report(self.run_id, event)
+
+    def check_storable(self, event: ev.SessionEvent) -> None:
+        encoded([Pending(0, None, event)])
+
+    def steering(self) -> Sequence[ev.UserMessage]:
+        taken = tuple(self._steered)
+        self._steered.clear()
+        return taken
+
+    def position(self) -> int:
+        return self._session.state.last_event_id
+
+    def elapsed_s(self) -> float:
+        return max(self._session.clock() - self.run.started_at, 0) / 1000
+
+    async def grants(self) -> list[tuple[str, bool]]:
+        state = self._session.state
+        stored = await self._session.log.grants(state.cwd or "")  # None would mean those of all folders
+        return [*((grant.rule, grant.allow) for grant in stored), *((g.rule, g.allow) for g in state.grants)]
+
+    async def conversation(self) -> tuple[PlacedMessage, ...]:
+        through = self._session.state.compacted_through
+        return (await conversation(self._session.log, self.session_id, summary=through)).placed()
+
+    async def open_calls(self) -> tuple[ev.ToolCalled, ...]:
+        run = self.run
+        calls: dict[str, ev.ToolCalled] = {}
+        if run.calls:
+            async for logged in replay(self._session.log, self.session_id, run.turn_began - 1, deltas=False):
+                event = logged.event if isinstance(logged, ev.Logged) else None
+                if isinstance(event, ev.ToolCalled):
+                    calls[event.call_id] = event
+                elif isinstance(event, ev.ApprovalDecided):
+                    self._earlier[event.call_id] = event
+        return tuple(calls[call_id] for call_id in run.calls if call_id in calls)
+
+    # ------------------------------------------------------------ decisions
+
+    async def decide(self, question: Question) -> ev.ApprovalDecided:
+        call = question.call
+        seconds = self._session.state.terms.approval_s
+        self.question(call.call_id)
+        await self._session.report(
+            self.run_id,
+            ev.ApprovalRequested(
+                call_id=call.call_id,
+                name=call.name,
+                arguments_json=call.arguments_json,
+                digest=digest(call),
+                title=question.title,
+                diffs=question.diffs,
+                deadline_ms=self._session.clock() + int((APPROVAL_S if seconds is None else seconds) * 1000),
+                grant=question.grant,
+            ),
+        )
+        return await self._answer(call.call_id)
+
+    async def earlier_decision(
+        self, call: ev.ToolCalled, diffs: tuple[ev.FileDiff, ...] = ()
+    ) -> ev.ApprovalDecided | None:
+        known = self.run.calls.get(call.call_id)  # None: the call is on its way to the log
+        if known is not None and known.request is not None and known.request.diffs != diffs:
+            reason = "The files changed since this was asked. Look at them again."
+            if known.status == "pending":
+                self._session.withdraw(self.run_id, call.call_id, reason)
+            return ev.ApprovalDecided(call_id=call.call_id, decision="deny_continue", by="agent", reason=reason)
+        if call.call_id in self._earlier:
+            return self._earlier[call.call_id]
+        if known is None or known.status == "called":
+            return None
+        return await self._answer(call.call_id)
+
+    async def _answer(self, call_id: str) -> ev.ApprovalDecided:
+        try:
+            return await self.question(call_id)
+        except asyncio.CancelledError:
+            if not self.is_aborted:
+                self._session.withdraw(self.run_id, call_id, "The call is no longer wanted.")
+            raise
+        finally:
+            self._questions.pop(call_id, None)
+
+
+def digest(call: ev.ToolCalled) -> str:
+    """Binds a decision to exactly these arguments of exactly this tool."""
+    return hashlib.sha256(f"{call.name}\0{call.arguments_json}".encode()).hexdigest()

@@ -6,13 +6,14 @@ socket. Callers do not know which of the two they talk to.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
-from makai.core.content import Image, Text
 from makai.core.session_events import PermissionMode, SessionTerms
+from makai.harness.base import Execute as Execute
+from makai.harness.base import ToolAnswer as ToolAnswer
+from makai.harness.base import ToolRequest as ToolRequest
 from makai.sessions.commands import (
     Abort,
     Approve,
@@ -64,28 +65,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the last event that the command, or one committed with it, led to."""
     run_id: str | None = None
     """The run that the command started or changed, else the active one, if any."""
-
-
-class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call to a tool that a client declared."""
-
-    session_id: str
-    run_id: str
-    call_id: str
-    name: str
-    arguments: Mapping[str, Any]
-
-
-class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the client's tool answered."""
-
-    content: tuple[Text | Image, ...]
-    is_error: bool = False
-    details_json: str | None = None
-
-
-Execute: TypeAlias = Callable[[ToolRequest], Awaitable[ToolAnswer]]
-"""Carries out one call. It is cancelled when the run no longer wants the answer."""
 
 
 class ToolRegistration(Protocol):

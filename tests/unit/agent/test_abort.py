@@ -40,7 +40,7 @@ async def aborted(
     host.on_fact = lambda fact: reached.set() if when(fact) else None
     named = {tool.definition.name: tool for tool in tools}
     agent = AgentSettings(model=None, **settings)
-    task = asyncio.ensure_future(run_agent(host, ScriptedModels(script), asked(), named, agent))
+    task = asyncio.ensure_future(run_agent(host, ScriptedModels(script), asked(), named, host.decide, agent))
     async with asyncio.timeout(10):
         await reached.wait()
         for _ in range(times):

@@ -96,7 +96,7 @@ def test_every_run_is_lawful(
     )
 
     async def perform() -> RunOutcome | None:
-        task = asyncio.ensure_future(run_agent(host, models, asked(), tools, settings))
+        task = asyncio.ensure_future(run_agent(host, models, asked(), tools, host.decide, settings))
         async with asyncio.timeout(20):
             if abort_after is not None:
                 for _ in range(abort_after):  # turns of the event loop: any await may be the one that is cancelled

@@ -125,7 +125,9 @@ def test_the_engine_takes_every_fact_and_has_nothing_left_to_close(
 
     async def perform() -> RunOutcome | None:
         models = ComparingModels(script, host)
-        host.run_task = asyncio.ensure_future(run_agent(host, models, context, all_tools(), settings, standing))
+        host.run_task = asyncio.ensure_future(
+            run_agent(host, models, context, all_tools(), host.decide, settings, standing)
+        )
         async with asyncio.timeout(20):
             await asyncio.wait({host.run_task})
         return None if host.run_task.cancelled() else host.run_task.result()

@@ -28,6 +28,7 @@ from makai.core.session_events import (
     UserMessage,
 )
 from makai.core.usage import Usage
+from makai.harness.base import StartCompaction, StartRun
 from makai.sessions.commands import (
     Abort,
     CancelRun,
@@ -39,8 +40,6 @@ from makai.sessions.commands import (
     SetMode,
     SetModel,
     SetTitle,
-    StartCompaction,
-    StartRun,
     Steer,
 )
 
@@ -211,7 +210,9 @@ def test_an_abort_resolves_what_is_pending_closes_what_is_open_and_ends_once(tri
     before = len(trial.log)
     trial.do(Abort(now=trial.now, by="web", reason="enough"))
     assert trial.effects[-2:] == [
-        ResolveApproval(run_id=trial.run.run_id, call_id="c2", decision="deny_abort"),
+        ResolveApproval(
+            run_id=trial.run.run_id, decided=ApprovalDecided(call_id="c2", decision="deny_abort", by="abort")
+        ),
         CancelRun(run_id=trial.run.run_id),
     ]
     trial.report(AssistantText(content_index=0, text="late"), ToolProgress(call_id="c1", text="late"))

@@ -37,11 +37,9 @@ def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
     assert [call.call_id for call in trial.run.pending()] == ["c1"]
 
     decision = trial.approve("c1")
-    assert [logged.event for logged in decision.events] == [
-        ApprovalDecided(call_id="c1", decision="approve", by="web"),
-        RunStatusChanged(status="running"),
-    ]
-    assert decision.effects == (ResolveApproval(run_id=trial.run.run_id, call_id="c1", decision="approve"),)
+    decided = ApprovalDecided(call_id="c1", decision="approve", by="web")
+    assert [logged.event for logged in decision.events] == [decided, RunStatusChanged(status="running")]
+    assert decision.effects == (ResolveApproval(run_id=trial.run.run_id, decided=decided),)
     assert trial.run.pending() == ()
 
     trial.report(ToolStarted(call_id="c1"))
@@ -56,9 +54,8 @@ def test_a_denied_call_does_not_run_and_the_run_goes_on(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", ask=True)
     trial.do(Deny(now=trial.now, call_id="c1", by="web", reason="too risky"))
-    assert trial.effects[-1] == ResolveApproval(
-        run_id=trial.run.run_id, call_id="c1", decision="deny_continue", reason="too risky"
-    )
+    denied = ApprovalDecided(call_id="c1", decision="deny_continue", by="web", reason="too risky")
+    assert trial.effects[-1] == ResolveApproval(run_id=trial.run.run_id, decided=denied)
     assert trial.report_refusal(ToolStarted(call_id="c1")) == "INVALID_COMMAND"
 
     trial.report(finished("c1", "denied: too risky", is_error=True))
@@ -101,9 +98,8 @@ def test_a_decision_for_the_session_sets_the_rule_that_was_offered(trial: Trial)
     trial.do(Deny(now=trial.now, call_id="c2", by="web", scope="always"))
 
     assert trial.state.grants == (Grant(rule="Bash(git log:*)", allow=True), Grant(rule="Bash(rm:*)", allow=False))
-    assert trial.effects_of(ResolveApproval)[0] == ResolveApproval(
-        run_id=trial.run.run_id, call_id="c1", decision="approve", scope="session", grant="Bash(git log:*)"
-    )
+    decided = ApprovalDecided(call_id="c1", decision="approve", by="web", scope="session", grant="Bash(git log:*)")
+    assert trial.effects_of(ResolveApproval)[0] == ResolveApproval(run_id=trial.run.run_id, decided=decided)
 
 
 def test_a_rule_may_decide_what_nobody_was_asked(trial: Trial) -> None:

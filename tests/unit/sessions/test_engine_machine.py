@@ -35,6 +35,7 @@ from makai.core.session_events import (
     TurnStarted,
     UserMessage,
 )
+from makai.harness.base import ResumeRun, StartCompaction, StartRun
 from makai.sessions.commands import (
     Abort,
     AnyEffect,
@@ -47,14 +48,11 @@ from makai.sessions.commands import (
     Deny,
     Recovered,
     Report,
-    ResumeRun,
     RunTool,
     Send,
     SetMode,
     SetModel,
     SetTitle,
-    StartCompaction,
-    StartRun,
     TimePassed,
 )
 from makai.sessions.engine import Batch, decide, fold

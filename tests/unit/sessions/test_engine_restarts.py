@@ -22,10 +22,10 @@ from makai.core.session_events import (
     UserMessage,
 )
 from makai.core.usage import Usage
+from makai.harness.base import ResumeRun
 from makai.sessions.commands import (
     Abort,
     Close,
-    ResumeRun,
     RunTool,
     Steer,
 )

@@ -25,27 +25,31 @@ from makai.core.session_events import (
     TurnEnded,
     TurnStarted,
 )
+from makai.harness.base import RunPort, RunStart, Settlement
+from makai.harness.registry import UnknownHarness
 from makai.sessions.commands import Abort, Approve, Create, Send, SetTitle
-from makai.sessions.live import LiveSession, RunStart, Settlement
+from makai.sessions.live import LiveSession
 from makai.sessions.log.base import replay
-from makai.sessions.run_port import RunPort
+from makai.sessions.run_port import SessionRunPort
 from makai.sessions.state import SessionState
 
 SESSION = "session"
 
 
-class Stage:
+class Stage(UnknownHarness):
     """A live session whose runs do what the test says."""
 
-    def __init__(self, work: Callable[[LiveSession, RunPort], Awaitable[Settlement]]) -> None:
+    def __init__(self, work: Callable[[LiveSession, SessionRunPort], Awaitable[Settlement]]) -> None:
+        super().__init__("staged", ())
         self.log = TroubledLog()
         self.tasks = BackgroundTasks()
         self.now = 1_000
         self.work = work
         self.session = LiveSession(SESSION, SessionState(), self.log, self, self.tasks, lambda: self.now)
 
-    async def run(self, session: LiveSession, port: RunPort, start: RunStart) -> Settlement:
-        return await self.work(session, port)
+    async def run(self, port: RunPort, start: RunStart) -> Settlement:  # type: ignore[override]
+        assert isinstance(port, SessionRunPort)
+        return await self.work(self.session, port)
 
     async def begin(self) -> None:
         await self.session.submit(Create(now=self.now, model_ref="m"))
@@ -74,7 +78,7 @@ def asked(call_id: str, deadline_ms: int | None = None) -> ApprovalRequested:
     return ApprovalRequested(call_id=call_id, name="shell", arguments_json="{}", digest="d", deadline_ms=deadline_ms)
 
 
-async def question(session: LiveSession, port: RunPort, deadline_ms: int | None = None) -> ApprovalDecided:
+async def question(session: LiveSession, port: SessionRunPort, deadline_ms: int | None = None) -> ApprovalDecided:
     """A turn with one call about which a person is asked."""
     await session.report(port.run_id, TurnStarted(turn=1))
     await session.report(port.run_id, ToolCalled(call_id="c1", name="shell", arguments_json="{}"))
@@ -85,7 +89,7 @@ async def question(session: LiveSession, port: RunPort, deadline_ms: int | None 
 
 
 async def test_a_run_of_which_something_could_not_be_kept_has_failed_and_does_not_claim_otherwise() -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         await session.report(port.run_id, TurnStarted(turn=1))
         await session.settled()
         stage.log.gate.clear()
@@ -106,7 +110,7 @@ async def test_a_run_of_which_something_could_not_be_kept_has_failed_and_does_no
 
 
 async def test_a_question_that_could_not_be_kept_does_not_wait_for_an_answer() -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         await question(session, port)
         raise AssertionError("nobody was asked")
 
@@ -119,7 +123,7 @@ async def test_a_question_that_could_not_be_kept_does_not_wait_for_an_answer() -
 
 
 async def test_an_event_that_no_log_can_hold_fails_its_run_and_nobody_else() -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         await session.report(port.run_id, TurnStarted(turn=1))
         await session.settled()
         stage.log.gate.clear()
@@ -147,7 +151,7 @@ class Unusual(BaseException):
 
 
 async def test_a_run_that_ends_in_something_unusual_has_failed(caplog: pytest.LogCaptureFixture) -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         raise Unusual
 
     stage = Stage(work)
@@ -159,7 +163,7 @@ async def test_a_run_that_ends_in_something_unusual_has_failed(caplog: pytest.Lo
 
 
 async def test_an_abort_in_the_same_commit_as_the_start_of_the_run_ends_it() -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -178,7 +182,7 @@ async def test_an_abort_in_the_same_commit_as_the_start_of_the_run_ends_it() -> 
 
 
 async def test_a_question_runs_out_although_the_clock_went_backwards_meanwhile() -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         decided = await question(session, port, deadline_ms=stage.now + 50)
         await session.report(
             port.run_id, ToolFinished(call_id="c1", content=(Text(text=decided.reason),), is_error=True)
@@ -194,7 +198,7 @@ async def test_a_question_runs_out_although_the_clock_went_backwards_meanwhile()
 
 
 async def test_a_question_that_is_withdrawn_in_the_moment_of_its_decision_harms_nobody() -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         asking = asyncio.ensure_future(question(session, port))
         await session.settled()
         await stage.until(lambda state: state.active_run is not None and state.active_run.pending() != ())
@@ -212,7 +216,7 @@ async def test_a_question_that_is_withdrawn_in_the_moment_of_its_decision_harms_
 
 
 async def test_what_waits_for_its_commit_when_the_process_closes_is_committed_and_acknowledged() -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         raise AssertionError("the process is closing")
 
     stage = Stage(work)
@@ -234,7 +238,7 @@ async def test_what_waits_for_its_commit_when_the_process_closes_is_committed_an
 
 
 async def test_a_session_whose_end_of_run_cannot_be_stored_yet_is_in_use() -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         return RunFinished(stop_reason="end_turn")
 
     stage = Stage(work)
@@ -249,7 +253,7 @@ async def test_a_session_whose_end_of_run_cannot_be_stored_yet_is_in_use() -> No
 
 
 async def test_a_run_that_is_settled_leaves_the_session_idle() -> None:
-    async def work(session: LiveSession, port: RunPort) -> Settlement:
+    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         return RunFinished(stop_reason="end_turn")
 
     stage = Stage(work)

@@ -1,0 +1,228 @@
+"""The port between a session and the agent that runs for it.
+
+A `Harness` runs an agent: it reports facts and asks for decisions through the `RunPort` of a run, which the session
+implements. The session layer knows a harness only by its id and its capabilities, and a harness knows nothing of logs,
+clients or other sessions. This module has no I/O: the pure engine of sessions imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from makai.core import session_events as ev
+from makai.core.content import Image, Text
+from makai.core.errors import MakaiError
+from makai.core.messages import Message
+from makai.core.usage import Usage
+
+# ---------------------------------------------------------------- how a run begins and ends
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of what the engine wants done, in order, after the events of the same decision are committed."""
+
+    run_id: str
+
+
+class StartRun(Effect, frozen=True, tag="start_run"):
+    """Answer the newest input; the conversation is in the log."""
+
+    input_id: str
+    model_ref: str
+
+
+class StartCompaction(Effect, frozen=True, tag="start_compaction"):
+    """Summarise, without turns; report `compacted`, then `run_finished` with what it used."""
+
+    instructions: str
+    model_ref: str
+
+
+class ResumeRun(Effect, frozen=True, tag="resume_run"):
+    """Continue after a restart: settle the open calls of the run first, then take the next turn."""
+
+    model_ref: str
+
+
+RunStart: TypeAlias = StartRun | ResumeRun | StartCompaction
+Settlement: TypeAlias = ev.RunFinished | ev.RunFailed
+
+
+def run_failed(error: MakaiError, usage: Usage | None = None) -> ev.RunFailed:
+    """The settlement of a run that an error ended."""
+    return ev.RunFailed(
+        usage=usage or Usage(),
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        provider_id=getattr(error, "provider_id", None),
+        retry_after_ms=getattr(error, "retry_after_ms", None),
+    )
+
+
+# ---------------------------------------------------------------- values that cross the port
+
+
+class PlacedMessage(msgspec.Struct, frozen=True):
+    """A message and the last event it is made of: compacting through that event replaces it and all before it."""
+
+    event_id: int
+    message: Message
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person is asked to decide about a call. The decision binds to exactly the arguments of `call`."""
+
+    call: ev.ToolCalled
+    title: str = ""
+    diffs: tuple[ev.FileDiff, ...] = ()
+    grant: str = ""
+    """The permission rule that a decision for the session, or for always, would set. Empty: only once."""
+
+
+class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A call to a tool that a client declared."""
+
+    session_id: str
+    run_id: str
+    call_id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the client's tool answered."""
+
+    content: tuple[Text | Image, ...]
+    is_error: bool = False
+    details_json: str | None = None
+
+
+Execute: TypeAlias = Callable[[ToolRequest], Awaitable[ToolAnswer]]
+"""Executes one call. It is cancelled when the run no longer wants the answer."""
+
+
+class SessionView(Protocol):
+    """What a harness may know of its session. Always the committed state: modes and terms change during a run."""
+
+    @property
+    def model_ref(self) -> str: ...
+    @property
+    def mode(self) -> ev.PermissionMode: ...
+    @property
+    def cwd(self) -> str | None: ...
+    @property
+    def roots(self) -> tuple[str, ...]: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def terms(self) -> ev.SessionTerms: ...
+    @property
+    def usage(self) -> Usage:
+        """Of all runs before this one."""
+
+
+class RunView(Protocol):
+    """What a harness may know of its run."""
+
+    @property
+    def run_number(self) -> int: ...
+    @property
+    def model_ref(self) -> str: ...
+    @property
+    def terms(self) -> ev.RunTerms: ...
+    @property
+    def turn(self) -> int:
+        """The number of the newest turn, 0 before the first."""
+
+    @property
+    def usage(self) -> Usage:
+        """Of the turns that ended."""
+
+
+# ---------------------------------------------------------------- the port
+
+
+class RunPort(Protocol):
+    """One run as its harness sees it. What it raises ends the run; let it pass through unchanged."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def session(self) -> SessionView: ...
+    @property
+    def run(self) -> RunView: ...
+    @property
+    def is_aborted(self) -> bool:
+        """A user stopped the run. A cancellation without it means that this process lets go of the session."""
+
+    async def emit(self, event: ev.SessionEvent) -> None:
+        """Log a fact. The order of calls is the order of facts; a cancelled wait does not take the fact back.
+
+        `tool_started` and `user_message` are durable on return, everything else soon after.
+        """
+
+    def check_storable(self, event: ev.SessionEvent) -> None:
+        """Raise `InvalidRequest` when the log cannot hold this fact, so that a harness can report less instead."""
+
+    async def decide(self, question: Question) -> ev.ApprovalDecided:
+        """Ask a person and wait for the decision. A cancelled wait withdraws the question."""
+
+    async def earlier_decision(
+        self, call: ev.ToolCalled, diffs: tuple[ev.FileDiff, ...] = ()
+    ) -> ev.ApprovalDecided | None:
+        """What was decided, or is still being asked, about a call since before the run was resumed.
+
+        None for a call without a question. Denied when the call would no longer make the changes (`diffs`) that the
+        question showed.
+        """
+
+    async def grants(self) -> Sequence[tuple[str, bool]]:
+        """The rules that people set while deciding calls, for this session or its folder: text, and allow or deny."""
+
+    def steering(self) -> Sequence[ev.UserMessage]:
+        """The inputs since the last call that are meant for this run. Emit each of them when the agent has read it."""
+
+    def call_id(self, vendor_call_id: str) -> str:
+        """An id for a call that its model named so, unique in the session and never given out before."""
+
+    def position(self) -> int:
+        """The number of the last committed fact; later facts get higher ones."""
+
+    def now(self) -> float:
+        """Seconds of a monotonic clock."""
+
+    def elapsed_s(self) -> float:
+        """How long the run has taken so far, restarts included."""
+
+    async def conversation(self) -> Sequence[PlacedMessage]:
+        """The conversation so far, beginning with the newest summary."""
+
+    async def open_calls(self) -> tuple[ev.ToolCalled, ...]:
+        """The calls of a resumed run that have no result yet, in order."""
+
+    def execute(self, request: ToolRequest) -> Awaitable[ToolAnswer | None]:
+        """Have the client that declared a tool execute it; None when no such client is connected."""
+
+
+class Harness(Protocol):
+    """Runs agents of one kind."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def capabilities(self) -> ev.HarnessCapabilities: ...
+
+    def check(self, cwd: str | None, roots: tuple[str, ...], terms: ev.SessionTerms) -> None:
+        """Raise `InvalidRequest` when a session cannot work like this: better at its creation than in its first run."""
+
+    async def run(self, port: RunPort, start: RunStart) -> Settlement:
+        """Run to the end and say how it ended. Cancelled: stop everything of the run, then raise `CancelledError`."""
+
+    async def forget(self, session_id: str) -> None:
+        """Free what the harness keeps for a session between runs: the session is deleted."""

@@ -1,0 +1,181 @@
+"""Runs the native agent loop for sessions: the tools of a run, its permissions, and where a resumed run continues."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, assert_never
+
+import msgspec
+
+from makai.agent.host import Decide, Models
+from makai.agent.loop import run_agent, run_compaction
+from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.core import session_events as ev
+from makai.core.content import Text
+from makai.core.errors import InvalidRequest
+from makai.core.model import ModelCapability
+from makai.core.request import Context
+from makai.harness.base import (
+    PlacedMessage,
+    Question,
+    ResumeRun,
+    RunPort,
+    RunStart,
+    Settlement,
+    StartCompaction,
+    StartRun,
+    run_failed,
+)
+from makai.harness.client_tools import ClientTool
+from makai.harness.native.workbench_pool import WorkbenchPool
+from makai.tools.base import CallDescription, Tool
+from makai.tools.permission_rules import PermissionRules
+from makai.tools.permissions import judge
+
+if TYPE_CHECKING:
+    from makai.agent.workbench import Workbench
+
+MCP_WAIT_S: Final = 3.0
+"""How long the first prompt waits for tool servers that are still starting."""
+MAX_TITLE_LENGTH: Final = 80
+
+
+class NativeHarness:
+    """`harness.base.Harness` for the loop of `agent`."""
+
+    id = "native"
+    capabilities = ev.HarnessCapabilities()
+
+    def __init__(self, models: Models, workbenches: WorkbenchPool) -> None:
+        self._models = models
+        self._workbenches = workbenches
+
+    def check(self, cwd: str | None, roots: tuple[str, ...], terms: ev.SessionTerms) -> None:
+        if not terms.builtin_tools:
+            return
+        if cwd is None:
+            raise InvalidRequest("Built-in tools need a working directory (cwd).")
+        for folder in (cwd, *roots):
+            if not Path(folder).is_absolute() or not Path(folder).is_dir():
+                raise InvalidRequest(f"{folder} is not a folder.", hint="Name an existing folder by its absolute path.")
+
+    async def run(self, port: RunPort, start: RunStart) -> Settlement:
+        match start:
+            case StartCompaction(instructions=instructions):
+                return await self._compact(port, instructions)
+            case StartRun():
+                return await self._answer(port, Standing())
+            case ResumeRun():
+                run = port.run
+                standing = Standing(
+                    turns=run.turn, usage=run.usage, seconds=port.elapsed_s(), open_calls=await port.open_calls()
+                )
+                return await self._answer(port, standing)
+            case _:
+                assert_never(start)
+
+    async def forget(self, session_id: str) -> None:
+        await self._workbenches.forget(session_id)
+
+    async def _answer(self, port: RunPort, standing: Standing) -> Settlement:
+        placed = await port.conversation()
+        if not self._models.resolve(port.run.model_ref).can(ModelCapability.TOOLS):
+            return await self._answer_with(port, standing, placed, None)
+        async with self._workbenches.use(port) as bench:
+            return await self._answer_with(port, standing, placed, bench)
+
+    async def _answer_with(
+        self, port: RunPort, standing: Standing, placed: Sequence[PlacedMessage], bench: Workbench | None
+    ) -> Settlement:
+        run, session = port.run, port.session
+        tools: dict[str, Tool] = {}
+        rules = PermissionRules(workspace="/")
+        if bench is not None:
+            await bench.ready(MCP_WAIT_S)
+            rules = bench.rules(run.terms.allow, run.terms.deny)
+            tools |= bench.tools(rules)
+        own_tools = {definition.name: ClientTool(definition, port) for definition in session.terms.tools}
+        tools |= own_tools
+        if bench is not None:
+            for notice in bench.take_notices():
+                await port.emit(notice)
+        if session.title == "" and run.run_number == 1 and (title := _title(placed)):
+            await port.emit(ev.TitleChanged(title=title))
+        system = session.terms.system
+        if system is None and bench is not None:
+            system = bench.system_prompt()
+        context = Context(messages=tuple(each.message for each in placed), system_prompt=system)
+        standing = msgspec.structs.replace(standing, places=_places(placed), usage_before=session.usage)
+        decide = _decider(port, rules, own_tools)
+        return _settlement(
+            await run_agent(port, self._models, context, tools, decide, _settings(port, run.terms), standing)
+        )
+
+    async def _compact(self, port: RunPort, instructions: str) -> Settlement:
+        placed = await port.conversation()
+        context = Context(messages=tuple(each.message for each in placed))
+        settings = _settings(port, ev.RunTerms())
+        places = _places(placed)
+        return _settlement(
+            await run_compaction(port, self._models, context, settings, instructions=instructions, places=places)
+        )
+
+
+def _decider(port: RunPort, rules: PermissionRules, own_tools: Collection[str]) -> Decide:
+    """Decides calls by rules, grants and the mode, and asks a person about what they leave open."""
+
+    async def decide(
+        call: ev.ToolCalled, description: CallDescription, diffs: tuple[ev.FileDiff, ...]
+    ) -> ev.ApprovalDecided:
+        if (earlier := await port.earlier_decision(call, diffs)) is not None:
+            return earlier
+        grants = await port.grants()
+        mode = port.session.mode  # now: it may change during a run
+        verdict = judge(mode, rules, grants, call.name, description, is_clients_own=call.name in own_tools)
+        if verdict.decision == "ask":
+            return await port.decide(Question(call=call, title=description.title, diffs=diffs, grant=verdict.grant))
+        decided = ev.ApprovalDecided(
+            call_id=call.call_id,
+            decision="approve" if verdict.decision == "allow" else "deny_continue",
+            by=verdict.by,
+            reason=verdict.reason,
+        )
+        if verdict.decision == "deny" or verdict.by == "rule":
+            await port.emit(decided)
+        return decided
+
+    return decide
+
+
+def _places(placed: Sequence[PlacedMessage]) -> tuple[int, ...]:
+    return tuple(each.event_id for each in placed)
+
+
+def _settings(port: RunPort, terms: ev.RunTerms) -> AgentSettings:
+    return AgentSettings(
+        model=port.run.model_ref,
+        options=msgspec.structs.replace(terms.options, session_id=port.session_id),
+        max_turns=terms.max_turns,
+        max_output_tokens=terms.max_output_tokens,
+        max_usd=terms.max_usd,
+        max_seconds=terms.max_seconds,
+        max_waits=0,  # providers wait and say so; waiting here too would multiply their attempts
+    )
+
+
+def _settlement(outcome: RunOutcome) -> Settlement:
+    if outcome.error is not None:
+        return run_failed(outcome.error, outcome.usage)
+    return ev.RunFinished(stop_reason=outcome.stop_reason, usage=outcome.usage)
+
+
+def _title(placed: Sequence[PlacedMessage]) -> str:
+    """The first line of the first message, until a better title is set."""
+    for each in placed:
+        content = getattr(each.message, "content", "")
+        text = content if isinstance(content, str) else next((p.text for p in content if isinstance(p, Text)), "")
+        line = " ".join(text.split())
+        if line:
+            return line if len(line) <= MAX_TITLE_LENGTH else line[: MAX_TITLE_LENGTH - 1].rstrip() + "…"
+    return ""

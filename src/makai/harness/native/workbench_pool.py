@@ -1,0 +1,120 @@
+"""Keeps the workbenches of sessions between runs, so that tool servers need not start again for every message.
+
+Each workbench lives in a task of its own. It closes when its session had no run for a while, when its session is
+deleted or needs another one (its terms or trust changed), and when the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from makai.aio.cancellation import consume_exception
+from makai.aio.tasks import BackgroundTasks
+from makai.harness.base import RunPort
+
+if TYPE_CHECKING:
+    from makai.agent.workbench import Workbench, WorkbenchSpec
+
+IDLE_S: Final = 600.0
+_LOOK_EVERY_S: Final = 30.0
+_CLOSE_S: Final = 10.0
+
+
+class _Entry:
+    """A workbench and the task it lives in."""
+
+    def __init__(self, session_id: str, spec: WorkbenchSpec) -> None:
+        self.session_id = session_id
+        self.spec = spec
+        self.bench: asyncio.Future[Workbench] = asyncio.get_running_loop().create_future()
+        self.bench.add_done_callback(consume_exception)  # of an aborted run, which does not wait for it
+        self.closing = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.users = 0
+        self.used_at = 0.0
+
+    def is_unused(self) -> bool:
+        return self.users == 0 and asyncio.get_running_loop().time() - self.used_at > IDLE_S
+
+    async def close(self) -> None:
+        self.closing.set()
+        if self.task is not None:
+            await asyncio.wait({self.task}, timeout=_CLOSE_S)
+
+
+class WorkbenchPool:
+    """One workbench per session that uses built-in tools."""
+
+    def __init__(self, home: Path, tasks: BackgroundTasks, is_trusted: Callable[[str], Awaitable[bool]]) -> None:
+        self._home = home
+        self._tasks = tasks
+        self._is_trusted = is_trusted
+        self._entries: dict[str, _Entry] = {}
+
+    @asynccontextmanager
+    async def use(self, port: RunPort) -> AsyncIterator[Workbench | None]:
+        """The session's workbench for the time of a run; None when its terms want no built-in tools."""
+        session = port.session
+        if not session.terms.builtin_tools or session.cwd is None:
+            yield None
+            return
+        from makai.agent.workbench import WorkbenchSpec
+
+        spec = WorkbenchSpec(
+            cwd=session.cwd,
+            roots=session.roots,
+            sandbox=session.terms.sandbox,
+            makai_home=self._home,
+            trusted=await self._is_trusted(session.cwd),
+            environ=dict(os.environ),
+            session_id=port.session_id,
+        )
+        entry = await self._entry(port.session_id, spec)
+        entry.users += 1
+        try:
+            yield await asyncio.shield(entry.bench)
+        finally:
+            entry.users -= 1
+            entry.used_at = asyncio.get_running_loop().time()
+
+    async def _entry(self, session_id: str, spec: WorkbenchSpec) -> _Entry:
+        entry = self._entries.get(session_id)
+        if entry is None or entry.spec != spec or entry.closing.is_set():
+            if entry is not None:
+                await entry.close()
+            entry = self._entries[session_id] = _Entry(session_id, spec)
+            entry.task = self._tasks.start(self._keep(entry), f"makai-bench-{session_id}")
+        return entry
+
+    async def forget(self, session_id: str) -> None:
+        """Close the workbench of a deleted session."""
+        entry = self._entries.pop(session_id, None)
+        if entry is not None:
+            await entry.close()
+
+    async def _keep(self, entry: _Entry) -> None:
+        from makai.agent.workbench import Workbench
+
+        try:
+            async with Workbench(entry.spec) as bench:
+                entry.bench.set_result(bench)
+                while not entry.closing.is_set() and not entry.is_unused():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_LOOK_EVERY_S):
+                            await entry.closing.wait()
+                entry.closing.set()
+        except Exception as error:
+            if entry.bench.done():
+                raise
+            entry.bench.set_exception(error)
+        finally:
+            entry.closing.set()
+            if not entry.bench.done():
+                entry.bench.cancel()
+            if self._entries.get(entry.session_id) is entry:
+                del self._entries[entry.session_id]
