@@ -15,14 +15,12 @@ from support.oidc import Browser, OidcServer
 
 from makai.auth.credentials import Account, OAuthToken
 from makai.auth.flows import LoginProvider, device_code
-from makai.auth.flows.events import AuthEvent, AuthUrl, Failed, Progress, Success
-from makai.auth.flows.renewal import REFRESHERS, refresh_oauth2
-from makai.auth.flows.table import configured
 from makai.auth.http import AuthHttp
-from makai.auth.login import LoginFlow
-from makai.auth.refresh import Refresher
+from makai.auth.login import LoginEvent, LoginFailed, LoginProgress, LoginSuccess, LoginUrl, RunningLogin
+from makai.auth.refresh import REFRESHERS, Refresher, refresh_oauth2
 from makai.auth.runtime import AuthRuntime
 from makai.auth.store import CredentialStore
+from makai.catalog.logins import configured
 from makai.core.config import parse_config
 from makai.core.errors import AuthExpired, InvalidGrant
 from makai.core.secret import Secret
@@ -51,13 +49,13 @@ class Login:
     def __init__(self, runtime: AuthRuntime, store: CredentialStore, http: AuthHttp, browser: Browser) -> None:
         self.runtime, self.store, self.http, self.browser = runtime, store, http, browser
 
-    async def log_in(self, *, deny: bool = False) -> tuple[LoginFlow, list[AuthEvent]]:
+    async def log_in(self, *, deny: bool = False) -> tuple[RunningLogin, list[LoginEvent]]:
         flow = self.runtime.start_login("corp", "flow-1")
         events = []
         async with asyncio.timeout(30), asyncio.TaskGroup() as people:
             async for event in flow:
                 events.append(event)
-                if isinstance(event, AuthUrl):
+                if isinstance(event, LoginUrl):
                     people.create_task(self.browser.visit(event.url, deny=deny))
         return flow, events
 
@@ -96,7 +94,7 @@ async def test_a_browser_login_is_kept_and_its_token_works(oidc_server: OidcServ
         flow, events = await login.log_in()
 
         assert flow.result == "success"
-        assert [type(event) for event in events] == [AuthUrl, Progress, Success]
+        assert [type(event) for event in events] == [LoginUrl, LoginProgress, LoginSuccess]
         account, token = login.account(), login.token()
         assert (account.label, account.origins) == ("alice@users.example", ("https://llm.corp.example:443",))
         assert await is_active(oidc_server, token.access)
@@ -110,7 +108,7 @@ async def test_a_login_that_the_user_denies_fails_and_stores_nothing(oidc_server
         flow, events = await login.log_in(deny=True)
 
         assert flow.result == "failed"
-        assert events[-1] == Failed(
+        assert events[-1] == LoginFailed(
             flow_id="flow-1",
             provider_id="corp",
             code="auth_required",
@@ -162,7 +160,7 @@ async def test_a_login_by_code_on_another_device(
 
     monkeypatch.setattr(device_code, "sleep", until_entered)
 
-    async def somebody(browser: Browser, event: AuthUrl) -> None:
+    async def somebody(browser: Browser, event: LoginUrl) -> None:
         code = re.search(r"enter the code (\S+)", event.instructions)
         assert code is not None
         await browser.visit(f"{oidc_server.issuer}/device", user_code=code[1])
@@ -174,11 +172,11 @@ async def test_a_login_by_code_on_another_device(
         async with asyncio.timeout(30), asyncio.TaskGroup() as people:
             async for event in flow:
                 events.append(event)
-                if isinstance(event, AuthUrl):
+                if isinstance(event, LoginUrl):
                     people.create_task(somebody(login.browser, event))
 
         assert flow.result == "success"
-        assert [type(event) for event in events] == [AuthUrl, Progress, Success]
+        assert [type(event) for event in events] == [LoginUrl, LoginProgress, LoginSuccess]
         assert waits == [5.0, 5.0]
         assert await is_active(oidc_server, login.token().access)
 
@@ -205,7 +203,7 @@ async def test_a_wrong_client_id_fails_with_the_servers_reason(oidc_server: Oidc
         flow, events = await login.log_in()
 
         assert flow.result == "failed"
-        assert events[-1] == Failed(
+        assert events[-1] == LoginFailed(
             flow_id="flow-1",
             provider_id="corp",
             code="auth_required",

@@ -1,10 +1,8 @@
-"""The I/O shell of logins: small requests to token endpoints and the like.
-
-In: a URL, a form or a JSON object whose secrets are `Secret`, a deadline. Out: `HttpAnswer`, whatever its status, or
-one typed error that names the server by its origin and nothing else. It must not know OAuth or any vendor.
+"""The I/O shell of logins: small requests to token endpoints and the like; and the connection pool it shares with
+`providers.http`.
 
 Nothing that was sent or received ever reaches an error: failures of the HTTP library are described here and then
-dropped, not chained, because its exceptions and frames hold requests.
+dropped, not chained, because its exceptions and frames hold requests. An error names the server by its origin only.
 """
 
 from __future__ import annotations
@@ -13,28 +11,46 @@ import asyncio
 import urllib.parse
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import msgspec
 
-from makai.auth.exchange import Fields, HttpAnswer, safe_origin
-from makai.auth.proxies import proxy_for
+from makai.auth.origins import proxy_for, safe_origin
 from makai.core.errors import ProviderError
 from makai.core.secret import Secret
 from makai.core.version import __version__
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 DEADLINE_S: Final = 30.0
 MAX_BODY: Final = 256 * 1024
 MAX_CONNECTIONS: Final = 16
 
+Fields: TypeAlias = Mapping[str, str | Secret]
+"""Headers or form fields; secrets are revealed when they are sent."""
 
-class AuthHttp:
-    """A client for token endpoints: never follows redirects, never keeps cookies, reads at most `MAX_BODY`."""
 
-    def __init__(self) -> None:
+class HttpAnswer(msgspec.Struct, frozen=True):
+    """A whole HTTP response. The body may hold tokens, so `repr` shows only the status."""
+
+    status: int
+    headers: dict[str, str]
+    """By lower-case name."""
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"HttpAnswer(status={self.status})"
+
+
+class HttpPool:
+    """A connection pool of one event loop that keeps no cookies. It opens with the first request."""
+
+    def __init__(self, max_connections: int, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._max_connections = max_connections
+        self._ssl = ssl_context
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -51,44 +67,58 @@ class AuthHttp:
             session, self._session = self._session, None
             await session.close()
 
+    def session(self) -> aiohttp.ClientSession:
+        import aiohttp  # 0.2 s that a process without HTTP requests does not pay
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._max_connections, ssl=self._ssl or True),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": f"makai/{__version__}"},
+            )
+        return self._session
+
+
+class AuthHttp(HttpPool):
+    """A client for token endpoints: never follows redirects, never keeps cookies, reads at most `MAX_BODY`."""
+
+    def __init__(self) -> None:
+        super().__init__(MAX_CONNECTIONS)
+
     async def get(self, url: str, headers: Fields | None = None, *, deadline_s: float = DEADLINE_S) -> HttpAnswer:
-        """GET a small document."""
-        return await self._request("GET", url, headers, None, None, deadline_s)
+        return await self._request("GET", url, headers or {}, None, deadline_s)
 
     async def post_form(
         self, url: str, form: Fields, headers: Fields | None = None, *, deadline_s: float = DEADLINE_S
     ) -> HttpAnswer:
-        """POST a form, as RFC 6749 section 4.1.3 wants it."""
-        return await self._request("POST", url, headers, form, None, deadline_s)
+        """POST a form (RFC 6749 section 4.1.3)."""
+        body = urllib.parse.urlencode(revealed(form)).encode()
+        headers = {**(headers or {}), "Content-Type": "application/x-www-form-urlencoded"}
+        return await self._request("POST", url, headers, body, deadline_s)
 
     async def post_json(
         self, url: str, body: Mapping[str, Any], headers: Fields | None = None, *, deadline_s: float = DEADLINE_S
     ) -> HttpAnswer:
-        """POST a JSON object; its `Secret`s are revealed on the way out."""
-        return await self._request("POST", url, headers, None, body, deadline_s)
+        """POST a JSON object, at any depth of which values may be `Secret`."""
+        headers = {**(headers or {}), "Content-Type": "application/json"}
+        return await self._request("POST", url, headers, msgspec.json.encode(body, enc_hook=Secret.reveal), deadline_s)
 
     async def _request(
-        self,
-        method: str,
-        url: str,
-        headers: Fields | None,
-        form: Fields | None,
-        body: Mapping[str, Any] | None,
-        deadline_s: float,
+        self, method: str, url: str, headers: Fields, body: bytes | None, deadline_s: float
     ) -> HttpAnswer:
         """Send and read. The failure is raised outside of the handler, so that it carries no frame of the library."""
-        import aiohttp  # 0.2 s that a process without logins does not pay
+        import aiohttp
 
         server = safe_origin(url)
         failure: str | None = None
         try:
             async with (
                 asyncio.timeout(deadline_s),
-                self._pool().request(
+                self.session().request(
                     method,
                     url,
-                    data=_encoded(form, body),
-                    headers=_headers(headers or {}, form, body),
+                    data=body,
+                    headers={"Accept": "application/json", **revealed(headers)},
                     proxy=proxy_for(url),
                     allow_redirects=False,
                     timeout=aiohttp.ClientTimeout(total=None),
@@ -112,34 +142,7 @@ class AuthHttp:
             f"Cannot reach {server}: {failure}.", hint="Check the network and the proxy settings, then log in again."
         )
 
-    def _pool(self) -> aiohttp.ClientSession:
-        import aiohttp
 
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": f"makai/{__version__}"},
-            )
-        return self._session
-
-
-def _headers(headers: Fields, form: Fields | None, body: Mapping[str, Any] | None) -> dict[str, str]:
-    shown = {"Accept": "application/json", **{name: _revealed(value) for name, value in headers.items()}}
-    if form is not None:
-        shown["Content-Type"] = "application/x-www-form-urlencoded"
-    elif body is not None:
-        shown["Content-Type"] = "application/json"
-    return shown
-
-
-def _encoded(form: Fields | None, body: Mapping[str, Any] | None) -> bytes | None:
-    if form is not None:
-        return urllib.parse.urlencode({name: _revealed(value) for name, value in form.items()}).encode()
-    if body is not None:
-        return msgspec.json.encode(body, enc_hook=_revealed)
-    return None
-
-
-def _revealed(value: str | Secret) -> str:
-    return value.reveal() if isinstance(value, Secret) else value
+def revealed(fields: Fields) -> dict[str, str]:
+    """The fields as they are sent, secrets included. Call it only while sending."""
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in fields.items()}

@@ -1,8 +1,7 @@
-"""The credential for a request: the user's logins first, then the environment.
+"""Finds the credential for a request: the user's logins first, then environment variables.
 
-In: a `KeySource`, a base URL, perhaps an account's name. Out: a `Credential`, `None` where none is needed, or
-`AuthRequired` that says what to do. Precedence: what the caller gives explicitly (not asked here) > store >
-environment. It refreshes nothing and must not know vendors, models or HTTP; a look-up is one `stat` and a few dicts.
+A key that the caller gives explicitly wins over both and never comes here. A look-up costs one `stat` and refreshes
+nothing.
 """
 
 from __future__ import annotations
@@ -11,25 +10,25 @@ from collections.abc import Mapping
 
 import msgspec
 
-from makai.auth.credentials import Account, ApiKey
-from makai.auth.environment import Credential, KeySource, find_key
+from makai.auth.credentials import Account, Credential, KeySource, OAuthToken, secret_of
 from makai.auth.origins import origin_of
 from makai.auth.store import CredentialStore
 from makai.core.errors import AuthRequired
+from makai.core.secret import Secret
 
 
 class Keychain:
-    """Where credentials come from."""
+    """Looks up credentials in the store and in an environment."""
 
     def __init__(self, environ: Mapping[str, str], store: CredentialStore | None = None) -> None:
         self._environ = environ
         self._store = store
 
     def find(self, source: KeySource, account: str | None = None) -> Credential | None:
-        """What we have for this provider, wherever it may be sent."""
-        stored = self._stored(source.provider_id, account)
+        """The credential for this provider, regardless of where it may be sent."""
+        stored = self._store.snapshot().account(source.provider_id, account) if self._store is not None else None
         if stored is not None:
-            # A login kept by an older version does not say where it may go: to its own vendor, then.
+            # A login stored by an older version names no origins: it may go to the provider's own.
             bound = stored if stored.origins else msgspec.structs.replace(stored, origins=tuple(source.origins))
             return credential_of(source.provider_id, bound)
         return None if account else find_key(source, self._environ)
@@ -62,30 +61,35 @@ class Keychain:
             else None,
         )
 
-    def _stored(self, provider_id: str, account: str | None) -> Account | None:
-        return self._store.snapshot().account(provider_id, account) if self._store is not None else None
+
+def find_key(source: KeySource, environ: Mapping[str, str]) -> Credential | None:
+    """The key in the first variable that is not empty; `AuthRequired` when that cannot be a key."""
+    for variable in source.variables:
+        value = environ.get(variable, "").strip()
+        if not value:
+            continue
+        if not (value.isascii() and value.isprintable()):
+            raise AuthRequired(
+                f"{variable} holds characters that cannot be part of an API key.",
+                provider_id=source.provider_id,
+                hint=f"Set {variable} again, on one line and without quotes around it.",
+            )
+        return Credential(provider_id=source.provider_id, secret=Secret(value), origins=source.origins, source=variable)
+    return None
 
 
 def credential_of(provider_id: str, account: Account) -> Credential:
-    """A stored account as something to send."""
+    """The credential to send for a stored account."""
     stored = account.credential
-    where = f"login {account.name!r}"
-    if isinstance(stored, ApiKey):
-        return Credential(
-            provider_id=provider_id,
-            secret=stored.key,
-            origins=frozenset(account.origins),
-            source=where,
-            account=account.name,
-        )
+    token = stored if isinstance(stored, OAuthToken) else None
     return Credential(
         provider_id=provider_id,
-        secret=stored.access,
+        secret=secret_of(account),
         origins=frozenset(account.origins),
-        source=where,
+        source=f"login {account.name!r}",
         account=account.name,
-        expires_at_ms=stored.expires_at_ms,
-        provider_data=stored.provider_data,
+        expires_at_ms=token.expires_at_ms if token else None,
+        provider_data=token.provider_data if token else {},
     )
 
 

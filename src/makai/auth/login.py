@@ -1,9 +1,7 @@
-"""One login as it runs: events out, answers in, one result.
+"""One login while it runs: events out, answers in, one result.
 
-In: a way to obtain an account and a way to keep it. Out: events of document 000 §4, ending in `Success` or `Failed`.
-It must not know providers, stores or protocols; no secret passes through an event.
-
-Every flow ends: by itself, by `cancel`, or after `FLOW_S`. Its result is settled once, together with its last event.
+A login always ends: by itself, by `cancel`, or after `FLOW_S`. Its result is settled once, together with its last
+event. No event ever holds a token, key or code (MK-AUTH-017).
 """
 
 from __future__ import annotations
@@ -15,9 +13,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
 from makai.auth.credentials import Account
 from makai.auth.flows import LoginIO
-from makai.auth.flows.events import AuthEvent, AuthUrl, Failed, Progress, Prompt, Success
 from makai.core.errors import Aborted, AuthRequired, MakaiError
 
 log = logging.getLogger(__name__)
@@ -30,8 +29,48 @@ CANCELLED: Final = "cancelled"
 LoginResult: TypeAlias = Literal["success", "cancelled", "failed"]
 
 
-class LoginFlow:
-    """An async iterator of events, for one reader. Starts when it is made; needs a running event loop.
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """The tag of each event is its key on the wire (MK-AUTH-004)."""
+
+    flow_id: str
+    provider_id: str
+
+
+class LoginUrl(_Event, frozen=True, kw_only=True, tag="auth_url"):
+    """A page for the user to open."""
+
+    url: str
+    instructions: str = ""
+
+
+class LoginPrompt(_Event, frozen=True, kw_only=True, tag="prompt"):
+    """A question; the flow waits for its answer, unless the login ends in the browser first."""
+
+    prompt_id: str
+    message: str
+    allow_empty: bool = False
+
+
+class LoginProgress(_Event, frozen=True, kw_only=True, tag="progress"):
+    message: str
+
+
+class LoginSuccess(_Event, frozen=True, kw_only=True, tag="success"):
+    """The credential is stored."""
+
+
+class LoginFailed(_Event, frozen=True, kw_only=True, tag="error"):
+    """The last event of every login that does not succeed."""
+
+    message: str
+    code: str = ""
+
+
+LoginEvent: TypeAlias = LoginUrl | LoginPrompt | LoginProgress | LoginSuccess | LoginFailed
+
+
+class RunningLogin:
+    """An async iterator of events, for one reader. Starts when it is created; needs a running event loop.
 
     It is the `LoginIO` of its procedure; clients use `answer`, `cancel`, `result`, `ended` and the iteration.
     """
@@ -42,13 +81,13 @@ class LoginFlow:
         flow_id: str,
         obtain: Callable[[LoginIO], Coroutine[Any, Any, Account]],
         keep: Callable[[Account], Awaitable[None]],
-        ended: Callable[[LoginFlow, str], None],
+        ended: Callable[[RunningLogin, str], None],
     ) -> None:
         self.provider_id = provider_id
         self.flow_id = flow_id
         self.result: LoginResult | None = None
         """None while it runs."""
-        self._events: deque[AuthEvent] = deque()
+        self._events: deque[LoginEvent] = deque()
         self._news = asyncio.Event()
         self._prompts: dict[str, asyncio.Future[str]] = {}
         self._prompt_count = 0
@@ -58,10 +97,10 @@ class LoginFlow:
         self._task = loop.create_task(self._run(keep), name=f"login flow {flow_id}")
 
     def __repr__(self) -> str:
-        return f"LoginFlow(provider_id={self.provider_id!r}, result={self.result!r})"
+        return f"RunningLogin(provider_id={self.provider_id!r}, result={self.result!r})"
 
     def answer(self, prompt_id: str, text: str) -> bool:
-        """Answer a question. False, and nothing happens, when it is not being asked (any more)."""
+        """Answer a prompt. False, without effect, when that prompt is not waiting."""
         waiting = self._prompts.get(prompt_id)
         if waiting is None or waiting.done():
             return False
@@ -69,7 +108,7 @@ class LoginFlow:
         return True
 
     def cancel(self) -> bool:
-        """End the flow. False, and nothing happens, when it has ended or is already keeping its credential."""
+        """End the login. False, without effect, when it has ended or is already storing its credential."""
         return self._obtaining.cancel()
 
     async def ended(self) -> LoginResult:
@@ -78,8 +117,7 @@ class LoginFlow:
         assert self.result is not None
         return self.result
 
-    async def __aiter__(self) -> AsyncIterator[AuthEvent]:
-        """Events in order, up to the last one."""
+    async def __aiter__(self) -> AsyncIterator[LoginEvent]:
         while True:
             while self._events:
                 yield self._events.popleft()
@@ -89,15 +127,12 @@ class LoginFlow:
             await self._news.wait()
 
     async def auth_url(self, url: str, instructions: str = "") -> None:
-        """See `LoginIO`."""
-        self._emit(AuthUrl(flow_id=self.flow_id, provider_id=self.provider_id, url=url, instructions=instructions))
+        self._emit(LoginUrl(flow_id=self.flow_id, provider_id=self.provider_id, url=url, instructions=instructions))
 
     async def progress(self, message: str) -> None:
-        """See `LoginIO`."""
-        self._emit(Progress(flow_id=self.flow_id, provider_id=self.provider_id, message=message))
+        self._emit(LoginProgress(flow_id=self.flow_id, provider_id=self.provider_id, message=message))
 
     async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
-        """See `LoginIO`. Each question has an own id, also the same one asked again."""
         while True:
             text = await self._ask(message, allow_empty)
             if text.strip() or allow_empty:
@@ -110,7 +145,7 @@ class LoginFlow:
         self._prompts[prompt_id] = waiting
         try:
             self._emit(
-                Prompt(
+                LoginPrompt(
                     flow_id=self.flow_id,
                     provider_id=self.provider_id,
                     prompt_id=prompt_id,
@@ -122,26 +157,28 @@ class LoginFlow:
         finally:
             del self._prompts[prompt_id]
 
-    def _emit(self, event: AuthEvent) -> None:
+    def _emit(self, event: LoginEvent) -> None:
         if len(self._events) >= MAX_UNREAD:
-            raise MakaiError("Nobody reads the events of this login.")
+            raise MakaiError("The events of this login are not being read.")
         self._events.append(event)
         self._news.set()
 
     async def _run(self, keep: Callable[[Account], Awaitable[None]]) -> None:
+        failure: MakaiError | None
         try:
             await asyncio.wait({self._obtaining}, timeout=FLOW_S)
             if self._obtaining.done():
                 failure = await self._kept(keep)
             else:
-                failure = self._too_late()
+                message = f"The login was not finished within {FLOW_S / 60:g} minutes."
+                failure = AuthRequired(message, provider_id=self.provider_id)
         finally:  # also when the event loop is being closed
             self._obtaining.cancel()
             await asyncio.gather(self._obtaining, return_exceptions=True)
         self._settle(failure)
 
     async def _kept(self, keep: Callable[[Account], Awaitable[None]]) -> MakaiError | None:
-        """Keep what was obtained; None when that worked."""
+        """Store what was obtained; None when that worked."""
         try:
             await keep(self._obtaining.result())
         except asyncio.CancelledError:
@@ -151,24 +188,21 @@ class LoginFlow:
         except MakaiError as error:
             return error
         except Exception as error:
-            # Neither its text nor its arguments: nobody knows what an unforeseen exception quotes.
+            # Neither its text nor its arguments: an unforeseen exception may quote a secret.
             where = "".join(traceback.format_tb(error.__traceback__))
             log.error("the login at %s failed with %s\n%s", self.provider_id, type(error).__name__, where)
             return MakaiError("The login failed because of an internal error.", hint="Please report this.")
         return None
 
-    def _too_late(self) -> MakaiError:
-        return AuthRequired(f"The login was not finished within {FLOW_S / 60:g} minutes.", provider_id=self.provider_id)
-
     def _settle(self, failure: MakaiError | None) -> None:
         about = {"flow_id": self.flow_id, "provider_id": self.provider_id}
-        last: Success | Failed
+        last: LoginSuccess | LoginFailed
         if failure is None:
-            self.result, last = "success", Success(**about)
+            self.result, last = "success", LoginSuccess(**about)
         elif isinstance(failure, Aborted):
-            self.result, last = "cancelled", Failed(**about, code=CANCELLED, message=str(failure))
+            self.result, last = "cancelled", LoginFailed(**about, code=CANCELLED, message=str(failure))
         else:
-            self.result, last = "failed", Failed(**about, code=failure.code, message=str(failure))
+            self.result, last = "failed", LoginFailed(**about, code=failure.code, message=str(failure))
         self._on_end(self, str(failure) if failure else "")
         self._events.append(last)
         self._news.set()

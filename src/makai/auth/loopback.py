@@ -44,7 +44,7 @@ class Page(msgspec.Struct, frozen=True):
     text: str
 
 
-class Listener:
+class CallbackListener:
     """An open port and what has arrived there. Made by `listen`."""
 
     def __init__(self, callback: Callback, authority: str) -> None:
@@ -139,7 +139,7 @@ class Listener:
 @asynccontextmanager
 async def listen(
     callback: Callback, *, host: str = "127.0.0.1", ports: Sequence[int] = (0,)
-) -> AsyncIterator[Listener]:
+) -> AsyncIterator[CallbackListener]:
     """Open the first free port of `ports` (0 is any) on 127.0.0.1 for the length of the block.
 
     `host` is only how the redirect URI spells it: some servers have registered "localhost". `InvalidRequest` when no
@@ -153,8 +153,8 @@ async def listen(
         await listener.finish()
 
 
-async def _open(callback: Callback, host: str, ports: Sequence[int]) -> tuple[asyncio.Server, Listener]:
-    current: list[Listener] = []
+async def _open(callback: Callback, host: str, ports: Sequence[int]) -> tuple[asyncio.Server, CallbackListener]:
+    current: list[CallbackListener] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.CancelledError):  # the login is over
@@ -164,7 +164,7 @@ async def _open(callback: Callback, host: str, ports: Sequence[int]) -> tuple[as
         with suppress(OSError):
             server = await asyncio.start_server(accept, "127.0.0.1", port, limit=MAX_HEAD, start_serving=False)
             bound = server.sockets[0].getsockname()[1]
-            current.append(Listener(callback, f"{host}:{bound}"))
+            current.append(CallbackListener(callback, f"{host}:{bound}"))
             await server.start_serving()
             return server, current[0]
     named = " and ".join(str(port) for port in ports if port)

@@ -1,12 +1,8 @@
-"""Tokens that are good right now: refreshed once, however many tasks and processes ask.
-
-In: a provider, an account, perhaps the access token that was just refused. Out: the stored account when it is still
-good, else the refreshed one; or one of `AuthRequired`, `AuthExpired`, `AuthRefreshFailed`. It must not know how any
-server is asked: that is a `RefreshProcedure`.
+"""Refreshes tokens, once however many tasks and processes ask; and revokes them at logout.
 
 A rotating refresh token is good for one use, and a second use makes the server end the login (RFC 9700 section
 4.14.2). So a token is only sent by the one task that holds the lock of its account, after it has read the store inside
-that lock, and only while there is room to keep the answer. Nothing here ever removes a login: what cannot be refreshed
+that lock, and only while there is room to store the answer. Nothing here ever removes a login: what cannot be refreshed
 stays in the store until the user logs in again.
 """
 
@@ -14,14 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
+import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken
+from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken, secret_of
+from makai.auth.flows import github_copilot
+from makai.auth.http import AuthHttp
 from makai.auth.locks import FileLock, pauses
+from makai.auth.oauth import read_token_answer, refresh_form, revocation_form
 from makai.auth.store import CredentialStore, unix_milliseconds
 from makai.core.errors import (
     AuthError,
@@ -34,22 +35,62 @@ from makai.core.errors import (
 )
 from makai.core.secret import Secret
 
-if TYPE_CHECKING:
-    from makai.auth.http import AuthHttp
-
 EXPIRY_MARGIN_MS: Final = 60_000
 LOCK_DEADLINE_S: Final = 30.0
 ANSWER_DEADLINE_S: Final = 25.0
-"""Less than others wait for the lock: whoever holds it is done before they give up."""
+"""Less than `LOCK_DEADLINE_S`: the holder of the lock is done before others give up."""
 CLOSE_DEADLINE_S: Final = 5.0
+REVOKE_S: Final = 10.0
 
-RefreshProcedure: TypeAlias = "Callable[[OAuthToken, AuthHttp], Awaitable[OAuthToken]]"
-"""Asks the server for the next token. Raises `InvalidGrant` when this one is over for good, and another `MakaiError`
+RefreshProcedure: TypeAlias = Callable[[OAuthToken, AuthHttp], Awaitable[OAuthToken]]
+"""Asks the server for the next token. Raises `InvalidGrant` when this one has ended for good, and another `MakaiError`
 when it may work later: a `ProviderError` without status when no answer came."""
 
 
+async def refresh_oauth2(token: OAuthToken, http: AuthHttp) -> OAuthToken:
+    """The standard procedure (RFC 6749 section 6)."""
+    server = urllib.parse.urlsplit(token.token_url).hostname or "its server"
+    if token.refresh is None or not token.token_url:
+        raise InvalidGrant("This login cannot be refreshed.", provider_id=server)
+    now_ms = time.time_ns() // 1_000_000
+    form = refresh_form(token.refresh, client_id=token.client_id, client_secret=token.client_secret)
+    answer = read_token_answer(await http.post_form(token.token_url, form), provider_id=server, now_ms=now_ms)
+    return msgspec.structs.replace(
+        token,
+        access=answer.access,
+        # Section 6: the server "MAY issue a new refresh token"; where it does not, the old one stays.
+        refresh=answer.refresh or token.refresh,
+        expires_at_ms=answer.expires_at_ms,
+        scope=answer.scope or token.scope,
+    )
+
+
+REFRESHERS: Final[Mapping[str, RefreshProcedure]] = {
+    "oauth2": refresh_oauth2,
+    github_copilot.REFRESHER: github_copilot.refresh,
+}
+"""By `OAuthToken.refresher`."""
+
+
+async def revoke(token: OAuthToken, http: AuthHttp) -> bool:
+    """End the login at its server (RFC 7009). False when the server offers no such endpoint or refuses: the token then
+    expires there by itself."""
+    endpoint = token.provider_data.get("revocation_endpoint", "")
+    if not endpoint:
+        return False
+    # Section 2.1: ending a refresh token "SHOULD also invalidate all access tokens based on the same grant".
+    secret, hint = (token.refresh, "refresh_token") if token.refresh else (token.access, "access_token")
+    form = revocation_form(secret, hint, client_id=token.client_id, client_secret=token.client_secret)
+    post = http.post_json if token.provider_data.get("revocation_encoding") == "json" else http.post_form
+    try:
+        answer = await post(endpoint, form, deadline_s=REVOKE_S)
+    except MakaiError:
+        return False
+    return 200 <= answer.status < 300
+
+
 class Refresher:
-    """Belongs to one event loop. Close it, so that an answer that is under way is kept."""
+    """Belongs to one event loop. Close it, so that an answer that is under way is stored."""
 
     def __init__(
         self,
@@ -69,9 +110,9 @@ class Refresher:
     async def fresh(
         self, provider_id: str, account_name: str | None = None, *, rejected: Secret | None = None
     ) -> Account:
-        """The account with a token to send now. `rejected` is one that the provider has just refused."""
+        """The account with a token that can be sent now. `rejected` is one that the provider has just refused."""
         account = self._stored(provider_id, account_name)
-        stale = _secret(account)
+        stale = secret_of(account)
         if stale != rejected and not self._expires_within(account, EXPIRY_MARGIN_MS):
             return account
         if isinstance(account.credential, ApiKey):
@@ -83,7 +124,7 @@ class Refresher:
             task = self._running[key] = asyncio.create_task(self._refresh(provider_id, account))
             task.add_done_callback(lambda done: self._ended(key, done))
         try:
-            # A caller that goes away must not stop a request whose answer is the only copy of the next token.
+            # A cancelled caller must not stop a request whose answer is the only copy of the next token.
             return await asyncio.shield(task)
         except AuthRefreshFailed:
             if stale == rejected or self._expires_within(account, 0):
@@ -95,7 +136,7 @@ class Refresher:
         return "refreshing" if any(key[:2] == (provider_id, account_name) for key in self._running) else None
 
     async def aclose(self) -> None:
-        """Wait a while for what is under way, then stop it."""
+        """Wait up to `CLOSE_DEADLINE_S` for refreshes under way, then cancel them."""
         if running := list(self._running.values()):
             _, late = await asyncio.wait(running, timeout=CLOSE_DEADLINE_S)
             for task in late:
@@ -121,7 +162,9 @@ class Refresher:
                         if (account := self._stored(provider_id, stale.name)).credential != stale.credential:
                             return account
             except TimeoutError:
-                raise _failed(provider_id, f"another process has been at it for {LOCK_DEADLINE_S:g} seconds") from None
+                raise _failed(
+                    provider_id, f"another process has been refreshing it for {LOCK_DEADLINE_S:g} seconds"
+                ) from None
             return await self._refresh_alone(provider_id, stale)
 
     async def _refresh_alone(self, provider_id: str, stale: Account) -> Account:
@@ -157,7 +200,7 @@ class Refresher:
         return self._stored(provider_id, stale.name)
 
     async def _ask(self, procedure: RefreshProcedure, token: OAuthToken) -> OAuthToken:
-        """Ask, and once more if no answer came: servers forgive the repetition of a request whose answer was lost."""
+        """Ask, and once more if no answer came: servers accept the repetition of a request whose answer was lost."""
         try:
             return await procedure(token, self._http)
         except ProviderError as error:
@@ -188,7 +231,7 @@ class Refresher:
     def _ended(self, key: tuple[str, str, Secret], task: asyncio.Task[Account]) -> None:
         del self._running[key]
         if not task.cancelled():
-            task.exception()  # the callers have it, unless all of them went away
+            task.exception()  # marks it as retrieved: the callers may all have been cancelled
 
     def _lock_path(self, provider_id: str, account_name: str) -> Path:
         folder = self._store.home / "locks"
@@ -198,12 +241,6 @@ class Refresher:
             raise _failed(provider_id, f"{folder} cannot be made ({error.strerror})") from None
         name = hashlib.sha256(f"{provider_id}\0{account_name}".encode()).hexdigest()[:16]
         return folder / f"refresh-{name}.lock"
-
-
-def _secret(account: Account) -> Secret:
-    """What is sent to the provider."""
-    credential = account.credential
-    return credential.key if isinstance(credential, ApiKey) else credential.access
 
 
 def _failed(provider_id: str, why: str) -> AuthRefreshFailed:

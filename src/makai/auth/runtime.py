@@ -1,8 +1,4 @@
-"""Logins as they run: which providers there are, starting and ending flows, keeping what they bring.
-
-In: providers as plain data, the store, an HTTP client, an environment. Out: statuses, and `LoginFlow`s whose events are
-those of document 000 §4. It must not know protocols, transports or a terminal; no secret passes through an event.
-"""
+"""The logins of one process: lists providers with their status, starts and ends logins, stores what they obtain."""
 
 from __future__ import annotations
 
@@ -14,11 +10,10 @@ import msgspec
 
 from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken
 from makai.auth.flows import LoginIO, LoginProvider, procedure_of
-from makai.auth.flows.renewal import revoke
 from makai.auth.http import AuthHttp
-from makai.auth.login import LoginFlow
-from makai.auth.refresh import Refresher
-from makai.auth.store import CredentialStore, Snapshot, unix_milliseconds
+from makai.auth.login import RunningLogin
+from makai.auth.refresh import Refresher, revoke
+from makai.auth.store import CredentialStore, StoreSnapshot, unix_milliseconds
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 
@@ -68,7 +63,7 @@ class AuthRuntime:
         self._http = http
         self._environ = environ
         self._refresher = refresher
-        self._flows: set[LoginFlow] = set()
+        self._flows: set[RunningLogin] = set()
         self._last_errors: dict[str, str] = {}
 
     def list_providers(self) -> list[ProviderStatus]:
@@ -79,8 +74,8 @@ class AuthRuntime:
             return [self._without_store(provider, str(error)) for provider in self._providers.values()]
         return [self._status(provider, snapshot) for provider in self._providers.values()]
 
-    def start_login(self, provider_id: str, flow_id: str, account: str | None = None) -> LoginFlow:
-        """Start a login. It always gives a flow: one that cannot begin fails (document 000 §8)."""
+    def start_login(self, provider_id: str, flow_id: str, account: str | None = None) -> RunningLogin:
+        """Start a login. One that cannot begin is a login that fails (MK-AUTH-013)."""
 
         async def obtain(io: LoginIO) -> Account:
             return await self._obtain(io, provider_id, account or DEFAULT_ACCOUNT)
@@ -88,16 +83,16 @@ class AuthRuntime:
         async def keep(obtained: Account) -> None:
             await asyncio.to_thread(self._store.save, provider_id, obtained)
 
-        flow = LoginFlow(provider_id, flow_id, obtain, keep, self._ended)
+        flow = RunningLogin(provider_id, flow_id, obtain, keep, self._ended)
         self._flows.add(flow)
         return flow
 
     async def logout(self, provider_id: str, account: str | None = None) -> bool:
-        """Forget an account, and end it at its server where that is possible. False when there is none."""
+        """Remove an account, and end it at its server where that is possible. False when there is none."""
         known = (await asyncio.to_thread(self._store.snapshot)).account(provider_id, account)
         if known is None:
             return False
-        # Removed first: whoever asks meanwhile must not get a token that is about to end.
+        # Removed first: a request made meanwhile must not use a token that is about to end.
         removed = await asyncio.to_thread(self._store.remove, provider_id, known.name)
         self._last_errors.pop(provider_id, None)
         if isinstance(known.credential, OAuthToken):
@@ -105,7 +100,7 @@ class AuthRuntime:
         return removed
 
     async def close(self) -> None:
-        """Cancel every flow and wait until it is over."""
+        """Cancel every login and wait until it has ended."""
         flows = list(self._flows)
         for flow in flows:
             flow.cancel()
@@ -119,19 +114,19 @@ class AuthRuntime:
             raise InvalidRequest("There is no provider of that name to log in to.", hint=f"There are: {known}.")
         if len(self._flows) > MAX_FLOWS:
             raise InvalidRequest(f"{MAX_FLOWS} logins are already running.", hint="End one of them first.")
-        # Before the user walks through a browser: a home that cannot be written to is found now.
+        # A home that cannot be written to fails now, before the user goes through a browser.
         await asyncio.to_thread(self._store.rehearse)
         ready = _with_environment(provider, self._environ)
         return msgspec.structs.replace(await procedure_of(ready)(io, ready, self._http), name=account_name)
 
-    def _ended(self, flow: LoginFlow, error: str) -> None:
+    def _ended(self, flow: RunningLogin, error: str) -> None:
         self._flows.discard(flow)
         if flow.result == "failed" and flow.provider_id in self._providers:
             self._last_errors[flow.provider_id] = error
         elif flow.result == "success":
             self._last_errors.pop(flow.provider_id, None)
 
-    def _status(self, provider: LoginProvider, snapshot: Snapshot) -> ProviderStatus:
+    def _status(self, provider: LoginProvider, snapshot: StoreSnapshot) -> ProviderStatus:
         default = snapshot.default(provider.id)
         accounts = tuple(
             AccountStatus(

@@ -1,12 +1,14 @@
 """The logins of this user: `MAKAI_HOME/auth.json`.
 
-In: accounts to keep, from login flows and refreshes of any number of processes. Out: snapshots of what is kept. It
-must not know vendors, servers, how a credential is used or how it is spelled in the file (`stored_form`).
+    {provider_id: {"default": name, "accounts": {name: {"type", the credential's fields, "origins", "label", …}}}}
 
-Three rules keep logins alive. The file is only ever replaced as a whole, by one that is already on disk, so whoever
-reads it, also after a crash, finds all of the old or all of the new. Every change reads, modifies and replaces under
-one lock across processes. What cannot be understood or trusted is refused and stays as it is: a file that is corrupt,
-a link, or somebody else's is never overwritten, and never taken for an empty one.
+Three rules keep logins safe. The file is only ever replaced as a whole, by one that is already on disk, so that every
+reader, also after a crash, finds all of the old or all of the new. Every change reads, modifies and replaces under one
+lock across processes. A file that is corrupt, a link, or owned by another user is refused: it is never overwritten, and
+never taken for an empty one.
+
+An older shape is read too, as the account "default": `{provider_id: {"api_key"}}` and
+`{provider_id: {"access", "refresh", "expires", "provider_data"}}`. It names no origins.
 """
 
 from __future__ import annotations
@@ -18,16 +20,17 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from makai.auth.credentials import Account
+from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken, StoredCredential
 from makai.auth.locks import exclusive
-from makai.auth.stored_form import MAX_BYTES, Entries, Logins, UnreadableEntry, encoded, plain, understood
 from makai.core.errors import InvalidRequest, MakaiError, ParseError
+from makai.core.secret import Secret
 from makai.wire import strict_json
 
+MAX_BYTES: Final = 4 * 1024 * 1024
 FILE_NAME: Final = "auth.json"
 LOCK_NAME: Final = "auth.lock"
 LOCK_DEADLINE_S: Final = 10.0
@@ -41,11 +44,29 @@ _Version: TypeAlias = tuple[int, int, int]
 """Inode, time of modification, size: see `_modify` for why these tell any two versions of the file apart."""
 _NO_FILE: Final[_Version] = (0, 0, 0)
 
+Entries: TypeAlias = dict[str, Any]
+"""The file as plain JSON: entries of providers that are not being changed are written back as they were."""
 
-class Snapshot(msgspec.Struct, frozen=True):
+
+class ProviderAccounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The accounts at one provider, in the order they were added."""
+
+    default: str = ""
+    accounts: dict[str, Account] = {}
+
+
+class UnreadableEntry(Exception):
+    """Which provider's entry has another shape. It says nothing of what is in it: that may be a secret."""
+
+    def __init__(self, provider_id: str) -> None:
+        super().__init__(provider_id)
+        self.provider_id = provider_id
+
+
+class StoreSnapshot(msgspec.Struct, frozen=True):
     """What was stored at one moment."""
 
-    logins: dict[str, Logins] = {}
+    logins: dict[str, ProviderAccounts] = {}
 
     def account(self, provider_id: str, name: str | None = None) -> Account | None:
         """The account of that name, or the provider's default account."""
@@ -59,11 +80,11 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def accounts(self, provider_id: str) -> tuple[Account, ...]:
         """All accounts at the provider, in the order they were added."""
-        return tuple(self.logins.get(provider_id, Logins()).accounts.values())
+        return tuple(self.logins.get(provider_id, ProviderAccounts()).accounts.values())
 
     def default(self, provider_id: str) -> str | None:
         """The name of the account that is used where none is named."""
-        return self.logins.get(provider_id, Logins()).default or None
+        return self.logins.get(provider_id, ProviderAccounts()).default or None
 
 
 class CredentialStore:
@@ -73,14 +94,14 @@ class CredentialStore:
         self.home = home
         self._path = home / FILE_NAME
         self._draft = home / f"{FILE_NAME}.new"
-        self._cached: tuple[_Version, Snapshot] = (_NO_FILE, Snapshot())
+        self._cached: tuple[_Version, StoreSnapshot] = (_NO_FILE, StoreSnapshot())
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StoreSnapshot:
         """What is stored now."""
         try:
             version = _version(os.lstat(self._path))
         except FileNotFoundError:
-            return Snapshot()
+            return StoreSnapshot()
         except OSError as error:
             raise self._refused(f"cannot be read ({error.strerror})") from None
         if version != self._cached[0]:
@@ -91,43 +112,47 @@ class CredentialStore:
     def save(self, provider_id: str, account: Account, *, make_default: bool = True) -> None:
         """Keep the account, in place of one of the same name. The first of a provider is its default in any case."""
 
-        def change(logins: Logins) -> Logins:
+        def change(logins: ProviderAccounts) -> ProviderAccounts:
             default = account.name if make_default or not logins.accounts else logins.default
-            return Logins(default=default, accounts={**logins.accounts, account.name: _saved_now(account)})
+            return ProviderAccounts(default=default, accounts={**logins.accounts, account.name: _saved_now(account)})
 
         self._modify(provider_id, change)
 
     def replace(self, provider_id: str, expected: Account, account: Account) -> bool:
         """Put `account` in the place of `expected`, unless a login or logout has changed its credential meanwhile."""
 
-        def change(logins: Logins) -> Logins:
+        def change(logins: ProviderAccounts) -> ProviderAccounts:
             present = logins.accounts.get(expected.name)
             if present is None or present.credential != expected.credential:
                 return logins
-            return Logins(default=logins.default, accounts={**logins.accounts, expected.name: _saved_now(account)})
+            return ProviderAccounts(
+                default=logins.default, accounts={**logins.accounts, expected.name: _saved_now(account)}
+            )
 
         return self._modify(provider_id, change)
 
     def remove(self, provider_id: str, name: str | None = None) -> bool:
         """Forget the account, or the default one. If it was the default, the first that is left takes its place."""
 
-        def change(logins: Logins) -> Logins:
+        def change(logins: ProviderAccounts) -> ProviderAccounts:
             gone = logins.default if name is None else name
             left = {kept: account for kept, account in logins.accounts.items() if kept != gone}
-            return Logins(default=logins.default if logins.default in left else next(iter(left), ""), accounts=left)
+            return ProviderAccounts(
+                default=logins.default if logins.default in left else next(iter(left), ""), accounts=left
+            )
 
         return self._modify(provider_id, change)
 
     def set_default(self, provider_id: str, name: str) -> None:
         """Use this account wherever none is named."""
 
-        def change(logins: Logins) -> Logins:
+        def change(logins: ProviderAccounts) -> ProviderAccounts:
             if name not in logins.accounts:
                 raise InvalidRequest(
                     f"There is no account {name!r} at {provider_id}.",
                     hint=f"There is: {', '.join(logins.accounts)}." if logins.accounts else None,
                 )
-            return Logins(default=name, accounts=logins.accounts)
+            return ProviderAccounts(default=name, accounts=logins.accounts)
 
         self._modify(provider_id, change)
 
@@ -138,11 +163,11 @@ class CredentialStore:
             with self._drafted(encoded(entries), modified_ns=0):
                 pass
 
-    def _modify(self, provider_id: str, change: Callable[[Logins], Logins]) -> bool:
+    def _modify(self, provider_id: str, change: Callable[[ProviderAccounts], ProviderAccounts]) -> bool:
         """The one way in which the file changes. Tells whether it did."""
         with self._alone():
             version, entries, snapshot = self._read()
-            before = snapshot.logins.get(provider_id, Logins())
+            before = snapshot.logins.get(provider_id, ProviderAccounts())
             after = change(before)
             if after == before:
                 return False
@@ -186,13 +211,13 @@ class CredentialStore:
             with contextlib.suppress(OSError):
                 self._draft.unlink()  # unless it has become the file
 
-    def _read(self) -> tuple[_Version, Entries, Snapshot]:
+    def _read(self) -> tuple[_Version, Entries, StoreSnapshot]:
         """The file as it is now; a home without one holds no logins."""
         try:
             self._check_home()
             descriptor = os.open(self._path, _READ)
         except FileNotFoundError:
-            return _NO_FILE, {}, Snapshot()
+            return _NO_FILE, {}, StoreSnapshot()
         except OSError as error:
             # ELOOP is what O_NOFOLLOW makes of a link
             why = "is a symbolic link" if error.errno == errno.ELOOP else f"cannot be read ({error.strerror})"
@@ -203,7 +228,7 @@ class CredentialStore:
                 entries = strict_json.decode(file.read(MAX_BYTES + 1), max_bytes=MAX_BYTES)
             if not isinstance(entries, dict):
                 raise self._refused("holds no JSON object")
-            return version, entries, Snapshot(understood(entries))
+            return version, entries, StoreSnapshot(understood(entries))
         except OSError as error:
             raise self._refused(f"cannot be read ({error.strerror})") from None
         except ParseError:
@@ -260,3 +285,106 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def understood(entries: Entries) -> dict[str, ProviderAccounts]:
+    """What the entries mean; all of them, or `UnreadableEntry`."""
+    logins: dict[str, ProviderAccounts] = {}
+    for provider_id, entry in entries.items():
+        try:
+            logins[provider_id] = _logins(provider_id, entry)
+        except (msgspec.ValidationError, ParseError):
+            raise UnreadableEntry(provider_id) from None
+    return logins
+
+
+def plain(logins: ProviderAccounts) -> dict[str, Any]:
+    """The entry of one provider."""
+    accounts = {
+        name: {
+            **msgspec.to_builtins(account.credential, enc_hook=_revealed),
+            "origins": list(account.origins),
+            "label": account.label,
+            "saved_at_ms": account.saved_at_ms,
+        }
+        for name, account in logins.accounts.items()
+    }
+    return {"default": logins.default, "accounts": accounts}
+
+
+def encoded(entries: Entries) -> bytes:
+    """The text of the file; what could not be read back (half a character, a NUL) is refused while nothing is lost."""
+    try:
+        data = msgspec.json.format(msgspec.json.encode(entries), indent=2) + b"\n"
+        strict_json.decode(data, max_bytes=MAX_BYTES)
+    except (ValueError, ParseError):
+        raise InvalidRequest("A name or credential has characters that cannot be stored, or is too long.") from None
+    return data
+
+
+class _Entry(msgspec.Struct):
+    accounts: dict[str, dict[str, Any]]
+    default: str = ""
+
+
+class _AboutAccount(msgspec.Struct):
+    """What an account's fields say besides the credential."""
+
+    origins: tuple[str, ...]
+    label: str = ""
+    saved_at_ms: int = 0
+
+
+class _OlderEntry(msgspec.Struct):
+    api_key: str = ""
+    access: str = ""
+    refresh: str = ""
+    expires: int | None = None
+    provider_data: str = "{}"
+
+
+def _logins(provider_id: str, entry: Any) -> ProviderAccounts:
+    if not isinstance(entry, dict) or "accounts" not in entry:
+        older = _older_account(provider_id, msgspec.convert(entry, _OlderEntry))
+        return ProviderAccounts(default=older.name, accounts={older.name: older})
+    present = msgspec.convert(entry, _Entry)
+    accounts = {name: _account(name, fields) for name, fields in present.accounts.items()}
+    # A default that was edited away by hand is no reason to refuse the logins.
+    default = present.default if present.default in accounts else next(iter(accounts), "")
+    return ProviderAccounts(default=default, accounts=accounts)
+
+
+def _account(name: str, fields: dict[str, Any]) -> Account:
+    credential: StoredCredential = msgspec.convert(fields, StoredCredential, dec_hook=_hidden)
+    about = msgspec.convert(fields, _AboutAccount)
+    return Account(
+        name=name, credential=credential, origins=about.origins, label=about.label, saved_at_ms=about.saved_at_ms
+    )
+
+
+def _older_account(provider_id: str, older: _OlderEntry) -> Account:
+    if older.api_key:
+        return Account(name=DEFAULT_ACCOUNT, credential=ApiKey(key=Secret(older.api_key)), origins=())
+    if not older.access:
+        raise msgspec.ValidationError("neither a key nor a token")
+    data = msgspec.convert(strict_json.decode(older.provider_data), dict[str, Any])
+    token = OAuthToken(
+        access=Secret(older.access),
+        refresh=Secret(older.refresh) if older.refresh else None,
+        expires_at_ms=older.expires,
+        refresher=provider_id.replace("-", "_"),  # only vendors' own flows wrote this shape
+        provider_data={key: value for key, value in data.items() if isinstance(value, str)},
+    )
+    return Account(name=DEFAULT_ACCOUNT, credential=token, origins=())
+
+
+def _hidden(kind: type, value: Any) -> Secret:
+    if kind is Secret and isinstance(value, str):
+        return Secret(value)
+    raise msgspec.ValidationError("not a secret")
+
+
+def _revealed(value: Any) -> str:
+    if isinstance(value, Secret):
+        return value.reveal()
+    raise NotImplementedError(type(value).__name__)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from makai.auth.environment import KeySource
+from makai.auth.credentials import KeySource
 from makai.auth.origins import origin_of
 from makai.catalog.vendors import Vendor
 from makai.core.errors import InvalidRequest

@@ -1,20 +1,23 @@
-"""Vendors and config.toml -> where one can log in.
+"""Where the user can log in: `LoginProvider`s from the vendor table, this table of logins, and config.toml.
 
-In: the vendor table, the user's config, an environment. Out: `LoginProvider`s, and vendor rows for providers only the
-config knows. Pure; it must not know flows' insides or stored credentials.
+Client ids are public identifiers, not secrets; each can be replaced in config.toml.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-from makai.auth.flows import KeyCheck, LoginProvider
-from makai.auth.flows.table import TEST_FIXTURE, configured, with_vendor_login
+import msgspec
+
+from makai.auth.flows import FlowName, KeyCheck, LoginProvider
+from makai.auth.origins import origin_of, safe_origin
 from makai.catalog.addresses import base_url_of, key_source_of
 from makai.catalog.builtin import ModelRow
 from makai.catalog.vendors import ASSUMED_CAPABILITIES, ListingKind, Vendor, VendorTable
-from makai.core.config import Config, ProviderConfig
+from makai.core.config import Config, LoginConfig, ProviderConfig
 from makai.core.errors import InvalidRequest
+from makai.core.secret import Secret
 
 _CHECKS: dict[ListingKind, tuple[str, str, str, dict[str, str]]] = {
     "openai": ("/models", "Authorization", "Bearer ", {}),
@@ -24,6 +27,67 @@ _CHECKS: dict[ListingKind, tuple[str, str, str, dict[str, str]]] = {
     "openrouter": ("/key", "Authorization", "Bearer ", {}),
 }
 """How a vendor's list of models is asked for with a key: path, header, prefix, further headers."""
+
+
+class VendorLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """What one vendor's login needs besides what its vendor row says."""
+
+    flow: FlowName
+    key_page: str = ""
+    options: dict[str, str] = {}
+    option_variables: dict[str, str] = {}
+
+
+VENDOR_LOGINS: Final[dict[str, VendorLogin]] = {
+    "anthropic": VendorLogin(flow="anthropic", key_page="https://platform.claude.com/settings/keys"),
+    "openai": VendorLogin(flow="api_key", key_page="https://platform.openai.com/api-keys"),
+    "google": VendorLogin(flow="api_key", key_page="https://aistudio.google.com/apikey"),
+    "openai-codex": VendorLogin(
+        flow="openai_codex",
+        # Scopes, ports and endpoints of "Sign in with ChatGPT" as openai/codex has them in codex-rs/login; the client
+        # id is the one many clients agree on. OpenAI offers no registration of other clients for it.
+        options={
+            "issuer": "https://auth.openai.com",
+            "client_id": "app_EMoamEEZ73f0CkXaXp7hrann",
+            "scope": "openid profile email offline_access",
+        },
+    ),
+    "github-copilot": VendorLogin(
+        flow="github_copilot",
+        # The client id that GitHub's own editor plug-ins use for the device flow; the exchange behind it accepts tokens
+        # of registered Copilot clients only. GH_HOST is what GitHub's command line reads too.
+        options={"client_id": "Iv1.b507a08c87ecfe98", "scope": "read:user"},
+        option_variables={"host": "GH_HOST"},
+    ),
+    "google-gemini-cli": VendorLogin(
+        flow="google_gemini_cli",
+        options={
+            "scope": "openid email https://www.googleapis.com/auth/cloud-platform",
+            "base_url": "https://cloudcode-pa.googleapis.com",
+        },
+        option_variables={
+            "client_id": "GOOGLE_OAUTH_CLIENT_ID",
+            "client_secret": "GOOGLE_OAUTH_CLIENT_SECRET",
+            "project": "GOOGLE_CLOUD_PROJECT",
+            "base_url": "CODE_ASSIST_ENDPOINT",
+        },
+    ),
+    # https://openrouter.ai/docs/guides/overview/auth/oauth
+    "openrouter": VendorLogin(
+        flow="openrouter",
+        options={
+            "authorization_endpoint": "https://openrouter.ai/auth",
+            "token_endpoint": "https://openrouter.ai/api/v1/auth/keys",
+        },
+    ),
+}
+
+_FLOWS_WITH_CLIENT: Final = frozenset({"openai_codex", "github_copilot", "google_gemini_cli"})
+"""Vendors' own flows that a client of the user's can go through."""
+
+TEST_FIXTURE: Final = LoginProvider(
+    id="test-fixture", name="Test fixture", flow="test_fixture", origins=("https://test-fixture.invalid:443",)
+)
 
 
 def configured_vendors(config: Config) -> list[Vendor]:
@@ -90,3 +154,69 @@ def _vendor(provider_id: str, provider: ProviderConfig) -> Vendor:
         default_model=provider.default_model,
         listing="openai" if provider.api.startswith("openai") else "none",
     )
+
+
+def with_vendor_login(provider: LoginProvider) -> LoginProvider:
+    """The provider with what the table knows of its login; one it does not know takes an API key."""
+    known = VENDOR_LOGINS.get(provider.id)
+    if known is None:
+        return provider
+    return msgspec.structs.replace(
+        provider,
+        flow=known.flow,
+        key_page=known.key_page or provider.key_page,
+        options={**known.options, **provider.options},
+        option_variables={**known.option_variables, **provider.option_variables},
+    )
+
+
+def configured(provider_id: str, config: ProviderConfig) -> LoginProvider:
+    """The login of a provider that only config.toml knows."""
+    provider = LoginProvider(
+        id=provider_id,
+        name=config.name or provider_id,
+        origins=(origin_of(config.base_url),),
+        key_variables=(config.key_variable,) if config.key_variable else (),
+        required=config.needs_key,
+    )
+    return with_login_config(provider, config.login) if config.login is not None else provider
+
+
+def with_login_config(provider: LoginProvider, login: LoginConfig) -> LoginProvider:
+    """The provider with what the user wrote about its login.
+
+    A vendor whose login differs from the standard keeps its own flow: then this is about the client to log in with.
+    """
+    known = VENDOR_LOGINS.get(provider.id)
+    if known is not None and known.flow in _FLOWS_WITH_CLIENT:
+        provider = with_vendor_login(provider)
+    else:
+        provider = msgspec.structs.replace(provider, flow="oidc")
+    written = {
+        "client_id": login.client_id,
+        "issuer": login.issuer,
+        "authorization_endpoint": login.authorization_endpoint,
+        "token_endpoint": login.token_endpoint,
+        "device_authorization_endpoint": login.device_authorization_endpoint,
+        "revocation_endpoint": login.revocation_endpoint,
+        "scope": " ".join(login.scopes),
+        "flow": login.flow,
+        "redirect_port": str(login.redirect_port) if login.redirect_port else None,
+        "send_as": login.send_as if login.send_as != "Authorization" else None,
+    }
+    options = {name: value for name, value in written.items() if value}
+    for name in ("issuer", *(name for name in options if name.endswith("_endpoint"))):
+        if name in options:
+            _check(provider.id, name, options[name])
+    return msgspec.structs.replace(
+        provider,
+        options={**provider.options, **options},
+        client_secret=Secret(login.client_secret) if login.client_secret else provider.client_secret,
+    )
+
+
+def _check(provider_id: str, name: str, url: str) -> None:
+    try:
+        safe_origin(url)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"[providers.{provider_id}.login] {name}: {error.message}", hint=error.hint) from None

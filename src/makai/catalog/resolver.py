@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from makai.auth.environment import Credential, KeySource
+from makai.auth.credentials import Credential, KeySource
 from makai.auth.keychain import Keychain
 from makai.auth.origins import origin_of
 from makai.catalog.addresses import base_url_of, key_source_of, options_of

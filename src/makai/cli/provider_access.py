@@ -17,7 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
-from makai.auth.environment import Credential
+from makai.auth.credentials import Credential
 from makai.auth.keychain import Keychain
 from makai.auth.origins import origin_of
 from makai.catalog.addresses import base_url_of, key_source_of, override_of

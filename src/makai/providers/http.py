@@ -20,7 +20,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from makai.auth.proxies import proxy_for
+from makai.auth.origins import proxy_for
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.model import Model
 from makai.core.secret import Secret

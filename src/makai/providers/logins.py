@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from makai.auth.environment import Credential
+from makai.auth.credentials import Credential
 from makai.auth.keychain import Keychain, credential_of
 from makai.auth.store import CredentialStore
 from makai.catalog.builtin import ModelRow
@@ -68,9 +68,8 @@ class Logins:
     def _make(self) -> None:
         if self._auth is not None:
             return
-        from makai.auth.flows.renewal import REFRESHERS
         from makai.auth.http import AuthHttp
-        from makai.auth.refresh import Refresher
+        from makai.auth.refresh import REFRESHERS, Refresher
         from makai.auth.runtime import AuthRuntime
         from makai.catalog.logins import login_providers
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from makai.auth.environment import Credential
+from makai.auth.credentials import Credential
 from makai.catalog.builtin import ModelRow
 from makai.catalog.descriptors import ModelsRequest, ModelsResponse
 from makai.catalog.listing import list_models

@@ -18,7 +18,7 @@ from makai.core.errors import InvalidRequest, MakaiError
 from makai.transports.sse import BODY_DEADLINE_S, encode_frames
 
 if TYPE_CHECKING:
-    from makai.auth.login import LoginFlow
+    from makai.auth.login import RunningLogin
     from makai.server.backend import Backend
 
 MAX_LOGINS: Final = 16
@@ -48,7 +48,7 @@ class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PageLogin:
     """One login, its events so far, and whether somebody reads them."""
 
-    def __init__(self, flow: LoginFlow, unread_s: float = UNREAD_S) -> None:
+    def __init__(self, flow: RunningLogin, unread_s: float = UNREAD_S) -> None:
         self.flow = flow
         self.events: list[bytes] = []
         self.over = False

@@ -33,8 +33,7 @@ from makai.protocols.makai.auth_payloads import (
 )
 
 if TYPE_CHECKING:
-    from makai.auth.flows.events import AuthEvent as LoginEvent
-    from makai.auth.login import LoginFlow
+    from makai.auth.login import LoginEvent, RunningLogin
     from makai.server.backend import Backend
 
 log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class ConnectionLogins:
         self._scopes = scopes
         self._backend = backend
         self._on_news = on_news
-        self._flows: dict[str, LoginFlow] = {}
+        self._flows: dict[str, RunningLogin] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def carry_out(self, command: AuthCommand, group: asyncio.TaskGroup) -> None:
@@ -121,22 +120,22 @@ class ConnectionLogins:
 
 def wire_event(event: LoginEvent) -> AuthEvent:
     """A login's event as the wire has it: an object with one key."""
-    from makai.auth.flows import events
+    from makai.auth import login
 
     whose = {"flow_id": event.flow_id, "provider_id": event.provider_id}
     match event:
-        case events.AuthUrl():
+        case login.LoginUrl():
             return AuthEvent(auth_url=AuthUrl(**whose, url=event.url, instructions=event.instructions))
-        case events.Prompt():
+        case login.LoginPrompt():
             prompt = AuthPrompt(
                 **whose, prompt_id=event.prompt_id, message=event.message, allow_empty=event.allow_empty
             )
             return AuthEvent(prompt=prompt)
-        case events.Progress():
+        case login.LoginProgress():
             return AuthEvent(progress=AuthProgress(**whose, message=event.message))
-        case events.Success():
+        case login.LoginSuccess():
             return AuthEvent(success=AuthSuccess(**whose))
-        case events.Failed():
+        case login.LoginFailed():
             return AuthEvent(error=AuthFailure(**whose, message=event.message, code=event.code))
         case _:
             assert_never(event)

@@ -17,12 +17,11 @@ from support.people import query_of
 from makai.auth import login as login_module
 from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.flows import LoginProvider
-from makai.auth.flows.events import AuthEvent, AuthUrl, Failed, Progress, Prompt, Success
-from makai.auth.flows.table import TEST_FIXTURE
 from makai.auth.http import AuthHttp
-from makai.auth.login import LoginFlow
+from makai.auth.login import LoginEvent, LoginFailed, LoginProgress, LoginPrompt, LoginSuccess, LoginUrl, RunningLogin
 from makai.auth.runtime import AccountStatus, AuthRuntime, ProviderStatus
 from makai.auth.store import CredentialStore
+from makai.catalog.logins import TEST_FIXTURE
 from makai.core.secret import Secret
 
 ACME = LoginProvider(
@@ -41,18 +40,18 @@ async def runtime(
         await made.close()
 
 
-async def follow(flow: LoginFlow, *typed: str) -> list[AuthEvent]:
+async def follow(flow: RunningLogin, *typed: str) -> list[LoginEvent]:
     """All events; each prompt gets the next of `typed`."""
     answers_left = list(typed)
     events = []
     async for event in flow:
         events.append(event)
-        if isinstance(event, Prompt) and answers_left:
+        if isinstance(event, LoginPrompt) and answers_left:
             assert flow.answer(event.prompt_id, answers_left.pop(0))
     return events
 
 
-async def first(flow: LoginFlow, kind: type[AuthEvent]) -> AuthEvent:
+async def first(flow: RunningLogin, kind: type[LoginEvent]) -> LoginEvent:
     async for event in flow:
         if isinstance(event, kind):
             return event
@@ -69,8 +68,8 @@ async def test_a_login_asks_stores_and_succeeds(tmp_path: Path) -> None:
         assert (flow.result, statuses(made)["test-fixture"]) == (None, "login_in_progress")
 
         assert await follow(flow, "ok") == [
-            Prompt(**ABOUT, prompt_id="prompt-1", message='Type "ok" to log in:'),
-            Success(**ABOUT),
+            LoginPrompt(**ABOUT, prompt_id="prompt-1", message='Type "ok" to log in:'),
+            LoginSuccess(**ABOUT),
         ]
         assert (flow.result, await flow.ended(), statuses(made)) == (
             "success",
@@ -85,8 +84,12 @@ async def test_an_empty_answer_asks_again(tmp_path: Path) -> None:
     async with runtime(tmp_path) as made:
         events = await follow(made.start_login("test-fixture", "f1"), "", "  ", "ok")
 
-    assert [event.prompt_id for event in events if isinstance(event, Prompt)] == ["prompt-1", "prompt-2", "prompt-3"]
-    assert events[-1] == Success(**ABOUT)
+    assert [event.prompt_id for event in events if isinstance(event, LoginPrompt)] == [
+        "prompt-1",
+        "prompt-2",
+        "prompt-3",
+    ]
+    assert events[-1] == LoginSuccess(**ABOUT)
 
 
 @pytest.mark.req("MK-AUTH-021")
@@ -95,7 +98,7 @@ async def test_a_failed_login_is_an_error_and_the_providers_last_error(tmp_path:
         flow = made.start_login("test-fixture", "f1")
         message = 'The answer was not "ok". Try again: `makai auth login test-fixture`'
 
-        assert (await follow(flow, "no"))[-1] == Failed(**ABOUT, code="auth_required", message=message)
+        assert (await follow(flow, "no"))[-1] == LoginFailed(**ABOUT, code="auth_required", message=message)
         assert flow.result == "failed"
         assert made.list_providers()[0] == ProviderStatus(
             id="test-fixture", name="Test fixture", auth_status="failed", last_error=message
@@ -108,7 +111,7 @@ async def test_an_unknown_provider_is_a_failed_login(tmp_path: Path) -> None:
     async with runtime(tmp_path) as made:
         flow = made.start_login("nobody", "f1")
         assert await follow(flow) == [
-            Failed(
+            LoginFailed(
                 flow_id="f1",
                 provider_id="nobody",
                 code="invalid_request",
@@ -124,12 +127,12 @@ async def test_an_unknown_provider_is_a_failed_login(tmp_path: Path) -> None:
 async def test_cancelling_ends_a_flow_that_waits_for_an_answer(tmp_path: Path) -> None:
     async with runtime(tmp_path) as made:
         flow = made.start_login("test-fixture", "f1")
-        prompt = await first(flow, Prompt)
+        prompt = await first(flow, LoginPrompt)
 
         assert flow.cancel()
-        assert await follow(flow) == [Failed(**ABOUT, code="cancelled", message="The login was cancelled.")]
+        assert await follow(flow) == [LoginFailed(**ABOUT, code="cancelled", message="The login was cancelled.")]
         assert flow.result == "cancelled"
-        assert isinstance(prompt, Prompt)
+        assert isinstance(prompt, LoginPrompt)
         assert (flow.cancel(), flow.answer(prompt.prompt_id, "ok")) == (False, False)
         assert statuses(made)["test-fixture"] == "login_required", "cancelled is not failed"
         assert not (tmp_path / "auth.json").exists()
@@ -139,14 +142,14 @@ async def test_cancelling_before_the_first_step_ends_the_flow_too(tmp_path: Path
     async with runtime(tmp_path) as made:
         flow = made.start_login("test-fixture", "f1")
         assert flow.cancel()
-        assert [type(event) for event in await follow(flow)] == [Failed]
+        assert [type(event) for event in await follow(flow)] == [LoginFailed]
         assert flow.result == "cancelled"
 
 
 async def test_an_answer_counts_once_and_only_for_its_question(tmp_path: Path) -> None:
     async with runtime(tmp_path) as made:
         flow = made.start_login("test-fixture", "f1")
-        await first(flow, Prompt)
+        await first(flow, LoginPrompt)
 
         assert not flow.answer("prompt-2", "ok")
         assert flow.answer("prompt-1", "ok")
@@ -160,7 +163,7 @@ async def test_a_cancel_after_success_changes_nothing(tmp_path: Path) -> None:
         flow = made.start_login("test-fixture", "f1")
         events = await follow(flow, "ok")
         assert not flow.cancel()
-        assert (flow.result, events[-1]) == ("success", Success(**ABOUT))
+        assert (flow.result, events[-1]) == ("success", LoginSuccess(**ABOUT))
         assert CredentialStore(tmp_path).snapshot().account("test-fixture") is not None
 
 
@@ -179,7 +182,7 @@ async def test_a_cancel_that_comes_while_the_login_is_being_stored_is_too_late(
     monkeypatch.setattr(CredentialStore, "save", slow_save)
     async with runtime(tmp_path) as made:
         flow = made.start_login("test-fixture", "f1")
-        await first(flow, Prompt)
+        await first(flow, LoginPrompt)
         flow.answer("prompt-1", "ok")
         await storing.wait()
         assert not flow.cancel()
@@ -192,7 +195,13 @@ async def test_several_logins_run_at_once_each_with_its_own_answers(tmp_path: Pa
         flows = [made.start_login("test-fixture", f"f{n}", account=f"a{n}") for n in range(5)]
         results = await asyncio.gather(*(follow(flow, "ok" if n % 2 else "no") for n, flow in enumerate(flows)))
 
-        assert [type(events[-1]) for events in results] == [Failed, Success, Failed, Success, Failed]
+        assert [type(events[-1]) for events in results] == [
+            LoginFailed,
+            LoginSuccess,
+            LoginFailed,
+            LoginSuccess,
+            LoginFailed,
+        ]
         assert {event.flow_id for event in results[3]} == {"f3"}
         [status] = [provider for provider in made.list_providers() if provider.id == "test-fixture"]
         assert sorted(account.name for account in status.accounts) == ["a1", "a3"]
@@ -201,7 +210,7 @@ async def test_several_logins_run_at_once_each_with_its_own_answers(tmp_path: Pa
 async def test_the_runtime_ends_what_runs_when_it_closes(tmp_path: Path) -> None:
     async with runtime(tmp_path) as made:
         flows = [made.start_login("test-fixture", f"f{n}") for n in range(3)]
-        await first(flows[0], Prompt)
+        await first(flows[0], LoginPrompt)
         await made.close()
         assert [flow.result for flow in flows] == ["cancelled"] * 3
 
@@ -210,7 +219,7 @@ async def test_a_login_that_nobody_finishes_ends_by_itself(tmp_path: Path, monke
     monkeypatch.setattr(login_module, "FLOW_S", 0.05)
     async with runtime(tmp_path) as made:
         events = await follow(made.start_login("test-fixture", "f1"))
-    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1], LoginFailed)
     assert "was not finished within" in events[-1].message
 
 
@@ -219,7 +228,7 @@ async def test_more_flows_than_the_bound_are_refused(tmp_path: Path, monkeypatch
     async with runtime(tmp_path) as made:
         kept = [made.start_login("test-fixture", f"f{n}") for n in range(2)]
         for flow in kept:
-            await first(flow, Prompt)
+            await first(flow, LoginPrompt)
         refused = made.start_login("test-fixture", "f9")
         assert "2 logins are already running" in str(await follow(refused))
         assert [flow.result for flow in kept] == [None, None]
@@ -230,7 +239,7 @@ async def test_a_home_that_cannot_be_used_is_found_before_anybody_is_asked(tmp_p
     (tmp_path / "auth.json").chmod(0o600)
     async with runtime(tmp_path) as made:
         events = await follow(made.start_login("test-fixture", "f1"), "ok")
-        assert [type(event) for event in events] == [Failed]
+        assert [type(event) for event in events] == [LoginFailed]
         assert f"{tmp_path}/auth.json" in str(events[0])
         assert set(statuses(made).values()) == {"unknown"}
         assert "auth.json" in made.list_providers()[0].last_error
@@ -297,19 +306,19 @@ async def test_options_come_from_the_environment_and_win(tmp_path: Path) -> None
     )
     async with runtime(tmp_path, provider, environ={"CORP_CLIENT": "mine", "CORP_SECRET": "hidden"}) as made:
         flow = made.start_login("corp", "f1")
-        event = await first(flow, AuthUrl)
-        assert isinstance(event, AuthUrl)
+        event = await first(flow, LoginUrl)
+        assert isinstance(event, LoginUrl)
         assert query_of(event.url)["client_id"] == "mine"
         assert "hidden" not in event.url
 
 
 def test_events_have_the_wires_names() -> None:
-    events: list[AuthEvent] = [
-        AuthUrl(**ABOUT, url="https://x"),
-        Prompt(**ABOUT, prompt_id="prompt-1", message="?"),
-        Progress(**ABOUT, message="."),
-        Success(**ABOUT),
-        Failed(**ABOUT, message="!"),
+    events: list[LoginEvent] = [
+        LoginUrl(**ABOUT, url="https://x"),
+        LoginPrompt(**ABOUT, prompt_id="prompt-1", message="?"),
+        LoginProgress(**ABOUT, message="."),
+        LoginSuccess(**ABOUT),
+        LoginFailed(**ABOUT, message="!"),
     ]
     encoded: list[dict[str, Any]] = [msgspec.json.decode(msgspec.json.encode(event)) for event in events]
     assert [event["type"] for event in encoded] == ["auth_url", "prompt", "progress", "success", "error"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from makai.auth.environment import Credential, KeySource, find_key
-from makai.auth.keychain import Keychain
+from makai.auth.credentials import Credential, KeySource
+from makai.auth.keychain import Keychain, find_key
 from makai.core.errors import AuthRequired
 from makai.core.secret import Secret
 

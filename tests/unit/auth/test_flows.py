@@ -13,9 +13,9 @@ from support.upstream import Request, Script, answers, refuses, upstream
 
 from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.flows import KeyCheck, LoginProvider, authorization_code, procedure_of
-from makai.auth.flows.renewal import refresh_oauth2, revoke
-from makai.auth.flows.table import VENDOR_LOGINS, configured, with_login_config, with_vendor_login
 from makai.auth.http import MAX_BODY, AuthHttp
+from makai.auth.refresh import refresh_oauth2, revoke
+from makai.catalog.logins import VENDOR_LOGINS, configured, with_login_config, with_vendor_login
 from makai.core.config import LoginConfig, ProviderConfig, parse_config
 from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiError, ProviderError
 from makai.core.secret import Secret

@@ -18,13 +18,12 @@ from support.upstream import Request, Script, answers, upstream
 
 from makai.auth.credentials import Account, OAuthToken
 from makai.auth.flows import KeyCheck, LoginProvider, authorization_code
-from makai.auth.flows.events import AuthUrl, Failed, Prompt
-from makai.auth.flows.renewal import refresh_oauth2
-from makai.auth.flows.table import TEST_FIXTURE
 from makai.auth.http import AuthHttp
-from makai.auth.login import LoginFlow
+from makai.auth.login import LoginFailed, LoginPrompt, LoginUrl, RunningLogin
+from makai.auth.refresh import refresh_oauth2
 from makai.auth.runtime import AuthRuntime
 from makai.auth.store import CredentialStore
+from makai.catalog.logins import TEST_FIXTURE
 from makai.core.errors import MakaiError
 from makai.core.secret import Secret
 
@@ -116,17 +115,17 @@ def page(canary: str) -> Script:
     return answers(f"<html><title>{canary}</title>{canary}</html>".encode(), 200, "text/html")
 
 
-async def watched_login(watch: Watch, home: Path, provider: LoginProvider, *typed: str, code: str = "") -> LoginFlow:
+async def watched_login(watch: Watch, home: Path, provider: LoginProvider, *typed: str, code: str = "") -> RunningLogin:
     async with runtime(home, provider, {"CORP_SECRET": typed[0] if typed else code}) as made:
         flow = made.start_login(provider.id, "f1")
         left = list(typed)
         async for event in flow:
             watch.look(event)
-            if isinstance(event, Prompt) and left:
+            if isinstance(event, LoginPrompt) and left:
                 flow.answer(event.prompt_id, left.pop(0))
-            elif isinstance(event, Prompt) and typed:
+            elif isinstance(event, LoginPrompt) and typed:
                 flow.cancel()  # nothing that was pasted is of use
-            elif isinstance(event, AuthUrl) and code:
+            elif isinstance(event, LoginUrl) and code:
                 await redirected(code)(event.url)
         watch.look(flow, flow.result, *made.list_providers(), made)
         if account := CredentialStore(home).snapshot().account(provider.id):
@@ -229,7 +228,7 @@ async def test_an_unforeseen_failure_is_reported_without_its_words(
         events = [event async for event in made.start_login("test-fixture", "f1")]
 
     assert events == [
-        Failed(
+        LoginFailed(
             flow_id="f1",
             provider_id="test-fixture",
             code="internal_error",

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from makai.auth import loopback
-from makai.auth.loopback import Listener, listen
+from makai.auth.loopback import CallbackListener, listen
 from makai.auth.oauth import Callback
 from makai.core.errors import AuthRequired, InvalidRequest
 from makai.core.secret import Secret
@@ -15,12 +15,12 @@ from makai.core.secret import Secret
 CALLBACK = Callback(provider_id="acme", state=Secret("right"))
 
 
-def port_of(listener: Listener) -> int:
+def port_of(listener: CallbackListener) -> int:
     return int(listener.redirect_uri.split(":")[2].split("/")[0])
 
 
 async def ask(
-    listener: Listener, target: str = "/callback?code=c0de&state=right", *, method: str = "GET", host: str = ""
+    listener: CallbackListener, target: str = "/callback?code=c0de&state=right", *, method: str = "GET", host: str = ""
 ) -> tuple[int, str]:
     """Status and page for one request."""
     port = port_of(listener)

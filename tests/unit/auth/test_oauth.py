@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makai.auth.exchange import HttpAnswer, safe_origin
+from makai.auth.http import HttpAnswer
 from makai.auth.oauth import (
     Callback,
     DeviceAuthorization,
@@ -36,6 +36,7 @@ from makai.auth.oauth import (
     revocation_form,
     with_query,
 )
+from makai.auth.origins import safe_origin
 from makai.core.errors import (
     AuthRequired,
     InvalidGrant,

@@ -421,7 +421,7 @@ async def test_a_process_that_hangs_with_the_lock_does_not_hang_the_others(
     store.save("test", account(EXPIRED))
     (lock,) = (home / "locks").iterdir()
 
-    with exclusive(lock, 0), pytest.raises(AuthRefreshFailed, match="another process has been at it"):
+    with exclusive(lock, 0), pytest.raises(AuthRefreshFailed, match="another process has been refreshing it"):
         await refresher(store, server).fresh("test")
     assert len(server.sent) == 1
 

@@ -8,9 +8,8 @@ import pytest
 from support.token_server import PROVIDER, Answer, token_server
 
 from makai.auth.credentials import OAuthToken
-from makai.auth.flows.renewal import REFRESHERS
 from makai.auth.http import AuthHttp
-from makai.auth.refresh import Refresher
+from makai.auth.refresh import REFRESHERS, Refresher
 from makai.auth.store import CredentialStore
 from makai.core.errors import AuthError, AuthExpired, AuthRefreshFailed
 from makai.core.secret import Secret

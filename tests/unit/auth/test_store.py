@@ -18,7 +18,7 @@ import pytest
 import makai.auth.store
 from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.locks import exclusive
-from makai.auth.store import FILE_NAME, LOCK_NAME, CredentialStore, Snapshot
+from makai.auth.store import FILE_NAME, LOCK_NAME, CredentialStore, StoreSnapshot
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 
@@ -103,7 +103,7 @@ def as_user_without_privileges() -> Iterator[None]:
 
 
 def test_a_home_that_does_not_exist_holds_nothing_and_reading_makes_nothing(home: Path, store: CredentialStore) -> None:
-    assert store.snapshot() == Snapshot()
+    assert store.snapshot() == StoreSnapshot()
     assert (store.snapshot().account("test"), store.snapshot().default("test")) == (None, None)
     assert not home.parent.exists()
 
@@ -197,7 +197,7 @@ def test_removing_the_default_account_leaves_the_next_one_in_its_place(store: Cr
     assert store.remove("test", "default") is False
     assert store.remove("test", "work") is True
     assert store.remove("test") is False
-    assert store.snapshot() == Snapshot()
+    assert store.snapshot() == StoreSnapshot()
 
 
 def test_removing_another_account_leaves_the_default(store: CredentialStore) -> None:
@@ -277,7 +277,7 @@ def test_a_reader_keeps_its_snapshot_until_the_file_changes(home: Path, store: C
     assert seen.default("test") == "default"
 
     (home / FILE_NAME).unlink()
-    assert store.snapshot() == Snapshot()
+    assert store.snapshot() == StoreSnapshot()
 
 
 def test_every_version_is_later_than_the_one_before_even_when_the_clock_stands_still(

@@ -12,9 +12,9 @@ from support.upstream import Script, refuses, upstream
 
 from makai.auth.credentials import ApiKey, OAuthToken
 from makai.auth.flows import KeyCheck, LoginProvider, authorization_code, openai_codex
-from makai.auth.flows.renewal import REFRESHERS
-from makai.auth.flows.table import TEST_FIXTURE, VENDOR_LOGINS, with_vendor_login
 from makai.auth.http import AuthHttp
+from makai.auth.refresh import REFRESHERS
+from makai.catalog.logins import TEST_FIXTURE, VENDOR_LOGINS, with_vendor_login
 from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiError, ProviderError
 from makai.core.secret import Secret
 

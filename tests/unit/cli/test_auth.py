@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import makai.cli.login
 from makai.auth.credentials import Account, ApiKey
 from makai.auth.flows import LoginIO
-from makai.auth.login import LoginFlow
+from makai.auth.login import RunningLogin
 from makai.auth.runtime import AccountStatus, ProviderStatus
 from makai.cli import auth, browser
 from makai.cli.auth import status_text
@@ -49,7 +49,7 @@ class FakeRuntime:
         self.providers = list(providers)
         self.kept: list[Account] = []
         self.asked_for: list[tuple[str, str | None]] = []
-        self.flows: list[LoginFlow] = []
+        self.flows: list[RunningLogin] = []
         self._login = login
         self._has_login = has_login
 
@@ -59,7 +59,7 @@ class FakeRuntime:
     def list_providers(self) -> list[ProviderStatus]:
         return self.providers
 
-    def start_login(self, provider_id: str, flow_id: str, account: str | None = None) -> LoginFlow:
+    def start_login(self, provider_id: str, flow_id: str, account: str | None = None) -> RunningLogin:
         self.asked_for.append((provider_id, account))
 
         async def obtain(io: LoginIO) -> Account:
@@ -68,7 +68,7 @@ class FakeRuntime:
         async def keep(obtained: Account) -> None:
             self.kept.append(obtained)
 
-        flow = LoginFlow(provider_id, flow_id, obtain, keep, lambda flow, error: None)
+        flow = RunningLogin(provider_id, flow_id, obtain, keep, lambda flow, error: None)
         self.flows.append(flow)
         return flow
 

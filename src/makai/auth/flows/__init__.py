@@ -1,8 +1,5 @@
-"""Ways to log in, one file each.
-
-In: a `LoginIO` (how to talk to the person), a `LoginProvider` (plain data) and an HTTP client. Out: an `Account` that
-is not stored yet, or one typed error. A flow must not know protocols, transports, stores or other flows' state; it may
-be cancelled at any `await`.
+"""Login flows: each turns a `LoginIO` (how to talk to the user), a `LoginProvider` (plain data) and an HTTP client into
+an `Account` that is not stored yet, or raises one typed error. A flow may be cancelled at any `await`.
 """
 
 from __future__ import annotations
@@ -21,20 +18,20 @@ from makai.core.secret import Secret
 FlowName: TypeAlias = Literal[
     "anthropic", "api_key", "github_copilot", "google_gemini_cli", "oidc", "openai_codex", "openrouter", "test_fixture"
 ]
-"""A file of this folder that has a `login`."""
+"""A file of this folder that has a `login`; Anthropic's is beside the plain API key's."""
 
 
 class LoginIO(Protocol):
-    """How a flow talks to the person who logs in."""
+    """How a flow talks to the user."""
 
     async def auth_url(self, url: str, instructions: str = "") -> None:
         """Show a page to open."""
 
     async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
-        """Ask, and wait for the answer; an empty one is asked again unless it is allowed."""
+        """Ask, and wait for the answer; asks again while it is empty, unless that is allowed."""
 
     async def progress(self, message: str) -> None:
-        """Say what is happening."""
+        """Report what is happening."""
 
 
 class KeyCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +44,7 @@ class KeyCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoginProvider(msgspec.Struct, frozen=True, kw_only=True):
-    """Somewhere to log in, as plain data."""
+    """A provider that the user can log in to, as plain data."""
 
     id: str
     name: str
@@ -59,7 +56,7 @@ class LoginProvider(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = True
     """Whether the provider refuses requests without a credential."""
     key_page: str = ""
-    """Where the vendor shows API keys, for people."""
+    """The page on which the vendor shows API keys."""
     check: KeyCheck | None = None
     options: dict[str, str] = {}
     """What the flow needs to know: endpoints, client id, scopes. Never a secret."""
@@ -72,8 +69,9 @@ LoginProcedure: TypeAlias = Callable[[LoginIO, LoginProvider, AuthHttp], Awaitab
 
 
 def procedure_of(provider: LoginProvider) -> LoginProcedure:
-    """The flow's `login`; its file is imported only now."""
-    procedure: LoginProcedure = import_module(f"{__name__}.{provider.flow}").login
+    """The flow's `login`; its module is imported only now."""
+    module, name = ("api_key", "login_anthropic") if provider.flow == "anthropic" else (provider.flow, "login")
+    procedure: LoginProcedure = getattr(import_module(f"{__name__}.{module}"), name)
     return procedure
 
 
@@ -85,7 +83,7 @@ def account_of(
 
 
 def known_origins(provider: LoginProvider) -> tuple[str, ...]:
-    """Where the provider's credential may be sent; `InvalidRequest` where nobody has said so."""
+    """Where the provider's credential may be sent; `InvalidRequest` where none is configured."""
     if not provider.origins:
         raise InvalidRequest(
             f"It is not known where {provider.name} is reached, so a credential for it cannot be bound to a server.",

@@ -1,28 +1,30 @@
-"""Log in by pasting an API key, which is tried before it is kept.
+"""Log in by pasting an API key, which is tested before it is stored.
 
-In: the provider's `KeyCheck`. Out: an account with an `ApiKey`. It must not know how a vendor's models are asked.
+A key that could not be tested is not stored: a wrong key is best noticed while the right one is still in the clipboard.
 
-A key that could not be tried is not stored: a wrong key is best noticed while the right one is still in the clipboard.
+Anthropic takes a key or a token that the user's own Claude Code issued (`claude setup-token` is its documented way to
+hand one out). There is no login page: plan logins belong to Anthropic's own programs, which makai does not imitate.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from makai.auth.credentials import Account, ApiKey
+from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.flows import KeyCheck, LoginIO, LoginProvider, account_of, known_origins
 from makai.auth.http import AuthHttp
 from makai.core.errors import AuthRequired, ProviderError
 from makai.core.secret import Secret
 
 ATTEMPTS: Final = 3
+ANTHROPIC_TOKEN_PREFIX: Final = "sk-ant-oat"
 MAX_KEY: Final = 8 * 1024
 _CANNOT_CHECK: Final = frozenset({404, 405, 501})
-"""What servers answer that have no such page: it says nothing about the key."""
+"""Answers of servers without such an endpoint: they say nothing about the key."""
 
 
 async def login(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
-    """Ask for a key, try it, return it."""
+    """Ask for a key and test it."""
     where = f" (you find it at {provider.key_page})" if provider.key_page else ""
     key = await ask(io, provider, f"Paste your API key for {provider.name}{where}:")
     if provider.check is None:
@@ -32,8 +34,26 @@ async def login(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account
     return account_of(provider, ApiKey(key=key))
 
 
+async def login_anthropic(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
+    """Ask for a key or token and test it."""
+    where = f" (from {provider.key_page})" if provider.key_page else ""
+    pasted = await ask(
+        io, provider, f"Paste your Anthropic API key{where}, or the token that `claude setup-token` printed:"
+    )
+    is_token = pasted.reveal().startswith(ANTHROPIC_TOKEN_PREFIX)
+    if provider.check is not None:
+        await try_key(io, provider, http, pasted, _as_bearer(provider.check) if is_token else provider.check)
+    return account_of(provider, OAuthToken(access=pasted) if is_token else ApiKey(key=pasted))
+
+
+def _as_bearer(check: KeyCheck) -> KeyCheck:
+    """Tokens go into another header than keys, under a beta name (the `anthropic_messages` adapter does the same)."""
+    headers = {**check.headers, "anthropic-beta": "oauth-2025-04-20"}
+    return KeyCheck(url=check.url, header="Authorization", prefix="Bearer ", headers=headers)
+
+
 async def ask(io: LoginIO, provider: LoginProvider, message: str) -> Secret:
-    """What the user pasted, once it can be a key at all. Fails before it asks where the key could not be used."""
+    """What the user pasted, once it has the shape of a key. Fails before asking where the key could not be used."""
     known_origins(provider)
     for _ in range(ATTEMPTS):
         text = (await io.prompt(message)).strip().strip("\"'")
@@ -48,7 +68,7 @@ async def ask(io: LoginIO, provider: LoginProvider, message: str) -> Secret:
 
 
 async def try_key(io: LoginIO, provider: LoginProvider, http: AuthHttp, key: Secret, check: KeyCheck) -> None:
-    """Ask the vendor whether the key works; an error when it does not, or when nobody can tell."""
+    """Ask the vendor whether the key works; an error when it does not, or when that cannot be determined."""
     await io.progress(f"Trying the key at {provider.name}.")
     value = Secret(f"{check.prefix}{key.reveal()}")
     answer = await http.get(check.url, {**check.headers, check.header: value})

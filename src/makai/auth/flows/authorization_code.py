@@ -16,7 +16,7 @@ import msgspec
 
 from makai.auth.flows import LoginIO, LoginProvider
 from makai.auth.http import AuthHttp
-from makai.auth.loopback import Listener, listen
+from makai.auth.loopback import CallbackListener, listen
 from makai.auth.oauth import (
     Callback,
     Pkce,
@@ -80,7 +80,7 @@ async def browser_code(io: LoginIO, provider: LoginProvider, login: BrowserLogin
         issuer=login.issuer,
     )
     async with AsyncExitStack() as stack:
-        listener: Listener | None = None
+        listener: CallbackListener | None = None
         try:
             listener = await stack.enter_async_context(listen(callback, host=login.host, ports=login.ports))
             redirect_uri = listener.redirect_uri
@@ -93,7 +93,7 @@ async def browser_code(io: LoginIO, provider: LoginProvider, login: BrowserLogin
         return Code(code, redirect_uri, pkce)
 
 
-async def _first_answer(io: LoginIO, callback: Callback, listener: Listener | None, switch_word: str) -> Secret:
+async def _first_answer(io: LoginIO, callback: Callback, listener: CallbackListener | None, switch_word: str) -> Secret:
     """The code from the browser or from the user, whoever is first; the other wait ends with it."""
     if listener is None:
         return await _pasted(io, callback, _PASTE_ONLY, allow_empty=False, switch_word=switch_word)

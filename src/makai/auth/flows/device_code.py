@@ -10,9 +10,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from makai.auth.exchange import HttpAnswer
 from makai.auth.flows import LoginIO, LoginProvider
-from makai.auth.http import AuthHttp
+from makai.auth.http import AuthHttp, HttpAnswer
 from makai.auth.oauth import (
     DeviceAuthorization,
     TokenAnswer,

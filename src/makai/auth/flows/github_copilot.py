@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from makai.auth.credentials import Account, OAuthToken
-from makai.auth.exchange import HttpAnswer, safe_origin
 from makai.auth.flows import LoginIO, LoginProvider, account_of, required_option
 from makai.auth.flows.device_code import device_login
-from makai.auth.http import AuthHttp
+from makai.auth.http import AuthHttp, HttpAnswer
 from makai.auth.oauth import local_expiry_ms, successful_object
+from makai.auth.origins import safe_origin
 from makai.core.errors import AuthRequired, InvalidGrant, MakaiError, ProviderError
 from makai.core.secret import Secret
 from makai.core.version import __version__

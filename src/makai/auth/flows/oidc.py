@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from makai.auth.credentials import Account, OAuthToken
-from makai.auth.exchange import safe_origin
 from makai.auth.flows import LoginIO, LoginProvider, account_of, required_option
 from makai.auth.flows.authorization_code import BrowserLogin, browser_token, standard_page
 from makai.auth.flows.device_code import device_login
 from makai.auth.http import AuthHttp
 from makai.auth.oauth import ServerMetadata, TokenAnswer, jwt_claims, read_metadata
+from makai.auth.origins import safe_origin
 from makai.core.errors import InvalidRequest
 
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "device_authorization_endpoint", "revocation_endpoint")

@@ -24,7 +24,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
-from makai.auth.proxies import proxy_for
+from makai.auth.origins import proxy_for
 from makai.core.errors import TransportError
 from makai.tools.mcp.child import Child, LineSplitter, TooLong
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
