@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from makai.cli.commands import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _SPAN = re.compile(r"`(makai(?: [^`\n]*)?)`")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
 _ENDS = ("|", "&&", ";", ">", ">>")
 _ANSWERED_BEFORE = frozenset({("--version",), ("--stdio",)})
 """What `main` answers before there is a command line."""
@@ -51,9 +52,27 @@ def test_every_command_in_the_documentation_exists_with_its_options(page: Path) 
     assert {call: outcome.output for call, outcome in outcomes.items() if outcome.exit_code != 0} == {}
 
 
-def test_the_readme_prints_commands() -> None:
-    printed = printed_commands(ROOT / "README.md")
+def test_commands_are_found_in_the_documentation() -> None:
+    printed = [call for page in PAGES for call in printed_commands(page)]
 
-    assert len(printed) > 30
+    assert len(set(printed)) > 40
     assert ("run", "-p", "Review this change") in printed
     assert () in printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_in_the_documentation_leads_somewhere(page: Path) -> None:
+    targets = [target for target in _LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
+    anchors = {
+        target: _anchors(page.parent / target.partition("#")[0] if target[0] != "#" else page)
+        for target in targets
+        if "#" in target
+    }
+
+    assert [target for target in targets if not (page.parent / target.partition("#")[0]).exists()] == []
+    assert [target for target, found in anchors.items() if target.partition("#")[2] not in found] == []
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

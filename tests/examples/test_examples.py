@@ -15,7 +15,11 @@ from support.llama import installed_weights
 import makai
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+SHOWN_IN = {
+    "examples/stream.py": "README.md",
+    "examples/agent.py": "docs/sdks.md",
+    "sdk/typescript/README.md": "docs/sdks.md",
+}
 STREAM = ROOT / "examples" / "stream.py"
 AGENT = ROOT / "examples" / "agent.py"
 LOCAL = "local/openai-completions@smollm2-135m"
@@ -97,9 +101,10 @@ def test_the_programs_fit_on_a_slide(program: Path) -> None:
     assert len(program.read_text(encoding="utf-8").splitlines()) <= 15
 
 
-@pytest.mark.parametrize("source", ["examples/stream.py", "examples/agent.py", "sdk/typescript/README.md"])
-def test_the_readme_shows_the_programs_that_are_tested(source: str) -> None:
-    shown = re.search(rf"<!-- example: {source} -->\n```\w+\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+@pytest.mark.parametrize(("source", "page"), SHOWN_IN.items())
+def test_the_documentation_shows_the_programs_that_are_tested(source: str, page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    shown = re.search(rf"<!-- example: {source} -->\n```\w+\n(.*?)```", text, re.DOTALL)
     assert shown is not None
     assert shown[1] in (ROOT / source).read_text(encoding="utf-8")
     assert len(shown[1].splitlines()) <= 15

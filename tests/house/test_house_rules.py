@@ -11,8 +11,10 @@ import pytest
 
 import makai
 from makai.catalog.vendors import builtin_vendors
+from makai.core.config import LoginConfig, PermissionsConfig, ProviderConfig
 
 ROOT = Path(__file__).resolve().parents[2]
+OWN_VARIABLE = re.compile(r"\"(MAKAI_[A-Z_]+)\"")
 UNFINISHED = re.compile(r"(#|//)\s*(TODO|FIXME|XXX)\b")
 # Written in halves, so that this file does not break its own rule.
 PLACES_OF_ONE_MACHINE = (
@@ -72,8 +74,8 @@ def test_the_public_names_are_sorted_and_importable() -> None:
     assert [name for name in names if not hasattr(makai, name)] == []
 
 
-def test_the_readme_lists_every_vendor_and_its_environment_variables() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_documentation_lists_every_vendor_and_its_environment_variables() -> None:
+    page = (ROOT / "docs/models-and-logins.md").read_text(encoding="utf-8")
     names = {
         name
         for vendor in builtin_vendors().values()
@@ -87,4 +89,16 @@ def test_the_readme_lists_every_vendor_and_its_environment_variables() -> None:
         if name
     }
 
-    assert sorted(name for name in names if f"`{name}`" not in readme) == []
+    assert sorted(name for name in names if f"`{name}`" not in page) == []
+
+
+def test_the_documentation_lists_every_setting_and_every_variable_of_makai() -> None:
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    settings = {
+        name for struct in (PermissionsConfig, ProviderConfig, LoginConfig) for name in struct.__struct_fields__
+    }
+    variables = {
+        name for path in (ROOT / "src").rglob("*.py") for name in OWN_VARIABLE.findall(path.read_text("utf-8"))
+    }
+
+    assert sorted(name for name in settings | variables if f"`{name}`" not in page) == []
