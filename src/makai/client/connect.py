@@ -65,7 +65,13 @@ class Connecting:
             await self._client.close()
 
     async def _connect(self) -> MakaiClient:
-        return MakaiClient(await open_channel(self._options), self._options.auth)
+        options = self._options
+        if options.url is None and options.channel is None and not options.stdio and options.command is None:
+            from makai.client.in_process import start_in_process
+
+            server = start_in_process(options.environ, options.backend)
+            return MakaiClient(server, options.auth, server.backend)
+        return MakaiClient(await open_channel(options), options.auth)
 
 
 def create_makai_client(options: MakaiClientOptions | None = None) -> Connecting:
@@ -106,15 +112,11 @@ async def open_channel(options: MakaiClientOptions) -> Channel:
     try:
         if options.url is not None:
             return await _open_url(options.url, _secret(options.token))
-        if options.stdio or options.command is not None:
-            from makai.transports.stdio_child import spawn_stdio
+        from makai.transports.stdio_child import spawn_stdio
 
-            return await spawn_stdio(options.command or (sys.executable, "-m", "makai", "stdio"), options.environ)
+        return await spawn_stdio(options.command or (sys.executable, "-m", "makai", "stdio"), options.environ)
     except TransportError as error:
         raise transport_failure(error.message, hint=error.hint) from error
-    from makai.client.in_process import start_in_process
-
-    return start_in_process(options.environ, options.backend)
 
 
 async def _open_url(url: str, token: Secret | None) -> Channel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from makai.client.types import ErrorEvent
 from makai.core.errors import AuthErrorKind, MakaiAuthError, MakaiStreamError, StreamErrorKind
 from makai.protocols.makai.agent_payloads import AgentError
 from makai.protocols.makai.payloads import Nack, StreamError
@@ -32,6 +33,11 @@ def refusal(nack: Nack) -> ClientFailure:
 def stream_failure(error: StreamError) -> ClientFailure:
     """A request that failed after the server had accepted it."""
     return _failure(error.error_code, error.error_message, error)
+
+
+def event_failure(event: ErrorEvent) -> ClientFailure:
+    """The exception for a caller who wants no events."""
+    return _failure(event.code, event.message, event)
 
 
 def run_failure(error: AgentError) -> ClientFailure:
@@ -62,7 +68,7 @@ def as_auth_error(error: ClientFailure, provider_id: str | None = None) -> Makai
     )
 
 
-def _failure(code: str | None, message: str, details: Nack | StreamError | AgentError) -> ClientFailure:
+def _failure(code: str | None, message: str, details: Nack | StreamError | AgentError | ErrorEvent) -> ClientFailure:
     if code in _AUTH_CODES:
         return MakaiAuthError(
             message, kind="provider_error", code=code, provider_id=details.provider_id, hint=details.hint

@@ -1,7 +1,7 @@
-"""A server inside the caller's own process: no socket, no child, and the same protocol all the way.
+"""A server inside the caller's own process: no socket and no child.
 
-In: a backend, or the environment to make one from. Out: a channel whose peer is that server and which owns it. The
-sessions of MAKAI_HOME are opened with the first request about one. It must not know clients.
+Model calls go to its `backend` directly (`model_calls.DirectCalls`); everything else is the protocol over a channel in
+memory. The sessions of MAKAI_HOME are opened with the first request about one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class InProcessServer:
     def __init__(self, backend: Backend, sessions: SessionSource, *, owned: bool) -> None:
         self._channel, theirs = memory_pair()
         self.max_frame_bytes = self._channel.max_frame_bytes
-        self._backend = backend
+        self.backend = backend
         self._sessions = sessions
         self._owned = owned
         self._serving = asyncio.create_task(self._serve(theirs), name="makai-in-process-server")
@@ -50,8 +50,8 @@ class InProcessServer:
 
     async def _serve(self, channel: Channel) -> None:
         try:
-            await MakaiServer(self._backend, sessions=self._sessions.get).serve(channel)
+            await MakaiServer(self.backend, sessions=self._sessions.get).serve(channel)
         finally:
             await self._sessions.close()
             if self._owned:
-                await self._backend.close()
+                await self.backend.close()

@@ -1,8 +1,7 @@
 """`client.provider`: one model call, whole or as a stream.
 
-In: the caller's request. Out: a `CompletionResponse`, or events of which exactly one, the last, is terminal. A failure
-after the server accepted a stream arrives as its terminal `error` event; refusals, a needed login and a lost connection
-are raised: one failure surfaces once (document 000 §3.4). It must not know how frames travel.
+A failure after a stream was accepted arrives as its terminal `error` event; refusals, a needed login and a lost
+connection are raised: one failure surfaces once. Where answers come from is the business of `model_calls`.
 """
 
 from __future__ import annotations
@@ -11,20 +10,27 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from makai.client.answer import Answer, failure_in
 from makai.client.auth import AuthApi
-from makai.client.connection import Exchange, MakaiConnection
+from makai.client.failures import event_failure
+from makai.client.model_calls import ModelCall, ModelCalls
 from makai.client.models import ModelsApi
-from makai.client.requests import Messages, Options, Tools, payload_of, request_of
-from makai.client.types import CompletionResponse, MessageStartEvent, ProviderCompleteRequest, ProviderStreamEvent
-from makai.core.errors import MakaiAuthError, MakaiError, MakaiStreamError
+from makai.client.requests import Messages, Options, Tools, request_of
+from makai.client.types import (
+    CompletionResponse,
+    ErrorEvent,
+    MessageStartEvent,
+    ProviderCompleteRequest,
+    ProviderStreamEvent,
+    TextDeltaEvent,
+)
+from makai.core.errors import MakaiAuthError, MakaiStreamError
 
 
 class ProviderApi:
     """Models, asked directly: no agent loop, and tool calls are only reported."""
 
-    def __init__(self, connection: MakaiConnection, auth: AuthApi, models: ModelsApi) -> None:
-        self._connection = connection
+    def __init__(self, calls: ModelCalls, auth: AuthApi, models: ModelsApi) -> None:
+        self._calls = calls
         self._auth = auth
         self._models = models
 
@@ -57,23 +63,18 @@ class ProviderApi:
     ) -> ProviderStream:
         """Ask a model and get the answer as it arrives: `async for event in client.provider.stream(...)`."""
         asked = request_of(ProviderCompleteRequest, request, model_ref, messages, tools, options)
-        return ProviderStream(self._connection, self._auth, self._models, asked)
+        return ProviderStream(self._calls, self._auth, self._models, asked)
 
     async def _complete(self, request: ProviderCompleteRequest) -> CompletionResponse:
-        exchange = await self._connection.open()
-        answer = Answer()
+        call = await self._calls.begin(request, None, whole=True)
         try:
-            exchange.send("complete_request", payload_of(request))
-            while answer.response is None:
-                reply = await exchange.next()
-                if reply.type == "stream_error":
-                    exchange.end()
-                    raise failure_in(reply)
-                answer.read(reply)
-            exchange.end()
-            return answer.response
+            while call.response is None:
+                event = await call.next()
+                if isinstance(event, ErrorEvent):
+                    raise event_failure(event)
+            return call.response
         finally:
-            exchange.leave()  # a caller who is cancelled takes the request with him
+            call.leave()  # a caller who is cancelled takes the request with it
 
 
 class ProviderStream:
@@ -82,23 +83,21 @@ class ProviderStream:
     Leaving the loop early, by `break`, an exception or cancellation, aborts the request on the server.
     """
 
-    def __init__(
-        self, connection: MakaiConnection, auth: AuthApi, models: ModelsApi, request: ProviderCompleteRequest
-    ) -> None:
+    def __init__(self, calls: ModelCalls, auth: AuthApi, models: ModelsApi, request: ProviderCompleteRequest) -> None:
         self.response: CompletionResponse | None = None
         """The whole answer, once `message_end` was delivered. Unlike the events it holds the vendor's signatures, so
         `response.message` is what to append to `messages` for the next turn."""
-        self._connection = connection
-        self._auth = auth
-        self._models = models
-        self._request = request
+        self.calls = calls
+        self.auth = auth
+        self.models = models
+        self.request = request
         self._iterator: weakref.ref[ProviderStreamIterator] | None = None
 
     def __aiter__(self) -> ProviderStreamIterator:
         if self._iterator is not None:
             raise MakaiStreamError("a stream can be iterated once; ask again for another answer", kind="unknown")
-        # The loop alone holds the iterator, so `break` drops it, and with it the request, whoever holds the stream.
-        iterator = ProviderStreamIterator(self, self._connection, self._auth, self._models, self._request)
+        # The loop alone holds the iterator: `break` drops it, and with it the request, although the stream lives on.
+        iterator = ProviderStreamIterator(self)
         self._iterator = weakref.ref(iterator)
         return iterator
 
@@ -112,26 +111,13 @@ class ProviderStream:
 class ProviderStreamIterator:
     """The one iteration of a `ProviderStream`."""
 
-    def __init__(
-        self,
-        stream: ProviderStream,
-        connection: MakaiConnection,
-        auth: AuthApi,
-        models: ModelsApi,
-        request: ProviderCompleteRequest,
-    ) -> None:
-        self._exchange: Exchange | None = None
-        self._answer = Answer()
+    def __init__(self, stream: ProviderStream) -> None:
+        self._call: ModelCall | None = None
         self._stream = stream
-        self._connection = connection
-        self._auth = auth
-        self._models = models
-        self._request = request
-        self._logins_before = auth.logins
+        self._logins_before = stream.auth.logins
         self._may_retry = True
         self._started = False
         self._over = False
-        self._failure: MakaiError | None = None
 
     def __aiter__(self) -> ProviderStreamIterator:
         return self
@@ -142,12 +128,16 @@ class ProviderStreamIterator:
         try:
             while True:
                 try:
-                    event = await self._next()
+                    event = await (self._call or await self._begin()).next()
                 except MakaiAuthError as error:
                     await self._log_in(error)
                     continue
+                if type(event) is TextDeltaEvent:
+                    self._may_retry = False
+                    return event
                 if not isinstance(event, MessageStartEvent):
                     self._may_retry = False
+                    self._end_with(event)
                     return event
                 if not self._started:
                     self._started = True
@@ -160,56 +150,36 @@ class ProviderStreamIterator:
         """Abort the request if it still runs."""
         self._leave()
 
-    async def batch(self) -> list[ProviderStreamEvent]:
-        """At least one event and all that need no waiting, or none at the end: fewer hops for another thread."""
-        if self._failure is not None:
-            raise self._failure
-        events: list[ProviderStreamEvent] = []
-        try:
-            async for event in self:
-                events.append(event)
-                if self._exchange is None or not self._exchange.waiting:
-                    break
-        except MakaiError as error:
-            if not events:
-                raise
-            self._failure = error  # the caller gets what came before it first
-        return events
+    async def _begin(self) -> ModelCall:
+        """Begin an attempt."""
+        stream = self._stream
+        self._logins_before = stream.auth.logins
+        known = stream.models.known(stream.request.model_ref)
+        self._call = call = await stream.calls.begin(stream.request, known, whole=False)
+        return call
 
-    async def _next(self) -> ProviderStreamEvent:
-        """The next event of this attempt; begins it if there is none."""
-        exchange = self._exchange
-        if exchange is None:
-            self._answer = Answer(self._models.known(self._request.model_ref))
-            self._logins_before = self._auth.logins
-            self._exchange = exchange = await self._connection.open()
-            exchange.send("stream_request", payload_of(self._request), "proxy")
-        while True:
-            event = self._answer.read(await exchange.next())
-            if event is None:
-                continue
-            if self._answer.ended:
-                exchange.end()
-                self._stream.response = self._answer.response
-                self._over = True
-            return event
+    def _end_with(self, event: ProviderStreamEvent) -> None:
+        assert self._call is not None
+        if self._call.response is not None:
+            self._stream.response = self._call.response
+            self._over = True
+        elif isinstance(event, ErrorEvent):
+            self._over = True
 
     async def _log_in(self, error: MakaiAuthError) -> None:
         """Once, and only while a second attempt would not repeat what the caller already has."""
-        if self._exchange is not None:
-            self._exchange.end()
-            self._exchange = None
+        self._call = None
         if not self._may_retry:
             raise error
         self._may_retry = False
-        await self._auth.login_for_retry(error, self._request.options.auth_retry_policy, self._logins_before)
+        stream = self._stream
+        await stream.auth.login_for_retry(error, stream.request.options.auth_retry_policy, self._logins_before)
 
     def _leave(self) -> None:
         self._over = True
-        if self._exchange is not None:
-            self._exchange.leave()
+        if self._call is not None:
+            self._call.leave()
 
     def __del__(self) -> None:
-        exchange = self._exchange
-        if exchange is not None and not exchange.ended:
-            self._connection.call_soon(exchange.leave)
+        if not self._over and self._call is not None:
+            self._stream.calls.call_soon(self._call.leave)

@@ -70,7 +70,7 @@ def chat_messages(messages: Messages) -> tuple[ChatMessage, ...]:
     """Messages in every spelling -> as the wire spells them."""
     if isinstance(messages, str):
         return (ChatMessage(role="user", content=messages),)
-    return tuple(_chat_message(message, position) for position, message in enumerate(messages))
+    return tuple(chat_message(message, f"messages[{position}]") for position, message in enumerate(messages))
 
 
 def shape_of(kind: type[_Shape], value: _Shape | Mapping[str, Any], name: str) -> _Shape:
@@ -83,7 +83,8 @@ def shape_of(kind: type[_Shape], value: _Shape | Mapping[str, Any], name: str) -
         raise InvalidRequest(f"{name}: {error}") from error
 
 
-def _chat_message(message: AnyMessage, position: int) -> ChatMessage:
+def chat_message(message: AnyMessage, name: str = "message") -> ChatMessage:
+    """A message in any spelling as the wire spells it; `name` is for the error about one that is none."""
     match message:
         case str():
             return ChatMessage(role="user", content=message)
@@ -107,4 +108,4 @@ def _chat_message(message: AnyMessage, position: int) -> ChatMessage:
         case ToolMessage():
             return ChatMessage(role="tool", content=(message.result,))
         case _:
-            return shape_of(ChatMessage, message, f"messages[{position}]")
+            return shape_of(ChatMessage, message, name)

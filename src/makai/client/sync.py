@@ -21,7 +21,7 @@ from makai.client.auth import AuthApi
 from makai.client.client import MakaiClient
 from makai.client.connect import Connecting, connect
 from makai.client.models import ModelsApi
-from makai.client.portal import Portal, events_of
+from makai.client.portal import Portal, read_ahead
 from makai.client.provider import ProviderApi, ProviderStream
 from makai.client.requests import Messages, Options, Tools
 from makai.client.sync_agent import SyncAgent
@@ -148,8 +148,7 @@ class SyncProviderStream:
         return self._stream.response
 
     def __iter__(self) -> Iterator[ProviderStreamEvent]:
-        # Only the generator holds the iterator: leaving the loop drops it, and that aborts.
-        return events_of(self._portal, aiter(self._stream))
+        return read_ahead(self._portal, aiter(self._stream))
 
 
 class SyncMakaiClient:

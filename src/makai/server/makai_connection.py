@@ -15,11 +15,11 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, TransportError
-from makai.core.messages import AssistantMessage
 from makai.core.stream_events import TERMINAL, Failed, StreamEvent
 from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.auth import AuthCommand
 from makai.protocols.makai.envelope import Scope
+from makai.protocols.makai.projection import failed
 from makai.protocols.makai.server import (
     CancelStream,
     Command,
@@ -238,14 +238,7 @@ class _Connection:
             self._server.metrics.streams_refused += 1
             self._protocol.refuse(Scope("stream_id", stream_id), error)
             return
-        failed = Failed(
-            reason="error",
-            error_code=error.code,
-            error_message=error.message,
-            message=AssistantMessage(content=()),
-            hint=error.hint,
-        )
-        self._protocol.event(stream_id, failed)
+        self._protocol.event(stream_id, failed(error))
 
     async def _list_models(self, command: ListModels) -> None:
         try:

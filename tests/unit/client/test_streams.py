@@ -23,6 +23,7 @@ from makai import (
 )
 from makai.client.auth import AuthApi
 from makai.client.connection import MakaiConnection
+from makai.client.model_calls import RemoteCalls
 from makai.client.models import ModelsApi
 from makai.client.provider import ProviderApi
 from makai.providers.runtime import ModelRuntime
@@ -154,7 +155,7 @@ async def test_a_caller_who_does_not_read_loses_only_his_own_stream() -> None:
     channel, server = fake_server()
     connection = MakaiConnection(channel, unread_bytes=20_000)
     models = ModelsApi(connection)
-    provider = ProviderApi(connection, AuthApi(connection, AuthOptions(), models.forget), models)
+    provider = ProviderApi(RemoteCalls(connection), AuthApi(connection, AuthOptions(), models.forget), models)
     async with asyncio.timeout(DEADLINE_S):
         slow = aiter(provider.stream(model_ref="m", messages="slow"))
         first = asyncio.ensure_future(anext(slow))

@@ -140,6 +140,17 @@ def error_event(event: Failed) -> ErrorEvent:
     )
 
 
+def failed(error: MakaiError) -> Failed:
+    """The terminal event of an accepted stream whose provider raised."""
+    return Failed(
+        reason="error",
+        error_code=error.code,
+        error_message=error.message,
+        message=AssistantMessage(content=()),
+        hint=error.hint,
+    )
+
+
 def stream_error(event: Failed) -> StreamError:
     """The terminal envelope of a stream that broke off."""
     return StreamError(

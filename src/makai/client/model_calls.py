@@ -1,0 +1,351 @@
+"""One attempt to get an answer from a model: the port of `client.provider`, and its two implementations.
+
+`RemoteCalls` asks a server over the protocol. `DirectCalls` asks the models of this process: it validates a request and
+reports failures by the same functions as the protocol does, but passes values instead of JSON. Both give the same
+events, exceptions and responses. Stop reasons that this version does not know are passed through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+
+from makai.aio.tasks import BackgroundTasks
+from makai.catalog.descriptors import ModelDescriptor
+from makai.client import types as sdk
+from makai.client.connection import Exchange, MakaiConnection, client_closed
+from makai.client.failures import broken_protocol, refusal, stream_failure
+from makai.client.requests import chat_message, payload_of
+from makai.core import stream_events as ev
+from makai.core.content import ContentPart
+from makai.core.errors import MakaiAuthError, MakaiError, MakaiStreamError, ParseError
+from makai.core.messages import AssistantMessage
+from makai.core.usage import Usage
+from makai.protocols.makai.client import Reply
+from makai.protocols.makai.messages import context_of, options_of
+from makai.protocols.makai.payloads import ChatMessage, Nack, StartEvent, StreamError, StreamRequest
+from makai.protocols.makai.projection import failed, nack_of, stream_error
+from makai.protocols.makai.reconstruct import Reconstructor
+from makai.server.backend import Backend
+
+log = logging.getLogger(__name__)
+
+_CLOSE_DEADLINE_S: Final = 5.0
+
+
+class ModelCall(Protocol):
+    """One attempt. For one reader at a time."""
+
+    response: sdk.CompletionResponse | None
+    """The whole answer, once its last event was given out."""
+
+    async def next(self) -> sdk.ProviderStreamEvent:
+        """The next event; the last one is `message_end` or `error`. Raises refusals, a needed login and lost
+        connections. A call that was begun as `whole` gives its last event only."""
+
+    def leave(self) -> None:
+        """Abort what still runs; may be repeated."""
+
+
+class ModelCalls(Protocol):
+    """Where answers come from."""
+
+    @property
+    def call_soon(self) -> Callable[[Callable[[], None]], None]:
+        """Runs a function in the client's thread: now if this is it. For finalizers, which run anywhere."""
+
+    async def begin(
+        self, request: sdk.ProviderCompleteRequest, known: ModelDescriptor | None, *, whole: bool
+    ) -> ModelCall:
+        """Ask a model. `known` is the model if this client has listed it."""
+
+    async def close(self) -> None:
+        """Fail what is pending."""
+
+
+# ---------------------------------------------------------------- over the protocol
+
+
+class _Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The terminal `result`: whole for `complete_request`, without content in proxy encoding."""
+
+    content: tuple[ContentPart, ...] | None = None
+    stop_reason: str | None = None
+    usage: Usage | None = None
+    model: str = ""
+    api: str = ""
+    provider: str = ""
+    timestamp: int = 0
+
+
+_REPEATED_BY_THE_TERMINAL: Final = frozenset({"done", "error"})
+
+_start = msgspec.json.Decoder(StartEvent).decode
+_result = msgspec.json.Decoder(_Result).decode
+_stream_error = msgspec.json.Decoder(StreamError).decode
+
+
+class RemoteCalls:
+    """Answers of a server."""
+
+    def __init__(self, connection: MakaiConnection) -> None:
+        self.call_soon = connection.call_soon
+        self._connection = connection
+
+    async def begin(
+        self, request: sdk.ProviderCompleteRequest, known: ModelDescriptor | None, *, whole: bool
+    ) -> ModelCall:
+        exchange = await self._connection.open()
+        if whole:
+            exchange.send("complete_request", payload_of(request))
+        else:
+            exchange.send("stream_request", payload_of(request), "proxy")
+        return _RemoteCall(exchange, known)
+
+    async def close(self) -> None:
+        pass  # the connection fails what is pending
+
+
+class _RemoteCall:
+    def __init__(self, exchange: Exchange, known: ModelDescriptor | None) -> None:
+        self.response: sdk.CompletionResponse | None = None
+        self.leave = exchange.leave
+        self._exchange = exchange
+        self._known = known
+        self._reconstructor = Reconstructor("", 0)
+
+    async def next(self) -> sdk.ProviderStreamEvent:
+        while True:
+            event = self._read(await self._exchange.next())
+            if event is not None:
+                return event
+
+    def _read(self, reply: Reply) -> sdk.ProviderStreamEvent | None:
+        kind = reply.type
+        if kind in _REPEATED_BY_THE_TERMINAL:
+            return None
+        try:
+            if kind == "result":
+                return self._end(_result(reply.payload))
+            if kind == "stream_error":
+                self._exchange.end()
+                return error_event(_stream_error(reply.payload))
+            event = self._reconstructor.apply(kind, reply.payload)
+            return self._begin(reply) if type(event) is ev.Start else sdk_event(event)
+        except ParseError as error:
+            raise broken_protocol(error.message) from error
+        except (msgspec.DecodeError, ValueError) as error:
+            raise broken_protocol(f"a malformed {kind}: {error}") from error
+
+    def _begin(self, reply: Reply) -> sdk.MessageStartEvent:
+        return start_event(_start(reply.payload).partial, self._known)
+
+    def _end(self, result: _Result) -> sdk.MessageEndEvent:
+        self._exchange.end()
+        fields = {name: getattr(result, name) for name in result.__struct_fields__}
+        if result.content is None:
+            fields["content"] = self._reconstructor.message.content
+        self.response = response_of(ChatMessage(role="assistant", **fields))
+        return sdk.MessageEndEvent(usage=result.usage, stop_reason=result.stop_reason)
+
+
+# ---------------------------------------------------------------- in this process
+
+
+class DirectCalls:
+    """Answers of the models of this process."""
+
+    def __init__(self, backend: Backend, call_soon: Callable[[Callable[[], None]], None]) -> None:
+        self.call_soon = call_soon
+        self._backend = backend
+        self._open: set[_DirectCall] = set()
+        self._tasks = BackgroundTasks()
+        self._closed = False
+
+    async def begin(
+        self, request: sdk.ProviderCompleteRequest, known: ModelDescriptor | None, *, whole: bool
+    ) -> ModelCall:
+        if self._closed:
+            raise client_closed()
+        try:
+            asked = msgspec.convert(msgspec.to_builtins(payload_of(request)), StreamRequest)
+            context, options = context_of(asked), options_of(asked.options)
+        except msgspec.ValidationError as error:
+            kind = "complete_request" if whole else "stream_request"
+            reason = f"{kind}: {error}"
+            raise refusal(Nack(rejected_id="", reason=reason, error_code="invalid_request")) from error
+        except MakaiError as error:
+            raise refusal(nack_of("", error)) from error
+        call = _DirectCall(self, self._backend.stream(request.model_ref, context, options), known, whole=whole)
+        self._open.add(call)
+        return call
+
+    async def close(self) -> None:
+        """Fail what is pending; may be repeated."""
+        self._closed = True
+        for call in list(self._open):
+            call.interrupt()
+        await self._tasks.close(_CLOSE_DEADLINE_S)
+
+    def forget(self, call: _DirectCall, events: AsyncGenerator[ev.StreamEvent, None]) -> None:
+        """The call was left: end its upstream request."""
+        self._open.discard(call)
+        self._tasks.start(_end(events), "makai-model-call-end", may_finish=True)
+
+    def ended(self, call: _DirectCall) -> None:
+        """The call has given its last event."""
+        self._open.discard(call)
+
+
+class _DirectCall:
+    def __init__(
+        self,
+        calls: DirectCalls,
+        events: AsyncGenerator[ev.StreamEvent, None],
+        known: ModelDescriptor | None,
+        *,
+        whole: bool,
+    ) -> None:
+        self.response: sdk.CompletionResponse | None = None
+        self._calls = calls
+        self._events = events
+        self._known = known
+        self._whole = whole
+        self._accepted = False
+        self._over = False
+        self._interrupted = False
+        self._reader: asyncio.Task[object] | None = None
+
+    async def next(self) -> sdk.ProviderStreamEvent:
+        self._reader = asyncio.current_task()
+        try:
+            while True:
+                event = await self._events.__anext__()
+                if type(event) is ev.TextDelta and not self._whole:
+                    return sdk.TextDeltaEvent(event.delta)
+                if (given := await self._take(event)) is not None:
+                    return given
+        except asyncio.CancelledError:
+            if self._interrupted and self._reader is not None and self._reader.uncancel() == 0:
+                raise client_closed() from None
+            raise
+        except StopAsyncIteration:
+            return self._fail(MakaiError("the provider ended without an answer"))
+        except (MakaiAuthError, MakaiStreamError):
+            raise
+        except MakaiError as error:
+            return self._fail(error)
+        except Exception:
+            log.exception("a stream failed unexpectedly")
+            return self._fail(MakaiError("internal error"))
+        finally:
+            self._reader = None
+
+    def leave(self) -> None:
+        if not self._over:
+            self._over = True
+            self._calls.forget(self, self._events)
+
+    def interrupt(self) -> None:
+        """The client is closed: the reader gets an exception; the upstream request ends."""
+        self._interrupted = True
+        if self._reader is not None:
+            self._reader.cancel()
+        else:
+            self.leave()
+
+    async def _take(self, event: ev.StreamEvent) -> sdk.ProviderStreamEvent | None:
+        self._accepted = True
+        match event:
+            case ev.Done(message=message):
+                await self._finish()
+                self.response = response_of(chat_message(message))
+                reason = message.stop_reason or "end_turn"
+                return sdk.MessageEndEvent(usage=message.usage, stop_reason=reason)
+            case ev.Failed():
+                await self._finish()
+                return error_event(stream_error(event))
+            case _ if self._whole:
+                return None
+            case ev.Start():
+                return start_event(None, self._known)  # a server says no more in proxy encoding
+            case _:
+                return sdk_event(event)
+
+    async def _finish(self) -> None:
+        """Let the provider give its connection back: nothing comes after a terminal event."""
+        self._over = True
+        self._calls.ended(self)
+        try:
+            async for _ in self._events:
+                pass
+        except Exception:
+            log.exception("a provider failed after its answer")
+
+    def _fail(self, error: MakaiError) -> sdk.ErrorEvent:
+        """The call ended without a terminal event: raised before the request was accepted, else an event."""
+        self._over = True
+        self._calls.ended(self)
+        if not self._accepted:
+            raise refusal(nack_of("", error)) from error
+        return error_event(stream_error(failed(error)))
+
+
+async def _end(events: AsyncGenerator[ev.StreamEvent, None]) -> None:
+    with suppress(RuntimeError):  # its reader was cancelled and is ending it
+        await events.aclose()
+
+
+# ---------------------------------------------------------------- events
+
+
+def start_event(partial: AssistantMessage | None, known: ModelDescriptor | None) -> sdk.MessageStartEvent:
+    """Names the model where the answer or an earlier list says which one it is."""
+    if partial is not None and partial.provider:
+        return sdk.MessageStartEvent(provider_id=partial.provider, api=partial.api, model_id=partial.model)
+    if known is not None:
+        return sdk.MessageStartEvent(provider_id=known.provider_id, api=known.api, model_id=known.model_id)
+    return sdk.MessageStartEvent()
+
+
+def sdk_event(event: ev.StreamEvent | None) -> sdk.ProviderStreamEvent | None:
+    """The event for callers; None for block boundaries and keep-alives."""
+    match event:
+        case ev.TextDelta(delta=delta):
+            return sdk.TextDeltaEvent(delta)
+        case ev.ThinkingDelta(delta=delta):
+            return sdk.ThinkingDeltaEvent(delta)
+        case ev.ToolCallEnd(tool_call=call):
+            return sdk.ToolCallEvent(name=call.name, arguments_json=call.arguments_json, tool_call_id=call.tool_call_id)
+        case _:
+            return None
+
+
+def error_event(error: StreamError) -> sdk.ErrorEvent:
+    """The terminal event of an answer that broke off. A needed login is raised instead, for the caller to act."""
+    failure = stream_failure(error)
+    if isinstance(failure, MakaiAuthError):
+        raise failure
+    return sdk.ErrorEvent(
+        message=failure.message,
+        code=failure.code,
+        provider_id=failure.provider_id,
+        retry_after_ms=failure.retry_after_ms,
+        hint=failure.hint,
+    )
+
+
+def response_of(message: ChatMessage) -> sdk.CompletionResponse:
+    return sdk.CompletionResponse(
+        message=message,
+        usage=message.usage,
+        provider_id=message.provider,
+        api=message.api,
+        model_id=message.model,
+        stop_reason=message.stop_reason,
+    )
