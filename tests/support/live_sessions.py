@@ -27,7 +27,8 @@ from makai.core.session_events import (
     SessionEvent,
     SessionTerms,
 )
-from makai.providers.runtime import SCENARIO_VARIABLE, ModelRuntime
+from makai.providers.runtime import ModelRuntime
+from makai.providers.scripted import SCENARIO_VARIABLE
 from makai.sessions.commands import Approve, Deny, Send
 from makai.sessions.log.base import EventLog, Record
 from makai.sessions.owner import OwnedSessions

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import aiohttp
 
-from makai.providers.runtime import SCENARIO_VARIABLE
+from makai.providers.scripted import SCENARIO_VARIABLE
 from support.cli import NOTHING, SOURCES
 from support.live_sessions import SCENARIO_MODEL
 from support.minicodex_client import MinicodexClient

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.usage import Usage
-from makai.providers.history import NO_RESULT
+from makai.providers.preparation import NO_RESULT
 
 CHARACTERS_PER_TOKEN = 4
 TOKENS_PER_MEDIUM = 1_500

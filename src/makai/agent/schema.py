@@ -14,7 +14,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.core.request import ToolDefinition
-from makai.providers.schema import schema_object
+from makai.providers.preparation import schema_object
 
 MOST_MISFITS = 5
 LONGEST_MISFIT = 300

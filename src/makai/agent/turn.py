@@ -17,7 +17,6 @@ from makai.agent.recorder import Recorder
 from makai.agent.silence import SilenceWatch
 from makai.agent.tool_calls import Call, ToolCalls
 from makai.core.errors import Aborted, MakaiError, error_from_code
-from makai.core.fold import Block, BlockKind
 from makai.core.messages import AssistantMessage
 from makai.core.session_events import AssistantText, AssistantTextDelta, Notice, Reasoning, ReasoningDelta
 from makai.core.stream_events import (
@@ -27,10 +26,8 @@ from makai.core.stream_events import (
     StreamEvent,
     TextDelta,
     TextEnd,
-    TextStart,
     ThinkingDelta,
     ThinkingEnd,
-    ThinkingStart,
     ToolCallEnd,
 )
 from makai.core.usage import Usage
@@ -109,11 +106,8 @@ class _Reader:
     def __init__(self, recorder: Recorder, tool_calls: ToolCalls) -> None:
         self._emit = recorder.emit
         self._tool_calls = tool_calls
-        self._blocks: dict[int, Block] = {}
         self.answer = Answer()
         self.steps: dict[type, _Step] = {
-            TextStart: self._on_start,
-            ThinkingStart: self._on_start,
             TextDelta: self._on_text,
             ThinkingDelta: self._on_thinking,
             TextEnd: self._on_text_end,
@@ -124,32 +118,21 @@ class _Reader:
             Keepalive: self._on_keepalive,
         }
 
-    async def _on_start(self, event: TextStart | ThinkingStart) -> None:
-        kind: BlockKind = "text" if type(event) is TextStart else "thinking"
-        self._blocks[event.content_index] = Block(kind, event.content_index)
-
     async def _on_text(self, event: TextDelta) -> None:
-        self._append(event)
         await self._emit(AssistantTextDelta(content_index=event.content_index, delta=event.delta))
 
     async def _on_thinking(self, event: ThinkingDelta) -> None:
-        self._append(event)
         await self._emit(ReasoningDelta(content_index=event.content_index, delta=event.delta))
 
-    def _append(self, event: TextDelta | ThinkingDelta) -> None:
-        block = self._blocks[event.content_index]
-        block.append(event.delta)
-        block.settle()
-
     async def _on_text_end(self, event: TextEnd) -> None:
-        text = self._blocks.pop(event.content_index).text()
-        await self._emit(AssistantText(content_index=event.content_index, text=text, signature=event.content_signature))
+        fact = AssistantText(content_index=event.content_index, text=event.text, signature=event.content_signature)
+        await self._emit(fact)
 
     async def _on_thinking_end(self, event: ThinkingEnd) -> None:
         await self._emit(
             Reasoning(
                 content_index=event.content_index,
-                text=self._blocks.pop(event.content_index).text(),
+                text=event.thinking,
                 signature=event.thinking_signature,
                 redacted=event.redacted,
             )

@@ -14,7 +14,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest, ProviderError
 from makai.core.messages import AssistantMessage
-from makai.providers.schema import schema_object
+from makai.providers.preparation import schema_object
 
 
 class OutputSchema:

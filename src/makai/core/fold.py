@@ -1,7 +1,7 @@
-"""The one reducer: stream events -> the message they describe.
+"""The one reducer: stream events -> the `AssistantMessage` they describe, partial at any moment and whole at the end.
 
-In: stream events in order, or the same steps called directly by whoever makes the events. Out: an
-`AssistantMessage`, partial at any moment and whole at the end. Knows no vendor, no wire and no clock.
+Providers call its steps directly while they make events (`providers.parts`); readers on the other side of a wire apply
+the events. A reader in the provider's own process needs neither: block ends and `done` carry the result.
 
 Text is gathered as a list of deltas that is joined whenever it gets long, so a stream of a million one-word deltas
 costs about its text and not a million string objects. (`StringIO` does not help: before Python 3.12 it is a list of
@@ -155,21 +155,13 @@ class MessageFold:
             block.settle()
 
     def _on_text_end(self, event: TextEnd) -> None:
-        block = self._blocks.get(event.content_index)
-        if block is not None:
-            self.end(
-                event.content_index,
-                Text(text=block.text(), text_signature=event.content_signature),
-            )
+        if (block := self._blocks.get(event.content_index)) is not None:
+            self.end(event.content_index, Text(text=block.text(), text_signature=event.content_signature))
 
     def _on_thinking_end(self, event: ThinkingEnd) -> None:
-        block = self._blocks.get(event.content_index)
-        if block is not None:
-            part = Thinking(
-                thinking=block.text(),
-                thinking_signature=event.thinking_signature,
-                redacted=event.redacted,
-            )
+        if (block := self._blocks.get(event.content_index)) is not None:
+            signature = event.thinking_signature
+            part = Thinking(thinking=block.text(), thinking_signature=signature, redacted=event.redacted)
             self.end(event.content_index, part)
 
     def _on_terminal(self, event: Done | Failed) -> None:

@@ -1,8 +1,8 @@
 """Stream events: one model answer while it arrives.
 
-In: parts and deltas from an adapter. Out: frozen Structs tagged by `type`. The law every provider keeps
-(DESIGN §4): `start` first and once, then blocks, then exactly one `done` or `error`, then nothing. A block is
-`*_start`, any number of `*_delta`, one `*_end`, all with one `content_index`; indexes ascend as blocks open.
+The law every provider keeps (MK-PROV-010 to -014): `start` first and once, then blocks, then exactly one `done` or
+`error`, then nothing. A block is `*_start`, any number of `*_delta`, one `*_end`, all with one `content_index`; indexes
+ascend as blocks open. The end of a block carries the whole block, so that readers need not gather its deltas again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Start(Event, frozen=True, tag_field="type", tag="start"):
-    """The request was accepted here and is on its way upstream. `partial` is the empty message."""
+    """The request was accepted and is on its way upstream. `partial` is the empty message."""
 
     partial: AssistantMessage
 
@@ -38,6 +38,8 @@ class TextDelta(Event, frozen=True, tag_field="type", tag="text_delta"):
 class TextEnd(Event, frozen=True, tag_field="type", tag="text_end"):
     content_index: int
     content_signature: str | None = None
+    text: str = ""
+    """The deltas joined. Empty in an event rebuilt from the wire, which does not repeat them."""
 
 
 class ThinkingStart(Event, frozen=True, tag_field="type", tag="thinking_start"):
@@ -53,6 +55,8 @@ class ThinkingEnd(Event, frozen=True, tag_field="type", tag="thinking_end"):
     content_index: int
     thinking_signature: str | None = None
     redacted: bool = False
+    thinking: str = ""
+    """As `TextEnd.text`."""
 
 
 class ToolCallStart(Event, frozen=True, tag_field="type", tag="toolcall_start"):
@@ -94,7 +98,7 @@ class Failed(Event, frozen=True, tag_field="type", tag="error"):
 
 
 class Keepalive(Event, frozen=True, tag_field="type", tag="keepalive"):
-    """Nothing new was said. With a `note`, we wait before we ask again, and it says why; protocols show neither."""
+    """Nothing new arrived. With a `note`, the provider waits before it asks again, and the note says why."""
 
     code: str = ""
     note: str = ""

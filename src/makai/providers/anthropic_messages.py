@@ -20,9 +20,8 @@ from makai.core.secret import Secret
 from makai.providers.anthropic_messages_answer import MessagesDecoder
 from makai.providers.anthropic_models import Dialect, dialect_of, thinking_fields
 from makai.providers.base import HttpRequest, ProviderRequest
-from makai.providers.history import arguments_object, normalised_tool_id, prepare
 from makai.providers.parts import Parts
-from makai.providers.schema import schema_object
+from makai.providers.preparation import arguments_object, normalised_tool_id, prepare, schema_object
 
 JSON = dict[str, Any]
 

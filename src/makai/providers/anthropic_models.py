@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from makai.core.model import ReasoningEffort
-from makai.providers.effort import nearest_effort
+from makai.providers.preparation import nearest_effort
 
 MIN_BUDGET: Final = 1_024
 BUDGETS: Final = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 32_768}

@@ -1,16 +1,16 @@
-"""A vendor's refusal -> one of our errors.
+"""What a vendor's refusal means: which error it is, and whether and when to ask again. Pure.
 
-In: an HTTP status, headers and body, or an error object inside a stream. Out: a `MakaiError` that names the provider,
-says what the vendor said and what to do next, and holds no secret. Pure; knows the shapes vendors use for errors and
-nothing else about them.
+An HTTP status, headers and body, or an error object inside a stream, become a `MakaiError` that names the provider,
+repeats what the vendor said, says what to do next and holds no secret.
 """
 
 from __future__ import annotations
 
 import email.utils
+import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +19,16 @@ from makai.core.errors import AuthRequired, ContextOverflow, MakaiError, Overloa
 from makai.core.secret import MASK, Secret
 
 MAX_MESSAGE = 600
-"""Longest vendor text we repeat: an HTML page must not become the error."""
+"""How much of a vendor's text is repeated: an HTML page must not become the error."""
+
+RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+"""Time-outs, conflicts, rate limits and server faults. Anything else will not get better by asking again."""
+
+FIRST_DELAY_S = 0.25
+MAX_DELAY_S = 60.0
+
+_PERMANENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "credit_balance_too_low"})
+"""Vendor codes that come as 429 and mean "pay first"."""
 
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|input is too long|too many tokens"
@@ -37,7 +46,7 @@ _OVERLOAD_WORDS = ("overloaded", "unavailable", "capacity")
 
 
 def scrub(text: str, secret: Secret | None = None) -> str:
-    """The text without the credential we sent and without anything shaped like one.
+    """The text without the credential that was sent and without anything shaped like one.
 
     Vendors echo keys, whole or with stars in the middle, and first eight plus last four characters are a leak too.
     """
@@ -76,7 +85,7 @@ def error_fields(value: Any) -> tuple[str, str | None, str | None]:
 
 
 def retry_after_ms(headers: Mapping[str, str], body: bytes = b"", now: float | None = None) -> int | None:
-    """How long the vendor asks us to wait: `retry-after-ms`, `Retry-After` (seconds or date), Google's RetryInfo."""
+    """How long the vendor asks to wait: `retry-after-ms`, `Retry-After` (seconds or date), Google's RetryInfo."""
     if precise := _number(headers.get("retry-after-ms")):
         return int(precise)
     if value := headers.get("Retry-After") or headers.get("retry-after"):
@@ -157,6 +166,27 @@ def classify(
             f"{provider_id} is overloaded{at}: {said}", hint="Try again in a minute, or use another model.", **fields
         )
     return ProviderError(told, hint=_status_hint(status), **fields)
+
+
+def retry_delay(
+    error: ProviderError,
+    attempt: int,
+    max_retries: int,
+    jitter: Callable[[], float] = random.random,
+) -> float | None:
+    """Seconds to wait before the next attempt (`attempt` counts from 0), or None to give up.
+
+    A wait the vendor asks for is honoured up to `MAX_DELAY_S`; a longer one is left to the caller (`retry_after_ms`).
+    """
+    if attempt >= max_retries or error.vendor_code in _PERMANENT:
+        return None
+    if error.status is not None and error.status not in RETRY_STATUS and error.status < 500:
+        return None
+    if error.retry_after_ms is not None:
+        asked = error.retry_after_ms / 1000
+        return asked if asked <= MAX_DELAY_S else None
+    backoff = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0**attempt)
+    return backoff * (0.75 + 0.5 * jitter())
 
 
 def _rate_hint(vendor_code: str | None, wait_ms: int | None) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from makai.core.secret import Secret
 from makai.providers.base import HttpRequest, ProviderRequest
-from makai.providers.google_generative_ai import Chunk, GoogleDecoder, generate_content
+from makai.providers.google_generative_ai import GeminiChunk, GoogleDecoder, generate_content
 from makai.providers.parts import Parts
 from makai.wire import strict_json
 
@@ -48,7 +48,7 @@ class GoogleGeminiCli:
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    response: Chunk | None = None
+    response: GeminiChunk | None = None
     trace_id: str | None = None
     error: Any = None
 
@@ -56,11 +56,11 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel", gc=False):
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
 
 
-def _unwrap(payload: bytes) -> Chunk:
+def _unwrap(payload: bytes) -> GeminiChunk:
     envelope = _envelope_decoder.decode(payload)
     if envelope.error is not None:
-        return Chunk(error=envelope.error)
-    chunk = envelope.response or Chunk()
+        return GeminiChunk(error=envelope.error)
+    chunk = envelope.response or GeminiChunk()
     if chunk.response_id is None and envelope.trace_id is not None:
         return msgspec.structs.replace(chunk, response_id=envelope.trace_id)
     return chunk

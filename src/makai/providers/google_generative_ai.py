@@ -21,11 +21,9 @@ from makai.core.request import Context, StreamOptions, ToolChoice
 from makai.core.secret import Secret
 from makai.core.usage import Usage
 from makai.providers.base import HttpRequest, ProviderRequest
-from makai.providers.effort import nearest_effort
 from makai.providers.failure import MAX_MESSAGE, stream_failure
-from makai.providers.history import arguments_object, normalised_tool_id, prepare
 from makai.providers.parts import Parts
-from makai.providers.schema import schema_object
+from makai.providers.preparation import arguments_object, nearest_effort, normalised_tool_id, prepare, schema_object
 from makai.wire import strict_json
 from makai.wire.sse import SSEDecoder
 
@@ -35,7 +33,7 @@ FOREIGN_SIGNATURE = "skip_thought_signature_validator"
 """Google's documented stand-in for the signature of a function call that Gemini did not make itself."""
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
+class GeminiFamily(msgspec.Struct, frozen=True, kw_only=True):
     """How one generation of Gemini wants to be asked."""
 
     levels: tuple[str, ...] = ()
@@ -51,19 +49,19 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 _LOW_TO_HIGH = ("low", "medium", "high")
 _ALL_LEVELS = ("minimal", *_LOW_TO_HIGH)
 
-FAMILIES: tuple[tuple[str, Family], ...] = (
-    ("gemini-3-pro", Family(levels=("low", "high"), third_generation=True)),
-    ("gemini-3-flash", Family(levels=_ALL_LEVELS, third_generation=True)),
-    ("gemini-3.1-flash-lite", Family(levels=_ALL_LEVELS, third_generation=True)),
-    ("gemini-3.5-flash", Family(levels=_ALL_LEVELS, third_generation=True)),
-    ("gemini-2.5-pro", Family(budget=(128, 32_768))),
-    ("gemini-2.5-flash-lite", Family(budget=(512, 24_576), can_stop_thinking=True)),
-    ("gemini-2.5-flash", Family(budget=(1, 24_576), can_stop_thinking=True)),
-    ("gemini-2", Family()),
-    ("gemini-1", Family()),
+FAMILIES: tuple[tuple[str, GeminiFamily], ...] = (
+    ("gemini-3-pro", GeminiFamily(levels=("low", "high"), third_generation=True)),
+    ("gemini-3-flash", GeminiFamily(levels=_ALL_LEVELS, third_generation=True)),
+    ("gemini-3.1-flash-lite", GeminiFamily(levels=_ALL_LEVELS, third_generation=True)),
+    ("gemini-3.5-flash", GeminiFamily(levels=_ALL_LEVELS, third_generation=True)),
+    ("gemini-2.5-pro", GeminiFamily(budget=(128, 32_768))),
+    ("gemini-2.5-flash-lite", GeminiFamily(budget=(512, 24_576), can_stop_thinking=True)),
+    ("gemini-2.5-flash", GeminiFamily(budget=(1, 24_576), can_stop_thinking=True)),
+    ("gemini-2", GeminiFamily()),
+    ("gemini-1", GeminiFamily()),
     # Newer ones, such as 3.1 Pro and 3.8 Flash, refuse "minimal".
-    ("gemini-", Family(levels=_LOW_TO_HIGH, third_generation=True)),
-    ("", Family()),
+    ("gemini-", GeminiFamily(levels=_LOW_TO_HIGH, third_generation=True)),
+    ("", GeminiFamily()),
 )
 """Beginning of the model id -> its family; the first match counts."""
 
@@ -145,12 +143,12 @@ def generate_content(request: ProviderRequest) -> JSON:
     return body
 
 
-def family_of(model: Model) -> Family:
+def family_of(model: Model) -> GeminiFamily:
     """The row of `FAMILIES` for this model."""
     return next(family for prefix, family in FAMILIES if model.id.startswith(prefix))
 
 
-def _generation_config(model: Model, family: Family, context: Context, options: StreamOptions) -> JSON:
+def _generation_config(model: Model, family: GeminiFamily, context: Context, options: StreamOptions) -> JSON:
     config: JSON = {}
     if options.temperature is not None:
         config["temperature"] = options.temperature
@@ -169,7 +167,7 @@ def _generation_config(model: Model, family: Family, context: Context, options: 
     return config
 
 
-def _thinking_config(family: Family, effort: ReasoningEffort | None) -> JSON:
+def _thinking_config(family: GeminiFamily, effort: ReasoningEffort | None) -> JSON:
     """Effort in the words of this family. Where thinking cannot be switched off, "off" is as little as possible."""
     if not family.levels and family.budget is None:
         return {}
@@ -218,7 +216,7 @@ def _calling_config(choice: ToolChoice) -> JSON:
             assert_never(choice.mode)
 
 
-def _contents(messages: tuple[Message, ...], family: Family) -> list[JSON]:
+def _contents(messages: tuple[Message, ...], family: GeminiFamily) -> list[JSON]:
     """The turns. Neighbours of one role are one turn: function responses must follow their calls in one piece."""
     contents: list[JSON] = []
     attachments: list[JSON] = []
@@ -265,7 +263,7 @@ def _inline_data(part: Image | Audio) -> JSON:
     return {"inlineData": {"mimeType": part.mime_type, "data": part.data}}
 
 
-def _model_parts(message: AssistantMessage, family: Family) -> list[JSON]:
+def _model_parts(message: AssistantMessage, family: GeminiFamily) -> list[JSON]:
     parts = [_model_part(part) for part in message.content]
     if family.third_generation:
         # Only the first call of a turn is signed, also when Gemini calls several tools at once.
@@ -291,7 +289,7 @@ def _signed(part: JSON, signature: str | None) -> JSON:
     return part if signature is None else {**part, "thoughtSignature": signature}
 
 
-def _function_response(result: ToolResult, family: Family) -> tuple[JSON, list[JSON]]:
+def _function_response(result: ToolResult, family: GeminiFamily) -> tuple[JSON, list[JSON]]:
     """The response part, and the images that have to travel after the responses of the turn."""
     # "Use "output" key to specify function output and "error" key to specify error details"
     outcome = {"error" if result.is_error else "output": result.text()}
@@ -317,7 +315,7 @@ class FunctionCall(_Wire, frozen=True):
     args: msgspec.Raw = msgspec.Raw()
 
 
-class Part(_Wire, frozen=True):
+class GeminiPart(_Wire, frozen=True):
     text: str | None = None
     thought: bool | None = None
     thought_signature: str | None = None
@@ -325,7 +323,7 @@ class Part(_Wire, frozen=True):
 
 
 class Content(_Wire, frozen=True):
-    parts: list[Part] | None = None
+    parts: list[GeminiPart] | None = None
 
 
 class Candidate(_Wire, frozen=True):
@@ -346,7 +344,7 @@ class UsageMetadata(_Wire, frozen=True):
     tool_use_prompt_token_count: int | None = None
 
 
-class Chunk(_Wire, frozen=True):
+class GeminiChunk(_Wire, frozen=True):
     """One event of a stream, or a whole answer: they have the same shape."""
 
     candidates: list[Candidate] | None = None
@@ -356,14 +354,14 @@ class Chunk(_Wire, frozen=True):
     error: Any = None
 
 
-_chunk_decoder = msgspec.json.Decoder(Chunk)
+_chunk_decoder = msgspec.json.Decoder(GeminiChunk)
 _list_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class GoogleDecoder:
-    """Reads a streamGenerateContent answer. `read` turns one event's JSON into a `Chunk`."""
+    """Reads a streamGenerateContent answer. `read` turns one event's JSON into a `GeminiChunk`."""
 
-    def __init__(self, request: ProviderRequest, parts: Parts, read: Callable[[bytes], Chunk]) -> None:
+    def __init__(self, request: ProviderRequest, parts: Parts, read: Callable[[bytes], GeminiChunk]) -> None:
         self._provider = request.model.provider
         self._secret = request.secret
         self._parts = parts
@@ -404,7 +402,7 @@ class GoogleDecoder:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._not_json(error) from error
 
-    def _chunk(self, chunk: Chunk) -> None:
+    def _chunk(self, chunk: GeminiChunk) -> None:
         if chunk.error is not None:
             self._parts.fail(stream_failure(self._provider, {"error": chunk.error}, self._secret))
             return
@@ -422,7 +420,7 @@ class GoogleDecoder:
         elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
             self._stop_reason = "refusal"
 
-    def _part(self, part: Part) -> None:
+    def _part(self, part: GeminiPart) -> None:
         if part.function_call is not None:
             self._call(part.function_call, part.thought_signature)
             return

@@ -1,7 +1,6 @@
-"""The I/O shell of every HTTP model API, and the only file that uses aiohttp for model calls.
+"""The I/O shell of every HTTP model API: turns an `Api` (a pure codec) and a request into stream events.
 
-In: an `Api` (pure codec) and a `ProviderRequest`. Out: stream events by the provider law. Owns the connection pool,
-retries, time-outs, the stall watchdog and cancellation; knows nothing of any vendor's JSON.
+It owns the connection pool, retries, time-outs, the stall watchdog and cancellation, and knows no vendor's JSON.
 """
 
 from __future__ import annotations
@@ -13,23 +12,22 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 import aiohttp
 import msgspec
 
+from makai.auth.http import HttpPool, revealed
 from makai.auth.origins import proxy_for
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.model import Model
 from makai.core.secret import Secret
 from makai.core.stream_events import Keepalive, StreamEvent
-from makai.core.version import __version__
-from makai.providers.base import Api, Decoder, HttpRequest, ProviderRequest
-from makai.providers.failure import http_failure
+from makai.providers.base import Api, HttpRequest, ProviderRequest
+from makai.providers.failure import http_failure, retry_delay
 from makai.providers.parts import Parts
-from makai.providers.retry import retry_delay
 
 log = logging.getLogger(__name__)
 
@@ -41,47 +39,21 @@ LARGE_BODY = 1024 * 1024
 LAST_BYTES_S = 0.02
 MAX_WHOLE_BODY = 64 * 1024 * 1024
 MAX_DOCUMENT = 8 * 1024 * 1024
-"""Longest answer to a `get`, such as one page of a list of models."""
+"""The limit of an answer to `get`, such as one page of a list of models."""
 
 
-class HttpClient:
-    """A connection pool. Made once per runtime and event loop; the pool itself opens with the first request."""
+class HttpClient(HttpPool):
+    """The connection pool of one runtime and event loop."""
 
     def __init__(self, *, ssl_context: ssl.SSLContext | None = None) -> None:
-        self._ssl = ssl_context
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close every connection."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    def session(self) -> aiohttp.ClientSession:
-        """The pool, opened on first use."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._ssl or True),
-                auto_decompress=True,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": f"makai/{__version__}"},
-            )
-        return self._session
+        super().__init__(MAX_CONNECTIONS, ssl_context)
 
     async def post(
         self, model: Model, request: HttpRequest, connect_s: float, answer_s: float
     ) -> aiohttp.ClientResponse:
         """Send the request and wait for the answer's headers.
 
-        Raises `ProviderError` when it cannot be sent, `TimeoutError` when nobody answers it.
+        Raises `ProviderError` when it cannot be sent, `TimeoutError` when no answer comes.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         # aiohttp writes a large body in pieces only when it comes as a file.
@@ -91,7 +63,7 @@ class HttpClient:
                 return await self.session().post(
                     request.url,
                     data=body,
-                    headers=_revealed(request.headers),
+                    headers=revealed(request.headers),
                     timeout=timeout,
                     proxy=proxy_for(request.url),
                     allow_redirects=False,
@@ -112,13 +84,13 @@ class HttpClient:
         secret: Secret | None,
         deadline_s: float,
     ) -> bytes:
-        """A small document of a vendor; raises the error that says why it cannot be had."""
+        """A small document of a vendor; raises a `MakaiError` when it cannot be had."""
         try:
             async with (
                 asyncio.timeout(deadline_s),
                 self.session().get(
                     url,
-                    headers=_revealed(headers),
+                    headers=revealed(headers),
                     timeout=aiohttp.ClientTimeout(total=None),
                     proxy=proxy_for(url),
                     allow_redirects=False,
@@ -142,72 +114,80 @@ class HttpProvider:
         self._client = client
 
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
-        """Ask the model and yield its answer as it arrives (the law is in `providers.base.Provider`)."""
+        # One flat generator: every further one would cost each event a frame of its own.
         prepared = _addressed(self._api.request(request), request)
         parts = Parts(request.model, time.time_ns() // 1_000_000)
         parts.start()
         for event in parts.take():
             yield event
+        watchdog: _StallWatchdog | None = None
         try:
-            response: aiohttp.ClientResponse | None = None
-            async with aclosing(self._attempts(request, prepared)) as attempts:
-                async for step in attempts:
-                    if isinstance(step, Keepalive):
-                        yield step
-                    else:
-                        response = step
-            assert response is not None, "the last attempt answers or raises"
+            attempt = 0
+            while isinstance(response := await self._attempt(request, prepared), ProviderError):
+                delay = retry_delay(response, attempt, request.options.max_retries)
+                if delay is None:
+                    raise response
+                attempt += 1
+                number = f"{attempt} of {request.options.max_retries}"
+                yield Keepalive(
+                    code=response.code, note=f"{response.message} Asking again in {delay:.1f} s ({number})."
+                )
+                await asyncio.sleep(delay)
             # Leaving the block closes the connection at once, unless the answer was read to its end: then it is reused.
             async with response:
                 decoder = self._api.decoder(request, parts)
-                async for batch in _batches(response, decoder, parts, request):
-                    for event in batch:
-                        yield event
+                if response.content_type in ("text/html", "application/json"):
+                    decoder.whole(await _whole_body(response, request))
+                else:
+                    with _StallWatchdog(response, request.options.stall_timeout_s) as watchdog:
+                        read = response.content.readany
+                        while not parts.finished and (data := await read()):
+                            for start in range(0, len(data), MAX_FEED):
+                                decoder.feed(data[start : start + MAX_FEED])
+                                if parts.finished:
+                                    await _read_to_end(response)
+                                if batch := parts.take():
+                                    watchdog.waiting = False
+                                    for event in batch:
+                                        yield event
+                                    watchdog.news()
                 decoder.close()
-                if not parts.finished:
-                    raise _cut_short(request.model)
-        except ParseError as error:
-            who = request.model.provider
-            parts.fail(ProviderError(f"{who} sent an answer that cannot be read: {error.message}", provider_id=who))
-        except MakaiError as error:
-            parts.fail(error)
-        except Exception:
-            log.exception("the %s adapter failed", self._api.id)
-            parts.fail(MakaiError(f"internal error in the {self._api.id} adapter", hint="Please report this."))
+            if not parts.finished:
+                raise _cut_short(request.model)
+        except Exception as error:
+            parts.fail(self._failure(error, request.model, watchdog))
         for event in parts.take():
             yield event
 
-    async def _attempts(
-        self, request: ProviderRequest, prepared: HttpRequest
-    ) -> AsyncGenerator[Keepalive | aiohttp.ClientResponse, None]:
-        """The first successful answer, after as many retries as the policy allows; each wait is told first."""
-        attempt = 0
+    async def _attempt(self, request: ProviderRequest, prepared: HttpRequest) -> aiohttp.ClientResponse | ProviderError:
+        """A successful answer, or a failure that the retry policy decides about. Other failures are raised."""
         options = request.options
-        while True:
-            try:
-                response = await self._client.post(
-                    request.model, prepared, options.connect_timeout_s, options.stall_timeout_s
-                )
-                if response.status < 300:
-                    yield response
-                    return
-                failure = await _refusal(response, request)
-            except ProviderError as error:
-                failure = error
-            except TimeoutError as error:
-                # Not tried again: a server that was silent for so long once would be silent as long again.
-                why = f"no answer within {options.stall_timeout_s:g} s"
-                raise _unreachable(request.model.provider, request.model.base_url, why) from error
-            if not isinstance(failure, ProviderError):
-                raise failure
-            delay = retry_delay(failure, attempt, options.max_retries)
-            if delay is None:
-                raise failure
-            attempt += 1
-            number = f"{attempt} of {options.max_retries}"
-            note = f"{failure.message} Asking again in {delay:.1f} s ({number})."
-            yield Keepalive(code=failure.code, note=note)
-            await asyncio.sleep(delay)
+        try:
+            response = await self._client.post(
+                request.model, prepared, options.connect_timeout_s, options.stall_timeout_s
+            )
+            failure = None if response.status < 300 else await _refusal(response, request)
+        except ProviderError as error:
+            return error
+        except TimeoutError as error:
+            # Not tried again: a server that was silent for so long once would be silent as long again.
+            why = f"no answer within {options.stall_timeout_s:g} s"
+            raise _unreachable(request.model.provider, request.model.base_url, why) from error
+        if failure is None or isinstance(failure, ProviderError):
+            return failure or response
+        raise failure
+
+    def _failure(self, error: Exception, model: Model, watchdog: _StallWatchdog | None) -> MakaiError:
+        """What the terminal event says about an exception."""
+        who = model.provider
+        if isinstance(error, ParseError):
+            return ProviderError(f"{who} sent an answer that cannot be read: {error.message}", provider_id=who)
+        if isinstance(error, MakaiError):
+            return error
+        if isinstance(error, aiohttp.ClientError | OSError) and watchdog is not None:
+            return _broken(model, watchdog, error)
+        log.error("the %s adapter failed", self._api.id, exc_info=error)
+        return MakaiError(f"internal error in the {self._api.id} adapter", hint="Please report this.")
 
 
 def _addressed(prepared: HttpRequest, request: ProviderRequest) -> HttpRequest:
@@ -232,63 +212,29 @@ class _StallWatchdog:
         self.seconds = seconds
         self.fired = False
         self.waiting = True
-        self.last_news = self._loop.time()
+        self._last_news = self._loop.time()
         self._timer = self._loop.call_later(seconds, self._check)
 
-    def stop(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._timer.cancel()
 
     def news(self) -> None:
-        self.last_news = self._loop.time()
+        """The events of a read were consumed: wait for the next read."""
+        self.waiting = True
+        self._last_news = self._loop.time()
 
     def _check(self) -> None:
-        left = self.last_news + self.seconds - self._loop.time() if self.waiting else self.seconds
+        left = self._last_news + self.seconds - self._loop.time() if self.waiting else self.seconds
         if left <= 0:
             self.fired = True
             self._response.close()
         else:
             self._timer = self._loop.call_later(left, self._check)
-
-
-async def _batches(
-    response: aiohttp.ClientResponse, decoder: Decoder, parts: Parts, request: ProviderRequest
-) -> AsyncGenerator[list[StreamEvent], None]:
-    """The answer's events, batch by batch, whatever form it came in."""
-    if response.content_type == "text/html":
-        raise await _refusal(response, request)
-    if response.content_type == "application/json":
-        # Some gateways answer a stream request with a plain JSON document; every other type is read as a stream.
-        decoder.whole(await _whole_body(response, request))
-        return
-    watchdog = _StallWatchdog(response, request.options.stall_timeout_s)
-    try:
-        async for batch in _read(response, decoder, parts, watchdog):
-            yield batch
-    except (aiohttp.ClientError, OSError) as error:
-        raise _broken(request.model, watchdog, error) from error
-    finally:
-        watchdog.stop()
-
-
-async def _read(
-    response: aiohttp.ClientResponse, decoder: Decoder, parts: Parts, watchdog: _StallWatchdog
-) -> AsyncGenerator[list[StreamEvent], None]:
-    """Batches of events, small ones; ends with the body or with the terminal event."""
-    read = response.content.readany
-    while not parts.finished:
-        data = await read()
-        if not data:
-            return
-        for start in range(0, len(data), MAX_FEED):
-            decoder.feed(data[start : start + MAX_FEED])
-            if parts.finished:
-                await _read_to_end(response)
-            batch = parts.take()
-            if batch:
-                watchdog.waiting = False
-                yield batch
-                watchdog.waiting = True
-                watchdog.news()
 
 
 async def _read_to_end(response: aiohttp.ClientResponse) -> None:
@@ -310,6 +256,9 @@ async def _refusal(response: aiohttp.ClientResponse, request: ProviderRequest) -
 
 
 async def _whole_body(response: aiohttp.ClientResponse, request: ProviderRequest) -> bytes:
+    """Some gateways answer a stream request with one JSON document. A web page is a refusal."""
+    if response.content_type == "text/html":
+        raise await _refusal(response, request)
     model = request.model
     try:
         async with asyncio.timeout(request.options.stall_timeout_s):
@@ -327,10 +276,6 @@ async def _bounded_body(response: aiohttp.ClientResponse, provider_id: str, most
         if len(body) > most:
             raise ProviderError(f"{provider_id} sent an answer of more than {most} bytes", provider_id=provider_id)
     return bytes(body)
-
-
-def _revealed(headers: Mapping[str, str | Secret]) -> dict[str, str]:
-    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in headers.items()}
 
 
 def _connect_failure(provider_id: str, url: str, error: Exception) -> ProviderError:

@@ -18,11 +18,9 @@ from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
 from makai.core.usage import Usage
 from makai.providers.base import HttpRequest, ProviderRequest
-from makai.providers.effort import nearest_effort
 from makai.providers.failure import stream_failure
-from makai.providers.history import arguments_object, prepare
 from makai.providers.parts import Parts
-from makai.providers.schema import schema_object
+from makai.providers.preparation import arguments_object, nearest_effort, prepare, schema_object
 from makai.wire import strict_json
 from makai.wire.ndjson import NDJSONDecoder
 

@@ -19,11 +19,9 @@ from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.secret import Secret
 from makai.core.usage import Usage
 from makai.providers.base import HttpRequest, ProviderRequest
-from makai.providers.effort import nearest_effort
 from makai.providers.failure import stream_failure
-from makai.providers.history import normalised_tool_id, prepare
 from makai.providers.parts import Parts
-from makai.providers.schema import schema_object
+from makai.providers.preparation import nearest_effort, normalised_tool_id, prepare, schema_object
 from makai.wire import strict_json
 from makai.wire.sse import SSEDecoder
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, assert_never
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -20,21 +21,20 @@ from makai.core.model import Model, ModelCapability
 from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
 from makai.providers.base import HttpRequest, ProviderRequest
-from makai.providers.effort import nearest_effort
-from makai.providers.history import normalised_tool_id, prepare
 from makai.providers.openai_responses_answer import ResponsesDecoder, replayed_reasoning
 from makai.providers.parts import Parts
-from makai.providers.schema import schema_object
+from makai.providers.preparation import nearest_effort, normalised_tool_id, prepare, schema_object
 
 JSON = dict[str, Any]
 
 MIN_OUTPUT_TOKENS = 16
 """The API refuses a smaller `max_output_tokens`."""
 MAX_CACHE_KEY = 64
+AZURE_PATH = "/openai/v1"
 PHASES = ("commentary", "final_answer")
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
+class ResponsesFamily(msgspec.Struct, frozen=True, kw_only=True):
     """What the models of one family accept."""
 
     efforts: tuple[str, ...] = ("low", "medium", "high")
@@ -46,40 +46,40 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 _UP_TO_XHIGH = ("low", "medium", "high", "xhigh")
 
-UNKNOWN_FAMILY = Family()
-FAMILIES: dict[str, Family] = {
-    "o1": Family(off="low"),
-    "o3": Family(off="low"),
-    "o4": Family(off="low"),
-    "o3-deep-research": Family(efforts=("medium",)),
-    "o4-mini-deep-research": Family(efforts=("medium",)),
-    "gpt-oss": Family(off="low"),
-    "gpt-3": Family(efforts=()),
-    "gpt-4": Family(efforts=()),
-    "gpt-4.1": Family(efforts=(), cache="retention"),
-    "gpt-5": Family(efforts=("minimal", "low", "medium", "high"), off="minimal", cache="retention"),
-    "gpt-5-pro": Family(efforts=("high",), cache="retention"),
-    "gpt-5-codex": Family(off="low", cache="retention"),
-    "gpt-5.": Family(efforts=_UP_TO_XHIGH, off="none", cache="retention"),
-    "gpt-5.1": Family(off="none", cache="retention"),
-    "gpt-5.1-chat": Family(efforts=("medium",), cache="retention"),
-    "gpt-5.1-codex": Family(off="low", cache="retention"),
-    "gpt-5.1-codex-max": Family(efforts=_UP_TO_XHIGH, off="low", cache="retention"),
-    "gpt-5.2-chat": Family(efforts=("medium",), cache="retention"),
-    "gpt-5.2-codex": Family(efforts=_UP_TO_XHIGH, off="low", cache="retention"),
-    "gpt-5.2-pro": Family(efforts=("medium", "high", "xhigh"), cache="retention"),
-    "gpt-5.3-chat": Family(efforts=("medium",), cache="retention"),
-    "gpt-5.3-codex": Family(efforts=_UP_TO_XHIGH, off="low", cache="retention"),
-    "gpt-5.4-pro": Family(efforts=("medium", "high", "xhigh"), cache="retention"),
-    "gpt-5.5-pro": Family(efforts=("medium", "high", "xhigh"), cache="retention"),
-    "gpt-5.6": Family(efforts=_UP_TO_XHIGH, off="none", cache="ttl"),
-    "gpt-6-sol": Family(efforts=_UP_TO_XHIGH, off="none", cache="ttl"),
-    "gpt-": Family(efforts=_UP_TO_XHIGH, off="low", cache="ttl"),
+UNKNOWN_FAMILY = ResponsesFamily()
+FAMILIES: dict[str, ResponsesFamily] = {
+    "o1": ResponsesFamily(off="low"),
+    "o3": ResponsesFamily(off="low"),
+    "o4": ResponsesFamily(off="low"),
+    "o3-deep-research": ResponsesFamily(efforts=("medium",)),
+    "o4-mini-deep-research": ResponsesFamily(efforts=("medium",)),
+    "gpt-oss": ResponsesFamily(off="low"),
+    "gpt-3": ResponsesFamily(efforts=()),
+    "gpt-4": ResponsesFamily(efforts=()),
+    "gpt-4.1": ResponsesFamily(efforts=(), cache="retention"),
+    "gpt-5": ResponsesFamily(efforts=("minimal", "low", "medium", "high"), off="minimal", cache="retention"),
+    "gpt-5-pro": ResponsesFamily(efforts=("high",), cache="retention"),
+    "gpt-5-codex": ResponsesFamily(off="low", cache="retention"),
+    "gpt-5.": ResponsesFamily(efforts=_UP_TO_XHIGH, off="none", cache="retention"),
+    "gpt-5.1": ResponsesFamily(off="none", cache="retention"),
+    "gpt-5.1-chat": ResponsesFamily(efforts=("medium",), cache="retention"),
+    "gpt-5.1-codex": ResponsesFamily(off="low", cache="retention"),
+    "gpt-5.1-codex-max": ResponsesFamily(efforts=_UP_TO_XHIGH, off="low", cache="retention"),
+    "gpt-5.2-chat": ResponsesFamily(efforts=("medium",), cache="retention"),
+    "gpt-5.2-codex": ResponsesFamily(efforts=_UP_TO_XHIGH, off="low", cache="retention"),
+    "gpt-5.2-pro": ResponsesFamily(efforts=("medium", "high", "xhigh"), cache="retention"),
+    "gpt-5.3-chat": ResponsesFamily(efforts=("medium",), cache="retention"),
+    "gpt-5.3-codex": ResponsesFamily(efforts=_UP_TO_XHIGH, off="low", cache="retention"),
+    "gpt-5.4-pro": ResponsesFamily(efforts=("medium", "high", "xhigh"), cache="retention"),
+    "gpt-5.5-pro": ResponsesFamily(efforts=("medium", "high", "xhigh"), cache="retention"),
+    "gpt-5.6": ResponsesFamily(efforts=_UP_TO_XHIGH, off="none", cache="ttl"),
+    "gpt-6-sol": ResponsesFamily(efforts=_UP_TO_XHIGH, off="none", cache="ttl"),
+    "gpt-": ResponsesFamily(efforts=_UP_TO_XHIGH, off="low", cache="ttl"),
 }
 """Beginning of a model id -> its family; the longest match counts. A model that is not here gets the common ground."""
 
 
-def family_of(model_id: str) -> Family:
+def family_of(model_id: str) -> ResponsesFamily:
     """The family of a model, whichever gateway prefix ("openai/…") its id has."""
     name = model_id.rpartition("/")[2].lower()
     prefix = max((prefix for prefix in FAMILIES if name.startswith(prefix)), key=len, default="")
@@ -115,6 +115,23 @@ class OpenAIResponses:
         return ResponsesDecoder(request, parts)
 
 
+class AzureOpenAIResponses(OpenAIResponses):
+    """The codec of `POST {base_url}/openai/v1/responses`: the model id is the name of a deployment."""
+
+    id = "azure-openai-responses"
+
+    def url(self, model: Model) -> str:
+        """The v1 address of the resource. Azure shows its URL with and without the path, so both are accepted."""
+        resource = model.base_url.rstrip("/").removesuffix(AZURE_PATH)
+        version = model.options.get("api_version")
+        query = "?" + urlencode({"api-version": version}) if version else ""
+        return f"{resource}{AZURE_PATH}/responses{query}"
+
+    def credential(self, secret: Secret) -> dict[str, Secret]:
+        """A key of the resource."""
+        return {"api-key": secret}
+
+
 def _body(request: ProviderRequest) -> JSON:
     model, options = request.model, request.options
     family = family_of(model.id)
@@ -136,7 +153,7 @@ def _body(request: ProviderRequest) -> JSON:
     return body
 
 
-def _reasoning_and_sampling(model: Model, options: StreamOptions, family: Family) -> JSON:
+def _reasoning_and_sampling(model: Model, options: StreamOptions, family: ResponsesFamily) -> JSON:
     """Effort for models that reason (MK-PROV-006), temperature for models that do not: the API takes either."""
     fields: JSON = {}
     level = None
@@ -181,7 +198,7 @@ def _tools(context: Context, options: StreamOptions) -> JSON:
     return fields
 
 
-def _cache(options: StreamOptions, family: Family) -> JSON:
+def _cache(options: StreamOptions, family: ResponsesFamily) -> JSON:
     """OpenAI caches by itself; the key brings requests of one conversation to the same cache."""
     if options.cache_retention == "none":
         # "If there are no explicit breakpoints, the request does not use prompt caching."

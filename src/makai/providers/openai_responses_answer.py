@@ -34,7 +34,7 @@ class _Content(msgspec.Struct, gc=False, omit_defaults=True):
     refusal: str | None = None
 
 
-class ReasoningItem(msgspec.Struct, gc=False, omit_defaults=True, tag_field="type", tag="reasoning"):
+class ReplayedReasoning(msgspec.Struct, gc=False, omit_defaults=True, tag_field="type", tag="reasoning"):
     """A reasoning item as it goes back to the model that made it."""
 
     summary: list[_Content]
@@ -113,7 +113,7 @@ _decode_event_head = msgspec.json.Decoder(_EventHead).decode
 _decode_item = msgspec.json.Decoder(_Item).decode
 _decode_item_head = msgspec.json.Decoder(_ItemHead).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
-_decode_reasoning = msgspec.json.Decoder(ReasoningItem).decode
+_decode_reasoning = msgspec.json.Decoder(ReplayedReasoning).decode
 
 _READ_ITEMS = ("message", "reasoning", "function_call")
 
@@ -390,15 +390,15 @@ def _reasoning_signature(item: _Item) -> str | None:
     """
     summary = item.summary or []
     if item.encrypted_content:
-        kept = ReasoningItem(summary=summary, id=item.id, encrypted_content=item.encrypted_content)
+        kept = ReplayedReasoning(summary=summary, id=item.id, encrypted_content=item.encrypted_content)
     elif item.content:
-        kept = ReasoningItem(summary=summary, id=item.id, content=item.content)
+        kept = ReplayedReasoning(summary=summary, id=item.id, content=item.content)
     else:
         return None
     return msgspec.json.encode(kept).decode()
 
 
-def replayed_reasoning(signature: str | None) -> ReasoningItem | None:
+def replayed_reasoning(signature: str | None) -> ReplayedReasoning | None:
     """The item again, from the signature its thinking block was given; None when there is none."""
     if signature is None:
         return None

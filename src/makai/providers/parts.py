@@ -157,12 +157,14 @@ class Parts:
             return
         signature = self._signatures.pop(key, None)
         if block.kind == "text":
-            self._fold.end(block.index, Text(text=block.text(), text_signature=signature))
-            self._events.append(TextEnd(block.index, signature))
+            text = block.text()
+            self._fold.end(block.index, Text(text=text, text_signature=signature))
+            self._events.append(TextEnd(block.index, signature, text))
         elif block.kind == "thinking":
-            thinking = Thinking(thinking=block.text(), thinking_signature=signature, redacted=redacted)
-            self._fold.end(block.index, thinking)
-            self._events.append(ThinkingEnd(block.index, signature, redacted))
+            text = block.text()
+            part = Thinking(thinking=text, thinking_signature=signature, redacted=redacted)
+            self._fold.end(block.index, part)
+            self._events.append(ThinkingEnd(block.index, signature, redacted, text))
         else:
             self._end_tool(block, signature)
 

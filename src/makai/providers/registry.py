@@ -18,7 +18,7 @@ BUILTIN_APIS: dict[str, tuple[str, str]] = {
     "anthropic-messages": ("makai.providers.anthropic_messages", "AnthropicMessages"),
     "openai-completions": ("makai.providers.openai_completions", "OpenAICompletions"),
     "openai-responses": ("makai.providers.openai_responses", "OpenAIResponses"),
-    "azure-openai-responses": ("makai.providers.azure_openai_responses", "AzureOpenAIResponses"),
+    "azure-openai-responses": ("makai.providers.openai_responses", "AzureOpenAIResponses"),
     "google-generative-ai": ("makai.providers.google_generative_ai", "GoogleGenerativeAI"),
     "google-gemini-cli": ("makai.providers.google_gemini_cli", "GoogleGeminiCli"),
     "ollama": ("makai.providers.ollama", "Ollama"),

@@ -1,7 +1,6 @@
-"""Everything needed to ask a model by its name: catalog, credentials and providers joined.
+"""Everything needed to ask a model by its name: joins catalog, credentials and providers.
 
-In: a model name or object, a conversation, options. Out: stream events, or the whole message. It owns the connection
-pool and the local server, and closes them. It must not know any protocol or user interface.
+It owns the connection pool and the local server, and closes them.
 """
 
 from __future__ import annotations
@@ -17,41 +16,24 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from makai.auth.credentials import Credential
-from makai.catalog.builtin import ModelRow
 from makai.catalog.descriptors import ModelsRequest, ModelsResponse
 from makai.catalog.listing import list_models
 from makai.catalog.resolver import Resolver
 from makai.core.errors import Aborted, MakaiError, ProviderError, error_from_code
 from makai.core.home import home_directory
 from makai.core.messages import AssistantMessage
-from makai.core.model import Model, ModelCapability
+from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Failed, Start, StreamEvent
-from makai.core.usage import Price
 from makai.providers.base import Provider, ProviderRequest
-from makai.providers.demo_script import DEMO
 from makai.providers.discovery import ModelDiscovery
 from makai.providers.http import HttpClient, HttpProvider
 from makai.providers.logins import Logins
 from makai.providers.registry import ProviderRegistry, builtin_api
-from makai.providers.scenario import Scenario, parse_scenario
-from makai.providers.scripted import ScriptedProvider
+from makai.providers.scripted import ScriptedProvider, scenario_of, scripted_models
 
 if TYPE_CHECKING:
     from makai.auth.runtime import AuthRuntime
-
-SCENARIO_VARIABLE = "MAKAI_SCENARIO"
-"""Names a file; its scenario is the model `scripted/scenario`."""
-
-_SCENARIOS = {"demo": DEMO, "echo": "echo", "fixture": "say: You are logged in.\necho"}
-"""Scripted models that are always there."""
-
-_SCRIPTED_CAPABILITIES = (
-    ModelCapability.CHAT,
-    ModelCapability.STREAMING,
-    ModelCapability.TOOLS,
-    ModelCapability.REASONING,
-)
 
 
 class ModelRuntime:
@@ -69,13 +51,13 @@ class ModelRuntime:
         self._on_status = on_status
         self._client = HttpClient()
         self.registry = ProviderRegistry(self._client)
-        self.registry.register("scripted", ScriptedProvider(self._scenario))
+        self.registry.register("scripted", ScriptedProvider(lambda model_id: scenario_of(model_id, self.environ)))
         self.logins = Logins(self.environ, self.home)
         self.resolver = Resolver(
             self.environ,
             keychain=self.logins.keychain,
             vendors=self.logins.vendors,
-            rows=[*_scripted_rows(self.environ), *self.logins.rows],
+            rows=[*scripted_models(self.environ), *self.logins.rows],
         )
         self._discovery = ModelDiscovery(self._client, self.resolver)
         self._local: Provider | None = None
@@ -119,23 +101,26 @@ class ModelRuntime:
         credential = self.resolver.credential_for(target, options.account)
         if credential is not None and credential.expires_at_ms is not None:
             credential = await self.logins.refreshed(credential)
+        renewable = credential is not None and credential.expires_at_ms is not None
         async with aclosing(self._ask(target, context, options, credential)) as events:
             async for event in events:
-                if self._may_try_again(event, credential):
+                if type(event) is Failed and renewable and _is_credential_refused(event):
                     break
                 yield event
             else:
                 return
-        # The provider refused a token that looked good: refresh it and ask once more (document 000 §8).
+        # The provider refused a token that looked valid: refresh it and ask once more (MK-AUTH-019).
         assert credential is not None
         try:
             credential = await self.logins.refreshed(credential, rejected=credential.secret)
         except MakaiError as error:
-            yield _as_event(event, error)
+            yield msgspec.structs.replace(
+                event, error_code=error.code, error_message=error.message, hint=error.hint, retry_after_ms=None
+            )
             return
         async with aclosing(self._ask(target, context, options, credential)) as events:
             async for event in events:
-                if not isinstance(event, Start):
+                if type(event) is not Start:
                     yield event
 
     def _ask(
@@ -146,11 +131,6 @@ class ModelRuntime:
         secret = credential.secret if credential else None
         request = ProviderRequest(model=model, context=context, options=options, secret=secret)
         return self._provider_for(model).stream(request)
-
-    @staticmethod
-    def _may_try_again(event: StreamEvent, credential: Credential | None) -> bool:
-        refused = isinstance(event, Failed) and event.error_code == "auth_required" and not event.message.content
-        return refused and credential is not None and credential.expires_at_ms is not None
 
     async def complete(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
@@ -192,19 +172,9 @@ class ModelRuntime:
             self.registry.register_for("local", self._local)
         return self.registry.provider_for(model)
 
-    def _scenario(self, model_id: str) -> Scenario:
-        if model_id in _SCENARIOS:
-            return parse_scenario(_SCENARIOS[model_id])
-        with open(self.environ[SCENARIO_VARIABLE], encoding="utf-8") as file:
-            return parse_scenario(file.read())
 
-
-def _as_event(refusal: StreamEvent, error: MakaiError) -> StreamEvent:
-    """The refusal, as what it turned out to mean."""
-    assert isinstance(refusal, Failed)
-    return msgspec.structs.replace(
-        refusal, error_code=error.code, error_message=error.message, hint=error.hint, retry_after_ms=None
-    )
+def _is_credential_refused(event: Failed) -> bool:
+    return event.error_code == "auth_required" and not event.message.content
 
 
 def failure_of(event: Failed) -> MakaiError:
@@ -221,18 +191,6 @@ def failure_of(event: Failed) -> MakaiError:
 
 
 def _listing_failure(provider_id: str, error: MakaiError) -> ProviderError:
-    """Document 000 §5: an upstream listing failure without a fallback is a `provider_error`, whatever its cause."""
+    """An upstream listing failure without a fallback is a `provider_error`, whatever its cause (MK-MODEL-013)."""
     message = f"{provider_id} does not tell its models and none are built in: {error.message}"
     return ProviderError(message, provider_id=provider_id, hint=error.hint)
-
-
-def _scripted_rows(environ: Mapping[str, str]) -> list[ModelRow]:
-    """The scripted models: always `echo`, and `scenario` when the environment names a file."""
-    names = {"echo": "Echo (scripted: says what you say)", "demo": "Demo (scripted: shows tools and approvals)"}
-    if environ.get(SCENARIO_VARIABLE):
-        names["scenario"] = "A scripted scenario"
-    free = Price(input=0, output=0)
-    return [
-        ModelRow(provider="scripted", id=model_id, name=name, capabilities=_SCRIPTED_CAPABILITIES, price=free)
-        for model_id, name in names.items()
-    ]

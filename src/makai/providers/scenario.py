@@ -53,7 +53,7 @@ class Repeat(msgspec.Struct, frozen=True):
     text: str
 
 
-class Tool(msgspec.Struct, frozen=True):
+class CallTool(msgspec.Struct, frozen=True):
     name: str
     arguments_json: str
 
@@ -74,7 +74,7 @@ class Pace(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class ChunkSize(msgspec.Struct, frozen=True):
     """Characters per following delta."""
 
     size: int
@@ -107,11 +107,11 @@ class Stall(msgspec.Struct, frozen=True):
 
 
 Step: TypeAlias = (
-    Say | Think | Echo | Repeat | Tool | Signature | Wait | Pace | Chunk | Count | Stop | Fail | Cut | Stall
+    Say | Think | Echo | Repeat | CallTool | Signature | Wait | Pace | ChunkSize | Count | Stop | Fail | Cut | Stall
 )
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the model does when asked once."""
 
     steps: tuple[Step, ...]
@@ -121,16 +121,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """A scripted model."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[ScriptedAnswer, ...]
 
-    def answer(self, turn: int, user_text: str) -> Answer:
+    def answer(self, turn: int, user_text: str) -> ScriptedAnswer:
         """The answer for the `turn`-th model call (from 0) of a conversation whose newest user text is this."""
         for answer in self.answers:
             if answer.when is not None and answer.when.lower() in user_text.lower():
                 return answer
         ordered = [answer for answer in self.answers if answer.when is None]
         if not ordered:
-            return Answer(steps=(Say("(the scenario has no answer for this)"),))
+            return ScriptedAnswer(steps=(Say("(the scenario has no answer for this)"),))
         return ordered[min(turn, len(ordered) - 1)]
 
 
@@ -139,12 +139,12 @@ _DURATION = re.compile(r"^(\d+(?:\.\d+)?)(ms|s)$")
 
 def parse_scenario(text: str) -> Scenario:
     """Read a scenario; `ParseError` names the line that cannot be read."""
-    answers: list[Answer] = []
+    answers: list[ScriptedAnswer] = []
     steps: list[Step] = []
     when: str | None = None
     for number, line in _logical_lines(text):
         if set(line) == {"-"} and len(line) >= 3:
-            answers.append(Answer(steps=tuple(steps), when=when))
+            answers.append(ScriptedAnswer(steps=tuple(steps), when=when))
             steps, when = [], None
             continue
         word, _, rest = line.partition(":")
@@ -156,7 +156,7 @@ def parse_scenario(text: str) -> Scenario:
         except (ValueError, TypeError, msgspec.DecodeError) as error:
             raise ParseError(f"scenario line {number}: {error}") from error
     if steps or when is not None or not answers:
-        answers.append(Answer(steps=tuple(steps), when=when))
+        answers.append(ScriptedAnswer(steps=tuple(steps), when=when))
     return Scenario(answers=tuple(answers))
 
 
@@ -176,9 +176,9 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 def _add_step(steps: list[Step], word: str, rest: str) -> None:
     if word == "arguments":
         last = steps[-1] if steps else None
-        if not isinstance(last, Tool):
+        if not isinstance(last, CallTool):
             raise ValueError("`arguments` must follow `tool`")
-        steps[-1] = Tool(last.name, rest)
+        steps[-1] = CallTool(last.name, rest)
         return
     steps.append(_step(word, rest))
 
@@ -197,7 +197,7 @@ def _step(word: str, rest: str) -> Step:
         case "tool":
             name, _, arguments = rest.partition(" ")
             msgspec.json.decode(arguments or "{}", type=dict[str, object])
-            return Tool(name, arguments or "{}")
+            return CallTool(name, arguments or "{}")
         case "signature":
             return Signature(rest)
         case "wait":
@@ -205,7 +205,7 @@ def _step(word: str, rest: str) -> Step:
         case "pace":
             return Pace(_seconds(rest))
         case "chunk":
-            return Chunk(max(1, int(rest)))
+            return ChunkSize(max(1, int(rest)))
         case _:
             return _ending(word, rest)
 

@@ -1,7 +1,7 @@
-"""A model that follows a script: the same in every test, and free.
+"""Models that follow a script: the same in every test, and free.
 
-In: a `ProviderRequest` and a `Scenario`. Out: stream events by the provider law, through the same `Parts` as every
-real adapter. Knows no network; time passes only where the scenario says so.
+Events are made by the same `Parts` as those of every real adapter; time passes only where the scenario says so. The
+scripted models `echo` and `demo` always exist; the environment can name a file for `scenario`.
 """
 
 from __future__ import annotations
@@ -9,37 +9,86 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import assert_never
 
+from makai.catalog.builtin import ModelRow
 from makai.core.content import Text
 from makai.core.errors import ProviderError, error_from_code
 from makai.core.messages import AssistantMessage, StopReason, UserMessage
+from makai.core.model import ModelCapability
 from makai.core.stream_events import StreamEvent
+from makai.core.usage import Price
+from makai.providers import scenario as script
 from makai.providers.base import ProviderRequest
 from makai.providers.parts import Parts
-from makai.providers.scenario import (
-    Answer,
-    Chunk,
-    Count,
-    Cut,
-    Echo,
-    Fail,
-    Pace,
-    Repeat,
-    Say,
-    Scenario,
-    Signature,
-    Stall,
-    Step,
-    Stop,
-    Think,
-    Tool,
-    Wait,
-)
+from makai.providers.scenario import Scenario, ScriptedAnswer, Step, parse_scenario
 
 API_ID = "scripted"
+SCENARIO_VARIABLE = "MAKAI_SCENARIO"
+"""Names a file; its scenario is the model `scripted/scenario`."""
+
 _WORD = re.compile(r"\s*\S+\s*$|\s*\S+")
+
+DEMO = """pace: 12ms
+think: This is a script, not a model. It shows what an agent does here.
+say: I am a **scripted demo**: no model is behind these words, but the tools, the approvals and the sandbox are real.
+  Let me look at the project first.
+tool: plan {"steps": [{"content": "Read the code", "status": "in_progress"}, {"content": "Fix the greeting"},
+  {"content": "Run the test"}]}
+tool: read {"path": "greet.py"}
+---
+pace: 12ms
+say: There is a typo in the greeting. I will fix it; you decide.
+tool: edit {"path": "greet.py", "old_text": "Helo, ", "new_text": "Hello, "}
+---
+pace: 12ms
+say: Now the test. Commands run in a sandbox: they see this folder, and no network.
+tool: shell {"command": "python3 test_greet.py"}
+---
+tool: plan {"steps": [{"content": "Read the code", "status": "completed"},
+  {"content": "Fix the greeting", "status": "completed"}, {"content": "Run the test", "status": "completed"}]}
+---
+pace: 12ms
+say: Done. To talk to a real model, start a new session: the local one needs no account. In short:
+
+  | step | result |
+  |---|---|
+  | read | `greet.py` |
+  | edit | one line, after your approval |
+  | test | see the card above |
+---
+pace: 12ms
+say: This was the scripted demo; it has nothing more to say. Start a new session to talk to a real model.
+"""
+"""Shows reading, a plan, an edit and a command with their approvals. `server.demo` makes the project it speaks of."""
+
+_SCENARIOS = {"demo": DEMO, "echo": "echo", "fixture": "say: You are logged in.\necho"}
+
+
+def scripted_models(environ: Mapping[str, str]) -> list[ModelRow]:
+    """Catalog rows of the scripted models under this environment."""
+    names = {"echo": "Echo (scripted: says what you say)", "demo": "Demo (scripted: shows tools and approvals)"}
+    if environ.get(SCENARIO_VARIABLE):
+        names["scenario"] = "A scripted scenario"
+    capabilities = (
+        ModelCapability.CHAT,
+        ModelCapability.STREAMING,
+        ModelCapability.TOOLS,
+        ModelCapability.REASONING,
+    )
+    return [
+        ModelRow(provider="scripted", id=model_id, name=name, capabilities=capabilities, price=Price(input=0, output=0))
+        for model_id, name in names.items()
+    ]
+
+
+def scenario_of(model_id: str, environ: Mapping[str, str]) -> Scenario:
+    """The scenario of a scripted model."""
+    if model_id in _SCENARIOS:
+        return parse_scenario(_SCENARIOS[model_id])
+    with open(environ[SCENARIO_VARIABLE], encoding="utf-8") as file:
+        return parse_scenario(file.read())
 
 
 class ScriptedProvider:
@@ -54,7 +103,6 @@ class ScriptedProvider:
         self.requests: list[ProviderRequest] = []
 
     async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
-        """Perform the answer this conversation has reached."""
         scenario = self._scenario(request.model.id)
         self.requests.append(request)
         del self.requests[: -self._keep]
@@ -76,7 +124,7 @@ class ScriptedProvider:
 class _Performance:
     """One answer being performed: pushes into parts, yields the seconds to wait."""
 
-    def __init__(self, parts: Parts, answer: Answer, user_text: str) -> None:
+    def __init__(self, parts: Parts, answer: ScriptedAnswer, user_text: str) -> None:
         self._parts = parts
         self._answer = answer
         self._user_text = user_text
@@ -94,38 +142,38 @@ class _Performance:
 
     def _perform(self, step: Step) -> Iterator[float]:
         match step:
-            case Say():
+            case script.Say():
                 yield from self._say(self._parts.text, self._deltas(step.text))
-            case Echo():
+            case script.Echo():
                 yield from self._say(self._parts.text, self._deltas(self._user_text))
-            case Repeat():
+            case script.Repeat():
                 yield from self._say(self._parts.text, (step.text for _ in range(step.times)))
-            case Think():
+            case script.Think():
                 yield from self._say(self._parts.thinking, self._deltas(step.text))
-            case Tool():
+            case script.CallTool():
                 self._next_block()
                 self._parts.tool(self._block, None, step.name)
                 yield from self._pieces(self._parts.arguments, self._deltas(step.arguments_json))
-            case Signature():
+            case script.Signature():
                 self._parts.sign(self._block, step.signature)
-            case Wait():
+            case script.Wait():
                 yield step.seconds
-            case Pace():
+            case script.Pace():
                 self._pace = step.seconds
-            case Chunk():
+            case script.ChunkSize():
                 self._chunk = step.size
-            case Count():
+            case script.Count():
                 self._parts.usage = step.usage
-            case Stop():
+            case script.Stop():
                 self._reason = step.reason
-            case Fail():
+            case script.Fail():
                 error = error_from_code(
                     step.code, step.message, provider_id="scripted", retry_after_ms=step.retry_after_ms
                 )
                 self._parts.fail(error)
-            case Cut():
+            case script.Cut():
                 self._parts.fail(ProviderError("the connection broke in the middle of the answer"))
-            case Stall():
+            case script.Stall():
                 yield 86_400.0
             case _:
                 assert_never(step)

@@ -29,7 +29,7 @@ from makai.core.session_events import (
 )
 from makai.core.session_events import UserMessage as UserSaid
 from makai.core.usage import Usage
-from makai.providers.history import NO_RESULT, prepare
+from makai.providers.preparation import NO_RESULT, prepare
 
 
 def check_order(facts: list[SessionEvent]) -> None:

@@ -24,7 +24,7 @@ from makai.core.session_events import (
     ToolProgress,
     ToolStarted,
 )
-from makai.providers.history import prepare
+from makai.providers.preparation import prepare
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.plan import PlanTool
 

@@ -28,7 +28,7 @@ from makai.core.session_events import (
 from makai.core.stream_events import Done, Keepalive, Start, StreamEvent, TextDelta, TextEnd, TextStart
 from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
-from makai.providers.history import NO_RESULT
+from makai.providers.preparation import NO_RESULT
 
 
 def spoken(requests: list[ProviderRequest]) -> list[list[str]]:
@@ -273,7 +273,7 @@ async def test_a_keepalive_is_no_news() -> None:
         message = AssistantMessage(content=(Text(text="Hi"),), stop_reason="end_turn")
         for event in (Start(AssistantMessage(content=())), Keepalive(), TextStart(0), Keepalive(), TextDelta(0, "Hi")):
             yield event
-        yield TextEnd(0)
+        yield TextEnd(0, text="Hi")
         yield Done("end_turn", message)
 
     host = FakeHost()

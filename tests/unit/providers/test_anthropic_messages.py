@@ -529,12 +529,12 @@ FULL_EVENTS: list[StreamEvent] = [
     ThinkingStart(0),
     ThinkingDelta(0, "Let me "),
     ThinkingDelta(0, "see."),
-    ThinkingEnd(0, "sig=="),
+    ThinkingEnd(0, "sig==", thinking="Let me see."),
     ThinkingStart(1),
     ThinkingEnd(1, "opaque", redacted=True),
     TextStart(2),
     TextDelta(2, "Zürich ☂"),
-    TextEnd(2),
+    TextEnd(2, text="Zürich ☂"),
     ToolCallStart(3, "toolu_1", "get_weather"),
     ToolCallDelta(3, '{"city":'),
     ToolCallDelta(3, ' "Zürich"}'),
@@ -559,7 +559,7 @@ def test_a_short_stream_is_the_same_at_every_cut() -> None:
         START,
         TextStart(0),
         TextDelta(0, "ö"),
-        TextEnd(0),
+        TextEnd(0, text="ö"),
         Done("end_turn", answer(Text(text="ö"), usage=Usage(output=1))),
     ]
     for cut in range(len(data)):

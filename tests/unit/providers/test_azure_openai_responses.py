@@ -22,8 +22,7 @@ from makai.core.content import ToolCall
 from makai.core.request import StreamOptions
 from makai.core.secret import Secret
 from makai.core.stream_events import Done
-from makai.providers.azure_openai_responses import AzureOpenAIResponses
-from makai.providers.openai_responses import OpenAIResponses
+from makai.providers.openai_responses import AzureOpenAIResponses, OpenAIResponses
 
 API = AzureOpenAIResponses()
 RESOURCE = "https://my-resource.openai.azure.example"

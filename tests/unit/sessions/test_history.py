@@ -31,7 +31,7 @@ from makai.core.session_events import (
 from makai.core.session_events import UserMessage as UserSaid
 from makai.core.usage import Usage
 from makai.harness.base import PlacedMessage
-from makai.providers.history import prepare
+from makai.providers.preparation import prepare
 from makai.sessions.commands import Abort, Compact, Deny, Send
 from makai.sessions.history import (
     NoteItem,

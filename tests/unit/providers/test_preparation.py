@@ -15,14 +15,7 @@ from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
-from makai.providers.history import (
-    NO_RESULT,
-    ToolIdRule,
-    arguments_object,
-    identity,
-    normalised_tool_id,
-    prepare,
-)
+from makai.providers.preparation import NO_RESULT, ToolIdRule, arguments_object, identity, normalised_tool_id, prepare
 
 MODEL = Model(id="m-1", api="some-api", provider="acme", base_url="http://127.0.0.1:9")
 HELLO = UserMessage(content="Hello")

@@ -1,9 +1,8 @@
-"""A conversation as it happened -> the same conversation as a strict model API accepts it.
+"""Prepares what every adapter sends: the conversation, JSON Schemas and the reasoning effort. Pure.
 
-In: a `Context` that may mix vendors, broken turns and lost tool results. Out: a `Context` of which every adapter may
-assume the invariants listed at `prepare`. Pure; it knows that models sign their output and that tool calls need
-results, but no vendor's JSON. Preparing a prepared context changes nothing, and a conversation that only grows keeps
-the ids it was given before, so that prompt caches still match.
+A conversation as it happened may mix vendors, broken turns and lost tool results; `prepare` makes one of which every
+adapter may assume the invariants listed there. Preparing a prepared context changes nothing, and a conversation that
+only grows keeps the ids it was given before, so that prompt caches still match.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -28,6 +27,10 @@ NO_RESULT = "No result was recorded for this tool call."
 ToolIdRule: TypeAlias = Callable[[str], str]
 """A vendor's rule for tool ids. It must leave its own results alone and give different ids nearly always."""
 
+EFFORTS = ("off", "minimal", "low", "medium", "high", "xhigh")
+
+_RANK = {level: rank for rank, level in enumerate(EFFORTS)} | {"none": 0, "max": 5}
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BROKEN = ("error", "aborted")
 _MAX_ATTEMPTS = 1_000
 
@@ -70,11 +73,34 @@ def arguments_object(call: ToolCall) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode({"_malformed_arguments": readable}))
 
 
+def schema_object(schema_json: str, what: str) -> msgspec.Raw:
+    """The schema byte for byte, ready to embed; `InvalidRequest` naming `what` when it is not a JSON object."""
+    try:
+        encoded = schema_json.encode()
+        _object_decoder.decode(encoded)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidRequest(f"{what} is not a JSON Schema object: {error}") from error
+    return msgspec.Raw(encoded)
+
+
+def nearest_effort(effort: str, accepted: Sequence[str]) -> str | None:
+    """The accepted level closest to `effort`; on a tie the lower one.
+
+    "off" is never rounded up to thinking that was not asked for: None means "leave the parameter out".
+    """
+    if effort == "off":
+        return next((level for level in accepted if _RANK.get(level) == 0), None)
+    levels = [level for level in accepted if _RANK.get(level, 0) > 0]
+    if not levels:
+        return None
+    return min(levels, key=lambda level: (abs(_RANK[level] - _RANK[effort]), _RANK[level]))
+
+
 def prepare(context: Context, model: Model, *, inline_system: bool, tool_id: ToolIdRule = identity) -> Context:
     """The conversation with these invariants, for a request to `model`:
 
     - An assistant turn has content, none of it empty, and does not end in thinking (nothing may follow it that it led
-      to). Turns that broke off keep their words and lose the tool calls nobody answered.
+      to). Turns that broke off keep their words and lose the tool calls without results.
     - Thinking and signatures are those of `model` itself. Other models' thinking is text; what they redacted is gone.
     - The results of a turn's tool calls come directly after it, one for each, in the order of the calls. Lost ones
       are filled in as errors; results without a call and second results are gone.
