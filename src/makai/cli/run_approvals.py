@@ -1,41 +1,49 @@
-"""Answers to the questions of a run: by the person at the terminal, or at once when there is none.
+"""Approvals during `makai run`: asks the user at the terminal, or denies at once when there is none.
 
-In: questions of the session, as they come and as others decide them. Out: decisions, given to the session. A person is
-asked one question at a time, on stderr, so that the answer on stdout stays clean.
+One question at a time is written to stderr, so that stdout holds nothing but the answer. Another client of the session
+may decide first; the question is then withdrawn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from makai.cli.console import note
 from makai.cli.line_reader import LineReader
+from makai.core.approval_text import ExactLine, LineKind, approval_text, expiry_text
 from makai.core.errors import SessionRefused
 from makai.core.session_events import ApprovalRequested, GrantScope
 from makai.sessions.commands import Approve, Deny
-from makai.sessions.markdown_text import diff_lines, one_line, visible
 from makai.sessions.service import Sessions
 
-WHO: Final = "run"
-"""How the log names us as the decider."""
-_SHOWN_LINES: Final = 40
-_LONGEST_LINE: Final = 500
+CLIENT_NAME: Final = "run"
+"""How the log names this client as the one that decided."""
 _SCOPES: Final[dict[str, GrantScope]] = {"y": "once", "s": "session", "a": "always"}
+_STYLES: Final[dict[LineKind, dict[str, Any]]] = {
+    "command": {"bold": True},
+    "file": {"bold": True},
+    "added": {"fg": "green"},
+    "removed": {"fg": "red"},
+    "omitted": {"fg": "yellow"},
+    "context": {"dim": True},
+    "detail": {"dim": True},
+}
 
 
-def denial(request: ApprovalRequested) -> str:
-    """Why a call is denied when nobody can be asked, and what the user can do: the model is told, and tells them."""
+def denial_reason(request: ApprovalRequested) -> str:
+    """Why a call is denied without a terminal, and how the user can allow it. The model reads it too."""
     rule = f"--allowed-tools '{request.grant}'" if request.grant else "--permission-mode full_access"
     other = ", or another --permission-mode" if request.grant else ""
-    return f"Nobody was there to approve this. `makai run` allows it with {rule}{other}."
+    return f"This needs an approval, and `makai run` has no terminal to ask on. Allow it with {rule}{other}."
 
 
 class RunApprovals:
-    """Answers what a session asks during one run. Use it as `async with`; nothing is asked after that."""
+    """Decides the approvals of one run. Use it as `async with`; nothing is asked after that."""
 
     def __init__(
         self,
@@ -43,46 +51,47 @@ class RunApprovals:
         session_id: str,
         on_denied: Callable[[ApprovalRequested, str], None],
         lines: LineReader | None,
+        cwd: str | None,
     ) -> None:
-        """`lines` are what the person types; None when there is no person."""
+        """`lines` are what the user types; None when there is no terminal."""
         self._sessions = sessions
         self._session_id = session_id
         self._on_denied = on_denied
         self._lines = lines
-        self._waiting: deque[ApprovalRequested] = deque()
+        self._cwd = cwd
+        self._queue: deque[ApprovalRequested] = deque()
         self._shown: ApprovalRequested | None = None
-        """The question that is on the screen without an answer."""
+        """The question on the screen that has no answer yet."""
         self._asking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> RunApprovals:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._waiting.clear()
+        self._queue.clear()
         await self._stop_asking()
 
     async def requested(self, request: ApprovalRequested) -> None:
-        """Somebody has to decide."""
         if self._lines is None:
-            reason = denial(request)
+            reason = denial_reason(request)
             self._on_denied(request, reason)
-            await self._decide(Deny(now=0, call_id=request.call_id, by=WHO, reason=reason))
+            await self._decide(Deny(now=0, call_id=request.call_id, by=CLIENT_NAME, reason=reason))
             return
-        self._waiting.append(request)
-        self._ask_on()
+        self._queue.append(request)
+        self._ask_next()
 
     async def decided(self, call_id: str) -> None:
-        """It is decided, by us or by somebody else."""
-        self._waiting = deque(request for request in self._waiting if request.call_id != call_id)
+        """A decision is in the log, made here or by another client."""
+        self._queue = deque(request for request in self._queue if request.call_id != call_id)
         if self._shown is not None and self._shown.call_id == call_id:
             await self._stop_asking()
-            note("\n(decided elsewhere)", dim=True)
-            self._ask_on()
+            note("\n(decided by another client)", dim=True)
+            self._ask_next()
 
-    def _ask_on(self) -> None:
-        if self._waiting and (self._asking is None or self._asking.done()):
+    def _ask_next(self) -> None:
+        if self._queue and (self._asking is None or self._asking.done()):
             assert self._lines is not None
-            self._asking = asyncio.create_task(self._ask_all(self._lines), name="makai-run-questions")
+            self._asking = asyncio.create_task(self._ask_all(self._lines), name="makai-run-approvals")
 
     async def _stop_asking(self) -> None:
         asking, self._asking, self._shown = self._asking, None, None
@@ -91,46 +100,41 @@ class RunApprovals:
             await asyncio.wait({asking})
 
     async def _ask_all(self, lines: LineReader) -> None:
-        while self._waiting:
-            self._shown = request = self._waiting.popleft()
-            decision = await _answer(request, lines)
-            self._shown = None  # from here on it is we who decide
+        while self._queue:
+            self._shown = request = self._queue.popleft()
+            decision = await _ask(request, lines, self._cwd)
+            self._shown = None  # the decision that arrives next is ours
             await self._decide(decision)
 
     async def _decide(self, decision: Approve | Deny) -> None:
-        # Whoever answers first decides (document 002); that another client was first is no failure of ours.
+        # The first decision counts (MC-APPR-005); that another client was faster is no failure.
         with contextlib.suppress(SessionRefused):
             await self._sessions.ask(self._session_id, decision)
 
 
-async def _answer(request: ApprovalRequested, lines: LineReader) -> Approve | Deny:
-    """Ask until the person says something we understand; the end of their input is a no."""
-    show(request)
+async def _ask(request: ApprovalRequested, lines: LineReader, cwd: str | None) -> Approve | Deny:
+    """Ask until the answer is understood; the end of input denies."""
+    text = approval_text(request, cwd)
+    note(f"\n{text.question}", bold=True)
+    _show(text.excerpt())
+    if expiry := expiry_text(request.deadline_ms, time.time_ns() // 1_000_000):
+        note(f"  {expiry}", dim=True)
+    wider = f", [s] for this session or [a]lways: {text.rule}" if text.rule else ""
+    view = ", [v]iew all lines" if text.is_long else ""
     while True:
-        note(_choices(request), end="")
+        note(f"Allow? [y]es, [n]o{view}{wider} > ", end="")
         line = await lines.next()
         word = "n" if line is None else line.strip().lower()[:1]
         if word == "n":
-            return Deny(now=0, call_id=request.call_id, by=WHO)
+            return Deny(now=0, call_id=request.call_id, by=CLIENT_NAME)
+        if word == "v" and view:
+            _show(text.lines)
         scope = _SCOPES.get(word)
         if scope is not None and (scope == "once" or request.grant):
-            return Approve(now=0, call_id=request.call_id, by=WHO, scope=scope, digest=request.digest)
+            return Approve(now=0, call_id=request.call_id, by=CLIENT_NAME, scope=scope, digest=request.digest)
 
 
-def show(request: ApprovalRequested) -> None:
-    """What a person needs to know to decide."""
-    note(f"\nmakai wants to use {one_line(request.name)}: {one_line(request.title)}", bold=True)
-    lines = [line for diff in request.diffs for line in diff_lines(diff)]
-    if not lines:
-        lines = [request.arguments_json]
-    for line in lines[:_SHOWN_LINES]:
-        colour = {"+": "green", "-": "red"}.get(line[:1]) if request.diffs else None
-        note(f"  {visible(line)[:_LONGEST_LINE]}", fg=colour)
-    if len(lines) > _SHOWN_LINES:
-        note(f"  … {len(lines) - _SHOWN_LINES} more lines", dim=True)
-
-
-def _choices(request: ApprovalRequested) -> str:
-    if not request.grant:
-        return "[y]es or [n]o? "
-    return f"[y]es, [n]o, [s]ession or [a]lways ({one_line(request.grant)})? "
+def _show(lines: Iterable[ExactLine]) -> None:
+    for line in lines:
+        gutter = f"{line.gutter} " if line.gutter else ""
+        note(f"  {gutter}{line.text}", **_STYLES.get(line.kind, {}))

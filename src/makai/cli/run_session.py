@@ -23,7 +23,7 @@ from makai.catalog.model_ref import format_model_ref, parse_model_ref
 from makai.cli.console import EXIT_INTERRUPTED, exit_code, note
 from makai.cli.json_schema import OutputSchema
 from makai.cli.line_reader import LineReader
-from makai.cli.run_approvals import WHO, RunApprovals
+from makai.cli.run_approvals import CLIENT_NAME, RunApprovals
 from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, TextOutput
 from makai.cli.run_request import RunRequest
 from makai.cli.session_access import is_ours, open_sessions
@@ -274,7 +274,9 @@ class _Run:
         lines = LineReader() if _has_person() else None
         follower = self._sessions.follow(self._session_id, self._cursor)
         try:
-            async with RunApprovals(self._sessions, self._session_id, self._output.denied, lines) as approvals:
+            async with RunApprovals(
+                self._sessions, self._session_id, self._output.denied, lines, self._state.cwd if self._state else None
+            ) as approvals:
                 while self._stop_reason is None:
                     records = await follower.next()
                     if not records:
@@ -355,7 +357,9 @@ class _Run:
             return
         with contextlib.suppress(MakaiError, TimeoutError):
             async with asyncio.timeout(SETTLE_S):
-                await self._sessions.ask(self._session_id, Abort(now=0, run_id=self._run_id, by=WHO, reason="Ctrl-C"))
+                await self._sessions.ask(
+                    self._session_id, Abort(now=0, run_id=self._run_id, by=CLIENT_NAME, reason="Ctrl-C")
+                )
                 await self._settled()
 
     async def _settled(self) -> None:

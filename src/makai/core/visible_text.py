@@ -1,10 +1,10 @@
-r"""Text of models, tools and strangers, made safe to show.
+r"""Makes text of models, tools and servers safe to show.
 
-In: any text. Out: text in which nothing can move a cursor, change a title, write to the clipboard, turn the reading
-direction or hide itself: such characters are written out, as in `\x1b` or `\u202e`. Pure.
+Characters that move a cursor, change a title, write to the clipboard, turn the reading direction or hide themselves are
+written out, such as `\x1b` or `\u202e`. Pure.
 
-`shown` is for reading: emoji stay whole and tabs become spaces. `exact` is for deciding: there, everything that is not
-plainly visible is written out, for a person who approves a command must see all of it.
+`shown` is for reading: emoji stay whole and tabs become spaces. `exact` is for approvals: everything that is not
+plainly visible is written out, because a user who approves a command must see all of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 _TURNS_DIRECTION: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _OTHER_LINE_ENDS: Final = "\u2028\u2029"
 _TAGS: Final = "\U000e0000-\U000e007f"
-_HARMFUL: Final = re.compile(
+_UNSAFE: Final = re.compile(
     f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNS_DIRECTION}{_OTHER_LINE_ENDS}\ufff9-\ufffb{_TAGS}\ud800-\udfff]"
 )
 _LOOKS_EMPTY: Final = frozenset(
@@ -33,12 +33,12 @@ _TAB: Final = "    "
 
 
 def shown(text: str) -> str:
-    """For reading. Line breaks stay, carriage returns before them go."""
-    return _HARMFUL.sub(_written_out, text.replace("\r\n", "\n").replace("\t", _TAB))
+    """Text for reading. Line breaks stay, carriage returns before them go."""
+    return _UNSAFE.sub(lambda match: _code(match[0]), text.replace("\r\n", "\n").replace("\t", _TAB))
 
 
 def exact(text: str) -> str:
-    """For deciding. Only line breaks and what is plainly visible stay; a tab is `\\t`."""
+    """Text for an approval. Only line breaks and what is plainly visible stay; a tab is `\\t`."""
     if text.isprintable() and _LOOKS_EMPTY.isdisjoint(text):
         return text
     return "".join(
@@ -49,13 +49,10 @@ def exact(text: str) -> str:
     )
 
 
-def one_line(text: str) -> str:
-    """For a title: the text as `shown`, its line breaks as spaces."""
-    return " ".join(shown(text).split())
-
-
-def _written_out(match: re.Match[str]) -> str:
-    return _code(match[0])
+def one_line(text: str, max_length: int | None = None) -> str:
+    """Text for a title or a table: as `shown`, line breaks as spaces, cut with a mark beyond `max_length`."""
+    line = " ".join(shown(text).split())
+    return line if max_length is None or len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def _code(character: str) -> str:

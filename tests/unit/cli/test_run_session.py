@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -243,7 +244,10 @@ async def test_without_a_person_a_call_is_denied_at_once_and_the_model_is_told_h
     ((request, reason),) = kept.denials
     assert (code, kept.outcomes[0].text, request.name) == (0, "Then not.", "write")
     assert [(event.decision, event.by, event.reason) for event in decided] == [("deny_continue", "run", reason)]
-    assert reason.startswith("Nobody was there to approve this. `makai run` allows it with --")
+    assert reason == (
+        "This needs an approval, and `makai run` has no terminal to ask on. "
+        "Allow it with --allowed-tools 'Edit(./new.txt)', or another --permission-mode."
+    )
     assert list(here.folder.iterdir()) == []
 
 
@@ -350,8 +354,21 @@ async def test_a_person_is_asked_until_the_answer_is_understood(
     assert [(event.decision, event.by, event.scope) for event in decided] == [(decision, "run", scope)]
     assert (here.folder / "new.txt").exists() is (decision == "approve")
     shown = capsys.readouterr().err
-    assert "makai wants to use write" in shown
-    assert "  +hi" in shown
+    assert f"\nWrite new.txt?\n  new file {here.folder}/new.txt  +1 -0\n  1 + hi\n  Expires in 24 h\n" in shown
+    assert "Allow? [y]es, [n]o, [s] for this session or [a]lways: Edit(./new.txt) > " in shown
+
+
+async def test_a_person_sees_a_long_command_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Person(monkeypatch).types("n\n")
+    command = f"echo {'x' * 600}\n" + "\n".join(f"touch {number}" for number in range(50)) + "\nrm -rf \u202eend"
+    async with place(tmp_path, f"tool: shell {json.dumps({'command': command})}\n---\nsay: Done.") as here:
+        await here.run(tools=True)
+
+    shown = capsys.readouterr().err
+    expected = command.replace("\u202e", "\\u202e").split("\n")
+    assert [line.strip() for line in shown.split("\n") if line.strip() in expected] == expected
 
 
 async def test_a_question_that_is_decided_elsewhere_is_taken_back(
@@ -367,4 +384,4 @@ async def test_a_question_that_is_decided_elsewhere_is_taken_back(
         code, kept = await running
 
     assert (code, kept.outcomes[0].text) == (0, "Done.")
-    assert "(decided elsewhere)" in capsys.readouterr().err
+    assert "(decided by another client)" in capsys.readouterr().err

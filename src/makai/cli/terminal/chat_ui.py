@@ -23,7 +23,7 @@ from makai.cli.terminal.markdown_blocks import newest_lines
 from makai.cli.terminal.renderer import Renderer, load_rich
 from makai.cli.terminal.screen import Screen
 from makai.cli.terminal.slash_commands import obey
-from makai.cli.terminal.status_area import FRAME_MS, activity, asking, footer
+from makai.cli.terminal.status_area import FRAME_MS, activity, approval_keys, footer
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, lines_of, note
 from makai.core.errors import MakaiError
 from makai.core.session_events import Delivery, GrantScope
@@ -254,12 +254,13 @@ class ChatUI:
             return []
         if self._asking.reason_for is not None:
             return [line(Span("  Why not? The agent reads it. Enter denies, Esc goes back.", "warn"))]
-        return asking(
+        return approval_keys(
             asked,
             len(self.chat.view.questions),
+            _now_ms(),
             ready=self._asking.is_ready(time.monotonic()),
             focused=self._asking.focused,
-            has_whole=asked.call_id in self.chat.view.unfolded_questions,
+            is_long=asked.call_id in self.chat.view.unfolded_questions,
         )
 
     def _completions(self) -> list[Line]:

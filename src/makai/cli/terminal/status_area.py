@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from makai.cli.terminal.styled_text import Line, Span, line
-from makai.cli.terminal.tool_call_text import title_of
+from makai.cli.terminal.tool_call_text import call_title
 from makai.cli.terminal.transcript_view import OpenCall, TranscriptView, words_of
 from makai.cli.terminal.usage_text import context_share, duration, money
+from makai.core.approval_text import expiry_text
 from makai.core.session_events import ApprovalRequested
 from makai.core.visible_text import exact, one_line, shown
 from makai.sessions.state import Waiting
@@ -35,19 +36,22 @@ def activity(view: TranscriptView, now_ms: int) -> list[Line]:
     return [*lines, *_queued(view.state.waiting)]
 
 
-def asking(asked: ApprovalRequested, count: int, *, ready: bool, focused: bool, has_whole: bool) -> list[Line]:
-    """The keys that answer a question. Before `ready` none counts: whoever types just then does not mean it."""
+def approval_keys(
+    asked: ApprovalRequested, count: int, now_ms: int, *, ready: bool, focused: bool, is_long: bool
+) -> list[Line]:
+    """The keys that answer an approval. Before `ready` no key counts, because the user may have been typing."""
     if not focused:
-        return [line(Span("  A question waits: Tab to answer it, your line is kept.", "warn"))]
+        return [line(Span("  An approval is waiting: press Tab to answer it. Your line is kept.", "warn"))]
     if not ready:
         return [line(Span("  …", "warn"))]
     short = [("a", "allow once"), ("d", "deny"), ("e", "deny with a reason"), ("Esc", "stop the run")]
-    if has_whole:
-        short.append(("v", "view all"))
+    if is_long:
+        short.append(("v", "view all lines"))
     rule = exact(asked.grant)
     wide = [("s", f"allow for this session: {rule}"), ("A", f"allow always: {rule}")] if rule else []
-    more = [line(Span(f"  (1 of {count} questions)", "dim"))] if count > 1 else []
-    return [_key_line(short), *(_key_line([each]) for each in wide), *more]
+    more = [expiry_text(asked.deadline_ms, now_ms), f"1 of {count} approvals" if count > 1 else ""]
+    last = [line(Span(f"  {', '.join(filter(None, more))}", "dim"))] if any(more) else []
+    return [_key_line(short), *(_key_line([each]) for each in wide), *last]
 
 
 def _key_line(keys: list[tuple[str, str]]) -> Line:
@@ -114,7 +118,7 @@ def _call(call: OpenCall, now_ms: int) -> list[Line]:
     seconds = 0 if began is None else (now_ms - began) / 1000
     took = Span(f"  {duration(seconds)}" if seconds >= 1 else "", "dim")
     output = _last_lines(shown(call.output).rstrip("\n"), MOST_OUTPUT_LINES)
-    head = line(Span("● " if began is not None else "○ ", "key"), Span(title_of(call.fact)), took)
+    head = line(Span("● " if began is not None else "○ ", "key"), Span(call_title(call.fact)), took)
     return [head, *(line(Span(f"  {each}", "dim")) for each in output)]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from makai.cli.terminal.styled_text import Line, Lines, Markdown, Piece, Span, line, lines_of, note
-from makai.cli.terminal.tool_call_text import decision, finished_call, question
+from makai.cli.terminal.tool_call_text import approval_question, decision, finished_call
 from makai.cli.terminal.usage_text import run_totals
 from makai.core.content import Text, UserPart
 from makai.core.session_events import (
@@ -192,7 +192,7 @@ class TranscriptView:
 
     def _on_asked(self, event: ApprovalRequested, logged: Logged) -> list[Piece]:
         self.questions[event.call_id] = event
-        short, whole = question(event, self.state.cwd)
+        short, whole = approval_question(event, self.state.cwd)
         if whole is not None:
             self.unfolded_questions[event.call_id] = whole
         if (call := self.calls.get(event.call_id)) is not None:
