@@ -222,8 +222,8 @@ async def test_a_person_at_the_terminal_is_asked_and_told_how_to_go_on(here: Her
     environ = here.environ(f"{WRITE}\n---\nsay: Done it.")
     command = (*SCENARIO, "--cwd", str(here.folder), "Write")
     async with here.makai.on_terminal(*command, environ=environ) as terminal:
-        await terminal.shows("makai wants to use write")
-        await terminal.shows("+hi")
+        await terminal.shows("Write new.txt?")
+        await terminal.shows("+ hi")
         await terminal.shows("[a]lways")
         terminal.press("y\n")
         await terminal.shows("Done it.")
