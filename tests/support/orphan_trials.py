@@ -7,10 +7,13 @@ import os
 import random
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from makai.tools.commands import LocalCommands, Wrap
 from makai.tools.shell import ShellTool
 from makai.tools.workspace import Workspace
 
@@ -48,10 +51,14 @@ class Silent:
         """Unheard."""
 
 
-def shell_tool(folder: Path) -> ShellTool:
-    """A shell without a sandbox."""
+def shell_tool(folder: Path, *, wrap: Wrap = list, environ: Mapping[str, str] | None = None, **local: Any) -> ShellTool:
+    """A shell without a sandbox; `local` are further arguments of `LocalCommands`."""
+    workspace = Workspace([folder])
     return ShellTool(
-        Workspace([folder]), wrap=list, environ={"PATH": os.environ["PATH"]}, spill_directory=folder / "spilled"
+        workspace,
+        LocalCommands(workspace, wrap=wrap, **local),
+        environ={"PATH": os.environ["PATH"]} if environ is None else environ,
+        spill_directory=folder / "spilled",
     )
 
 

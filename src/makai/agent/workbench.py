@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, Self
@@ -25,6 +25,7 @@ from makai.core.config import Config, PermissionsConfig, ProjectConfig, parse_co
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice, SandboxLevel
 from makai.tools.base import Tool
+from makai.tools.commands import LocalCommands
 from makai.tools.edit import EditTool, WriteTool
 from makai.tools.fetch import FetchTool
 from makai.tools.file_errors import FileMissing
@@ -33,6 +34,7 @@ from makai.tools.mcp.config import Launch, McpConfig, StdioServer, parse_mcp_con
 from makai.tools.mcp.manager import McpManager, ServerStatus
 from makai.tools.permission_rules import PermissionRules, denied_reads, parse_rule, parse_rules
 from makai.tools.plan import PlanTool
+from makai.tools.ports import CommandRunner, FileSystem
 from makai.tools.sandbox.detect import Detection, detect
 from makai.tools.sandbox.policy import SandboxPolicy, credentials_of, is_beneath, session_policy
 from makai.tools.scratch import Scratch, open_scratch, remove_old_scratch
@@ -68,10 +70,22 @@ class WorkbenchSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Workbench:
     """The tools of a session. Use it with `async with`; what it needs is looked at when it is entered."""
 
-    def __init__(self, spec: WorkbenchSpec, *, detection: Detection | None = None) -> None:
-        """`detection` is the sandbox to use; by default the best one of this machine."""
+    def __init__(
+        self,
+        spec: WorkbenchSpec,
+        *,
+        detection: Detection | None = None,
+        files: Callable[[Workspace], FileSystem] = lambda local: local,
+        commands: Callable[[CommandRunner], CommandRunner] = lambda local: local,
+    ) -> None:
+        """`detection` is the sandbox to use; by default the best one of this machine.
+
+        `files` and `commands` make the ports that tools use out of the local ones: an editor's buffers and terminals.
+        """
         self._spec = spec
         self._detection = detection
+        self._make_files = files
+        self._make_commands = commands
         self._notices: dict[Notice, None] = {}
         """As a set that keeps its order: the same thing is noticed again with every run."""
         self._told: set[Notice] = set()
@@ -115,25 +129,20 @@ class Workbench:
             ask=(rule for config in written for rule in config.ask),
             deny=(*(rule for config in written for rule in config.deny), *deny),
         )
-        return msgspec.structs.replace(rules, asks_every_command=self._sandbox.is_missing)
+        unconfined = self._spec.sandbox != "full-access" and not self._commands.is_confined
+        return msgspec.structs.replace(rules, asks_every_command=unconfined)
 
     def tools(self, rules: PermissionRules) -> dict[str, Tool]:
         """The tools as they are now, always in the same order; they show nothing that the rules forbid to read."""
         denied = denied_reads(rules)
         tools: list[Tool] = [
-            ReadTool(self._workspace, denied),
-            WriteTool(self._workspace),
-            EditTool(self._workspace),
-            ListTool(self._workspace, denied),
+            ReadTool(self._files, denied),
+            WriteTool(self._files),
+            EditTool(self._files),
+            ListTool(self._files, denied),
             GlobTool(self._workspace, denied),
             GrepTool(self._workspace, denied),
-            ShellTool(
-                self._workspace,
-                wrap=self._sandbox.wrap_asked,
-                holding=self._sandbox.holding_asked,
-                environ=self._spec.environ,
-                spill_directory=self._scratch.output,
-            ),
+            ShellTool(self._files, self._commands, environ=self._spec.environ, spill_directory=self._scratch.output),
             FetchTool(),
             PlanTool(),
         ]
@@ -178,6 +187,15 @@ class Workbench:
         self._workspace = Workspace(folders, hidden, readable=(self._scratch.output,))
         self._sandbox = _Sandbox(
             detection, spec, [root.real for root in self._workspace.roots if root.writable], self._scratch
+        )
+        self._files = self._make_files(self._workspace)
+        self._commands = self._make_commands(
+            LocalCommands(
+                self._workspace,
+                wrap=self._sandbox.wrap_asked,
+                holding=self._sandbox.holding_asked,
+                is_confined=not self._sandbox.is_missing,
+            )
         )
         self._notices.update(dict.fromkeys(_sandbox_notices(detection, spec.sandbox)))
         self.rules()  # a rule that cannot be read is told now

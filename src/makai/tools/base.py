@@ -6,16 +6,18 @@ and answers to it. No tool and no protocol is known here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from makai.core.content import Image, Text
-from makai.core.errors import InvalidRequest
+from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.request import ToolDefinition
 from makai.core.session_events import FileDiff, FilePlace
 
+ToolT = TypeVar("ToolT")
 ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fetch", "other"]
 """What a call does to the world; clients show it, permission modes decide by it."""
 
@@ -70,6 +72,22 @@ class Tool(Protocol):
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """Do it. Failures the model can react to are outcomes with `is_error`; cancellation leaves nothing behind."""
+
+
+RunT: TypeAlias = Callable[[ToolT, Mapping[str, Any], ToolContext], Coroutine[Any, Any, ToolOutcome]]
+
+
+def errors_as_outcomes(run: RunT[ToolT]) -> RunT[ToolT]:
+    """Turn a `MakaiError` that a tool's `run` raises into an outcome, so that the model can react to it."""
+
+    @functools.wraps(run)
+    async def wrapped(self: ToolT, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        try:
+            return await run(self, arguments, context)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+
+    return wrapped
 
 
 def text_outcome(text: str, *, is_error: bool = False) -> ToolOutcome:

@@ -1,15 +1,12 @@
-"""The tool `edit`: replace a text that occurs exactly once.
+"""The tools `write` and `edit`.
 
-In: a path, the old text, the new text. Out: the file changed in one atomic step and its diff, or a refusal that tells
-the model what to write instead. It works on bytes, so what is not UTF-8 elsewhere in the file stays as it is. It must
-not know who approved a call, nor open any file but through the workspace.
+Both show a person the very change that they make: what a file held when the change was described is kept, and a file
+that is another one by then is refused. They work on bytes, so what is not UTF-8 elsewhere in a file stays as it is.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import io
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -18,12 +15,20 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from makai.core.content import Text
-from makai.core.errors import MakaiError
 from makai.core.session_events import FileDiff, FilePlace
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.base import (
+    Arguments,
+    CallDescription,
+    ToolContext,
+    ToolOutcome,
+    definition,
+    errors_as_outcomes,
+    parsed,
+)
 from makai.tools.file_errors import FileMissing, FileRefused, printable
 from makai.tools.files import SNIFFED_BYTES, binary_reason
-from makai.tools.workspace import Place, Workspace
+from makai.tools.ports import FileSystem
+from makai.tools.workspace import OpenedFile, Place
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DIFF_BYTES = 1024 * 1024
@@ -46,47 +51,41 @@ class WriteTool:
         WriteArguments,
     )
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
         self._bases = FileBases()
 
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """The file and what changes in it."""
         wanted = parsed(arguments, WriteArguments)
-        place = self._workspace.place(wanted.path)
+        place = self._files.place(wanted.path)
         encoded(wanted.content)
-        diff, base = self._diff(place, wanted)
+        diff, base = await self._diff(place, wanted)
         self._bases.keep(wanted, base)
-        return edit_description("Write", place, diff)
+        return _description("Write", place, diff)
 
+    @errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """The diff, or why not."""
-        try:
-            wanted = parsed(arguments, WriteArguments)
-            return await asyncio.to_thread(self._write, wanted)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
-
-    def _write(self, wanted: WriteArguments) -> ToolOutcome:
+        wanted = parsed(arguments, WriteArguments)
         content = encoded(wanted.content)
-        place = self._workspace.place(wanted.path)
-        diff, base = self._diff(place, wanted)
+        place = self._files.place(wanted.path)
+        diff, base = await self._diff(place, wanted)
         self._bases.check(wanted, base, place)
-        with self._workspace.open_write(wanted.path, place) as file:
-            file.write(content)
+        await self._files.write(wanted.path, content, place)
         done = "Created" if diff.old_text is None else "Replaced"
         return ToolOutcome(content=(Text(text=f"{done} {place.shown} ({len(content):,} bytes)."),), diffs=(diff,))
 
-    def _diff(self, place: Place, wanted: WriteArguments) -> tuple[FileDiff, bytes]:
+    async def _diff(self, place: Place, wanted: WriteArguments) -> tuple[FileDiff, bytes]:
         """What changes, and in what."""
+
+        def read(file: OpenedFile) -> tuple[str | None, bytes]:
+            old = file.stream.read(MAX_DIFF_BYTES + 1)
+            return diff_text(old), base_of(place, old, file.version if len(old) > MAX_DIFF_BYTES else "")
+
         try:
-            with self._workspace.open_read(wanted.path) as file:
-                old = file.read(MAX_DIFF_BYTES + 1)
-                base = base_of(place, old, file if len(old) > MAX_DIFF_BYTES else None)
+            old_text, base = await self._files.read(wanted.path, read)
         except FileMissing:
-            diff = FileDiff(path=printable(place.absolute), old_text=None, new_text=wanted.content)
-            return diff, base_of(place, None)
-        return FileDiff(path=printable(place.absolute), old_text=diff_text(old), new_text=wanted.content), base
+            old_text, base = None, base_of(place, None)
+        return FileDiff(path=printable(place.absolute), old_text=old_text, new_text=wanted.content), base
 
 
 class EditArguments(Arguments, frozen=True, kw_only=True):
@@ -105,18 +104,10 @@ class EditArguments(Arguments, frozen=True, kw_only=True):
 
 
 class _Change(msgspec.Struct, frozen=True, kw_only=True):
-    place: Place
-    old: bytes
     new: bytes
+    diff: FileDiff
     count: int
     base: bytes
-
-    def diff(self) -> FileDiff:
-        return FileDiff(
-            path=printable(self.place.absolute),
-            old_text=self.old.decode("utf-8", "replace"),
-            new_text=self.new.decode("utf-8", "replace"),
-        )
 
 
 class EditTool:
@@ -129,37 +120,30 @@ class EditTool:
         EditArguments,
     )
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
         self._bases = FileBases()
 
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """The file and its diff; a refusal when the edit cannot be made, so that nobody is asked about it."""
+        """The file and its diff; refused when the edit cannot be made, so that no one is asked about it."""
         wanted = parsed(arguments, EditArguments)
-        change = self._change(wanted)
+        place = self._files.place(wanted.path)
+        change = await self._files.read(wanted.path, lambda file: self._change(file, place, wanted))
         self._bases.keep(wanted, change.base)
-        return edit_description("Edit", change.place, change.diff())
+        return _description("Edit", place, change.diff)
 
+    @errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """The diff, or why not."""
-        try:
-            wanted = parsed(arguments, EditArguments)
-            return await asyncio.to_thread(self._edit, wanted)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
-
-    def _edit(self, wanted: EditArguments) -> ToolOutcome:
-        change = self._change(wanted, approved=True)
-        with self._workspace.open_write(wanted.path, change.place) as file:
-            file.write(change.new)
+        wanted = parsed(arguments, EditArguments)
+        place = self._files.place(wanted.path)
+        change = await self._files.read(wanted.path, lambda file: self._change(file, place, wanted, approved=True))
+        await self._files.write(wanted.path, change.new, place)
         many = "" if change.count == 1 else f" in {change.count} places"
-        return ToolOutcome(content=(Text(text=f"Edited {change.place.shown}{many}."),), diffs=(change.diff(),))
+        return ToolOutcome(content=(Text(text=f"Edited {place.shown}{many}."),), diffs=(change.diff,))
 
-    def _change(self, wanted: EditArguments, *, approved: bool = False) -> _Change:
+    def _change(self, file: OpenedFile, place: Place, wanted: EditArguments, *, approved: bool = False) -> _Change:
         """What would be written; with `approved` only if it is what was described before."""
-        place = self._workspace.place(wanted.path)
-        with self._workspace.open_read(wanted.path) as file:
-            data = file.read(MAX_BYTES + 1)
+        data = file.stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise FileRefused(f"{place.shown} is larger than {MAX_BYTES:,} bytes.", hint="Use the shell for it.")
         base = base_of(place, data)
@@ -171,7 +155,13 @@ class EditTool:
             old, new = old.replace(b"\n", b"\r\n"), new.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
         count = data.count(old)
         _check(data, old, new, count, wanted, place.shown)
-        return _Change(place=place, old=data, new=data.replace(old, new), count=count, base=base)
+        changed = data.replace(old, new)
+        diff = FileDiff(
+            path=printable(place.absolute),
+            old_text=data.decode("utf-8", "replace"),
+            new_text=changed.decode("utf-8", "replace"),
+        )
+        return _Change(new=changed, diff=diff, count=count, base=base)
 
 
 def _check(data: bytes, old: bytes, new: bytes, count: int, wanted: EditArguments, shown: str) -> None:
@@ -228,7 +218,11 @@ _MAX_KEPT: Final = 1_000
 
 
 class FileBases:
-    """The bases of the changes that one tool described. A change that nobody described has none to keep to."""
+    """What files held when changes to them were described, so that what is done is what was approved.
+
+    Minutes may pass between a description and its call, in which the file is changed or a link is turned elsewhere.
+    A change that was never described is not checked.
+    """
 
     def __init__(self) -> None:
         self._bases: OrderedDict[bytes, bytes] = OrderedDict()
@@ -246,19 +240,16 @@ class FileBases:
         if self._bases.pop(_key(wanted), base) != base:
             raise FileRefused(
                 f"{place.shown} is not what it was when this call was shown for approval. Nothing was done.",
-                hint="Read it again, and make the call anew if it still is what you want.",
+                hint="Read it again, and repeat the call if it is still what you want.",
             )
 
 
-def base_of(place: Place, content: bytes | None, file: io.BufferedReader | None = None) -> bytes:
-    """Stands for a file and its content, None when there is none. `file` when `content` is not all of it."""
-    written = hashlib.sha256(os.fsencode(place.absolute) + b"\0")
+def base_of(place: Place, content: bytes | None, version: str = "") -> bytes:
+    """Stands for a file and its content, None when there is none. `version` when `content` is not all of it."""
+    digest = hashlib.sha256(os.fsencode(place.absolute) + b"\0")
     if content is not None:
-        written.update(b"content" + content)
-    if file is not None:
-        found = os.fstat(file.fileno())
-        written.update(f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}".encode())
-    return written.digest()
+        digest.update(b"content" + content + version.encode())
+    return digest.digest()
 
 
 def _key(wanted: Arguments) -> bytes:
@@ -282,8 +273,7 @@ def diff_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def edit_description(verb: str, place: Place, diff: FileDiff) -> CallDescription:
-    """How a change to one file is told."""
+def _description(verb: str, place: Place, diff: FileDiff) -> CallDescription:
     return CallDescription(
         kind="edit",
         title=f"{verb} {place.shown}",

@@ -1,18 +1,13 @@
-"""The tools `read`, `write` and `list`.
-
-In: a call's arguments and the session's `Workspace`. Out: outcomes for the model, diffs for people. They must not know
-who approved a call, nor open any file but through the workspace.
+"""The tools `read` and `list`.
 
 Whatever the file (2 GB, one endless line, binary, not UTF-8), a read holds a few hundred KiB of it at most.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import codecs
 import io
-import itertools
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -24,9 +19,9 @@ from makai.core.errors import MakaiError
 from makai.core.session_events import FilePlace
 from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 from makai.tools.file_errors import FileRefused, missing, printable
-from makai.tools.hidden import path_of
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
-from makai.tools.workspace import Entry, Workspace
+from makai.tools.ports import FileSystem
+from makai.tools.workspace import Entry, OpenedFile
 
 DEFAULT_LINES = 2_000
 MAX_SHOWN_BYTES = 256 * 1024
@@ -59,14 +54,14 @@ class ReadTool:
         ReadArguments,
     )
 
-    def __init__(self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED) -> None:
-        self._workspace = workspace
+    def __init__(self, files: FileSystem, denied: DeniedPaths = NOTHING_DENIED) -> None:
+        self._files = files
         self._denied = denied
 
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """Which file, from which line."""
         wanted = parsed(arguments, ReadArguments)
-        place = self._workspace.place(wanted.path)
+        place = self._files.place(wanted.path)
         return CallDescription(
             kind="read",
             title=f"Read {place.shown}",
@@ -78,23 +73,22 @@ class ReadTool:
         """The text, the image, or why not."""
         try:
             wanted = parsed(arguments, ReadArguments)
-            return await asyncio.to_thread(self._read, wanted)
+            return await self._files.read(wanted.path, lambda file: self._shown(file, wanted))
         except MakaiError as error:
             return text_outcome(str(error), is_error=True)
 
-    def _read(self, wanted: ReadArguments) -> ToolOutcome:
-        with self._workspace.open_read(wanted.path) as file:
-            if self._denied.cover(path_of(file.fileno())):
-                # The rules saw another file when they were asked: a link was turned since.
-                raise missing(wanted.path)
-            head = file.read(SNIFFED_BYTES)
-            if image := image_type(head):
-                return _image(head + file.read(MAX_IMAGE_BYTES + 1 - len(head)), image)
-            if why := binary_reason(head):
-                size = self._workspace.stat(wanted.path).st_size
-                return text_outcome(f"{printable(wanted.path)} is {why} ({size:,} bytes).", is_error=True)
-            file.seek(0)
-            return _numbered(file, wanted)
+    def _shown(self, file: OpenedFile, wanted: ReadArguments) -> ToolOutcome:
+        if self._denied.cover(file.path):
+            # The rules saw another file when they were asked: a link was turned since.
+            raise missing(wanted.path)
+        stream = file.stream
+        head = stream.read(SNIFFED_BYTES)
+        if image := image_type(head):
+            return _image(head + stream.read(MAX_IMAGE_BYTES + 1 - len(head)), image)
+        if why := binary_reason(head):
+            return text_outcome(f"{printable(wanted.path)} is {why} ({file.size:,} bytes).", is_error=True)
+        stream.seek(0)
+        return _numbered(stream, wanted)
 
 
 class ListArguments(Arguments, frozen=True, kw_only=True):
@@ -110,14 +104,13 @@ class ListTool:
         "list", "List one folder: folders end in `/`, links in `@`, files are shown with their size.", ListArguments
     )
 
-    def __init__(self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED) -> None:
-        """`denied` is not shown."""
-        self._workspace = workspace
+    def __init__(self, files: FileSystem, denied: DeniedPaths = NOTHING_DENIED) -> None:
+        self._files = files
         self._denied = denied
 
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
         """Which folder."""
-        place = self._workspace.place(parsed(arguments, ListArguments).path)
+        place = self._files.place(parsed(arguments, ListArguments).path)
         return CallDescription(
             kind="read",
             title=f"List {place.shown}",
@@ -129,16 +122,14 @@ class ListTool:
         """One line for each name."""
         try:
             wanted = parsed(arguments, ListArguments)
-            return await asyncio.to_thread(self._list, wanted.path)
+            return await self._list(wanted.path)
         except MakaiError as error:
             return text_outcome(str(error), is_error=True)
 
-    def _list(self, path: str) -> ToolOutcome:
-        folder = self._workspace.place(path).absolute
-        if self._denied.cover(folder):
+    async def _list(self, path: str) -> ToolOutcome:
+        if self._denied.cover(self._files.place(path).absolute):
             raise missing(path)
-        seen = (entry for entry in self._workspace.entries(path) if not self._denied.cover(f"{folder}/{entry.name}"))
-        found = list(itertools.islice(seen, MAX_ENTRIES + 1))
+        found = await self._files.list_folder(path, MAX_ENTRIES + 1, lambda each: not self._denied.cover(each))
         lines = [_line(entry) for entry in sorted(found[:MAX_ENTRIES], key=lambda entry: entry.name)]
         if len(found) > MAX_ENTRIES:
             lines.append(f"[cut: more than {MAX_ENTRIES:,} names; use glob to narrow it down]")

@@ -17,12 +17,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from makai.aio.child_process import ChildProcess
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.session_events import FilePlace
 from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern
-from makai.tools.process import SupervisedProcess
 from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
 from makai.tools.workspace import Workspace
 
@@ -171,7 +171,14 @@ async def _search(request: SearchRequest, workspace: Workspace, deadline_s: floa
     """Run the worker until it ends, has said enough, or its time is over."""
     directory = workspace.open_directory(".")
     try:
-        worker = await SupervisedProcess.start(_command(request), directory=directory, environ={"LC_ALL": "C.UTF-8"})
+        worker = await ChildProcess.start(
+            _command(request),
+            cwd=directory,
+            env={"LC_ALL": "C.UTF-8"},
+            supervised=True,
+            takes_input=False,
+            merge_stderr=True,
+        )
     finally:
         os.close(directory)
     heard = bytearray()
@@ -183,7 +190,7 @@ async def _search(request: SearchRequest, workspace: Workspace, deadline_s: floa
     except TimeoutError:
         late = True
     finally:
-        await worker.ended()
+        await worker.stop()
     return _outcome(bytes(heard), late, deadline_s)
 
 

@@ -1,36 +1,35 @@
-"""The tool `shell`: run a command, show its output as it comes, leave nothing running.
-
-In: a command line and the session's folders. Out: output, capped, and the exit code. It must not know who approved the
-command, nor how it is confined: an injected `wrap` turns the argument vector into one that starts it in the sandbox.
-"""
+"""The tool `shell`: runs a command, shows its output as it comes, leaves nothing running."""
 
 from __future__ import annotations
 
 import asyncio
 import codecs
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from makai.core.content import Text
-from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
-from makai.tools.child_environment import child_environment
+from makai.tools.base import (
+    Arguments,
+    CallDescription,
+    ToolContext,
+    ToolOutcome,
+    definition,
+    errors_as_outcomes,
+    parsed,
+)
+from makai.tools.commands import child_environment
 from makai.tools.edit import FileBases, base_of
-from makai.tools.file_errors import FileRefused, printable
-from makai.tools.hidden import path_of
-from makai.tools.process import SupervisedProcess
+from makai.tools.file_errors import printable
+from makai.tools.ports import CommandRequest, CommandRunner, FileSystem, RunningCommand
 from makai.tools.scratch import KEPT_BYTES, MAX_SPILLED_BYTES, CappedOutput
-from makai.tools.workspace import Workspace
 
-Wrap: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 _End: TypeAlias = Literal["finished", "timed out", "too long"]
 _MAX_COMMAND_BYTES = 128_000
 """The kernel's limit for one argument is 128 KiB."""
@@ -62,26 +61,17 @@ class ShellTool:
     )
 
     def __init__(
-        self,
-        workspace: Workspace,
-        *,
-        wrap: Wrap,
-        environ: Mapping[str, str],
-        spill_directory: Path,
-        holding: Callable[[], AbstractContextManager[None]] = nullcontext,
+        self, files: FileSystem, commands: CommandRunner, *, environ: Mapping[str, str], spill_directory: Path
     ) -> None:
-        """`holding` is held from before `wrap` until the command has ended."""
-        self._workspace = workspace
-        self._wrap = wrap
-        self._holding = holding
+        self._files = files
+        self._commands = commands
         self._environ = child_environment(environ)
         self._spill_directory = spill_directory
         self._bases = FileBases()
 
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """The command, whole in `subject`."""
         wanted = _checked(arguments)
-        place = self._workspace.place(wanted.directory)
+        place = self._files.place(wanted.directory)
         self._bases.keep(wanted, base_of(place, None))
         shown = printable(wanted.command)
         title = shown if len(shown) <= _MAX_TITLE else f"{shown[:_MAX_TITLE]}..."
@@ -92,51 +82,26 @@ class ShellTool:
             locations=(FilePlace(path=printable(place.absolute)),),
         )
 
+    @errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """Output and exit code; when cancelled, all its processes are gone first."""
-        try:
-            wanted = _checked(arguments)
-            with ExitStack() as held:
-                child = await self._start(wanted, held)
-                return await self._followed(child, wanted, context)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
-
-    async def _followed(self, child: SupervisedProcess, wanted: ShellArguments, context: ToolContext) -> ToolOutcome:
+        wanted = _checked(arguments)
+        place = self._files.place(wanted.directory)
+        self._bases.check(wanted, base_of(place, None), place)
+        shell = shutil.which("bash", path=self._environ["PATH"])
+        argv = (shell, "--noprofile", "--norc", "-c", wanted.command) if shell else ("/bin/sh", "-c", wanted.command)
+        command = await self._commands.start(CommandRequest(argv=argv, directory=place, environ=self._environ))
         output = CappedOutput(self._spill_directory)
         try:
-            end = await _follow(child, output, _Progress(context), wanted.timeout_s)
-            code = await child.ended()
+            end = await _follow(command, output, _Progress(context), wanted.timeout_s)
+            code = await command.stop()
         except BaseException:
             # Only then: the exception is the caller's again once no process is left.
-            await child.ended()
+            await command.stop()
             raise
         finally:
-            child.end()
             output.close()
         return _outcome(end, code, output, wanted.timeout_s)
-
-    async def _start(self, wanted: ShellArguments, held: ExitStack) -> SupervisedProcess:
-        directory = self._opened(wanted)
-        shell = shutil.which("bash", path=self._environ["PATH"])
-        argv = [shell, "--noprofile", "--norc", "-c", wanted.command] if shell else ["/bin/sh", "-c", wanted.command]
-        try:
-            held.enter_context(self._holding())
-            return await SupervisedProcess.start(self._wrap(argv), directory=directory, environ=self._environ)
-        except OSError as error:
-            raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
-        finally:
-            os.close(directory)
-
-    def _opened(self, wanted: ShellArguments) -> int:
-        """The folder that rules and people were shown: a link on the way may have been turned since."""
-        place = self._workspace.place(wanted.directory)
-        self._bases.check(wanted, base_of(place, None), place)
-        directory = self._workspace.open_directory(place.absolute)
-        if path_of(directory) != place.absolute:
-            os.close(directory)
-            raise FileRefused(f"{place.shown} was moved while the command was started. Nothing was done.")
-        return directory
 
 
 class _Progress:
@@ -158,29 +123,29 @@ class _Progress:
             self._context.progress(f"\n[{total:,} bytes of output so far]\n")
 
 
-async def _follow(child: SupervisedProcess, output: CappedOutput, progress: _Progress, timeout_s: float) -> _End:
+async def _follow(command: RunningCommand, output: CappedOutput, progress: _Progress, timeout_s: float) -> _End:
     """Take the output until the command ends or must be ended."""
     try:
         async with asyncio.timeout(timeout_s):
-            await _copy(child, output, progress)
+            await _copy(command, output, progress)
             if not output.too_long:
-                await child.wait()
+                await command.wait()
                 return "finished"
     except TimeoutError:
         end: _End = "timed out"
     else:
         end = "too long"
-    child.end()
+    command.kill()
     try:
         async with asyncio.timeout(_LAST_OUTPUT_S):
-            await _copy(child, output, progress)
+            await _copy(command, output, progress)
     except TimeoutError:
         pass
     return end
 
 
-async def _copy(child: SupervisedProcess, output: CappedOutput, progress: _Progress) -> None:
-    while not output.too_long and (chunk := await child.read()):
+async def _copy(command: RunningCommand, output: CappedOutput, progress: _Progress) -> None:
+    while not output.too_long and (chunk := await command.read()):
         await output.add(chunk)
         progress.add(chunk, output.total)
 

@@ -11,14 +11,17 @@ be written only by its own name, so whoever approves a write sees what it is.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hashlib
 import io
+import itertools
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,6 +39,7 @@ from makai.tools.hidden import Hidden, path_of
 from makai.tools.openat2 import open_beneath, open_without_links
 from makai.tools.protected import is_protected, settling_folder
 
+ResultT = TypeVar("ResultT")
 EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
@@ -85,8 +89,29 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
+class OpenedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is open for reading."""
+
+    stream: io.BufferedReader
+    path: str
+    """Absolute and free of links: the file that is really read."""
+    size: int
+    version: str
+    """Differs when the file was written or replaced."""
+
+    @classmethod
+    def of_text(cls, place: Place, text: str) -> OpenedFile:
+        """The unsaved text that an editor has for a file."""
+        data = text.encode("utf-8", "replace")
+        version = hashlib.sha256(data).hexdigest()
+        return cls(stream=io.BufferedReader(io.BytesIO(data)), path=place.absolute, size=len(data), version=version)
+
+
 class Workspace:
-    """Confined access to files. It holds no descriptor between calls and may be used from several threads."""
+    """Confined access to files on this machine, the local `ports.FileSystem`.
+
+    It holds no descriptor between calls and may be used from several threads.
+    """
 
     def __init__(self, roots: Sequence[Path], hidden: Sequence[Path] = (), readable: Sequence[Path] = ()) -> None:
         """`readable` are further roots that may only be read, such as where long tool output is kept."""
@@ -143,6 +168,12 @@ class Workspace:
         finally:
             os.close(descriptor)
 
+    async def read(self, path: str, reader: Callable[[OpenedFile], ResultT]) -> ResultT:
+        return await asyncio.to_thread(self._read_with, path, reader)
+
+    async def list_folder(self, path: str, limit: int, is_shown: Callable[[str], bool]) -> list[Entry]:
+        return await asyncio.to_thread(self._list_folder, path, limit, is_shown)
+
     # -- places ----------------------------------------------------------------------------------------------------
 
     def place(self, path: str) -> Place:
@@ -162,11 +193,9 @@ class Workspace:
         """A file that takes the place of `path` in one step when the block ends, and leaves no trace when it fails.
 
         Missing directories are made. An existing file keeps its mode and owner; other hard links keep the old text.
-        `expected` is where the path led when somebody looked: it is refused when it leads elsewhere by now.
+        `expected` is where the path led when a person or a rule looked: refused when it leads elsewhere by now.
         """
-        place = self._writable_place(path)
-        if expected is not None and place != expected:
-            raise FileRefused(f"{printable(path)} leads to {place.shown} now, no longer to {expected.shown}.")
+        place = self.checked_for_writing(path, expected)
         directory_path, _, name = place.relative.rpartition("/")
         with self._root_opened(place.root) as top:
             directory = self._made_directory(top, directory_path, path)
@@ -176,7 +205,42 @@ class Workspace:
         finally:
             os.close(directory)
 
+    async def write(self, path: str, content: bytes, expected: Place) -> None:
+        await asyncio.to_thread(self._write, path, content, expected)
+
+    def checked_for_writing(self, path: str, expected: Place | None = None) -> Place:
+        """Where a write to `path` goes; `FileRefused` when it may not be written, or leads elsewhere than expected."""
+        root, relative = self._mapped(path)
+        if not root.writable:
+            raise FileRefused(f"{printable(path)} can be read, not written.")
+        place = self.place(path)
+        if not place.relative or path.endswith("/"):
+            raise FileRefused(f"{printable(path)} names a directory, not a file.")
+        if is_protected(place.relative) and not is_protected(relative):
+            raise FileRefused(
+                f"{printable(path)} leads to the protected file {place.shown}.", hint="Write to it by its own name."
+            )
+        if expected is not None and place != expected:
+            raise FileRefused(f"{printable(path)} leads to {place.shown} now, no longer to {expected.shown}.")
+        return place
+
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _read_with(self, path: str, reader: Callable[[OpenedFile], ResultT]) -> ResultT:
+        with self.open_read(path) as file:
+            found = os.fstat(file.fileno())
+            version = f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
+            real = path_of(file.fileno())
+            return reader(OpenedFile(stream=file, path=real, size=found.st_size, version=version))
+
+    def _write(self, path: str, content: bytes, expected: Place) -> None:
+        with self.open_write(path, expected) as file:
+            file.write(content)
+
+    def _list_folder(self, path: str, limit: int, is_shown: Callable[[str], bool]) -> list[Entry]:
+        folder = self.place(path).absolute
+        seen = (entry for entry in self.entries(path) if is_shown(f"{folder}/{entry.name}"))
+        return list(itertools.islice(seen, limit))
 
     def _root(self, path: Path, *, writable: bool) -> Root:
         given = os.path.abspath(path)
@@ -270,19 +334,6 @@ class Workspace:
             return
         if stat.S_ISLNK(found.st_mode):
             raise OutsideWorkspace(f"{printable(path)} is a link to something that is not there.")
-
-    def _writable_place(self, path: str) -> Place:
-        root, relative = self._mapped(path)
-        if not root.writable:
-            raise FileRefused(f"{printable(path)} can be read, not written.")
-        place = self.place(path)
-        if not place.relative or path.endswith("/"):
-            raise FileRefused(f"{printable(path)} names a directory, not a file.")
-        if is_protected(place.relative) and not is_protected(relative):
-            raise FileRefused(
-                f"{printable(path)} leads to the protected file {place.shown}.", hint="Write to it by its own name."
-            )
-        return place
 
     def _made_directory(self, top: int, relative: str, path: str) -> int:
         """The directory, made where it is missing, one step at a time and through no link."""

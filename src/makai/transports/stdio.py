@@ -11,7 +11,6 @@ uvloop switches whatever it watches. All get their mode back at the end.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import stat
 import sys
@@ -21,17 +20,13 @@ from typing import Final
 
 import msgspec
 
-from makai.core.errors import ChannelClosed, ParseError, TransportError
+from makai.aio.pipes import BOUND_BYTES, PipeWriter, wake
+from makai.core.errors import ParseError, TransportError
 from makai.transports.channel import MAX_FRAME_BYTES, Oversized
 from makai.wire.ndjson import NDJSONDecoder
 
 READY: Final = b'{"type":"ready","protocol_version":"1"}'
 """The first frame a stdio server sends, once it can answer."""
-
-BOUND_BYTES: Final = 256 * 1024
-"""More than this unread or unwritten, and the producing side waits."""
-CLOSE_DEADLINE_S: Final = 5.0
-"""How long a closing channel waits for its peer to read the rest."""
 
 _CHUNK_BYTES: Final = 64 * 1024
 
@@ -72,7 +67,7 @@ class StdioChannel:
     def __init__(self, input: int, output: int, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
         # Both may be one terminal or socket. The first to come is the last to give its mode back.
-        self._writer = _LineWriter(output)
+        self._writer = PipeWriter(output)
         self._reader = _LineReader(input, max_frame_bytes)
 
     async def receive(self) -> bytes | Oversized | None:
@@ -166,105 +161,13 @@ class _LineReader:
         elif self._held > BOUND_BYTES:
             self._pause()
         if self._lines:
-            _wake(self._waiter)
+            wake(self._waiter)
 
     def _end(self) -> None:
         self._pause()
         self._ended = True
-        _wake(self._waiter)
-
-
-class _LineWriter:
-    """Writes at once what the descriptor takes and keeps the rest, so that a cancelled sender leaves no half line."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._unwritten: deque[bytes | memoryview] = deque()
-        self._held = 0
-        self._waiting = False  # the loop calls `_flush` when the descriptor takes more
-        self._broken = False
-        self._closed = False
-        self._turn = asyncio.Lock()
-        self._drained: asyncio.Future[None] | None = None
-        self._drain_below = 0
-        self._loop = asyncio.get_running_loop()
-        mode = os.fstat(descriptor).st_mode
-        self._was_blocking = os.get_blocking(descriptor)
-        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-            os.set_blocking(descriptor, False)
-
-    async def write(self, data: bytes) -> None:
-        async with self._turn:
-            if self._closed or self._broken:
-                raise ChannelClosed("The channel is closed.")
-            self._unwritten.append(data)
-            self._held += len(data)
-            if not self._waiting:
-                self._flush()
-            await self._drain(BOUND_BYTES)
-
-    async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            with contextlib.suppress(TimeoutError, ChannelClosed):
-                async with asyncio.timeout(CLOSE_DEADLINE_S), self._turn:
-                    await self._drain(0)
-        finally:
-            self._stop_waiting()
-            self._break()
-            os.set_blocking(self._descriptor, self._was_blocking)
-            os.close(self._descriptor)
-
-    async def _drain(self, bound: int) -> None:
-        while self._held > bound and not self._broken:
-            self._drain_below = bound
-            self._drained = self._loop.create_future()
-            await self._drained
-        if self._broken:
-            raise ChannelClosed("The peer no longer reads.")
-
-    def _flush(self) -> None:
-        try:
-            while self._unwritten:
-                self._write_some()
-        except (BlockingIOError, InterruptedError):
-            if not self._waiting:
-                self._waiting = True
-                self._loop.add_writer(self._descriptor, self._flush)
-        except OSError:
-            self._break()
-        if not self._unwritten:
-            self._stop_waiting()
-        if self._held <= self._drain_below:
-            _wake(self._drained)
-
-    def _write_some(self) -> None:
-        data = self._unwritten[0]
-        written = os.write(self._descriptor, data)
-        self._held -= written
-        if written == len(data):
-            self._unwritten.popleft()
-        else:
-            self._unwritten[0] = memoryview(data)[written:]
-
-    def _break(self) -> None:
-        self._broken = True
-        self._unwritten.clear()
-        self._held = 0
-        _wake(self._drained)
-
-    def _stop_waiting(self) -> None:
-        if self._waiting:
-            self._waiting = False
-            self._loop.remove_writer(self._descriptor)
+        wake(self._waiter)
 
 
 def _is_pollable(descriptor: int) -> bool:
     return not stat.S_ISREG(os.fstat(descriptor).st_mode)
-
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)

@@ -1,21 +1,15 @@
-"""The client side of stdio: start `makai stdio` as a child and talk to it.
-
-In: a command. Out: a channel whose peer is that child. It must not know what is said after the `ready` line.
-"""
+"""The client side of stdio: starts `makai stdio` as a child and gives a channel to it, once it has said `ready`."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from makai.aio.child_process import ChildProcess
 from makai.core.errors import ParseError, TransportError
-from makai.providers.local.processes import end_group
 from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized
 from makai.transports.stdio import READY, StdioChannel
 from makai.wire import strict_json
@@ -24,8 +18,7 @@ READY_DEADLINE_S: Final = 15.0
 EXIT_GRACE_S: Final = 2.0
 """How long the child may take to end by itself after its input has ended, and again after SIGTERM."""
 
-_LAST_LINES: Final = 20
-_MAX_LINE_BYTES: Final = 64 * 1024
+_LINES_SHOWN: Final = 20
 
 
 class _Ready(msgspec.Struct):
@@ -44,32 +37,15 @@ async def spawn_stdio(
     max_frame_bytes: int = MAX_FRAME_BYTES,
     ready_deadline_s: float = READY_DEADLINE_S,
 ) -> Channel:
-    """Start `command` in its own process group and wait for its `ready` line, which is consumed.
+    """Start `command` and wait for its `ready` line, which is consumed.
 
-    `env` is the child's whole environment; without it the child gets ours.
+    `env` is the child's whole environment, by default that of this process.
     """
-    child_input, our_output = os.pipe()
-    our_input, child_output = os.pipe()
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env=env,
-            stdin=child_input,
-            stdout=child_output,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_MAX_LINE_BYTES,
-            start_new_session=True,
-        )
-    except BaseException as error:
-        os.close(our_input)
-        os.close(our_output)
-        if isinstance(error, OSError):
-            raise TransportError(f"{command[0]} could not be started: {error.strerror}.") from None
-        raise
-    finally:
-        os.close(child_input)
-        os.close(child_output)
-    channel = _ChildChannel(StdioChannel(our_input, our_output, max_frame_bytes=max_frame_bytes), process)
+        child = await ChildProcess.start(command, env=env)
+    except OSError as error:
+        raise TransportError(f"{command[0]} could not be started: {error.strerror}.") from None
+    channel = _ChildChannel(child, max_frame_bytes)
     problem: str | None
     try:
         async with asyncio.timeout(ready_deadline_s):
@@ -81,20 +57,19 @@ async def spawn_stdio(
         raise
     if problem:
         await channel.close()
-        raise channel.failure(problem)
+        said = "\n".join(line.rstrip() for line in child.stderr_tail.splitlines()[-_LINES_SHOWN:])
+        raise TransportError(f"The server process {problem}." + (f" It said:\n{said}" if said else ""))
     return channel
 
 
 class _ChildChannel:
-    """The descriptors to a child, the child itself and the last it said on standard error."""
+    """A channel over the pipes of a child, which it stops when it is closed."""
 
-    def __init__(self, channel: StdioChannel, process: asyncio.subprocess.Process) -> None:
-        self.max_frame_bytes = channel.max_frame_bytes
-        self._channel = channel
-        self._process = process
-        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
-        self._listening = asyncio.create_task(self._listen())
-        self._ending: asyncio.Task[None] | None = None
+    def __init__(self, child: ChildProcess, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._child = child
+        self._channel = StdioChannel(*child.take_pipes(), max_frame_bytes=max_frame_bytes)
+        self._closing: asyncio.Task[None] | None = None
 
     async def receive(self) -> bytes | Oversized | None:
         return await self._channel.receive()
@@ -103,10 +78,14 @@ class _ChildChannel:
         await self._channel.send(frames)
 
     async def close(self, reason: str = "") -> None:
-        if self._ending is None:
-            self._ending = asyncio.create_task(self._end())
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
         # A cancelled closer must not leave the child behind.
-        await asyncio.shield(self._ending)
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        await self._channel.close()  # the end of its input tells a stdio server to end
+        await self._child.stop(grace_s=EXIT_GRACE_S, term_grace_s=EXIT_GRACE_S)
 
     async def problem_with_ready(self) -> str | None:
         """What is wrong with the child's first line, if anything."""
@@ -122,30 +101,3 @@ class _ChildChannel:
         if ready != _EXPECTED:
             return f"speaks protocol version {ready.protocol_version!r}, not {_EXPECTED.protocol_version!r}"
         return None
-
-    def failure(self, what: str) -> TransportError:
-        """An error that says what the child did and what it last wrote to standard error."""
-        said = "\n".join(self._last_lines)
-        return TransportError(f"The server process {what}." + (f" It said:\n{said}" if said else ""))
-
-    async def _end(self) -> None:
-        await self._channel.close()  # the end of its input is how a stdio server is told to go
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), EXIT_GRACE_S)
-        await end_group(self._process, grace_s=EXIT_GRACE_S)
-        # A descendant that left the group may still hold standard error open.
-        await asyncio.wait({self._listening}, timeout=EXIT_GRACE_S)
-        self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
-
-    async def _listen(self) -> None:
-        stderr = self._process.stderr
-        assert stderr is not None
-        while True:
-            try:
-                line = await stderr.readline()
-            except ValueError:  # longer than the limit: asyncio has dropped it
-                continue
-            if not line:
-                return
-            self._last_lines.append(line.decode("utf-8", "replace").rstrip())

@@ -140,7 +140,7 @@ async def test_a_file_that_changed_after_the_edit_was_shown_is_left_alone(tmp_pa
     refused = await tool.run(arguments, Silent())
     assert refused == text_outcome(
         "file is not what it was when this call was shown for approval. Nothing was done. "
-        "Read it again, and make the call anew if it still is what you want.",
+        "Read it again, and repeat the call if it is still what you want.",
         is_error=True,
     )
     assert (tmp_path / "file").read_text() == "a = 100\nb = 2\n"

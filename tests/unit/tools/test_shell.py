@@ -20,10 +20,8 @@ from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
-from makai.tools.child_environment import child_environment
+from makai.tools.commands import child_environment
 from makai.tools.scratch import CappedOutput
-from makai.tools.shell import ShellTool
-from makai.tools.workspace import Workspace
 
 
 class Watching:
@@ -209,7 +207,7 @@ async def test_what_the_sandbox_needs_is_held_until_the_command_has_ended(tmp_pa
         order.append("wrapped")
         return argv
 
-    tool = ShellTool(Workspace([tmp_path]), wrap=wrap, holding=holding, environ=os.environ, spill_directory=tmp_path)
+    tool = shell_tool(tmp_path, wrap=wrap, holding=holding)
     outcome = await tool.run({"command": "ls"}, Silent())
 
     assert (outcome, order) == (
@@ -300,7 +298,7 @@ async def test_children_see_no_secret_of_the_environment(tmp_path: Path) -> None
         "GIT_TERMINAL_PROMPT": "0",
         "NO_COLOR": "1",
     }
-    tool = ShellTool(Workspace([tmp_path]), wrap=list, environ=environ, spill_directory=tmp_path)
+    tool = shell_tool(tmp_path, environ=environ)
     # The supervisor is the parent of the command: its environment is no way around.
     outcome = await tool.run({"command": "env; tr '\\0' '\\n' < /proc/$PPID/environ"}, Silent())
     assert "secret-" not in str(outcome.content)
@@ -314,15 +312,15 @@ async def test_the_command_is_started_as_the_wrapper_says(tmp_path: Path) -> Non
         wrapped.append(argv)
         return ["/usr/bin/env", "WRAPPED=yes", *argv]
 
-    tool = ShellTool(Workspace([tmp_path]), wrap=wrap, environ=os.environ, spill_directory=tmp_path)
+    tool = shell_tool(tmp_path, wrap=wrap)
     outcome = await tool.run({"command": "echo $WRAPPED"}, Silent())
 
     assert outcome.content == (Text(text="yes"),)
-    assert [argv[1:] for argv in wrapped] == [["--noprofile", "--norc", "-c", "echo $WRAPPED"]]
+    assert [argv[1:] for argv in wrapped] == [("--noprofile", "--norc", "-c", "echo $WRAPPED")]
 
 
 async def test_a_wrapper_that_cannot_be_started_is_told(tmp_path: Path) -> None:
-    tool = ShellTool(Workspace([tmp_path]), wrap=lambda _: ["/no/such/sandbox"], environ={}, spill_directory=tmp_path)
+    tool = shell_tool(tmp_path, wrap=lambda _: ["/no/such/sandbox"], environ={})
 
     assert await tool.run({"command": "true"}, Silent()) == ToolOutcome(
         content=(Text(text="/no/such/sandbox: No such file or directory\n[exit code 127]"),),

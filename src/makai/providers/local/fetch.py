@@ -23,9 +23,9 @@ from typing import BinaryIO
 
 import aiohttp
 
+from makai.aio.child_process import ChildProcess
 from makai.catalog.vendors import builtin_vendors
 from makai.core.errors import MakaiError, NotSupported, ProviderError
-from makai.providers.local.processes import end_group
 from makai.providers.local.weights import LocalModel, OnProgress, PullProgress, file_size
 
 PIP: tuple[str, ...] = (sys.executable, "-P", "-m", "pip")
@@ -199,39 +199,33 @@ async def _run_pip(
     }
     if temporary is not None:
         environment["TMPDIR"] = str(temporary)
-    with log.open("wb") as output:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *PIP,
-                *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=asyncio.subprocess.STDOUT,
-                cwd=work,
-                env=environment,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return 127, str(error)
     try:
-        async with asyncio.timeout(deadline_s):
-            while not await _ended_within(process, _POLL_S):
-                if show is not None:
-                    show(_tail(log))
+        command = (*PIP, *arguments)
+        pip = await ChildProcess.start(command, env=environment, cwd=str(work), takes_input=False, merge_stderr=True)
+    except OSError as error:
+        return 127, str(error)
+    try:
+        with log.open("wb", buffering=0) as output:
+            async with asyncio.timeout(deadline_s):
+                while (said := await _read_within(pip, _POLL_S)) != b"":
+                    output.write(said or b"")
+                    if show is not None:
+                        show(_tail(log))
+                code = await pip.wait()
     except TimeoutError:
         raise MakaiError(f"pip was still busy after {deadline_s:.0f} s and was stopped.") from None
     finally:
-        await end_group(process)
-    return process.returncode or 0, log.read_text(errors="replace")
+        await pip.stop()
+    return code, log.read_text(errors="replace")
 
 
-async def _ended_within(process: asyncio.subprocess.Process, seconds: float) -> bool:
-    """Waits for the end; `wait_for` cancels the waiting, not the process."""
+async def _read_within(child: ChildProcess, seconds: float) -> bytes | None:
+    """The next output, b"" after the last, None when there was none in time."""
     try:
-        await asyncio.wait_for(process.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            return await child.read()
     except TimeoutError:
-        return False
-    return True
+        return None
 
 
 def _tail(path: Path) -> str:
@@ -250,6 +244,6 @@ def _last_error(text: str) -> str:
 
 
 def _without_provider_keys(environ: Mapping[str, str]) -> dict[str, str]:
-    """pip needs the user's indexes, proxies and keyring, but no model provider's key (DESIGN §9)."""
+    """pip needs the user's indexes, proxies and keyring, but no model provider's key."""
     keys = {name for vendor in builtin_vendors().values() for name in vendor.key_variables}
     return {name: value for name, value in environ.items() if name not in keys | {"GOOGLE_OAUTH_CLIENT_SECRET"}}

@@ -25,9 +25,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from makai.core.errors import MakaiError, NotSupported, ProviderError
+from makai.aio.child_process import ChildProcess
+from makai.core.errors import MakaiError, NotSupported, ProviderError, TransportError
 from makai.core.secret import Secret
-from makai.providers.local.processes import end_group, has_ended
 
 OnStartup: TypeAlias = Callable[[str], None]
 
@@ -35,7 +35,7 @@ _CHILD = Path(__file__).with_name("child.py")
 _STOP_GRACE_S = 2.0
 _CRASH_LOOP_S = 60.0
 """A server that dies again this soon after a restart will not get better by a third try."""
-_TAIL_BYTES = 8192
+_MAX_READY_BYTES = 8192
 _TAIL_LINES = 6
 _ENVIRONMENT = (
     "HOME",
@@ -101,7 +101,7 @@ class LlamaServer:
             if self._stopped:
                 raise MakaiError("The local model server was stopped.")
             if self._child is not None:
-                if not has_ended(self._child.process):
+                if not self._child.process.has_ended:
                     return
                 await self._bury(self._child)
             if self._on_startup is not None:
@@ -136,7 +136,7 @@ class LlamaServer:
         await dead.end()
         now = time.monotonic()
         if self._restarted_at is not None and now - self._restarted_at < _CRASH_LOOP_S:
-            raise _failure(f"The local model server keeps dying (exit code {dead.process.returncode})", dead.tail)
+            raise _failure(f"The local model server keeps dying (exit code {dead.process.exit_code})", dead.tail)
         self._restarted_at = now
 
     async def _spawn(self) -> _Child:
@@ -145,18 +145,13 @@ class LlamaServer:
                 "The local model needs xllamacpp, which is not installed.", hint="Run `pip install 'makai[local]'`."
             )
         key = Secret(secrets.token_urlsafe(32))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            str(_CHILD),
-            *("--model", str(self._model_path), "--alias", self._model_id),
-            *("--context", str(self._context_window), *_thread_arguments(self._threads)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        process = await ChildProcess.start(
+            (
+                *(sys.executable, "-P", str(_CHILD)),
+                *("--model", str(self._model_path), "--alias", self._model_id),
+                *("--context", str(self._context_window), *_thread_arguments(self._threads)),
+            ),
             env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-            # Out of the terminal's process group: Ctrl-C is for us, and we decide what it means for the child.
-            start_new_session=True,
         )
         child = _Child(process, key)
         try:
@@ -175,43 +170,29 @@ class LlamaServer:
 
 
 class _Child:
-    """The process, its key, its port, and the end of what it said."""
+    """The process, its key and its port."""
 
-    def __init__(self, process: asyncio.subprocess.Process, key: Secret) -> None:
+    def __init__(self, process: ChildProcess, key: Secret) -> None:
         self.process = process
         self.key = key
         self.port = 0
-        self._tail = b""
-        self._listening = asyncio.create_task(self._listen(), name="llama-server-stderr")
 
     @property
     def tail(self) -> str:
         """The last lines of its log."""
-        lines = self._tail.decode(errors="replace").splitlines()
-        return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])
+        return "\n".join(f"  {line}" for line in self.process.stderr_tail.splitlines()[-_TAIL_LINES:])
 
     async def wait_until_ready(self) -> None:
         """Hand over the key and wait for the ready line; a MsgspecError means the child died instead."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with contextlib.suppress(ConnectionError):
-            self.process.stdin.write(self.key.reveal().encode() + b"\n")
-            await self.process.stdin.drain()
-        self.port = msgspec.json.decode(await self.process.stdout.readline(), type=_Ready).port
+        with contextlib.suppress(TransportError):
+            await self.process.write(self.key.reveal().encode() + b"\n")
+        async for line in self.process.lines(_MAX_READY_BYTES):
+            self.port = msgspec.json.decode(line if isinstance(line, bytes) else b"", type=_Ready).port
+            return
+        raise msgspec.DecodeError("it ended without a ready line")
 
     async def end(self) -> None:
-        """Process gone, pipes closed, reader done."""
-        await end_group(self.process, grace_s=_STOP_GRACE_S)
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._listening, _STOP_GRACE_S)
-
-    async def _listen(self) -> None:
-        """Keep stderr flowing, and the end of it for error messages."""
-        assert self.process.stderr is not None
-        while data := await self.process.stderr.read(_TAIL_BYTES):
-            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+        await self.process.stop(grace_s=_STOP_GRACE_S, term_grace_s=_STOP_GRACE_S)
 
 
 def _thread_arguments(threads: int | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -24,9 +24,10 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from makai.aio.child_process import ChildProcess, OversizedLine
 from makai.auth.origins import proxy_for
 from makai.core.errors import TransportError
-from makai.tools.mcp.child import Child, LineSplitter, TooLong
+from makai.tools.file_errors import printable
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
 
 _Inbound: TypeAlias = SessionMessage | Exception
@@ -39,6 +40,8 @@ _MAX_OTHER_LINES: Final = 1_000
 _WAITING_MESSAGES: Final = 64
 _CONNECT_S: Final = 10.0
 _FAREWELL_S: Final = 1.0
+_EXIT_GRACE_S: Final = 1.0
+"""How long a server may take to end by itself when its input has ended, as the MCP specification asks it to."""
 _TIMEOUTS: Final = ("connect", "read", "write", "pool")
 _ID_FIRST: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
 _ID_LAST: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
@@ -85,13 +88,33 @@ def transport_to(
 async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenerator[_Streams]:
     given = {name: value.reveal() for name, value in server.env.items()}
     with _confining(launch, server) as argv:
-        directory = os.path.join(launch.cwd, server.cwd or "")
+        folder = os.path.join(launch.cwd, server.cwd or "")
         with anyio.CancelScope(shield=True):
             # The SDK's cancellation comes again with every turn of the event loop: here it has to wait a moment.
-            child = await Child.start(argv, directory=directory, environ=launch.environment(given))
-        life.last_words = child.last_words
+            child = await _started(argv, folder, launch.environment(given))
+        life.last_words = lambda: _last_words(child)
         async with _speaking(child, life) as streams:
             yield streams
+
+
+async def _started(argv: Sequence[str], folder: str, environ: Mapping[str, str]) -> ChildProcess:
+    try:
+        return await ChildProcess.start(argv, cwd=folder, env=environ, supervised=True)
+    except OSError as error:
+        raise TransportError(f"It could not be started in {printable(folder)}: {error.strerror}.") from None
+
+
+async def _how_it_ended(child: ChildProcess) -> str:
+    """For a message about a server that went away: its exit code and the last it said on standard error."""
+    await child.wait_for_errors(_EXIT_GRACE_S)
+    code = child.exit_code
+    return ("closed its output" if code is None else f"ended with exit code {code}") + _last_words(child)
+
+
+def _last_words(child: ChildProcess) -> str:
+    """The end of its standard error, as the end of a sentence."""
+    said = "\n".join(printable(line) for line in child.stderr_tail.splitlines() if line.strip())
+    return f". Its last words:\n{said}" if said else "."
 
 
 @contextmanager
@@ -107,7 +130,7 @@ def _confining(launch: Launch, server: StdioServer) -> Iterator[Sequence[str]]:
 
 
 @asynccontextmanager
-async def _speaking(child: Child, life: Life) -> AsyncGenerator[_Streams]:
+async def _speaking(child: ChildProcess, life: Life) -> AsyncGenerator[_Streams]:
     try:
         inbound, messages = anyio.create_memory_object_stream[_Inbound](0)
         outbound, to_send = anyio.create_memory_object_stream[SessionMessage](_WAITING_MESSAGES)
@@ -120,43 +143,41 @@ async def _speaking(child: Child, life: Life) -> AsyncGenerator[_Streams]:
     finally:
         # Nothing of the SDK's cancellation may come between: the process must be gone when this returns.
         with anyio.CancelScope(shield=True):
-            await child.stop()
+            await child.stop(grace_s=_EXIT_GRACE_S)
 
 
-async def _read(child: Child, inbound: MemoryObjectSendStream[_Inbound], life: Life) -> None:
+async def _read(child: ChildProcess, inbound: MemoryObjectSendStream[_Inbound], life: Life) -> None:
     """Give the SDK every message. What is not one is kept among the server's last words."""
-    splitter = LineSplitter(MAX_MESSAGE_BYTES)
     others = 0
     async with inbound:
         try:
-            async for chunk in child.chunks():
-                for line in splitter.feed(chunk):
-                    if (message := _message(line)) is None:
-                        others += 1
-                        child.note(line.head if isinstance(line, TooLong) else line)
-                    else:
-                        others = 0
-                        await inbound.send(message)
-                    if others > _MAX_OTHER_LINES:
-                        life.over(f"It writes other things than MCP to its output{child.last_words()}")
-                        return
-            life.over(f"It {await child.how_it_ended()}")
+            async for line in child.lines(MAX_MESSAGE_BYTES):
+                if (message := _message(line)) is None:
+                    others += 1
+                    child.note(line.head if isinstance(line, OversizedLine) else line)
+                else:
+                    others = 0
+                    await inbound.send(message)
+                if others > _MAX_OTHER_LINES:
+                    life.over(f"It writes other things than MCP to its output{_last_words(child)}")
+                    return
+            life.over(f"It {await _how_it_ended(child)}")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             life.over("It was closed.")
 
 
-async def _write(child: Child, to_send: MemoryObjectReceiveStream[SessionMessage], life: Life) -> None:
+async def _write(child: ChildProcess, to_send: MemoryObjectReceiveStream[SessionMessage], life: Life) -> None:
     async with to_send:
         try:
             async for message in to_send:
                 await child.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
         except TransportError:
             # It does not read any more. If that is its end, reading its output says more about it.
-            life.over(f"It {await child.how_it_ended()}")
+            life.over(f"It {await _how_it_ended(child)}")
 
 
-def _message(line: bytes | TooLong) -> SessionMessage | None:
-    if isinstance(line, TooLong):
+def _message(line: bytes | OversizedLine) -> SessionMessage | None:
+    if isinstance(line, OversizedLine):
         return _too_long(line)
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
@@ -164,7 +185,7 @@ def _message(line: bytes | TooLong) -> SessionMessage | None:
         return None
 
 
-def _too_long(line: TooLong) -> SessionMessage | None:
+def _too_long(line: OversizedLine) -> SessionMessage | None:
     """An error for whoever waits for the answer that was dropped, if it tells whose it was."""
     found = _ID_FIRST.match(line.head) or _ID_LAST.search(line.tail)
     if found is None:

@@ -1,13 +1,13 @@
-"""The process between makai and a command: it outlives no command and leaves none of its processes alive.
+"""The process between makai and a child: it leaves none of the child's processes alive.
 
-In: a directory's descriptor and an argument vector; standard input is a pipe whose other end makai holds. Out: the
-command's exit code, 128 + n when signal n killed it, as shells say it. Every command waits for its start, so it imports
-nothing of makai and little of the standard library (`signal` alone costs 5 ms).
+Arguments: the descriptor of a folder, the descriptor of the child's standard input ("-" for none), then the child's
+argument vector. Standard input is a pipe whose other end makai holds. The exit code is the child's, 128 + n when signal
+n killed it, as shells say it. Every child waits for this program to start, so it imports nothing of makai and little of
+the standard library (`signal` alone costs 5 ms).
 
-As a child subreaper it becomes the parent of every process the command leaves behind, however often that forked or
-changed its session. When the command ends, or makai closes the pipe, or makai itself dies, all of them are asked to
-stop, then killed. A command that can kill this process escapes it; a sandbox with its own process ids is the answer to
-that.
+As a child subreaper it becomes the parent of every process that the child leaves behind, however often that forked or
+changed its session. When the child ends, or makai closes the pipe, or makai itself dies, all of them are asked to stop,
+then killed. A child that can kill this process escapes it; a sandbox with its own process ids prevents that.
 """
 
 from __future__ import annotations
@@ -24,44 +24,51 @@ _GRACE_S = 0.3
 """How long processes may tidy up after SIGTERM; the whole end must fit into one second."""
 _KILLING_S = 5.0
 _COULD_NOT_START = 127
-_LOOK_AGAIN_S = 0.005
-_BURY_EVERY_MS = 1000
+_POLL_S = 0.005
+_REAP_EVERY_MS = 1000
 
 
 def main() -> int:
     """Run the command in `sys.argv` to its end."""
-    directory, *command = sys.argv[1:]
+    directory, given_input, *command = sys.argv[1:]
     if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         os.write(2, b"this kernel has no child subreapers\n")
         return _COULD_NOT_START
     os.fchdir(int(directory))
     os.close(int(directory))
     try:
-        child = _started(command)
+        child = _started(command, None if given_input == "-" else int(given_input))
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
         return _COULD_NOT_START
-    _let_go_of_output()
+    _release_output()
     code = _watch(child)
     last = _end_everything(child)
     return last if code is None else code
 
 
-def _started(command: list[str]) -> int:
-    """The command, leading its own session, reading nothing, with the signal handling of a fresh program."""
-    return os.posix_spawnp(
+def _started(command: list[str], given_input: int | None) -> int:
+    """The command, leading its own session, with the signal handling of a fresh program."""
+    if given_input is None:
+        actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
+    else:
+        actions = [(os.POSIX_SPAWN_DUP2, given_input, 0), (os.POSIX_SPAWN_CLOSE, given_input)]
+    child = os.posix_spawnp(
         command[0],
         command,
         os.environ,
-        file_actions=[(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)],
+        file_actions=actions,
         setsid=True,
         setsigmask=[],
         setsigdef=[_SIGPIPE, _SIGXFSZ],  # Python ignores these two, and ignoring is inherited
     )
+    if given_input is not None:
+        os.close(given_input)  # or the other end would not notice that the child closed its input
+    return child
 
 
-def _let_go_of_output() -> None:
-    """Whoever reads the output must see its end when the last of the command's processes is gone."""
+def _release_output() -> None:
+    """Close our copies, so that the output ends when the last of the command's processes is gone."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
@@ -74,7 +81,7 @@ def _watch(child: int) -> int | None:
     poll.register(0, select.POLLIN)
     poll.register(os.pidfd_open(child), select.POLLIN)
     while True:
-        ready = {descriptor for descriptor, _ in poll.poll(_BURY_EVERY_MS)}
+        ready = {descriptor for descriptor, _ in poll.poll(_REAP_EVERY_MS)}
         code, _ = _reap(child)
         if code is not None or 0 in ready:
             return code
@@ -92,12 +99,12 @@ def _end_everything(child: int) -> int:
             break
         if elapsed >= _GRACE_S:
             _signal_all(_SIGKILL)
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_POLL_S)
     return code
 
 
 def _reap(child: int) -> tuple[int | None, bool]:
-    """Bury every child that ended: the exit code of `child` if it was among them, and whether any child is left."""
+    """Reap every child that ended: the exit code of `child` if it was among them, and whether any child is left."""
     code = None
     while True:
         try:

@@ -1,0 +1,107 @@
+"""Commands on this machine: confined by an injected `wrap`, supervised, with a scrubbed environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TypeAlias
+
+from makai.aio.child_process import ChildProcess
+from makai.core.errors import InvalidRequest
+from makai.tools.file_errors import FileRefused
+from makai.tools.hidden import path_of
+from makai.tools.ports import CommandRequest
+from makai.tools.workspace import Place, Workspace
+
+Wrap: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+"""Turns an argument vector into one that starts it in the sandbox."""
+
+# fmt: off
+_NAMES = frozenset({
+    "CARGO_HOME", "COLUMNS", "CONDA_DEFAULT_ENV", "CONDA_PREFIX", "GEM_HOME", "GEM_PATH", "GOBIN", "GOFLAGS",
+    "GOPATH", "GOROOT", "HOME", "JAVA_HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LINES", "LOGNAME",
+    "NODE_EXTRA_CA_CERTS", "NODE_PATH", "NVM_DIR", "PATH", "PKG_CONFIG_PATH", "PYENV_ROOT", "PYTHONPATH",
+    "RBENV_ROOT", "REQUESTS_CA_BUNDLE", "RUSTUP_HOME", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TERM",
+    "TMPDIR", "TZ", "USER", "VIRTUAL_ENV", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+})
+# fmt: on
+_PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
+_SET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"} | {
+    "AI_AGENT": "makai"
+}
+"""There is no terminal: nothing may page, prompt or paint. Programs can tell for whom they run."""
+
+
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a command may see of our environment: what programs need to run, and no secret.
+
+    An allow list: a variable that is not known stays here.
+    """
+    kept = {name: value for name, value in environ.items() if _is_harmless(name, value)}
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept, **_SET}
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    if name.upper() in _PROXIES:
+        # A proxy's address may carry a password.
+        return "@" not in value
+    return name in _NAMES or name.startswith("LC_")
+
+
+class LocalCommands:
+    """Runs commands below a supervisor, so that nothing they start outlives them."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        wrap: Wrap,
+        holding: Callable[[], AbstractContextManager[None]] = nullcontext,
+        is_confined: bool = True,
+    ) -> None:
+        """`holding` is held from before `wrap` until the command has ended."""
+        self._workspace = workspace
+        self._wrap = wrap
+        self._holding = holding
+        self.is_confined = is_confined
+
+    async def start(self, request: CommandRequest) -> _LocalCommand:
+        directory = self._opened(request.directory)
+        with ExitStack() as held:
+            held.callback(os.close, directory)
+            kept = held.enter_context(ExitStack())
+            kept.enter_context(self._holding())
+            try:
+                child = await ChildProcess.start(
+                    self._wrap(request.argv),
+                    cwd=directory,
+                    env=request.environ,
+                    supervised=True,
+                    takes_input=False,
+                    merge_stderr=True,
+                )
+            except OSError as error:
+                raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
+            return _LocalCommand(child, kept.pop_all())
+
+    def _opened(self, place: Place) -> int:
+        """The folder that rules and people were shown: a link on the way may have been turned since."""
+        directory = self._workspace.open_directory(place.absolute)
+        if path_of(directory) != place.absolute:
+            os.close(directory)
+            raise FileRefused(f"{place.shown} was moved while the command was started. Nothing was done.")
+        return directory
+
+
+class _LocalCommand:
+    def __init__(self, child: ChildProcess, held: ExitStack) -> None:
+        self._child = child
+        self._held = held
+        self.read, self.wait, self.kill = child.read, child.wait, child.kill
+
+    async def stop(self) -> int:
+        try:
+            return await self._child.stop()
+        finally:
+            self._held.close()
