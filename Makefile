@@ -29,11 +29,11 @@ faults: .venv/.ready model page packages ## long tests: fault injection, and pro
 bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
 	@$(BENCH_BIN)/python benchmarks/run.py
 
-schema: .venv/.ready ## write schema/ anew from the types
+schema: .venv/.ready ## regenerate schema/ from the types
 	@$(BIN)/python tools/schema.py
 	@$(BIN)/python tools/typescript_types.py
 
-docs: .venv/.ready ## write the transcripts in docs/protocol/ anew from running servers (needs curl)
+docs: .venv/.ready ## regenerate the transcripts in docs/protocol/ from running servers (needs curl)
 	@$(BIN)/python tools/transcripts.py
 
 requirements: .venv/.ready ## covered, diverging and open requirements per area

@@ -16,7 +16,7 @@ import makai
 
 
 async def holidays(arguments: dict[str, Any]) -> list[str]:
-    """Carried out here, in this program. What it raises, the model is told."""
+    """Runs here, in this program. An exception is reported to the model."""
     year = date.fromisoformat(arguments["day"]).year
     return [f"{year}-01-01", f"{year}-12-25"]
 
