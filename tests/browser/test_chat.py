@@ -113,7 +113,7 @@ async def test_the_key_a_allows_and_says_who_did(site: Site) -> None:
         await window.decide("a")
         await window.idle()
         assert (site.folder / "key.txt").exists()
-        await expect(window.tool("write")).to_contain_text("Approved by")
+        await expect(window.tool("write")).to_contain_text("You approved this in the browser")
 
 
 async def test_the_key_d_denies_and_nothing_runs(site: Site) -> None:

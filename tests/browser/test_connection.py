@@ -73,7 +73,7 @@ async def test_what_is_decided_in_one_window_disappears_in_the_other_which_says_
         await expect(other.answers).to_contain_text("Written.")
         for window in (one, other):
             await window.tool("write").locator("summary").first.scroll_into_view_if_needed()
-            await expect(window.tool("write")).to_contain_text("Approved by")
+            await expect(window.tool("write")).to_contain_text("You approved this in the browser")
 
 
 class HeldBack:

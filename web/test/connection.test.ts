@@ -69,7 +69,7 @@ describe("a lost connection", () => {
     expect(run(link, [{ type: "tick" }, 1300])[1]).toEqual([{ type: "connect" }]);
   });
 
-  test("starts anew with short waits once it was live again", () => {
+  test("starts again with short waits once it was live again", () => {
     const [link] = run(
       live(), [{ type: "closed", code: 1006 }, 0], [{ type: "tick" }, 5000], [{ type: "opened", cursor: 7 }, 5000], [frame(WELCOME), 5000],
     );

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { cpuMs } from "./cpu";
 import { diffLines } from "../src/lib/diff";
 
 /** The new text, rebuilt from a diff of texts short enough to be one hunk. */
@@ -50,8 +51,8 @@ describe("a diff", () => {
   test("gives up in bounded time on texts that have nothing in common", () => {
     const before = Array.from({ length: 20_000 }, (_, at) => `old ${at}`).join("\n");
     const after = Array.from({ length: 20_000 }, (_, at) => `new ${at}`).join("\n");
-    const start = performance.now();
+    const start = cpuMs();
     expect(diffLines(before, after)).toMatchObject({ added: 20_000, removed: 20_000 });
-    expect(performance.now() - start).toBeLessThan(2000);
+    expect(cpuMs() - start).toBeLessThan(2000);
   });
 });

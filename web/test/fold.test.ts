@@ -1,9 +1,10 @@
 import { req } from "./req";
 import { describe, expect, test } from "vitest";
+import { cpuMs } from "./cpu";
 import type { RunState, RunStatus, ServerMessage, Snapshot, TranscriptItem } from "../src/lib/protocol";
 import { fold, prepend } from "../src/lib/store/fold";
 import type { Item, ToolItem } from "../src/lib/store/items";
-import { MOST_ITEMS } from "../src/lib/store/transcript";
+import { MAX_ITEMS } from "../src/lib/store/transcript";
 import { activity, emptyView, isBusy, type SessionView } from "../src/lib/store/view";
 
 const runState = (status: RunStatus, pending: RunState["pending_approvals"] = []): RunState => ({
@@ -145,10 +146,10 @@ describe("replay", () => {
   });
 
   test("of 100,000 deltas is one item, quickly", () => {
-    const start = performance.now();
+    const start = cpuMs();
     const view = started(...Array.from({ length: 100_000 }, (_, at) => delta(at + 1, "word ")));
     expect(items(view)).toHaveLength(1);
-    expect(performance.now() - start).toBeLessThan(2000);
+    expect(cpuMs() - start).toBeLessThan(2000);
   });
 
   test("ignores frames it does not know", () => {
@@ -157,7 +158,7 @@ describe("replay", () => {
 });
 
 describe("a snapshot", () => {
-  test("replaces what was shown, and what was still arriving goes on growing", () => {
+  test("replaces what was shown, and what was still arriving keeps growing", () => {
     let view = started(delta(1, "old"));
     view = fold(view, [
       snapshot(
@@ -203,10 +204,10 @@ describe("a snapshot", () => {
     const transcript = Array.from({ length: 5000 }, (_, at): TranscriptItem =>
       at % 2 ? { type: "assistant_text", text: `answer ${at}`, content_index: 0, event_id: at + 1 } : { type: "user_text", text: `q ${at}`, event_id: at + 1, client_msg_id: `m${at}` },
     );
-    const start = performance.now();
+    const start = cpuMs();
     const view = fold(emptyView("s"), [snapshot(transcript, 5000)]);
     expect(items(view)).toHaveLength(5000);
-    expect(performance.now() - start).toBeLessThan(500);
+    expect(cpuMs() - start).toBeLessThan(1000);
   });
 });
 
@@ -275,9 +276,9 @@ describe("older pages", () => {
   });
 
   test("can bring back what was let go because there was too much to hold", () => {
-    const transcript = Array.from({ length: MOST_ITEMS + 500 }, (_, at): TranscriptItem => ({ type: "user_text", text: `q ${at}`, event_id: at + 1 }));
+    const transcript = Array.from({ length: MAX_ITEMS + 500 }, (_, at): TranscriptItem => ({ type: "user_text", text: `q ${at}`, event_id: at + 1 }));
     const view = fold(emptyView("s"), [snapshot(transcript, transcript.length, { before: null })]);
-    expect(items(view).length).toBeLessThanOrEqual(MOST_ITEMS);
+    expect(items(view).length).toBeLessThanOrEqual(MAX_ITEMS);
     expect(items(view).at(-1)).toMatchObject({ eventId: transcript.length });
     expect(view.before).toBe(items(view)[0]?.eventId);
   });

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { cpuMs } from "./cpu";
 import { GrowingMarkdown, renderMarkdown } from "../src/lib/markdown";
 
 const html = (text: string): string =>
@@ -53,12 +54,12 @@ describe("markdown", () => {
   });
 
   test("shows a megabyte in one line, and a huge table, in bounded time", () => {
-    const start = performance.now();
+    const start = cpuMs();
     const line = "*a_[b](".repeat(150_000);
     expect(renderMarkdown(`before\n\n${line}\n\nafter`).map((block) => block.kind)).toEqual(["html", "plain", "html"]);
     const table = `|a|b|\n|-|-|\n${"|1|2|\n".repeat(20_000)}`;
     expect(html(table).match(/<tr>/g)?.length).toBe(301);
-    expect(performance.now() - start).toBeLessThan(3000);
+    expect(cpuMs() - start).toBeLessThan(3000);
   });
 
   test("keeps long lines inside a fence as code", () => {
@@ -98,9 +99,9 @@ describe("what no parser should see", () => {
     ["brackets", "[".repeat(5000)],
     ["lists indented further and further", Array.from({ length: 500 }, (_, at) => " ".repeat(at * 2) + "- x").join("\n")],
   ])("%s are shown as written, quickly, and what follows is laid out", (_, text) => {
-    const start = performance.now();
+    const start = cpuMs();
     const blocks = renderMarkdown(`${text}\n\n**after**`);
-    expect(performance.now() - start).toBeLessThan(2000);
+    expect(cpuMs() - start).toBeLessThan(2000);
     expect(blocks.at(-1)).toMatchObject({ kind: "html", html: "<p><strong>after</strong></p>\n" });
     expect(blocks.map((block) => block.raw).join("")).toBe(`${text}\n\n**after**`);
   });

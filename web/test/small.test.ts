@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { ago, dollars, duration, shortModel, tokens } from "../src/lib/format";
+import { ago, decisionText, dollars, duration, shortModel, tokens } from "../src/lib/format";
 import { imageAddress, readImages } from "../src/lib/images";
 import { newId } from "../src/lib/ids";
 import { codeIn, foldLogin, isSecret, NEW_LOGIN, type LoginEvent } from "../src/lib/login";
@@ -98,9 +98,28 @@ describe("pictures", () => {
 test("numbers are written for people", () => {
   expect([tokens(999), tokens(1000), tokens(58_210), tokens(200_000), tokens(1_250_000)]).toEqual(["999", "1k", "58.2k", "200k", "1.3M"]);
   expect([dollars(0), dollars(0.0012), dollars(1.5)]).toEqual(["$0", "$0.0012", "$1.50"]);
-  expect([duration(900), duration(61_000), duration(3_660_000), duration(-5)]).toEqual(["0 s", "1 min 1 s", "1 h 1 min", "0 s"]);
+  expect([duration(900), duration(61_000), duration(3_660_000), duration(86_400_000), duration(-5)]).toEqual(["0 s", "1 min 1 s", "1 h 1 min", "24 h", "0 s"]);
   expect([ago(0, 30_000), ago(0, 3_600_000), ago(0, 86_400_000)]).toEqual(["now", "1 h", "1 d"]);
   expect([shortModel("embedded/llama@a%2Fb"), shortModel("plain"), shortModel("x/y@%")]).toEqual(["a/b", "plain", "%"]);
+});
+
+test("a decision says who made it and how far it reaches", () => {
+  const made = { approved: true, by: "page", reason: "", scope: "once", grant: "Bash(ls:*)" };
+  expect([
+    decisionText(made),
+    decisionText({ ...made, approved: false, by: "terminal-71", reason: "not now" }),
+    decisionText({ ...made, scope: "always" }),
+    decisionText({ ...made, by: "mode" }),
+    decisionText({ ...made, approved: false, by: "deadline" }),
+    decisionText({ ...made, by: "somewhere" }),
+  ]).toEqual([
+    "You approved this in the browser",
+    "You denied this in the terminal: not now",
+    "You approved this in the browser (Bash(ls:*), always)",
+    "Allowed by the permission mode",
+    "Expired without a decision",
+    "Approved",
+  ]);
 });
 
 test("ids are version 4 and differ", () => {

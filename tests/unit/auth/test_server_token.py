@@ -25,7 +25,7 @@ def mode(path: Path) -> int:
 def plant(home: Path, text: str = GOOD, permissions: int = 0o600) -> Path:
     home.mkdir(mode=0o700, parents=True)
     path = home / FILE_NAME
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     path.chmod(permissions)
     return path
 

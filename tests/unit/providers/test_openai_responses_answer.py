@@ -475,7 +475,7 @@ def test_a_stream_without_its_terminal_event_is_not_a_complete_answer() -> None:
         b'{"type":"response.output_text.delta","delta":{}}',
         b'{"type":"response.output_item.done","item":7}',
         b'{"type":"response.output_text.delta","delta":"\xff"}',
-        b'{"type":"x","deep":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"type":"x","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
 def test_an_event_that_is_not_what_the_api_promises_is_an_error_naming_the_provider(payload: bytes) -> None:

@@ -48,7 +48,7 @@ export function stripAnsi(text: string): string {
 }
 
 function write(line: Run[], piece: string, style: string): void {
-  // "\r\n" ends a line; a lone "\r" starts it anew, as progress bars do.
+  // "\r\n" ends a line; a lone "\r" starts it again, as progress bars do.
   const text = piece.endsWith("\r") ? piece.slice(0, -1) : piece;
   const again = text.lastIndexOf("\r");
   if (again >= 0) line.length = 0;

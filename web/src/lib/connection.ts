@@ -51,7 +51,7 @@ export type LinkEffect =
 
 export const CONNECT_MS = 10_000;
 export const PING_MS = 5_000;
-export const LONGEST_WAIT_MS = 15_000;
+export const MAX_WAIT_MS = 15_000;
 /** The server's close code for a session that was deleted. */
 export const SESSION_GONE = 4404;
 const CAPABILITIES = [STREAMING, MAKAI_1];
@@ -94,9 +94,9 @@ export function step(link: Link, event: LinkEvent, now: number): Step {
   }
 }
 
-/** 0.3 s, then doubling up to the longest wait. Everyone at once after a restart is fine: it is one person's server. */
+/** 0.3 s, then doubling up to the longest wait. All windows at once after a restart are fine: it is one person's server. */
 export function waitMs(failures: number): number {
-  return Math.min(LONGEST_WAIT_MS, 300 * 2 ** Math.min(failures, 10));
+  return Math.min(MAX_WAIT_MS, 300 * 2 ** Math.min(failures, 10));
 }
 
 function isOpen(link: Link): boolean {

@@ -17,7 +17,7 @@ export interface Diff {
 
 const CONTEXT = 3;
 /** How many edits Myers' search follows before it gives up; its work and memory grow with the square of this. */
-const MOST_EDITS = 500;
+const MAX_EDITS = 500;
 
 export function diffLines(oldText: string | null, newText: string): Diff {
   const all = compare(oldText === null ? [] : lines(oldText), lines(newText));
@@ -63,7 +63,7 @@ function compare(before: string[], after: string[]): DiffLine[] {
 /** The shortest edit script (Myers 1986), or "replace everything" where that would take too long. */
 function edits(before: string[], after: string[]): DiffLine["kind"][] {
   const [rows, columns] = [before.length, after.length];
-  const limit = Math.min(rows + columns, MOST_EDITS);
+  const limit = Math.min(rows + columns, MAX_EDITS);
   const furthest = new Int32Array(2 * limit + 3);
   const middle = limit + 1;
   const trace: Int32Array[] = [];

@@ -1,5 +1,6 @@
 // Numbers and times for people.
 import type { PermissionMode, Usage } from "./protocol";
+import type { DecisionMade } from "./store/items";
 
 export const MODE_NAMES: Record<PermissionMode, string> = {
   ask: "Ask",
@@ -38,8 +39,31 @@ export function usageTitle(usage: Usage): string {
 export function duration(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));
   if (seconds < 60) return `${seconds} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
-  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return seconds % 60 ? `${minutes} min ${seconds % 60} s` : `${minutes} min`;
+  return minutes % 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes / 60} h`;
+}
+
+const CLIENTS: Record<string, string> = {
+  page: "in the browser",
+  terminal: "in the terminal",
+  run: "in the terminal",
+  makai: "through a program",
+  minicodex: "through a program",
+};
+
+/** Who decided about a call, and how far the decision reaches. */
+export function decisionText({ approved, by, reason, scope, grant }: DecisionMade): string {
+  const where = CLIENTS[by.replace(/-\d+$/, "")];
+  const done = approved ? "approved" : "denied";
+  const AUTOMATIC: Record<string, string> = {
+    rule: approved ? "Allowed by a permission rule" : "Denied by a permission rule",
+    mode: approved ? "Allowed by the permission mode" : "Denied by the permission mode",
+    deadline: "Expired without a decision",
+  };
+  const who = where ? `You ${done} this ${where}` : (AUTOMATIC[by] ?? (approved ? "Approved" : "Denied"));
+  const reach = !grant || scope === "once" ? "" : ` (${grant}, ${scope === "always" ? "always" : "for this session"})`;
+  return who + reach + (reason ? `: ${reason}` : "");
 }
 
 export function ago(then: number, now: number): string {

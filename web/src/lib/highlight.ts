@@ -2,7 +2,7 @@
 // others, and very long code, stays plain. The result is HTML in which the highlighter has escaped the code.
 import type { HLJSApi, LanguageFn } from "highlight.js";
 
-const LONGEST = 60_000;
+const MAX_CHARACTERS = 60_000;
 
 const LANGUAGES: Record<string, () => Promise<{ default: LanguageFn }>> = {
   bash: () => import("highlight.js/lib/languages/bash"),
@@ -47,7 +47,7 @@ let core: Promise<HLJSApi> | undefined;
 export async function highlight(code: string, language: string): Promise<string | null> {
   const name = ALIASES[language.toLowerCase()] ?? language.toLowerCase();
   const load = Object.hasOwn(LANGUAGES, name) ? LANGUAGES[name] : undefined;
-  if (!load || code.length > LONGEST) return null;
+  if (!load || code.length > MAX_CHARACTERS) return null;
   try {
     core ??= import("highlight.js/lib/core").then((module) => module.default);
     const [hljs, definition] = await Promise.all([core, load()]);

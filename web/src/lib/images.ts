@@ -2,7 +2,7 @@
 import type { PastedImage } from "./protocol";
 
 export const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-export const MOST_IMAGES = 8;
+export const MAX_IMAGES = 8;
 const LARGEST = 5 * 1024 * 1024;
 
 export async function readImages(files: Iterable<File>): Promise<{ images: PastedImage[]; refused: string[] }> {

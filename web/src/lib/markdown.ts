@@ -10,14 +10,14 @@ export type Block =
   | { kind: "plain"; raw: string; text: string };
 
 /** A line this long is no prose; parsing its inline marks could freeze the page. */
-const LONGEST_LINE = 16_384;
+const MAX_LINE = 16_384;
 /** Quotes and lists nested this deep, and runs of marks this long, are no prose either: parsing them is quadratic. */
 const TOO_DEEP = /^(?:[ \t]*(?:>|[-*+]|\d{1,9}[.)])){24}|^[ \t]{96,}(?:>|[-*+]|\d{1,9}[.)])|([*_~[\](!<`\\])\1{199}/;
 /** Too short to be any of that. */
 const SHORT_TEXT = 24;
 /** A paragraph, list or table longer than this is shown as it was written. */
-const LONGEST_BLOCK = 65_536;
-const MOST_TABLE_ROWS = 300;
+const MAX_BLOCK = 65_536;
+const MAX_TABLE_ROWS = 300;
 const SAFE_LINK = /^(?:https?:\/\/|mailto:)/i;
 const SAFE_IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,/i;
 
@@ -45,9 +45,9 @@ const marked = new Marked({
       return link(href, this.parser.parseInline(tokens));
     },
     table(token) {
-      if (token.rows.length <= MOST_TABLE_ROWS) return false;
-      const shown = { ...token, rows: token.rows.slice(0, MOST_TABLE_ROWS) };
-      const more = `<p class="more">${token.rows.length - MOST_TABLE_ROWS} more rows are not shown; copy the answer to get them.</p>`;
+      if (token.rows.length <= MAX_TABLE_ROWS) return false;
+      const shown = { ...token, rows: token.rows.slice(0, MAX_TABLE_ROWS) };
+      const more = `<p class="more">${token.rows.length - MAX_TABLE_ROWS} more rows are not shown; copy the answer to get them.</p>`;
       return this.parser.parse([shown]) + more;
     },
   },
@@ -84,7 +84,7 @@ export class GrowingMarkdown {
   private open = "";
   private length = 0;
 
-  /** Takes the text so far. One that is shorter than the last starts anew. */
+  /** Takes the text so far. One that is shorter than the last starts again. */
   update(text: string): Block[] {
     if (text.length < this.length) {
       this.done = [];
@@ -123,7 +123,7 @@ function blockOf(token: Token): Block {
     const { text, lang } = token as Tokens.Code;
     return { kind: "code", raw: token.raw, language: /^[\w+#.-]*/.exec(lang ?? "")?.[0] ?? "", text };
   }
-  if (token.raw.length > LONGEST_BLOCK && token.type !== "table") return plainBlock(token.raw);
+  if (token.raw.length > MAX_BLOCK && token.type !== "table") return plainBlock(token.raw);
   return { kind: "html", raw: token.raw, html: clean(marked.parser([token])) };
 }
 
@@ -160,7 +160,7 @@ function segmentsOf(text: string): Segment[] {
   for (const line of text.split(/(?<=\n)/)) {
     const mark = /^ {0,3}(`{3,}|~{3,})/.exec(line)?.[1] ?? "";
     if (fence ? mark.startsWith(fence) && line.trim() === mark : mark) fence = fence ? "" : mark;
-    const plain = !fence && (line.length > LONGEST_LINE || TOO_DEEP.test(line));
+    const plain = !fence && (line.length > MAX_LINE || TOO_DEEP.test(line));
     const last = found.at(-1);
     if (last && last.plain === plain) last.text += line;
     else found.push({ plain, text: line });

@@ -14,7 +14,7 @@ export interface Outgoing {
 type Shelf = Pick<Storage, "getItem" | "setItem" | "removeItem">;
 
 /** Longer ones (pictures) live as long as the tab; the browser would refuse to store them. */
-const LONGEST_STORED = 1_000_000;
+const MAX_STORED = 1_000_000;
 
 export class Outbox {
   constructor(
@@ -58,7 +58,7 @@ function read<Value>(shelf: Shelf, name: string): Value | null {
 function write(shelf: Shelf, name: string, value: unknown): void {
   try {
     const text = value === null ? "" : JSON.stringify(value);
-    if (value === null || text.length > LONGEST_STORED) shelf.removeItem(name);
+    if (value === null || text.length > MAX_STORED) shelf.removeItem(name);
     else shelf.setItem(name, text);
   } catch {
     // A full or forbidden storage costs the draft after a reload, nothing else.

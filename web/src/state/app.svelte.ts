@@ -12,7 +12,7 @@ export type Theme = "system" | "light" | "dark";
 /** What the demo begins with; it waits in the field until the user sends it. */
 const DEMO_WORDS = "Show me what you can do.";
 const POLL_MS = 4000;
-const LONGEST_POLL_MS = 15_000;
+const MAX_POLL_MS = 15_000;
 
 class App {
   access: Access = $state("unknown");
@@ -49,7 +49,7 @@ class App {
   private async enter(): Promise<void> {
     const token = /^#token=(.+)$/.exec(location.hash)?.[1];
     if (token !== undefined) {
-      // Whoever was looking at a session goes on looking at it.
+      // A session that was shown stays shown.
       const back = this.session ? `#/s/${encodeURIComponent(this.session.id)}` : "";
       history.replaceState(null, "", location.pathname + location.search + back);
       await this.trade(decodeURIComponent(token));
@@ -66,7 +66,7 @@ class App {
       await api.cookie(token);
     } catch (error) {
       this.noteFailure(error);
-      toast("error", "The token in this address is not valid (any more).");
+      toast("error", "The token in this address is not valid. Open the address that makai serve prints.");
     }
   }
 
@@ -122,7 +122,7 @@ class App {
 
   // ------------------------------------------------------------ what there is
 
-  /** Lists and counts, again and again while somebody looks. */
+  /** Polls lists and counts while the page is visible. */
   async poll(): Promise<void> {
     clearTimeout(this.polling);
     try {
@@ -142,10 +142,10 @@ class App {
     }
     // Without permission asking again changes nothing; a new address does.
     if (document.visibilityState !== "visible" || this.access === "refused") return;
-    this.polling = setTimeout(() => void this.poll(), Math.min(POLL_MS + this.failures * 2000, LONGEST_POLL_MS));
+    this.polling = setTimeout(() => void this.poll(), Math.min(POLL_MS + this.failures * 2000, MAX_POLL_MS));
   }
 
-  /** The newest page anew, and below it the older ones that were asked for. */
+  /** Reloads the newest page, and keeps the older ones that were loaded. */
   private withMore(newest: SessionRow[], next: number | null): readonly SessionRow[] {
     if (next === null || this.nextBefore === null) return newest;
     const known = new Set(newest.map((row) => row.session_id));

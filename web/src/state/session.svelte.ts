@@ -151,7 +151,7 @@ export class Session {
   private receive(frame: ServerMessage): void {
     if (frame.type === "accepted") return this.accepted(frame.req_id);
     if (frame.type === "error" && frame.event_id === undefined) return this.refused(frame);
-    if (frame.type === "run_resumed") toast("info", "The server was restarted; the run goes on.");
+    if (frame.type === "run_resumed") toast("info", "The server was restarted; the run continues.");
     this.unread.push(frame);
     if (frame.type === "welcome") queueMicrotask(() => this.transmitAll());
     this.schedule();
@@ -195,9 +195,9 @@ export class Session {
       );
     if (about?.command === "decide")
       this.deciding = new Map([...this.deciding].filter(([callId]) => callId !== about.about));
-    // The run ended by itself in the same moment: that is what was wanted.
+    // The run ended at the same moment: nothing left to abort.
     if (about?.command === "abort" && (frame.code === "NOT_RUNNING" || frame.code === "STALE_RUN_ID")) return;
-    if (frame.code === "APPROVAL_CONFLICT") toast("info", "Already decided, here or in another window.");
+    if (frame.code === "APPROVAL_CONFLICT") toast("info", "Already decided in another window or client.");
     else toast("error", frame.message);
   }
 

@@ -18,7 +18,7 @@ import { append, chunked, findLast, mapLast, replace, trimmed, without, type Chu
 import { emptyView, type SessionView } from "./view";
 
 /** How much of a running tool's output is kept for display. */
-const MOST_PROGRESS = 100_000;
+const MAX_PROGRESS = 100_000;
 const RECENT_CHUNKS = 6;
 const CUT_SHORT: Partial<Record<StopReason, string>> = {
   max_tokens: "The answer was cut off at a token limit.",
@@ -96,7 +96,7 @@ function applyEvent(view: SessionView, frame: ServerMessage): SessionView {
     case "tool_progress":
       return withTool(view, frame.call_id, (tool) => ({
         ...tool,
-        progress: (tool.progress + frame.text).slice(-MOST_PROGRESS),
+        progress: (tool.progress + frame.text).slice(-MAX_PROGRESS),
       }));
     case "input_accepted": {
       const { input_id, text, delivery, client_msg_id } = frame;

@@ -1,13 +1,13 @@
 // The list of items, in chunks: a change copies one chunk, not 5,000 items, and the page draws only the chunks that
-// are near the screen. Everything is a new value after a change; nobody's copy changes under their hands.
+// are near the screen. Every change makes a new value; values are never modified.
 import type { Item } from "./items";
 
 export const CHUNK = 40;
 /** A chunk also ends when it holds this much: a few long answers are more than many short ones. */
 export const CHUNK_CHARACTERS = 20_000;
 /** Beyond this the oldest chunks are let go; the server has them, and scrolling up brings them back. */
-export const MOST_ITEMS = 12_000;
-export const MOST_CHARACTERS = 32_000_000;
+export const MAX_ITEMS = 12_000;
+export const MAX_CHARACTERS = 32_000_000;
 
 export interface Chunk {
   id: string;
@@ -125,7 +125,7 @@ export function trimmed(chunks: Chunks): Chunks | null {
     const chunk = chunks[at] as Chunk;
     items += chunk.items.length;
     characters += held(chunk);
-    if ((items > MOST_ITEMS || characters > MOST_CHARACTERS) && at < chunks.length - 1) return chunks.slice(at + 1);
+    if ((items > MAX_ITEMS || characters > MAX_CHARACTERS) && at < chunks.length - 1) return chunks.slice(at + 1);
   }
   return null;
 }

@@ -57,7 +57,7 @@ export function emptyView(sessionId: string): SessionView {
   };
 }
 
-/** Whether a run goes on: a message sent now would wait. */
+/** Whether a run is active: a message sent now would wait. */
 export function isBusy(view: SessionView): boolean {
   return view.run !== null;
 }
