@@ -145,7 +145,7 @@ async def test_without_a_network_the_page_says_so_keeps_what_is_written_and_goes
         await window.page.context.set_offline(True)
         await expect(window.test_id("connection")).to_contain_text("Offline")
         await window.say("Said without a network")
-        await expect(window.test_id("outgoing")).to_contain_text("it is sent when the connection is back")
+        await expect(window.test_id("outgoing")).to_contain_text("it will be sent when the connection is back")
         await window.page.context.set_offline(False)
         await window.connected()
         await window.idle()
