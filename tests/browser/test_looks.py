@@ -186,7 +186,7 @@ async def test_a_missing_session_says_so(site: Site) -> None:
     async with site.context() as context:
         window = Window(await context.new_page())
         await window.page.goto(site.address("there-is-no-such-session"))
-        await expect(window.page.get_by_text("This session is not here (any more).")).to_be_visible()
+        await expect(window.page.get_by_text("This session does not exist, or it was deleted.")).to_be_visible()
         await clean(window, "a session that is gone")
         await window.page.get_by_role("main").get_by_role("button", name="New chat").click()
         await expect(window.test_id("home")).to_be_visible()

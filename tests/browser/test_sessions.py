@@ -102,7 +102,7 @@ async def test_deleting_asks_first_and_then_the_session_is_gone_everywhere(site:
         await window.test_id("confirm-delete").click()
         await expect(window.test_id("home")).to_be_visible()
         await expect(window.page.locator(f"[data-session='{session}']")).to_have_count(0)
-        await expect(other.page.get_by_text("This session is not here (any more).")).to_be_visible()
+        await expect(other.page.get_by_text("This session does not exist, or it was deleted.")).to_be_visible()
 
 
 async def test_mode_and_model_are_picked_and_shown_as_the_server_has_them(site: Site) -> None:

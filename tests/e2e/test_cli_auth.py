@@ -169,7 +169,7 @@ async def test_a_page_opens_in_the_desktops_browser_unless_that_is_not_wanted(ma
 async def serving(makai: Cli) -> AsyncIterator[str]:
     async with makai.started("serve", "--port", "0") as process:
         assert process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             line = (await process.stdout.readline()).decode()
         found = re.search(r"http://\S+", line)
         assert found is not None, line

@@ -17,7 +17,7 @@ from support.cli import Cli, Finished
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SDK = ROOT / "sdk" / "typescript"
-DEADLINE_S = 50.0
+DEADLINE_S = 60.0
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 WHOLE_FLOW = """\

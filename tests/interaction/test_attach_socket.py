@@ -237,7 +237,7 @@ async def test_a_process_that_does_not_read_slows_nobody_and_nothing_is_read_for
         start = time.perf_counter()
         for _ in range(20):
             assert len(await link.read("long")) == 1000
-        assert time.perf_counter() - start < 10
+        assert time.perf_counter() - start < 40
         reads_for_the_stalled = log.reads - 20
         await link.close()
         await stalled.channel.close()

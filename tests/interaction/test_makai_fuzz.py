@@ -121,7 +121,7 @@ async def test_every_mutated_frame_is_answered_and_the_server_goes_on(
             frame = mutate(originals(chance), chance)
             if not frame.strip():
                 continue  # a blank line is no frame (MK-TRANS-002)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await answered(peer, frame)
         frames = await peer.ask(ask(encoding="proxy"))
         while frames[-1]["type"] != "result":

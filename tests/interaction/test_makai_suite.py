@@ -258,9 +258,9 @@ async def test_an_abort_and_a_vanished_client_close_the_upstream_connection(
             await peer.hear_until("text_delta")
             before = time.monotonic()
             await peer.say(envelope("abort_request", {"target_stream_id": request["stream_id"]}))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await server.closed_by_client.wait()
-            assert time.monotonic() - before < 1.0
+            assert time.monotonic() - before < 5
             await peer.hear_until("stream_error")
     async with upstream(starts_then_hangs(first_words)) as server:
         reachable = environ | {"LLAMA_CPP_BASE_URL": f"{server.url}/v1"}
@@ -268,7 +268,7 @@ async def test_an_abort_and_a_vanished_client_close_the_upstream_connection(
             await peer.say(request)
             await peer.hear_until("text_delta")
             await peer.channel.close()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await server.closed_by_client.wait()
 
 
@@ -283,6 +283,6 @@ async def test_goodbye_ends_the_connection_quietly(peer: Peer, transport: str) -
         (pong,) = await peer.ask(envelope("ping"), "pong")
         assert pong["sequence"] == 1
         return
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while await peer.channel.receive() is not None:
             pass

@@ -377,7 +377,7 @@ async def test_an_idle_connection_has_a_heartbeat(tmp_path: Path) -> None:
         begun = loop.time()
         beats = [await client.hear() for _ in range(10)]
         assert beats == [{"type": "heartbeat", "interval_ms": 50}] * 10
-        assert 0.4 <= loop.time() - begun < 5
+        assert 0.4 <= loop.time() - begun < 30
 
 
 async def test_text_that_is_no_command_is_answered_and_binary_ends_the_connection(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class Built:
         """The answer to a target as it is: libraries would tidy it up."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nConnection: close\r\n\r\n".encode())
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         await writer.wait_closed()
         return answer

@@ -52,7 +52,7 @@ class Login:
     async def log_in(self, *, deny: bool = False) -> tuple[RunningLogin, list[LoginEvent]]:
         flow = self.runtime.start_login("corp", "flow-1")
         events = []
-        async with asyncio.timeout(30), asyncio.TaskGroup() as people:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as people:
             async for event in flow:
                 events.append(event)
                 if isinstance(event, LoginUrl):
@@ -169,7 +169,7 @@ async def test_a_login_by_code_on_another_device(
     async with login_at(corp(oidc_server, "device_code"), tmp_path) as login:
         flow = login.runtime.start_login("corp", "flow-1")
         events = []
-        async with asyncio.timeout(30), asyncio.TaskGroup() as people:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as people:
             async for event in flow:
                 events.append(event)
                 if isinstance(event, LoginUrl):

@@ -164,7 +164,7 @@ async def run(
     """Run the loop; gives its outcome, the host with its facts, and what the model was asked."""
     models = ScriptedModels(script) if isinstance(script, str) else script
     host = host or FakeHost()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         outcome = await run_agent(
             host,
             models,

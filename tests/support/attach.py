@@ -28,7 +28,7 @@ from support.agent import MODEL, ScriptedModels
 
 MODEL_REF = "scripted/scripted@model"
 SCRIPT = "say: Hello there."
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 
 
 class Programs:

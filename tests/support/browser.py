@@ -49,9 +49,9 @@ CHROMIUM_FLAGS = (
     "--disable-quic",
 )
 WIDE, PHONE = (1280, 860), (390, 844)
-WAIT_MS = 15_000
+WAIT_MS = 45_000
 READ_MS = 550
-"""The page takes a decision by key half a second after its card came up: nobody reads faster."""
+"""The page takes a decision by key half a second after its card came up: reading takes longer."""
 LOST_SERVER = re.compile(r"net::ERR_|WebSocket connection to .* failed|^request failed")
 """What Chromium says by itself when a server goes away; no page can keep it from that."""
 

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 Environ: TypeAlias = Mapping[str, str]
 NOTHING: Environ = MappingProxyType({})

@@ -34,7 +34,7 @@ from makai.sessions.log.base import EventLog, Record
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import NewSession, Receipt, Sessions
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 SCENARIO_MODEL = "scripted/scenario"
 FactT = TypeVar("FactT", bound=Fact)
 

@@ -35,5 +35,5 @@ def jwt(claims: dict[str, Any]) -> str:
 
 async def log_in(person: Person, provider: LoginProvider) -> Account:
     """Run the provider's flow with this person."""
-    async with AuthHttp() as http, asyncio.timeout(20):
+    async with AuthHttp() as http, asyncio.timeout(60):
         return await procedure_of(provider)(person, provider, http)

@@ -29,7 +29,7 @@ from support.wire import JSON, envelope
 WAYS = ("cli", "python in process", "python over websocket", "raw envelopes", "typescript")
 SDK = Path(__file__).resolve().parents[2] / "sdk" / "typescript" / "dist" / "esm" / "index.js"
 DRIVER = Path(__file__).with_name("typescript_login.mjs")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 OpenPage: TypeAlias = Callable[[str], Awaitable[object]]
 
@@ -274,7 +274,7 @@ async def typescript(cli: Cli, provider_id: str, model_ref: str) -> AsyncIterato
         assert process.stdin is not None
         process.stdin.close()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await process.wait()
         except TimeoutError:
             process.kill()

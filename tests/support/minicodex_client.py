@@ -20,7 +20,7 @@ from support.minicodex import ANY_FRAME, BOTH, DOCUMENT_FRAME, JSON
 
 __all__ = ["BOTH", "JSON", "Ended", "MinicodexClient", "logged"]
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 
 Wanted: TypeAlias = "str | Callable[[JSON], bool]"

@@ -74,7 +74,7 @@ stall
 WORDS = ("chat", "chat", "look", "look", "write", "write", "both", "fail", "silent", "anything")
 LOOK = ToolDefinition(name="look", description="Look.", parameters_schema_json='{"type":"object"}')
 LIMITS = RunTerms(max_turns=3)  # the scripted model calls its tools again and again
-REST_S = 30.0
+REST_S = 60.0
 ALL = SessionFilter(limit=100_000)
 
 FactT = TypeVar("FactT", bound=Fact)

@@ -36,7 +36,7 @@ from makai.transports.memory import memory_pair
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 TOKEN = Secret("a-token-for-tests-of-the-sdk-0123456789")
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 ECHO = "scripted/scripted@echo"
 SCENARIO = "scripted/scripted@scenario"
 KINDS = ("in_process", "stdio", "websocket", "sse", "grpc")

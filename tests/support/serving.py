@@ -146,6 +146,6 @@ async def serving(
         stack.push_async_callback(runner.cleanup)
         await web.SockSite(runner, listener).start()
         http = await stack.enter_async_context(http_session())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             sessions = await source.get()
         yield Site(runner, port, sessions, http)

@@ -23,7 +23,7 @@ from makai.core.errors import InvalidGrant, ProviderError
 from makai.core.secret import Secret
 
 PROVIDER = "test-server"
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from makai.transports.stdio import StdioChannel
 from makai.transports.websocket import connect_websocket, serve_websocket
 
 KINDS = ("memory", "stdio", "websocket", "sse", "grpc")
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 TOKEN = Secret("a-token-for-tests-0123456789-abcdef")
 MAX_FRAME_BYTES = 6_000_000
 HELLO = b'"hello"'

@@ -49,7 +49,7 @@ class TroubledLog(MemoryLog):
 
     async def until_appending(self, kind: type[SessionEvent]) -> None:
         """Returns when an append with such an event is at the gate."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not any(isinstance(event, kind) for event in await self.arrivals.get()):
                 pass
 

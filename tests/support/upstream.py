@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Request(msgspec.Struct):

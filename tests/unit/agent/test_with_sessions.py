@@ -128,7 +128,7 @@ def test_the_engine_takes_every_fact_and_has_nothing_left_to_close(
         host.run_task = asyncio.ensure_future(
             run_agent(host, models, context, all_tools(), host.decide, settings, standing)
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.wait({host.run_task})
         return None if host.run_task.cancelled() else host.run_task.result()
 

@@ -47,7 +47,7 @@ PYTHON = os.path.realpath(sys.executable)
 BUILT_IN = ["read", "write", "edit", "list", "glob", "grep", "shell", "fetch", "plan"]
 NO_SANDBOX = Detection(backend=None, problems=("bubblewrap is not installed", "Landlock is missing"))
 LEVELS: tuple[SandboxLevel, ...] = ("read-only", "workspace-write")
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 needs_sandbox = pytest.mark.skipif(detect().backend is None, reason="no sandbox works here")
 

@@ -34,7 +34,7 @@ ABOUT: dict[str, Any] = {"flow_id": "f1", "provider_id": "test-fixture"}
 async def runtime(
     home: Path, *providers: LoginProvider, environ: dict[str, str] | None = None
 ) -> AsyncIterator[AuthRuntime]:
-    async with AuthHttp() as http, asyncio.timeout(20):
+    async with AuthHttp() as http, asyncio.timeout(60):
         made = AuthRuntime(CredentialStore(home), providers or (TEST_FIXTURE, ACME), http, environ or {})
         yield made
         await made.close()

@@ -59,7 +59,7 @@ assert len(set(CANARIES)) == 25
 
 @asynccontextmanager
 async def runtime(home: Path, provider: LoginProvider, environ: dict[str, str]) -> AsyncIterator[AuthRuntime]:
-    async with AuthHttp() as http, asyncio.timeout(20):
+    async with AuthHttp() as http, asyncio.timeout(60):
         made = AuthRuntime(CredentialStore(home), [provider], http, environ)
         yield made
         await made.close()

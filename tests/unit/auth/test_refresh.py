@@ -35,7 +35,7 @@ from makai.core.secret import Secret
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 Procedure: TypeAlias = Callable[[OAuthToken, AuthHttp], Awaitable[OAuthToken]]
 

@@ -213,10 +213,10 @@ async def test_addresses_that_do_not_answer_share_one_deadline() -> None:
             queued.connect_ex(listener.getsockname())
         urls = [f"http://127.0.0.1:{listener.getsockname()[1]}/{number}" for number in range(10)]
         begin = time.monotonic()
-        found = await reach_all(urls, deadline_s=0.2)
+        found = await reach_all(urls, deadline_s=1.0)
 
-    assert found == {url: Reachability(problem="no answer within 0.2 s") for url in urls}
-    assert time.monotonic() - begin < 1.0
+    assert found == {url: Reachability(problem="no answer within 1 s") for url in urls}
+    assert time.monotonic() - begin < 8
 
 
 async def test_offline_tries_only_this_machine(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Kept(TextOutput):
     async def sees(self, kind: type) -> None:
         """Wait for an event of this kind."""
         self._wanted = kind
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(isinstance(logged.event, kind) for logged in self.events):
                 self._came.clear()
                 await self._came.wait()
@@ -93,7 +93,7 @@ class Place:
         kept = kept or Kept()
         options: dict[str, Any] = {"model": MODEL, "cwd": str(self.folder), "tools": False} | more
         request = RunRequest(question=question, **options)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await run_in_session(request, self.sessions, self.models, kept), kept
 
     async def log(self, session_id: str) -> list[Any]:

@@ -41,7 +41,7 @@ def chat_model(url: str) -> Model:
 
 
 async def events_of(url: str, options: StreamOptions = FAST, client: HttpClient | None = None) -> list[StreamEvent]:
-    async with asyncio.timeout(10), client or HttpClient() as http:
+    async with asyncio.timeout(60), client or HttpClient() as http:
         provider = HttpProvider(OpenAICompletions(), http)
         return [event async for event in provider.stream(ask(chat_model(url), options=options))]
 
@@ -270,9 +270,9 @@ async def test_closing_the_stream_closes_the_upstream_connection_at_once() -> No
                 if isinstance(event, TextDelta):
                     break
         started = time.monotonic()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await server.closed_by_client.wait()
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 5
 
 
 async def test_cancelling_the_reader_closes_the_upstream_connection_at_once() -> None:
@@ -288,7 +288,7 @@ async def test_cancelling_the_reader_closes_the_upstream_connection_at_once() ->
                         if isinstance(event, TextDelta):
                             seen.set()
 
-        async with asyncio.TaskGroup() as group, asyncio.timeout(5):
+        async with asyncio.TaskGroup() as group, asyncio.timeout(60):
             task = group.create_task(read())
             await seen.wait()
             task.cancel()
@@ -323,7 +323,7 @@ async def test_a_connection_is_used_again_after_a_whole_answer() -> None:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with asyncio.timeout(10), HttpClient() as http:
+    async with asyncio.timeout(60), HttpClient() as http:
         provider = HttpProvider(OpenAICompletions(), http)
         for _ in range(3):
             async for event in provider.stream(ask(chat_model(url), options=FAST)):

@@ -53,7 +53,7 @@ def keep(home: Path, credential: ApiKey | OAuthToken, url: str, name: str = "def
 
 
 async def ask(home: Path, environ: dict[str, str] | None = None, options: StreamOptions = QUICK) -> list[StreamEvent]:
-    async with asyncio.timeout(15), ModelRuntime(environ or {}, home=home) as runtime:
+    async with asyncio.timeout(60), ModelRuntime(environ or {}, home=home) as runtime:
         return [event async for event in runtime.stream("corp/m", HI, options)]
 
 

@@ -30,7 +30,7 @@ UUID = b"00000000-0000-4000-8000-000000000001"
 async def main():
     backend = LazyBackend()
     ours, theirs = memory_pair()
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(MakaiServer(backend, sessions=SessionSource(backend).get).serve(theirs))
         await ours.send([FRAME % (UUID, UUID)])
         assert b'"pong"' in await ours.receive()

@@ -64,7 +64,7 @@ class Stage(UnknownHarness):
         """Returns when the session is in such a state."""
         news = asyncio.Event()
         self.session.followers.add(news.set)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not wanted(self.session.state):
                 news.clear()
                 await news.wait()
@@ -229,11 +229,11 @@ async def test_what_waits_for_its_commit_when_the_process_closes_is_committed_an
     closing = asyncio.ensure_future(stage.tasks.close(10))
     await asyncio.sleep(0)
     stage.log.gate.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(titled, sent, closing)
     assert stage.session.state.title == "one"
     with pytest.raises(StorageUnavailable):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await stage.session.submit(SetTitle(now=1, title="two"))
 
 
@@ -245,7 +245,7 @@ async def test_a_session_whose_end_of_run_cannot_be_stored_yet_is_in_use() -> No
     stage.log.refuses = once(lambda event: isinstance(event, RunFinished))
     await stage.begin()
     await stage.log.until_appending(RunFinished)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while stage.session._committer is not None:
             await asyncio.wait({stage.session._committer})
     assert not stage.session.is_idle  # or another one would be loaded beside it

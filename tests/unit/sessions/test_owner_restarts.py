@@ -207,7 +207,7 @@ async def test_a_full_disk_fails_the_run_and_the_session_recovers(tmp_path: Path
         log.is_full = True
         with pytest.raises(StorageUnavailable):
             await client.send("More", delivery="queue")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for _ in range(3):  # the command, a fact of the run, and its end
                 await log.refusals.get()
         assert await whole_log(sessions, client.session_id)  # reads go on

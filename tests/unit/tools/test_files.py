@@ -59,7 +59,7 @@ async def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
 
 async def test_long_files_and_lines_are_cut_with_a_note(tmp_path: Path) -> None:
     (tmp_path / "many").write_text("x\n" * 5000)
-    (tmp_path / "long").write_text("é" * 5000 + "\nnext\n")
+    (tmp_path / "long").write_text("é" * 5000 + "\nnext\n", encoding="utf-8")
     (tmp_path / "wide").write_text(("y" * 1000 + "\n") * 1000)
 
     many = (await text(tmp_path, "many")).split("\n")

@@ -120,7 +120,7 @@ async def test_output_is_shown_as_it_comes(tmp_path: Path) -> None:
     call = asyncio.create_task(
         shell_tool(tmp_path).run({"command": "echo first; read line < gate; echo $line"}, watching)
     )
-    await asyncio.wait_for(watching.first.wait(), 10)
+    await asyncio.wait_for(watching.first.wait(), 60)
     assert watching.heard == ["first\n"]
 
     await asyncio.to_thread((tmp_path / "gate").write_text, "second\n")
@@ -226,7 +226,7 @@ async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(tmp_path
         ),
         is_error=True,
     )
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
 
 
 async def test_processes_in_the_background_end_with_the_command(tmp_path: Path) -> None:

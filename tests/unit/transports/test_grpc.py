@@ -24,7 +24,7 @@ from makai.transports.channel import Channel
 from makai.transports.grpc import METHOD, SERVICE, connect_grpc, decode_frame, encode_frame, serve_grpc
 from makai.transports.guard import FailureRate, Guard, GuardConfig
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 LIMIT = 100_000
 needs_grpc = pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="needs makai[grpc]")
 needs_protobuf = pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="needs grpcio-tools")

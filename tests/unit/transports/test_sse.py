@@ -20,7 +20,7 @@ from makai.transports.sse_client import connect_sse
 from makai.wire import strict_json
 from makai.wire.sse import SSEDecoder
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 LIMIT = 1000
 
 

@@ -24,7 +24,7 @@ from makai.transports.websocket_frames import COMPRESS_FROM_BYTES, TextFrameEnco
 LIMIT = 100_000
 TEXT, BINARY, CONTINUATION, CLOSE = 1, 2, 0, 8
 FIN, RSV1 = 0x80, 0x40
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 async def echo(channel: Channel) -> None:

@@ -20,7 +20,7 @@ from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import NewSession, Sessions
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 ASKS = """\
 tool: write {"path": "new.txt", "content": "hello\\n"}
 ---
