@@ -2,8 +2,8 @@
 
     python examples/end_user_flow.py [PROVIDER [QUESTION]]
 
-Without arguments it logs in to `test-fixture`, which needs no account: it asks you to type "ok", and its model repeats
-what you said. makai runs inside this program, unless MAKAI_URL and MAKAI_TOKEN name a server (`makai serve`).
+PROVIDER is `openai` unless you name another; `local` and `scripted` need no account. makai runs inside this program,
+unless MAKAI_URL and MAKAI_TOKEN name a server (`makai serve`).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ def answer(prompt: makai.AuthPromptEvent) -> str:
     return input(f"{prompt.message} ")
 
 
-async def main(provider_id: str = "test-fixture", question: str = "Why is the sky blue?") -> None:
+async def main(provider_id: str = "openai", question: str = "Why is the sky blue?") -> None:
     async with makai.connect(os.environ.get("MAKAI_URL"), token=os.environ.get("MAKAI_TOKEN")) as client:
         status = {provider.id: provider.auth_status for provider in await client.auth.list_providers()}
         print(f"{len(status)} providers, {provider_id}: {status.get(provider_id, 'needs no login')}")

@@ -1,15 +1,14 @@
 /**
  * From nothing to an answer: which providers there are, a login if it is needed, a model, a run.
  *
- * Arguments: [PROVIDER [QUESTION]]. Without them it logs in to `test-fixture`, which needs no account: it asks you to
- * type "ok", and its model repeats what you said. It starts a `makai` process, unless MAKAI_URL and MAKAI_TOKEN name a
- * server (`makai serve`).
+ * Arguments: [PROVIDER [QUESTION]]. PROVIDER is `openai` unless you name another; `local` and `scripted` need no account.
+ * It starts a `makai` process, unless MAKAI_URL and MAKAI_TOKEN name a server (`makai serve`).
  */
 import { createInterface } from "node:readline/promises";
 
 import { createMakaiClient, type MakaiAuthEvent, type MakaiClientOptions } from "makai";
 
-const [providerId = "test-fixture", question = "Why is the sky blue?"] = process.argv.slice(2);
+const [providerId = "openai", question = "Why is the sky blue?"] = process.argv.slice(2);
 const { MAKAI_URL: url, MAKAI_TOKEN: token } = process.env;
 const server: MakaiClientOptions = url && token ? { url, token } : {};
 

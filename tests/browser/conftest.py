@@ -20,5 +20,6 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """A running server, and the browser."""
-    async with site_of(tmp_path_factory.mktemp("site"), browser) as site:
+    folder = tmp_path_factory.mktemp("site")
+    async with site_of(folder, browser, environ={"MAKAI_TEST_LOGIN": "1"}) as site:
         yield site

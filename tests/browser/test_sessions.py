@@ -127,7 +127,7 @@ async def test_mode_and_model_are_picked_and_shown_as_the_server_has_them(site: 
 
 
 async def test_a_login_asks_refuses_and_succeeds_in_the_page(browser: Browser, tmp_path: Path) -> None:
-    async with site_of(tmp_path, browser) as site, site.window() as window:
+    async with site_of(tmp_path, browser, environ={"MAKAI_TEST_LOGIN": "1"}) as site, site.window() as window:
         await window.test_id("open-login").click()
         await window.page.get_by_label("Find a provider").fill("test fixture")
         row = window.page.locator("[data-testid=provider][data-provider='test-fixture']")

@@ -24,7 +24,7 @@ FIXTURE = "test-fixture/fixture"
 
 @pytest.fixture
 def makai(tmp_path: Path) -> Cli:
-    return Cli(tmp_path)
+    return Cli(tmp_path, {"MAKAI_TEST_LOGIN": "1"})
 
 
 async def status_of(makai: Cli, provider: str) -> str:

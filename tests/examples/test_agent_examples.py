@@ -113,14 +113,14 @@ async def end_user_flow(language: str, folder: Path, environ: Mapping[str, str])
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
 async def test_the_end_user_flow_logs_in_once_and_runs_a_model(language: str, tmp_path: Path) -> None:
-    """Document 000 §2, step by step, from a home in which there is nothing."""
-    cli = Cli(tmp_path)
+    """Every step from an empty home to an answer."""
+    cli = Cli(tmp_path, {"MAKAI_TEST_LOGIN": "1"})
     async with serving(cli) as place:
         environ = cli.environment(place)
-        program = await end_user_flow(language, tmp_path, environ)
+        program = [*await end_user_flow(language, tmp_path, environ), "test-fixture"]
 
         first = await run(program, "ok\n", environ)
-        second = await run([*program, "test-fixture", "And now?"], "", environ)
+        second = await run([*program, "And now?"], "", environ)
         sessions = await cli("sessions", "list", "--all", "--json")
 
     assert (first.code, first.err, continued(first)[0]) == (0, "", WHOLE_FLOW)
@@ -130,10 +130,11 @@ async def test_the_end_user_flow_logs_in_once_and_runs_a_model(language: str, tm
 
 
 async def test_the_end_user_flow_starts_makai_itself_and_says_why_a_login_failed(tmp_path: Path) -> None:
-    environ = Cli(tmp_path).environment({})
+    environ = Cli(tmp_path, {"MAKAI_TEST_LOGIN": "1"}).environment({})
+    program = [*python("end_user_flow.py"), "test-fixture"]
 
-    refused = await run(python("end_user_flow.py"), "no\n", environ)
-    finished = await run(python("end_user_flow.py"), "ok\n", environ)
+    refused = await run(program, "no\n", environ)
+    finished = await run(program, "ok\n", environ)
 
     assert (refused.code, refused.err) == (1, REFUSED)
     assert (finished.code, finished.err, continued(finished)[0]) == (0, "", WHOLE_FLOW)

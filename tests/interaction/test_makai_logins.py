@@ -15,7 +15,7 @@ PROVIDER = "test-fixture"
 
 @pytest.fixture(params=TRANSPORTS)
 async def peer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Peer]:
-    async with open_peer(str(request.param), {"MAKAI_HOME": str(tmp_path)}) as opened:
+    async with open_peer(str(request.param), {"MAKAI_HOME": str(tmp_path), "MAKAI_TEST_LOGIN": "1"}) as opened:
         yield opened
 
 

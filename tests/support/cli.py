@@ -94,8 +94,9 @@ class Terminal:
 class Cli:
     """Runs makai with one home and one set of variables."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, environ: Environ = NOTHING) -> None:
         self.home = home
+        self._environ = environ
 
     async def __call__(self, *arguments: str, stdin: bytes = b"", environ: Environ = NOTHING) -> Finished:
         """Run to the end."""
@@ -150,7 +151,7 @@ class Cli:
         """All the child sees."""
         inherited = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
         own = {"PYTHONPATH": str(SOURCES), "HOME": str(self.home), "MAKAI_HOME": str(self.home), "LC_ALL": "C.UTF-8"}
-        return inherited | own | dict(environ)
+        return inherited | own | dict(self._environ) | dict(environ)
 
 
 def interrupt(process: asyncio.subprocess.Process) -> None:

@@ -18,6 +18,7 @@ from makai.catalog.vendors import ASSUMED_CAPABILITIES, ListingKind, Vendor, Ven
 from makai.core.config import Config, LoginConfig, ProviderConfig
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
+from makai.core.usage import Price
 
 _CHECKS: dict[ListingKind, tuple[str, str, str, dict[str, str]]] = {
     "openai": ("/models", "Authorization", "Bearer ", {}),
@@ -85,27 +86,44 @@ VENDOR_LOGINS: Final[dict[str, VendorLogin]] = {
 _FLOWS_WITH_CLIENT: Final = frozenset({"openai_codex", "github_copilot", "google_gemini_cli"})
 """Vendors' own flows that a client of the user's can go through."""
 
+TEST_LOGIN_VARIABLE: Final = "MAKAI_TEST_LOGIN"
+"""Set by tests that need a login without a vendor. Without it the test fixture does not exist."""
 TEST_FIXTURE: Final = LoginProvider(
     id="test-fixture", name="Test fixture", flow="test_fixture", origins=("https://test-fixture.invalid:443",)
 )
+TEST_VENDOR: Final = Vendor(
+    id=TEST_FIXTURE.id,
+    name=TEST_FIXTURE.name,
+    api="scripted",
+    root="https://test-fixture.invalid",
+    paths={"scripted": ""},
+    open_ended=False,
+    default_model="fixture",
+    listing="none",
+)
+TEST_MODEL: Final = ModelRow(
+    provider=TEST_FIXTURE.id, id="fixture", name="Test fixture (scripted)", price=Price(input=0, output=0)
+)
 
 
-def configured_vendors(config: Config) -> list[Vendor]:
-    """Rows for the providers of config.toml."""
-    return [_vendor(provider_id, provider) for provider_id, provider in config.providers.items()]
+def additional_vendors(config: Config, environ: Mapping[str, str]) -> list[Vendor]:
+    """Rows that the vendor table does not have: the providers of config.toml, and the fixture a test asks for."""
+    vendors = [_vendor(provider_id, provider) for provider_id, provider in config.providers.items()]
+    return [*vendors, TEST_VENDOR] if environ.get(TEST_LOGIN_VARIABLE) else vendors
 
 
-def configured_rows(config: Config) -> list[ModelRow]:
-    """The models that config.toml names, for servers without a list of their own."""
-    return [
+def additional_rows(config: Config, environ: Mapping[str, str]) -> list[ModelRow]:
+    """The models that config.toml names, for servers without a list of their own, and the test fixture's."""
+    rows = [
         ModelRow(provider=provider_id, id=model_id, name=model_id, capabilities=ASSUMED_CAPABILITIES)
         for provider_id, provider in config.providers.items()
         for model_id in provider.models
     ]
+    return [*rows, TEST_MODEL] if environ.get(TEST_LOGIN_VARIABLE) else rows
 
 
 def login_providers(vendors: VendorTable, config: Config, environ: Mapping[str, str]) -> list[LoginProvider]:
-    """Everywhere a credential can be obtained for, in the order of the table; what needs none is left out."""
+    """Every provider a credential can be obtained for, in the order of the table."""
     return list(_providers(vendors, config, environ))
 
 

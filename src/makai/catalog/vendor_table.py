@@ -266,16 +266,6 @@ VENDORS: tuple[Vendor, ...] = (
         aliases=("copilot",),
     ),
     Vendor(
-        id="test-fixture",
-        name="Test fixture",
-        api="scripted",
-        root="https://test-fixture.invalid",
-        paths={"scripted": ""},
-        open_ended=False,
-        default_model="fixture",
-        listing="none",
-    ),
-    Vendor(
         id="local",
         name="the model on this machine",
         api=CHAT,

@@ -96,7 +96,7 @@ Examples:
   makai auth login openrouter --no-browser      prints the page to open, on any machine
   makai auth login openai --account work        a second login; it is the default from then on
   echo "$KEY" | makai auth login groq           answers can be piped in, a line each
-  makai auth login test-fixture --json          a line of JSON per event, for programs
+  makai auth login openai --json                a line of JSON per event, for programs
 
 \b
 Exit codes: 0 logged in, 1 failed, 130 interrupted (the login is cancelled).

@@ -36,7 +36,7 @@ class Logins:
         self.config = _read_config(home / CONFIG_FILE)
         self.store = CredentialStore(home)
         self.keychain = Keychain(environ, self.store)
-        self.vendors, self.rows = _vendors(self.config)
+        self.vendors, self.rows = _vendors(self.config, environ)
         self._auth: AuthRuntime | None = None
         self._refresher: Refresher | None = None
 
@@ -90,10 +90,8 @@ def _read_config(path: Path) -> Config:
     return parse_config(text, str(path))
 
 
-def _vendors(config: Config) -> tuple[VendorTable, list[ModelRow]]:
-    """All vendors, and the models only the config knows."""
-    if not config.providers:
-        return builtin_vendors(), []
-    from makai.catalog.logins import configured_rows, configured_vendors
+def _vendors(config: Config, environ: Mapping[str, str]) -> tuple[VendorTable, list[ModelRow]]:
+    """All vendors, and the models that are not in the built-in list."""
+    from makai.catalog.logins import additional_rows, additional_vendors
 
-    return builtin_vendors().with_rows(configured_vendors(config)), configured_rows(config)
+    return builtin_vendors().with_rows(additional_vendors(config, environ)), additional_rows(config, environ)

@@ -23,7 +23,7 @@ def test_every_vendor_the_issue_names_has_a_row() -> None:
     assert set(builtin_vendors()) == {
         *("openai", "anthropic", "google", "google-gemini-cli", "azure", "ollama", "groq", "deepseek", "mistral"),
         *("xai", "openrouter", "together", "fireworks", "cerebras", "vllm", "llama.cpp", "lmstudio", "local"),
-        *("openai-codex", "github-copilot", "test-fixture", "scripted"),
+        *("openai-codex", "github-copilot", "scripted"),
     }
 
 
@@ -45,7 +45,7 @@ def test_a_vendor_speaks_its_own_default_and_only_known_apis() -> None:
 
 
 def test_every_remote_vendor_is_reached_by_https_and_has_a_variable_for_its_key_or_a_login() -> None:
-    only_by_login = {"openai-codex", "github-copilot", "test-fixture"}
+    only_by_login = {"openai-codex", "github-copilot"}
     for vendor in builtin_vendors().values():
         if vendor.needs_key:
             assert bool(vendor.key_variables) != (vendor.id in only_by_login), vendor.id
@@ -56,7 +56,6 @@ def test_only_the_runtimes_own_vendors_are_closed() -> None:
     assert {vendor.id for vendor in builtin_vendors().values() if not vendor.open_ended} == {
         "local",
         "scripted",
-        "test-fixture",
     }
 
 

@@ -82,6 +82,7 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     scenario = tmp_path / "scenario.txt"
     scenario.write_text(STORY)
     environ = {"MAKAI_SCENARIO": str(scenario), "MAKAI_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    environ["MAKAI_TEST_LOGIN"] = "1"
     async with asyncio.timeout(DEADLINE_S), serving(request.param, environ) as options:
         yield options
 

@@ -212,3 +212,14 @@ async def test_a_store_that_cannot_be_read_does_not_fail_the_listing_and_is_told
         with pytest.raises(MakaiError, match=r"auth\.json"):
             runtime.resolve(None)
     assert (tmp_path / "auth.json").read_text() == "{broken"
+
+
+async def test_the_test_fixture_exists_only_for_tests_that_ask_for_it(tmp_path: Path) -> None:
+    async def offered(environ: dict[str, str]) -> list[bool]:
+        async with ModelRuntime(environ, home=tmp_path) as runtime:
+            providers = [provider.id for provider in runtime.auth().list_providers()]
+            models = (await runtime.models(ModelsRequest(provider_id="test-fixture"))).models
+            return ["test-fixture" in providers, bool(models), "test-fixture" in runtime.resolver.vendors]
+
+    assert await offered({}) == [False, False, False]
+    assert await offered({"MAKAI_TEST_LOGIN": "1"}) == [True, True, True]

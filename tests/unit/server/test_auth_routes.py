@@ -70,7 +70,7 @@ class Page:
 
 @pytest.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[ModelRuntime]:
-    async with ModelRuntime({"MAKAI_HOME": str(tmp_path)}) as runtime:
+    async with ModelRuntime({"MAKAI_HOME": str(tmp_path), "MAKAI_TEST_LOGIN": "1"}) as runtime:
         yield runtime
 
 

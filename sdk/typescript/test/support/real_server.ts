@@ -64,12 +64,12 @@ export interface Ended {
 }
 
 /** The environment of a server of its own. */
-function environment(t: Ended): { MAKAI_HOME: string; MAKAI_SCENARIO: string } {
+function environment(t: Ended): { MAKAI_HOME: string; MAKAI_SCENARIO: string; MAKAI_TEST_LOGIN: string } {
   const home = mkdtempSync(join(tmpdir(), "makai-sdk-"));
   t.after(() => rmSync(home, { recursive: true, force: true }));
   const scenario = join(home, "scenario.txt");
   writeFileSync(scenario, SCENARIO);
-  return { MAKAI_HOME: home, MAKAI_SCENARIO: scenario };
+  return { MAKAI_HOME: home, MAKAI_SCENARIO: scenario, MAKAI_TEST_LOGIN: "1" };
 }
 
 /** Every client has a process of its own; those of one test share a home. */
