@@ -35,8 +35,8 @@ from makai.core.session_events import (
     SessionEvent,
     SessionTerms,
     ToolCalled,
+    UserInput,
 )
-from makai.core.session_events import UserMessage as UserSaid
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
@@ -157,7 +157,7 @@ class Memory:
         """Yes."""
         return ApprovalDecided(call_id=call.call_id, decision="approve", by="mode")
 
-    def steering(self) -> Sequence[UserSaid]:
+    def steering(self) -> Sequence[UserInput]:
         """Nobody says anything."""
         return ()
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from makai.agent.loop import run_agent
-from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.agent.terms import AgentOutcome, AgentSettings, Standing
 from makai.core.content import Text, UserPart
 from makai.core.messages import StopReason, ToolMessage, UserMessage
 from makai.core.model import Model
@@ -26,8 +26,8 @@ from makai.core.session_events import (
     TurnEnded,
     TurnStarted,
     UsageReported,
+    UserInput,
 )
-from makai.core.session_events import UserMessage as UserSaid
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
@@ -43,7 +43,7 @@ class FakeHost:
     """Remembers every fact. `decisions` are by the name of the tool; what is not there is approved."""
 
     def __init__(
-        self, decisions: Mapping[str, Decision] | None = None, steering: Sequence[Sequence[UserSaid]] = ()
+        self, decisions: Mapping[str, Decision] | None = None, steering: Sequence[Sequence[UserInput]] = ()
     ) -> None:
         self.facts: list[SessionEvent] = []
         self.questions: list[tuple[str, CallDescription, tuple[FileDiff, ...]]] = []
@@ -67,7 +67,7 @@ class FakeHost:
         reason = "" if decision == "approve" else "not today"
         return ApprovalDecided(call_id=call.call_id, decision=decision, by="rule", reason=reason)
 
-    def steering(self) -> Sequence[UserSaid]:
+    def steering(self) -> Sequence[UserInput]:
         return self._steering.pop(0) if self._steering else ()
 
     def call_id(self, vendor_call_id: str) -> str:
@@ -143,9 +143,9 @@ class FakeTool:
         return text_outcome(f"{self.definition.name} did it")
 
 
-def said(content: str | tuple[UserPart, ...], input_id: str = "i1") -> UserSaid:
+def said(content: str | tuple[UserPart, ...], input_id: str = "i1") -> UserInput:
     """Words of a user as a fact."""
-    return UserSaid(input_id=input_id, content=content)
+    return UserInput(input_id=input_id, content=content)
 
 
 def asked(words: str = "Hi") -> Context:
@@ -160,7 +160,7 @@ async def run(
     conversation: Context | None = None,
     standing: Standing | None = None,
     **settings: Any,
-) -> tuple[RunOutcome, FakeHost, list[ProviderRequest]]:
+) -> tuple[AgentOutcome, FakeHost, list[ProviderRequest]]:
     """Run the loop; gives its outcome, the host with its facts, and what the model was asked."""
     models = ScriptedModels(script) if isinstance(script, str) else script
     host = host or FakeHost()

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from makai.core.session_events import ApprovalRequested, Logged, RunStarted, SessionEvent, ToolCalled, UserMessage
+from makai.core.session_events import ApprovalRequested, Logged, RunStarted, SessionEvent, ToolCalled, UserInput
 from makai.protocols.makai.agent_payloads import AgentStarted, ToolExecute
 from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.server import Limits, ServerConnection
@@ -69,7 +69,7 @@ class AgentServer(Server):
         self.ask("agent_message", HELLO)
         message_id = str(self.message_id)
         self.agents.words_taken(self.session_id, message_id, "input")
-        self.happens(RunStarted(run_number=1, model_ref=REF), UserMessage(input_id="input", content="Hello"))
+        self.happens(RunStarted(run_number=1, model_ref=REF), UserInput(input_id="input", content="Hello"))
         return message_id
 
 

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from makai.core.session_events import Logged, UserMessage
+from makai.core.session_events import Logged, UserInput
 from makai.sessions.log import encoding
 from makai.sessions.log.sqlite import SqliteLog
 from support.attach_child import Said
@@ -190,7 +190,7 @@ async def _compare(home: Path, trial: _Rounds, takeovers: tuple[int, ...], slowe
         lines += [(record.event_id, crc32(record.line)) for record in records]
         for logged in encoding.decoded(records):
             assert isinstance(logged, Logged)
-            if isinstance(logged.event, UserMessage):
+            if isinstance(logged.event, UserInput):
                 words.append(logged.event.client_msg_id)
     await log.close()
     everyone = [*trial.programs, *trial.killed]

@@ -7,7 +7,7 @@ makai; only the model is scripted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +27,7 @@ from makai.core.session_events import (
     SessionEvent,
     SessionTerms,
 )
+from makai.harness.base import Harness
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import SCENARIO_VARIABLE
 from makai.sessions.commands import Approve, Deny, Send
@@ -51,13 +52,18 @@ async def scripted_models(folder: Path, scenario: str) -> AsyncIterator[ModelRun
 
 @asynccontextmanager
 async def owned_sessions(
-    folder: Path, scenario: str, log: EventLog | None = None, *, recover_all: bool = False
+    folder: Path,
+    scenario: str,
+    log: EventLog | None = None,
+    *,
+    recover_all: bool = False,
+    harnesses: Sequence[Harness] = (),
 ) -> AsyncIterator[OwnedSessions]:
     """The sessions of `folder/makai-home`, over its SQLite log unless another one is given."""
     home = folder / "makai-home"
     home.mkdir(exist_ok=True)
     async with scripted_models(folder, scenario) as models:
-        sessions = await OwnedSessions.open(home, models, log=log, recover_all=recover_all)
+        sessions = await OwnedSessions.open(home, models, log=log, recover_all=recover_all, harnesses=harnesses)
         try:
             yield sessions
         finally:

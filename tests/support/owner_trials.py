@@ -33,7 +33,7 @@ from makai.core.session_events import (
     ToolCalled,
     ToolFinished,
     ToolStarted,
-    UserMessage,
+    UserInput,
 )
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.commands import Abort, Approve, Compact, Deny, Send, SetMode, SetTitle
@@ -390,7 +390,7 @@ class Trial:
             logged = decoded(await self._log.everything(summary.session_id))
             check_log(logged)
             assert fold(logged) == await self._sessions.state(summary.session_id)
-            said = [event.input_id for event in facts(logged, UserMessage)]
+            said = [event.input_id for event in facts(logged, UserInput)]
             assert self._acknowledged.get(summary.session_id, set()) <= set(said)
             started = {event.call_id for event in facts(logged, ToolStarted)}
             executed = {call for (session_id, call) in self._executed if session_id == summary.session_id}
@@ -432,7 +432,7 @@ def check_log(events: Sequence[Logged]) -> None:
     assert finished == called
     assert once_each(events, ToolStarted) <= called
     assert once_each(events, ApprovalRequested) <= once_each(events, ApprovalDecided) <= called
-    said = Counter(event.input_id for event in facts(events, UserMessage))
+    said = Counter(event.input_id for event in facts(events, UserInput))
     assert set(said.values()) <= {1}
 
 

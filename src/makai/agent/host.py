@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
-from makai.core.session_events import ApprovalDecided, FileDiff, SessionEvent, ToolCalled, UserMessage
+from makai.core.session_events import ApprovalDecided, FileDiff, SessionEvent, ToolCalled, UserInput
 from makai.core.stream_events import StreamEvent
 from makai.tools.base import CallDescription
 
@@ -26,7 +26,7 @@ class AgentHost(Protocol):
         the fact is durable; it should for deltas.
         """
 
-    def steering(self) -> Sequence[UserMessage]:
+    def steering(self) -> Sequence[UserInput]:
         """What users said since the last time, to be read before the next turn. The loop emits what it takes."""
 
     def call_id(self, vendor_call_id: str) -> str:

@@ -1,6 +1,6 @@
 """The agent loop: ask the model, carry out what it calls for, until it has nothing more to do or must stop.
 
-In: a host, models, a conversation, tools and settings. Out: facts through the host, and one `RunOutcome`. It decides
+In: a host, models, a conversation, tools and settings. Out: facts through the host, and one `AgentOutcome`. It decides
 when there is another turn; how a turn, a call or a summary goes is in the files beside this one. It must not know
 sessions, protocols, stores or vendors.
 
@@ -26,10 +26,11 @@ from makai.agent.conversation import Conversation, context_tokens
 from makai.agent.host import AgentHost, Decide, Models
 from makai.agent.recorder import Recorder
 from makai.agent.silence import SilenceWatch
-from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.agent.terms import AgentOutcome, AgentSettings, Standing
 from makai.agent.tool_calls import Call, RunDenied, ToolCalls
 from makai.agent.turn import Answer, answer_of
 from makai.aio.cancellation import finish_cleanup
+from makai.core.content import content_for_model
 from makai.core.errors import ContextOverflow, MakaiError, Overloaded, ProviderError, RateLimited
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.model import Model
@@ -50,7 +51,7 @@ async def run_agent(
     decide: Decide,
     settings: AgentSettings,
     standing: Standing | None = None,
-) -> RunOutcome:
+) -> AgentOutcome:
     """Run until the model is done, a limit is reached or something fails.
 
     A cancelled run raises `CancelledError`, after its tools have stopped and its last facts are out. What the host
@@ -60,7 +61,7 @@ async def run_agent(
     try:
         model = models.resolve(settings.model)
     except MakaiError as error:
-        return RunOutcome(stop_reason="error", error=error)
+        return AgentOutcome(stop_reason="error", error=error)
     run = _Run(host, recorder, models, model, conversation, tools, decide, settings, standing or Standing())
     try:
         return await run.go()
@@ -77,7 +78,7 @@ async def run_compaction(
     *,
     instructions: str = "",
     places: tuple[int, ...] = (),
-) -> RunOutcome:
+) -> AgentOutcome:
     """Summarise the conversation because a user asked for it: all of it, but for the newest `settings.keep_tokens`.
 
     The outcome is an error when there is no summary, for the user asked for one.
@@ -85,15 +86,15 @@ async def run_compaction(
     try:
         model = models.resolve(settings.model)
     except MakaiError as error:
-        return RunOutcome(stop_reason="error", error=error)
+        return AgentOutcome(stop_reason="error", error=error)
     said = _conversation(conversation, places, host.position())
     keep = settings.keep_tokens or 0
     result = await summarised(models, model, said, settings.options, keep_tokens=keep, instructions=instructions)
     if result.summary is None:
         failure = MakaiError(f"The conversation was not compacted: {result.failure}.")
-        return RunOutcome(stop_reason="error", usage=result.usage, error=failure)
+        return AgentOutcome(stop_reason="error", usage=result.usage, error=failure)
     await host.emit(Compacted(summary=result.summary.text, through=result.summary.through))
-    return RunOutcome(stop_reason="end_turn", usage=result.usage)
+    return AgentOutcome(stop_reason="end_turn", usage=result.usage)
 
 
 def _conversation(context: Context, places: tuple[int, ...], position: int) -> Conversation:
@@ -135,7 +136,7 @@ class _Run:
         self._compacted_at: int | None = None
         """After how many answers a compaction was last tried."""
 
-    async def go(self) -> RunOutcome:
+    async def go(self) -> AgentOutcome:
         """The run, within its time."""
         timer = asyncio.timeout(self._seconds_left())
         try:
@@ -143,14 +144,14 @@ class _Run:
                 return await self._loop()
         except RunDenied:
             await self._recorder.close("aborted", "the run was ended when another call was denied")
-            return RunOutcome(stop_reason="aborted", usage=self._usage)
+            return AgentOutcome(stop_reason="aborted", usage=self._usage)
         except TimeoutError:
             if not timer.expired():
                 raise
         await self._recorder.close("aborted", "the time of the run was up")
         return await self._stopped_by(out_of_time(self._settings))
 
-    async def _loop(self) -> RunOutcome:
+    async def _loop(self) -> AgentOutcome:
         await self._warn_of_unknown_price()
         if self._standing.open_calls:
             calls = [await self._tool_calls.retake(fact) for fact in self._standing.open_calls]
@@ -176,7 +177,7 @@ class _Run:
         said = self._host.steering()
         for words in said:
             await self._recorder.emit(words)
-            self._conversation.add_user(UserMessage(content=words.content), self._host.position())
+            self._conversation.add_user(UserMessage(content=content_for_model(words.content)), self._host.position())
         return bool(said)
 
     async def _ask(self) -> Answer:
@@ -188,7 +189,7 @@ class _Run:
         watch = SilenceWatch(self._settings.quiet_notice_s, self._tell_of_silence)
         return await answer_of(stream, self._recorder, self._tool_calls, watch)
 
-    async def _after(self, message: AssistantMessage, calls: list[Call]) -> RunOutcome | None:
+    async def _after(self, message: AssistantMessage, calls: list[Call]) -> AgentOutcome | None:
         """What follows a whole answer: another turn (None), or the end."""
         self._answers += 1
         self._waits = 0
@@ -204,7 +205,7 @@ class _Run:
         self._conversation.add_answer(message, results, self._host.position())
         if calls or await self._take_steering():
             return None
-        return RunOutcome(stop_reason="end_turn" if reason == "tool_use" else reason, usage=self._usage)
+        return AgentOutcome(stop_reason="end_turn" if reason == "tool_use" else reason, usage=self._usage)
 
     async def _report_usage(self, of_turn: Usage) -> None:
         await self._recorder.emit(
@@ -217,7 +218,7 @@ class _Run:
 
     # ------------------------------------------------------------ when a turn fails
 
-    async def _after_failure(self, answer: Answer) -> RunOutcome | None:
+    async def _after_failure(self, answer: Answer) -> AgentOutcome | None:
         """What follows a broken answer: another try (None), or the one terminal error."""
         broken = answer.broken
         assert broken is not None, "an answer is whole or broken"
@@ -225,7 +226,7 @@ class _Run:
         await self._recorder.close("error", "the model's answer broke off", broken.usage)
         if not answer.calls and await self._helped(broken.error):
             return None
-        return RunOutcome(stop_reason="error", usage=self._usage, error=broken.error)
+        return AgentOutcome(stop_reason="error", usage=self._usage, error=broken.error)
 
     async def _helped(self, error: MakaiError) -> bool:
         """Whether something was done that makes another try worthwhile."""
@@ -296,9 +297,9 @@ class _Run:
         left_s = self._seconds_left()
         return out_of_time(self._settings) if left_s is not None and left_s <= 0 else None
 
-    async def _stopped_by(self, limit: Limit) -> RunOutcome:
+    async def _stopped_by(self, limit: Limit) -> AgentOutcome:
         await self._recorder.emit(limit.notice())
-        return RunOutcome(stop_reason=limit.stop_reason, usage=self._usage, limit=limit.kind)
+        return AgentOutcome(stop_reason=limit.stop_reason, usage=self._usage, limit=limit.kind)
 
     async def _warn_of_unknown_price(self) -> None:
         if self._settings.max_usd is not None and self._model.price is None:

@@ -7,16 +7,9 @@ those that close it. So no turn stays open and no call without a result, however
 from __future__ import annotations
 
 from makai.agent.host import AgentHost
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.messages import StopReason
-from makai.core.session_events import (
-    SessionEvent,
-    ToolCalled,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
 from makai.core.usage import Usage
 
 
@@ -29,40 +22,40 @@ class Recorder:
         self._open_calls: dict[str, bool] = {}
         """Call id -> whether the tool has started."""
 
-    async def emit(self, event: SessionEvent) -> None:
+    async def emit(self, event: ev.SessionEvent) -> None:
         """Hand one fact to the host."""
         if type(event) in _TRACKED:
             self._note(event)
         await self._host.emit(event)
 
-    def reopen(self, call: ToolCalled) -> None:
+    def reopen(self, call: ev.ToolCalled) -> None:
         """A call that an earlier part of the run logged."""
         self._open_calls[call.call_id] = False
 
     async def close(self, turn_reason: StopReason, why: str, usage: Usage | None = None) -> None:
         """End the open turn, then every open call; `why` completes "Not run: " and "Interrupted: "."""
         if self._open_turn is not None:
-            await self.emit(TurnEnded(turn=self._open_turn, stop_reason=turn_reason, usage=usage or Usage()))
+            await self.emit(ev.TurnEnded(turn=self._open_turn, stop_reason=turn_reason, usage=usage or Usage()))
         for call_id, started in tuple(self._open_calls.items()):
             said = f"Interrupted: {why}; what the tool did so far is unknown." if started else f"Not run: {why}."
             await self.emit(
-                ToolFinished(call_id=call_id, content=(Text(text=said),), is_error=True, interrupted=started)
+                ev.ToolFinished(call_id=call_id, content=(Text(text=said),), is_error=True, interrupted=started)
             )
 
-    def _note(self, event: SessionEvent) -> None:
+    def _note(self, event: ev.SessionEvent) -> None:
         match event:
-            case TurnStarted(turn=turn):
+            case ev.TurnStarted(turn=turn):
                 self._open_turn = turn
-            case TurnEnded():
+            case ev.TurnEnded():
                 self._open_turn = None
-            case ToolCalled(call_id=call_id):
+            case ev.ToolCalled(call_id=call_id):
                 self._open_calls[call_id] = False
-            case ToolStarted(call_id=call_id):
+            case ev.ToolStarted(call_id=call_id):
                 self._open_calls[call_id] = True
-            case ToolFinished(call_id=call_id):
+            case ev.ToolFinished(call_id=call_id):
                 self._open_calls.pop(call_id, None)
             case _:
                 raise AssertionError(f"{type(event).__name__} is not tracked")
 
 
-_TRACKED = frozenset({TurnStarted, TurnEnded, ToolCalled, ToolStarted, ToolFinished})
+_TRACKED = frozenset({ev.TurnStarted, ev.TurnEnded, ev.ToolCalled, ev.ToolStarted, ev.ToolFinished})

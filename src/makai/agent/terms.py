@@ -1,6 +1,6 @@
 """What a run of the agent is given, and what it comes to.
 
-In: nothing. Out: `AgentSettings`, `Standing` and `RunOutcome`. Plain values; nothing here does anything.
+In: nothing. Out: `AgentSettings`, `Standing` and `AgentOutcome`. Plain values; nothing here does anything.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of the newest answer that nobody carried out yet; they come first."""
 
 
-class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How the run ended. Exactly one per run; there is none for a run that was cancelled."""
 
     stop_reason: StopReason

@@ -24,18 +24,10 @@ from makai.agent.schema import ArgumentsSchema
 from makai.agent.storable import storable, storable_part
 from makai.agent.terms import AgentSettings
 from makai.aio.cancellation import run_with_grace
+from makai.core import session_events as ev
 from makai.core.content import Text, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.messages import ToolMessage
-from makai.core.session_events import (
-    FileDiff,
-    Notice,
-    PlanEntry,
-    PlanUpdated,
-    ToolCalled,
-    ToolFinished,
-    ToolStarted,
-)
 from makai.tools.base import CallDescription, Tool, ToolOutcome, text_outcome
 from makai.tools.plan import PlanTool, plan_of
 
@@ -53,7 +45,7 @@ class RunDenied(Exception):
 class Call(msgspec.Struct, kw_only=True):
     """A call that can be carried out, or the reason why it cannot."""
 
-    fact: ToolCalled
+    fact: ev.ToolCalled
     tool: Tool | None = None
     arguments: Mapping[str, Any] = {}
     description: CallDescription | None = None
@@ -89,7 +81,7 @@ class ToolCalls:
 
     async def take(self, part: ToolCall, content_index: int) -> Call:
         """A call the model has just written whole; logs it."""
-        fact = ToolCalled(
+        fact = ev.ToolCalled(
             call_id=self._host.call_id(part.tool_call_id),
             name=part.name,
             arguments_json=part.arguments_json,
@@ -110,7 +102,7 @@ class ToolCalls:
         await self._recorder.emit(call.fact)
         return call
 
-    async def retake(self, fact: ToolCalled) -> Call:
+    async def retake(self, fact: ev.ToolCalled) -> Call:
         """A call that is in the log since before the run was resumed."""
         self._recorder.reopen(fact)
         return await self._understood(fact)
@@ -131,7 +123,7 @@ class ToolCalls:
 
     # ------------------------------------------------------------ before a call
 
-    async def _understood(self, fact: ToolCalled) -> Call:
+    async def _understood(self, fact: ev.ToolCalled) -> Call:
         tool = self._tools.get(fact.name)
         if tool is None:
             known = ", ".join(sorted(self._tools)[:_MOST_NAMES]) or "none"
@@ -161,7 +153,7 @@ class ToolCalls:
         )
         if self._times == most:
             message = f"The model called {call.fact.name} {most} times in a row with the same arguments; it was told."
-            await self._recorder.emit(Notice(level="warning", code="repeated_call", message=message))
+            await self._recorder.emit(ev.Notice(level="warning", code="repeated_call", message=message))
 
     # ------------------------------------------------------------ one call
 
@@ -189,7 +181,7 @@ class ToolCalls:
 
     async def _run(self, call: Call, tool: Tool) -> ToolOutcome:
         name = call.fact.name
-        await self._recorder.emit(ToolStarted(call_id=call.fact.call_id))
+        await self._recorder.emit(ev.ToolStarted(call_id=call.fact.call_id))
         async with Progress(call.fact.call_id, self._recorder.emit) as progress:
             try:
                 work = tool.run(call.arguments, progress)
@@ -206,7 +198,7 @@ class ToolCalls:
 
     async def _finish(self, call: Call, outcome: ToolOutcome) -> ToolMessage:
         content = tuple(map(storable_part, outcome.content)) or (Text(text=NO_OUTPUT),)
-        finished = ToolFinished(
+        finished = ev.ToolFinished(
             call_id=call.fact.call_id,
             content=content,
             is_error=outcome.is_error,
@@ -249,9 +241,9 @@ def _failure(name: str, error: BaseException) -> str:
     return f"The tool {name} failed: {type(error).__name__}: {str(error)[:500]}"
 
 
-def _diffs(diffs: Sequence[FileDiff]) -> tuple[FileDiff, ...]:
+def _diffs(diffs: Sequence[ev.FileDiff]) -> tuple[ev.FileDiff, ...]:
     return tuple(
-        FileDiff(
+        ev.FileDiff(
             path=diff.path,
             old_text=None if diff.old_text is None else storable(diff.old_text),
             new_text=storable(diff.new_text),
@@ -260,9 +252,10 @@ def _diffs(diffs: Sequence[FileDiff]) -> tuple[FileDiff, ...]:
     )
 
 
-def _plan(arguments: Mapping[str, Any]) -> PlanUpdated:
-    return PlanUpdated(
+def _plan(arguments: Mapping[str, Any]) -> ev.PlanUpdated:
+    return ev.PlanUpdated(
         entries=tuple(
-            PlanEntry(content=step.content, status=step.status, priority=step.priority) for step in plan_of(arguments)
+            ev.PlanEntry(content=step.content, status=step.status, priority=step.priority)
+            for step in plan_of(arguments)
         )
     )

@@ -44,14 +44,14 @@ from makai.core.session_events import (
     TurnEnded,
     TurnStarted,
     UsageReported,
-    UserMessage,
+    UserInput,
 )
 from makai.core.usage import Usage
 from makai.sessions.markdown_text import one_line
 
 SCHEMA_VERSION: Final = 1
 SHOWN: Final = (
-    UserMessage
+    UserInput
     | TurnStarted
     | TurnEnded
     | AssistantTextDelta

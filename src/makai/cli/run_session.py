@@ -42,7 +42,7 @@ from makai.core.session_events import (
     RunFinished,
     RunTerms,
     SessionTerms,
-    UserMessage,
+    UserInput,
 )
 from makai.core.usage import Usage
 from makai.providers.runtime import ModelRuntime
@@ -292,7 +292,7 @@ class _Run:
             follower.close()
 
     async def _take(self, logged: Logged, approvals: RunApprovals) -> None:
-        if isinstance(logged.event, UserMessage) and logged.event.input_id == self._input_id:
+        if isinstance(logged.event, UserInput) and logged.event.input_id == self._input_id:
             self._began(logged.run_id)
         if logged.run_id is None or logged.run_id != self._run_id:
             return

@@ -1,7 +1,8 @@
 """Content parts: what a message is made of.
 
-In: values from any vendor or client. Out: frozen Structs tagged by `type`, spelled as document 000 §3 spells
-them, so that the Makai protocol needs no second set of types. No vendor knows this file and it knows none.
+The Structs are spelled as the Makai protocol spells them, so that it needs no second set of types. Models are sent
+`UserPart` and the parts of `ToolResult`; sessions also log `Resource` and `ResourceLink`, which `for_model` turns into
+text.
 
 A *signature* is an opaque proof a vendor attaches to its own output (Anthropic thinking signatures, Gemini thought
 signatures, OpenAI encrypted reasoning). It is kept byte for byte and sent back only to the model that made it.
@@ -48,6 +49,23 @@ class Audio(Part, frozen=True, tag_field="type", tag="audio"):
     mime_type: str
 
 
+class Resource(Part, frozen=True, tag_field="type", tag="resource"):
+    """The content of a file or document that a client attached: `text`, or base64 in `data`."""
+
+    uri: str
+    text: str | None = None
+    data: str | None = None
+    mime_type: str | None = None
+
+
+class ResourceLink(Part, frozen=True, tag_field="type", tag="resource_link"):
+    """A file or document that the agent may read."""
+
+    uri: str
+    name: str = ""
+    mime_type: str | None = None
+
+
 class ToolCall(Part, frozen=True, tag_field="type", tag="tool_call"):
     """The model wants a tool to run.
 
@@ -80,4 +98,24 @@ class ToolResult(Part, frozen=True, tag_field="type", tag="tool_result"):
 
 AssistantPart: TypeAlias = Text | Thinking | ToolCall
 UserPart: TypeAlias = Text | Image | Audio
+SessionPart: TypeAlias = Text | Image | Audio | Resource | ResourceLink
+"""What people and tools may say in a session."""
 ContentPart: TypeAlias = Text | Thinking | Image | Audio | ToolCall | ToolResult
+
+
+def for_model(part: SessionPart) -> UserPart:
+    """The part as a model can read it."""
+    match part:
+        case Resource(text=None):
+            return Text(text=f"[The content of {part.uri} is not text.]")
+        case Resource():
+            return Text(text=f'<resource uri="{part.uri}">\n{part.text}\n</resource>')
+        case ResourceLink():
+            return Text(text=f"[{part.name or 'resource'}]({part.uri})")
+        case _:
+            return part
+
+
+def content_for_model(content: str | tuple[SessionPart, ...]) -> str | tuple[UserPart, ...]:
+    """The content of an input as a model can read it."""
+    return content if isinstance(content, str) else tuple(map(for_model, content))

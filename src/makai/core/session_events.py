@@ -1,11 +1,11 @@
-"""Session events: what the log of a session holds. Everything else about a session is a view of it (DESIGN §4).
+"""Session events: what the log of a session holds. Everything else about a session is a view of it.
 
-In: what users, agents and tools did. Out: frozen Structs tagged by `type`, and `Logged`, one of them with its number.
-No protocol, store or clock is known here. Events are facts: they are never changed, and a reader that does not know
-one keeps it and passes it on.
+Events are facts: they are never changed, and a reader that does not know one keeps it and passes it on. The log of
+older versions stays readable: a new field has a default, and tags never change.
 
-Words: a *run* is one user input up to its settlement; a *turn* is one model call inside it. `call_id` is ours and
-unique in a session; the vendor's id is kept beside it.
+A *run* is one user input up to its settlement; a *turn* is one model call inside it. `call_id` is unique in a session;
+the vendor's id is kept beside it. What a sub-agent does while a call of its parent is open names that call in
+`parent_call_id`.
 """
 
 from __future__ import annotations
@@ -14,35 +14,59 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from makai.core.content import Image, Text, UserPart
+from makai.core.content import SessionPart
 from makai.core.messages import StopReason
 from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
 
 PermissionMode: TypeAlias = Literal["ask", "accept_edits", "plan", "full_access"]
 RunStatus: TypeAlias = Literal["starting", "running", "awaiting_approval", "aborting", "finished", "error"]
-"""Document 002's statuses; a session without a run is "idle"."""
+"""The statuses of the MiniCodex protocol; a session without a run is "idle"."""
 Decision: TypeAlias = Literal["approve", "deny_continue", "deny_abort"]
 GrantScope: TypeAlias = Literal["once", "session", "always"]
 Delivery: TypeAlias = Literal["queue", "steer"]
 RunPurpose: TypeAlias = Literal["input", "compaction"]
-
-
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
 
 
+class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool server that a client wants for the session: a program to start, or an address.
+
+    Terms are in the log, so this names the variables and headers that the server needs and never holds their values.
+    """
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    url: str = ""
+    transport: Literal["stdio", "http", "sse"] = "stdio"
+    env_names: tuple[str, ...] = ()
+    header_names: tuple[str, ...] = ()
+
+
+class ClientCapabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the client that created the session does for its agent."""
+
+    read_files: bool = False
+    """Reads files, with changes that are not saved yet."""
+    write_files: bool = False
+    terminals: bool = False
+
+
 class SessionTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session works with, for all its runs and whichever process runs them."""
+    """What a session works with in all its runs, in every process that runs them."""
 
     system: str | None = None
-    """Instructions instead of our own."""
+    """Replaces the built-in system prompt."""
     builtin_tools: bool = False
     """Files, shell, search, fetch, plan and MCP, beneath the session's roots."""
     tools: tuple[ToolDefinition, ...] = ()
-    """Tools that a client declared and carries out itself."""
+    """Tools that a client declared and executes itself."""
+    mcp_servers: tuple[McpServer, ...] = ()
+    client: ClientCapabilities = ClientCapabilities()
     sandbox: SandboxLevel = "workspace-write"
     approval_s: float | None = None
-    """How long a question may wait for a person; None: for as long as the session's host says."""
+    """How long a question may wait for a person; None for the default of the server."""
 
 
 class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,15 +85,34 @@ class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class HarnessCapabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the agent of a session can do. The defaults are those of the native loop."""
 
+    has_turns: bool = True
+    """Reports every model call as a turn: words and calls inside one, results before the next."""
+    needs_model: bool = True
+    """Runs a model of the catalog; otherwise a session may have no `model_ref`."""
     resume: bool = True
-    """Continue a run after a restart of the server."""
+    """Continues a run after a restart of the server."""
     steer: bool = True
-    """Read further input during a run."""
+    """Reads further input during a run."""
     compact: bool = True
+    change_model: bool = True
+    change_mode: bool = True
+    """Obeys the permission modes."""
+    images: bool = True
+    audio: bool = True
+    nested_agents: bool = True
+    own_approvals: bool = False
+    """The agent process itself asks for approvals, so its questions end with it."""
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """Base of every session event."""
+
+
+class NestedFact(Fact, frozen=True, kw_only=True):
+    """Base of what an agent and its sub-agents say and do."""
+
+    parent_call_id: str = ""
+    """The open call in which a sub-agent says it; empty for the agent of the session."""
 
 
 # ---------------------------------------------------------------- the session
@@ -77,8 +120,11 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
 class SessionCreated(Fact, frozen=True, tag="session_created"):
     model_ref: str
+    """Empty when the agent needs no model of the catalog."""
     mode: PermissionMode = "ask"
     harness: str = "native"
+    capabilities: HarnessCapabilities = HarnessCapabilities()
+    """Of the harness when the session was created: later decisions follow them in every process."""
     cwd: str | None = None
     roots: tuple[str, ...] = ()
     title: str = ""
@@ -98,10 +144,36 @@ class ModelChanged(Fact, frozen=True, tag="model_changed"):
 
 class ModeChanged(Fact, frozen=True, tag="mode_changed"):
     mode: PermissionMode
+    agent_mode: str = ""
+    """A mode of the agent's own that was chosen, one of `agent_session.modes`; empty when it stays as it is."""
 
 
 class TermsChanged(Fact, frozen=True, tag="terms_changed"):
     terms: SessionTerms
+
+
+class AgentOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A mode, a model or a command that an agent offers."""
+
+    id: str
+    name: str = ""
+    description: str = ""
+
+
+class AgentSession(Fact, frozen=True, tag="agent_session"):
+    """The agent's own session, as a whole; reported when it starts and again whenever something of it changes."""
+
+    agent_session_id: str
+    """By which the agent finds its session again after a restart."""
+    agent: str = ""
+    version: str = ""
+    capabilities: tuple[str, ...] = ()
+    """As the agent names them."""
+    modes: tuple[AgentOption, ...] = ()
+    mode: str = ""
+    models: tuple[AgentOption, ...] = ()
+    model: str = ""
+    commands: tuple[AgentOption, ...] = ()
 
 
 class SessionClosed(Fact, frozen=True, tag="session_closed"):
@@ -112,20 +184,20 @@ class SessionClosed(Fact, frozen=True, tag="session_closed"):
 
 
 class InputAccepted(Fact, frozen=True, tag="input_accepted"):
-    """A user's words were taken; they become a `user_message` when their turn comes."""
+    """Input was taken; it becomes a `user_message` when a run reads it."""
 
     input_id: str
-    content: str | tuple[UserPart, ...]
+    content: str | tuple[SessionPart, ...]
     client_msg_id: str | None = None
     delivery: Delivery = "queue"
     terms: RunTerms = RunTerms()
 
 
-class UserMessage(Fact, frozen=True, tag="user_message"):
-    """The words are part of the conversation from here on."""
+class UserInput(Fact, frozen=True, tag="user_message"):
+    """The input is part of the conversation from here on."""
 
     input_id: str
-    content: str | tuple[UserPart, ...]
+    content: str | tuple[SessionPart, ...]
     client_msg_id: str | None = None
 
 
@@ -145,11 +217,11 @@ class RunStatusChanged(Fact, frozen=True, tag="run_status"):
 
 
 class RunResumed(Fact, frozen=True, tag="run_resumed"):
-    """The server died during the run and came back; the run goes on from what the log says."""
+    """The server ended during the run and came back; the run continues from the log."""
 
 
 class RunAborted(Fact, frozen=True, tag="run_aborted"):
-    """Someone stopped the run. From here on it says nothing new: open calls are closed, then it settles."""
+    """A user stopped the run. From here on it says nothing new: open calls are closed, then it settles."""
 
     by: str = ""
     reason: str = ""
@@ -174,13 +246,13 @@ class RunFailed(Fact, frozen=True, tag="run_failed"):
     usage: Usage = Usage()
 
 
-class TurnStarted(Fact, frozen=True, tag="turn_started"):
+class TurnStarted(NestedFact, frozen=True, tag="turn_started"):
     turn: int
     model_ref: str = ""
-    """Who is asked: signatures in the answer are good for this model only."""
+    """The model that is asked: signatures in the answer are valid for it only."""
 
 
-class TurnEnded(Fact, frozen=True, tag="turn_ended"):
+class TurnEnded(NestedFact, frozen=True, tag="turn_ended"):
     turn: int
     stop_reason: StopReason
     usage: Usage = Usage()
@@ -189,19 +261,19 @@ class TurnEnded(Fact, frozen=True, tag="turn_ended"):
 # ---------------------------------------------------------------- what the model says
 
 
-class AssistantTextDelta(Fact, frozen=True, tag="text_delta"):
+class AssistantTextDelta(NestedFact, frozen=True, tag="text_delta"):
     """Words while they arrive, as many as one commit held. Live display only: `assistant_text` has all of them."""
 
     content_index: int
     delta: str
 
 
-class ReasoningDelta(Fact, frozen=True, tag="thinking_delta"):
+class ReasoningDelta(NestedFact, frozen=True, tag="thinking_delta"):
     content_index: int
     delta: str
 
 
-class AssistantText(Fact, frozen=True, tag="assistant_text"):
+class AssistantText(NestedFact, frozen=True, tag="assistant_text"):
     """A whole text block."""
 
     content_index: int
@@ -209,7 +281,7 @@ class AssistantText(Fact, frozen=True, tag="assistant_text"):
     signature: str | None = None
 
 
-class Reasoning(Fact, frozen=True, tag="reasoning"):
+class Reasoning(NestedFact, frozen=True, tag="reasoning"):
     """A whole thinking block."""
 
     content_index: int
@@ -236,7 +308,7 @@ class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
     new_text: str
 
 
-class ToolCalled(Fact, frozen=True, tag="tool_call"):
+class ToolCalled(NestedFact, frozen=True, tag="tool_call"):
     """The model wants a tool to run."""
 
     call_id: str
@@ -249,6 +321,16 @@ class ToolCalled(Fact, frozen=True, tag="tool_call"):
     kind: str = "other"
     title: str = ""
     locations: tuple[FilePlace, ...] = ()
+    raw_input_json: str | None = None
+    """What an external agent gives as input of the call, when that differs from `arguments_json`."""
+
+
+class ApprovalOption(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the answers that an external agent offers."""
+
+    id: str
+    label: str
+    kind: Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 
 
 class ApprovalRequested(Fact, frozen=True, tag="approval_requested"):
@@ -261,9 +343,11 @@ class ApprovalRequested(Fact, frozen=True, tag="approval_requested"):
     title: str = ""
     diffs: tuple[FileDiff, ...] = ()
     deadline_ms: int | None = None
-    """Unix milliseconds; a call nobody decided by then is denied."""
+    """Unix milliseconds; a call without a decision by then is denied."""
     grant: str = ""
     """The rule a decision for the session, or for always, would set, such as `Bash(git log:*)`. Empty: only once."""
+    options: tuple[ApprovalOption, ...] = ()
+    """Empty when the question is not an external agent's."""
 
 
 class ApprovalDecided(Fact, frozen=True, tag="approval_decided"):
@@ -275,6 +359,8 @@ class ApprovalDecided(Fact, frozen=True, tag="approval_decided"):
     scope: GrantScope = "once"
     grant: str = ""
     """The rule that was set, when the scope is wider than this one call."""
+    option_id: str = ""
+    """The chosen one of the options that the agent offered."""
 
 
 class ToolStarted(Fact, frozen=True, tag="tool_started"):
@@ -288,9 +374,22 @@ class ToolProgress(Fact, frozen=True, tag="tool_progress"):
     text: str
 
 
+class ToolUpdated(Fact, frozen=True, tag="tool_updated"):
+    """What an external agent says about a call while it is open. A field of None leaves what was said before."""
+
+    call_id: str
+    title: str | None = None
+    kind: str | None = None
+    status: Literal["pending", "in_progress", "completed", "failed"] | None = None
+    locations: tuple[FilePlace, ...] | None = None
+    content: tuple[SessionPart, ...] | None = None
+    diffs: tuple[FileDiff, ...] | None = None
+    raw_output_json: str | None = None
+
+
 class ToolFinished(Fact, frozen=True, tag="tool_finished"):
     call_id: str
-    content: tuple[Text | Image, ...]
+    content: tuple[SessionPart, ...]
     is_error: bool = False
     diffs: tuple[FileDiff, ...] = ()
     exit_code: int | None = None
@@ -299,7 +398,7 @@ class ToolFinished(Fact, frozen=True, tag="tool_finished"):
     details_json: str | None = None
     """What a client's tool says for clients, beside what it tells the model."""
     interrupted: bool = False
-    """The server died or the run was aborted while it ran; what it did is unknown."""
+    """The server ended or the run was aborted during the call; what it did is unknown."""
 
 
 # ---------------------------------------------------------------- what else there is to know
@@ -324,7 +423,7 @@ class UsageReported(Fact, frozen=True, tag="usage"):
 
 
 class Notice(Fact, frozen=True, tag="notice"):
-    """Something the user should know that no one said: waiting for a rate limit, a stalled provider, a retry."""
+    """Something the user should know: waiting for a rate limit, a stalled provider, a retry."""
 
     level: Literal["info", "warning", "error"]
     code: str
@@ -344,9 +443,10 @@ SessionEvent: TypeAlias = (
     | ModelChanged
     | ModeChanged
     | TermsChanged
+    | AgentSession
     | SessionClosed
     | InputAccepted
-    | UserMessage
+    | UserInput
     | RunStarted
     | RunStatusChanged
     | RunResumed
@@ -364,12 +464,18 @@ SessionEvent: TypeAlias = (
     | ApprovalDecided
     | ToolStarted
     | ToolProgress
+    | ToolUpdated
     | ToolFinished
     | PlanUpdated
     | UsageReported
     | Notice
     | Compacted
 )
+
+
+def is_of_sub_agent(event: SessionEvent) -> bool:
+    """Whether a sub-agent says it. Views of one conversation leave it out; the calls of sub-agents they show."""
+    return isinstance(event, NestedFact) and event.parent_call_id != "" and not isinstance(event, ToolCalled)
 
 
 class Logged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

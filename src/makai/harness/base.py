@@ -81,6 +81,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     diffs: tuple[ev.FileDiff, ...] = ()
     grant: str = ""
     """The permission rule that a decision for the session, or for always, would set. Empty: only once."""
+    options: tuple[ev.ApprovalOption, ...] = ()
+    """The answers that an external agent offers; the decision names the chosen one."""
 
 
 class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,13 +107,21 @@ Execute: TypeAlias = Callable[[ToolRequest], Awaitable[ToolAnswer]]
 """Executes one call. It is cancelled when the run no longer wants the answer."""
 
 
-class SessionView(Protocol):
+class SessionContext(Protocol):
     """What a harness may know of its session. Always the committed state: modes and terms change during a run."""
 
     @property
     def model_ref(self) -> str: ...
     @property
     def mode(self) -> ev.PermissionMode: ...
+    @property
+    def agent(self) -> ev.AgentSession | None:
+        """What the harness reported last about the agent's own session, also before a restart."""
+
+    @property
+    def agent_mode(self) -> str:
+        """The mode of the agent's own that was chosen last."""
+
     @property
     def cwd(self) -> str | None: ...
     @property
@@ -125,7 +135,7 @@ class SessionView(Protocol):
         """Of all runs before this one."""
 
 
-class RunView(Protocol):
+class RunContext(Protocol):
     """What a harness may know of its run."""
 
     @property
@@ -154,9 +164,9 @@ class RunPort(Protocol):
     @property
     def run_id(self) -> str: ...
     @property
-    def session(self) -> SessionView: ...
+    def session(self) -> SessionContext: ...
     @property
-    def run(self) -> RunView: ...
+    def run(self) -> RunContext: ...
     @property
     def is_aborted(self) -> bool:
         """A user stopped the run. A cancellation without it means that this process lets go of the session."""
@@ -185,8 +195,11 @@ class RunPort(Protocol):
     async def grants(self) -> Sequence[tuple[str, bool]]:
         """The rules that people set while deciding calls, for this session or its folder: text, and allow or deny."""
 
-    def steering(self) -> Sequence[ev.UserMessage]:
+    def steering(self) -> Sequence[ev.UserInput]:
         """The inputs since the last call that are meant for this run. Emit each of them when the agent has read it."""
+
+    async def until_steered(self) -> None:
+        """Return when `steering` has input, for agents that can read it at any time."""
 
     def call_id(self, vendor_call_id: str) -> str:
         """An id for a call that its model named so, unique in the session and never given out before."""

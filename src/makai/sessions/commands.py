@@ -1,8 +1,6 @@
-"""What may be asked of a session, and what the engine asks of its runner in return.
+"""The commands of the session engine, and the effects that it wants carried out in return.
 
-In: values a protocol or the runner has read. Out: frozen Structs tagged by `type`: `Command` for the engine, `Effect`
-for the runner. No I/O: every command brings its time (`now`, Unix milliseconds) and the ids it needs.
-
+Every command brings its time (`now`, Unix milliseconds) and the ids it needs, so that the engine has no I/O.
 A fork is a `Create` that names the session whose history it continues.
 """
 
@@ -12,16 +10,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from makai.core.content import UserPart
-from makai.core.session_events import (
-    ApprovalDecided,
-    Delivery,
-    GrantScope,
-    PermissionMode,
-    RunTerms,
-    SessionEvent,
-    SessionTerms,
-)
+from makai.core import session_events as ev
+from makai.core.content import SessionPart
 from makai.harness.base import Effect, ResumeRun, StartCompaction, StartRun
 
 
@@ -36,48 +26,52 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 class Create(Timed, frozen=True, tag="create"):
     model_ref: str
-    mode: PermissionMode = "ask"
+    mode: ev.PermissionMode = "ask"
     harness: str = "native"
+    capabilities: ev.HarnessCapabilities = ev.HarnessCapabilities()
     cwd: str | None = None
     roots: tuple[str, ...] = ()
     title: str = ""
     forked_from: str | None = None
     forked_at: int | None = None
-    terms: SessionTerms = SessionTerms()
+    terms: ev.SessionTerms = ev.SessionTerms()
 
 
 class Send(Timed, frozen=True, tag="send"):
-    """Words for the agent. Without `delivery` a session with an active run is busy.
+    """Input for the agent. Without `delivery` a session with an active run is busy.
 
-    A repeated `client_msg_id` is taken without any effect, for good.
+    A repeated `client_msg_id` is accepted without any effect, at any later time.
     """
 
     input_id: str
     """Unique; the id of the run it starts is derived from it."""
-    content: str | tuple[UserPart, ...]
+    content: str | tuple[SessionPart, ...]
     client_msg_id: str | None = None
-    delivery: Delivery | None = None
+    delivery: ev.Delivery | None = None
     """"queue" starts a run of its own when the active one has settled; "steer" is read between two of its turns."""
-    terms: RunTerms = RunTerms()
-    """Of the run it starts; steering words have none."""
+    terms: ev.RunTerms = ev.RunTerms()
+    """Of the run it starts; steering input has none."""
 
 
 class Approve(Timed, frozen=True, tag="approve"):
     call_id: str
     by: str
     reason: str = ""
-    scope: GrantScope = "once"
+    scope: ev.GrantScope = "once"
     digest: str | None = None
     """When given, the approval counts only for arguments of this digest."""
+    option_id: str = ""
+    """The chosen option of an external agent's question; by default the first that fits the scope."""
 
 
 class Deny(Timed, frozen=True, tag="deny"):
-    """Deny and continue: the model is told, the run goes on."""
+    """Deny and continue: the agent gets the reason, and the run continues."""
 
     call_id: str
     by: str
     reason: str = ""
-    scope: GrantScope = "once"
+    scope: ev.GrantScope = "once"
+    option_id: str = ""
 
 
 class Abort(Timed, frozen=True, tag="abort"):
@@ -89,7 +83,9 @@ class Abort(Timed, frozen=True, tag="abort"):
 
 
 class SetMode(Timed, frozen=True, tag="set_mode"):
-    mode: PermissionMode
+    mode: ev.PermissionMode
+    agent_mode: str = ""
+    """One of the agent's own modes; empty to leave it as it is."""
 
 
 class SetModel(Timed, frozen=True, tag="set_model"):
@@ -105,7 +101,7 @@ class SetTitle(Timed, frozen=True, tag="set_title"):
 class SetTerms(Timed, frozen=True, tag="set_terms"):
     """What the next run works with: a client that comes back may declare other tools."""
 
-    terms: SessionTerms
+    terms: ev.SessionTerms
 
 
 class Compact(Timed, frozen=True, tag="compact"):
@@ -117,23 +113,23 @@ class Compact(Timed, frozen=True, tag="compact"):
 
 
 class Close(Timed, frozen=True, tag="close"):
-    """Nothing can be asked of the session any more; its log stays readable."""
+    """End the session for good; its log stays readable."""
 
     reason: str = ""
 
 
-# ---------------------------------------------------------------- what the runner has to say
+# ---------------------------------------------------------------- what the harness reports
 
 
 class Report(Timed, frozen=True, tag="report"):
     """A fact an agent, a harness or a tool produced.
 
     What belongs to a run names it; late reports of a run that is over are dropped. The engine adds what follows from
-    a fact (status changes, the end of open calls), so those are never reported. Steering words that the loop has
-    read are reported as their `user_message`, of which only the `input_id` is looked at.
+    a fact (status changes, the end of open calls), so those are never reported. Steering input that the agent has
+    read is reported as its `user_message`, of which only the `input_id` is looked at.
     """
 
-    event: SessionEvent
+    event: ev.SessionEvent
     run_id: str | None = None
 
 
@@ -142,7 +138,7 @@ class TimePassed(Timed, frozen=True, tag="time_passed"):
 
 
 class Recovered(Timed, frozen=True, tag="recovered"):
-    """The server is back after its end; sent once per session, before any other command."""
+    """The server was restarted; sent once per session, before any other command."""
 
     can_resume: bool
     """Whether this session's harness can continue a run from the log."""
@@ -166,7 +162,7 @@ Command: TypeAlias = (
 )
 
 
-# ---------------------------------------------------------------- what the runner has to do
+# ---------------------------------------------------------------- effects, beside those of `harness.base`
 
 
 class CancelRun(Effect, frozen=True, tag="cancel_run"):
@@ -174,16 +170,16 @@ class CancelRun(Effect, frozen=True, tag="cancel_run"):
 
 
 class Steer(Effect, frozen=True, tag="steer"):
-    """Give these words to the loop. It reports their `user_message` when it has read them, between two turns."""
+    """Give this input to the agent. It reports the `user_message` when it has read it."""
 
     input_id: str
-    content: str | tuple[UserPart, ...]
+    content: str | tuple[SessionPart, ...]
 
 
 class ResolveApproval(Effect, frozen=True, tag="resolve_approval"):
     """The call's wait is over. The loop reports `tool_started` before it does what was approved."""
 
-    decided: ApprovalDecided
+    decided: ev.ApprovalDecided
 
 
 class RunTool(Effect, frozen=True, tag="run_tool"):

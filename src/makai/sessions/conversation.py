@@ -1,14 +1,14 @@
-"""What a session's model is asked to continue, read from the log.
+"""Reads the conversation of a session from its log.
 
-In: a log, a session, up to which event. Out: its `History`. Deltas are read only where they are all there is: of turns
-that broke off before their words were whole. So a conversation costs what it says, not how slowly it was said.
+Deltas are read only where there is nothing else: of turns that broke off before their text was whole, and of agents
+without turns. So a conversation costs what it says, not how slowly it was said.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from makai.core.session_events import Compacted, Logged, TurnEnded, TurnStarted
+from makai.core.session_events import Compacted, Logged, SessionCreated, TurnEnded, TurnStarted
 from makai.sessions.history import History
 from makai.sessions.log.base import EventLog, LoggedEvent, replay
 
@@ -43,6 +43,10 @@ async def with_broken_turns(
     turn: list[LoggedEvent] = []
     async for logged in _until(replay(log, session_id, after, deltas=False), through):
         event = logged.event if isinstance(logged, Logged) else None
+        if isinstance(event, SessionCreated) and not event.capabilities.has_turns:
+            async for every in _until(replay(log, session_id, after), through):
+                yield every
+            return
         if isinstance(event, TurnStarted):
             for earlier in turn:
                 yield earlier

@@ -1,18 +1,17 @@
-"""The rules of a session: what a command leads to, in the state the session is in.
+"""The rules of a session: decides what a command leads to in the state the session is in.
 
-In: `SessionState` and a `Command`. Out: a `Decision`, which is numbered events, the state after them and the effects
-to carry out, or `SessionRefused`. No I/O, no clock, no random id: the same state and command always decide the same.
+A `Decision` is numbered events, the state after them and the effects to carry out. There is no I/O, clock or random id
+here: the same state and command always decide the same, in every process. The events of one decision are committed
+all or none, then published, then the effects are carried out; a decision whose commit failed is dropped.
 
-The events of one decision belong together: they are committed all or none, then published, then the effects are
-carried out. A decision whose commit failed is simply forgotten; its state was never anyone's.
-
-    send ─► starting ─► running ◄─► awaiting_approval        (document 002)
+    send ─► starting ─► running ◄─► awaiting_approval
                 │          │               │
                 └──────────┴───── abort ───┴─► aborting ─► finished
                            └─► finished | error
 
-A run ends in `run_status`, then `run_finished` or `run_failed`, and never says anything again. When it has settled,
-the first waiting input starts the next run. The rules for what agents report are in `reports`.
+A run ends in `run_status`, then `run_finished` or `run_failed`, and nothing of it follows. When it has settled, the
+first waiting input starts the next run. The rules for what agents report are in `reports`. What an agent can do is in
+the state (`capabilities`); no rule knows a harness by its name.
 """
 
 from __future__ import annotations
@@ -21,47 +20,11 @@ from typing import assert_never, get_args
 
 import msgspec
 
+from makai.core import session_events as ev
+from makai.core.content import Audio, Image
 from makai.core.errors import SessionRefused
-from makai.core.session_events import (
-    ApprovalDecided,
-    AssistantTextDelta,
-    GrantScope,
-    InputAccepted,
-    Logged,
-    ModeChanged,
-    ModelChanged,
-    PermissionMode,
-    ReasoningDelta,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    SessionClosed,
-    SessionCreated,
-    TermsChanged,
-    TitleChanged,
-    TurnEnded,
-)
 from makai.harness.base import ResumeRun, StartCompaction
-from makai.sessions.commands import (
-    Abort,
-    AnyEffect,
-    Approve,
-    CancelRun,
-    Close,
-    Command,
-    Compact,
-    Create,
-    Deny,
-    Recovered,
-    Report,
-    Send,
-    SetMode,
-    SetModel,
-    SetTerms,
-    SetTitle,
-    Steer,
-    TimePassed,
-)
+from makai.sessions import commands as cmd
 from makai.sessions.draft import Decision, Draft
 from makai.sessions.reports import report
 from makai.sessions.state import Run, SessionState, evolve, fold
@@ -72,35 +35,35 @@ MAX_WAITING = 100
 MAX_ID_LENGTH = 256
 MAX_TITLE_LENGTH = 500
 MAX_RESUMES = 3
-"""A run that ends the server each time it is resumed is not resumed for ever."""
+"""A run that ends the server each time it is resumed fails after so many times."""
 ENGINE_NAMES = frozenset({"rule", "mode", "deadline", "abort", "run_ended"})
-"""Who else than a client decides approvals; no client may call itself that."""
+"""Reserved: deciders of approvals that are not clients."""
 
 
-def decide(state: SessionState, command: Command) -> Decision:
+def decide(state: SessionState, command: cmd.Command) -> Decision:
     """What the command leads to. Raises `SessionRefused` when it is refused: then nothing has changed."""
     draft = Draft(state, command.now)
     match command:
-        case Report():
+        case cmd.Report():
             _check_open(state)
             report(draft, command)
-        case Create():
+        case cmd.Create():
             _create(draft, command)
-        case Send():
+        case cmd.Send():
             _send(draft, command)
-        case Approve() | Deny():
+        case cmd.Approve() | cmd.Deny():
             _answer(draft, command)
-        case Abort():
+        case cmd.Abort():
             _abort(draft, command)
-        case SetMode() | SetModel() | SetTitle() | SetTerms():
+        case cmd.SetMode() | cmd.SetModel() | cmd.SetTitle() | cmd.SetTerms():
             _set(draft, command)
-        case Compact():
+        case cmd.Compact():
             _compact(draft, command)
-        case Close():
+        case cmd.Close():
             _close(draft, command)
-        case TimePassed():
+        case cmd.TimePassed():
             _deny_what_ran_out(draft)
-        case Recovered():
+        case cmd.Recovered():
             _recover(draft, command)
         case _:
             assert_never(command)
@@ -111,74 +74,71 @@ def _check_open(state: SessionState) -> None:
     if state.last_event_id == 0:
         raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
     if state.closed:
-        raise SessionRefused("SESSION_CLOSED", "The session is closed.", hint="Fork it to go on.")
+        raise SessionRefused("SESSION_CLOSED", "The session is closed.", hint="Fork it to continue.")
 
 
 # ---------------------------------------------------------------- the session
 
 
-def _create(draft: Draft, command: Create) -> None:
+def _create(draft: Draft, command: cmd.Create) -> None:
     if draft.state.last_event_id != 0:
         raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
-    _check_text(command.model_ref, "model_ref")
+    if command.capabilities.needs_model:
+        _check_text(command.model_ref, "model_ref")
     _check_mode(command.mode)
     _check_title(command.title)
     if (command.forked_from is None) != (command.forked_at is None) or (command.forked_at or 0) < 0:
         raise SessionRefused("BAD_ARGUMENT", "A fork names the session it continues and the event it continues from.")
-    draft.log(
-        SessionCreated(
-            model_ref=command.model_ref,
-            mode=command.mode,
-            harness=command.harness,
-            cwd=command.cwd,
-            roots=command.roots,
-            title=command.title,
-            forked_from=command.forked_from,
-            forked_at=command.forked_at,
-            terms=command.terms,
-        )
-    )
+    settings = {name: getattr(command, name) for name in ev.SessionCreated.__struct_fields__}
+    draft.log(ev.SessionCreated(**settings))
 
 
-def _set(draft: Draft, command: SetMode | SetModel | SetTitle | SetTerms) -> None:
-    """Settings; what is set already is no event."""
-    _check_open(draft.state)
+def _set(draft: Draft, command: cmd.SetMode | cmd.SetModel | cmd.SetTitle | cmd.SetTerms) -> None:
+    """Change a setting; one that has this value already is no event."""
+    state = draft.state
+    _check_open(state)
     match command:
-        case SetMode(mode=mode):
+        case cmd.SetMode(mode=mode, agent_mode=agent_mode):
             _check_mode(mode)
-            if mode != draft.state.mode:
-                draft.log(ModeChanged(mode=mode))
-        case SetModel(model_ref=model_ref):
+            if agent_mode and agent_mode not in {offered.id for offered in (state.agent.modes if state.agent else ())}:
+                raise SessionRefused("BAD_ARGUMENT", f"The agent offers no mode {agent_mode!r}.")
+            if mode != state.mode and not state.capabilities.change_mode:
+                raise SessionRefused("INVALID_COMMAND", "The agent of this session does not obey permission modes.")
+            if mode != state.mode or agent_mode not in ("", state.agent_mode):
+                draft.log(ev.ModeChanged(mode=mode, agent_mode=agent_mode))
+        case cmd.SetModel(model_ref=model_ref):
             _check_text(model_ref, "model_ref")
-            if model_ref != draft.state.model_ref:
-                draft.log(ModelChanged(model_ref=model_ref))
-        case SetTitle(title=title):
+            if not state.capabilities.change_model:
+                raise SessionRefused("INVALID_COMMAND", "The agent of this session chooses its model itself.")
+            if model_ref != state.model_ref:
+                draft.log(ev.ModelChanged(model_ref=model_ref))
+        case cmd.SetTitle(title=title):
             _check_title(title)
-            if title != draft.state.title:
-                draft.log(TitleChanged(title=title))
-        case SetTerms(terms=terms):
-            if terms != draft.state.terms:
-                draft.log(TermsChanged(terms=terms))
+            if title != state.title:
+                draft.log(ev.TitleChanged(title=title))
+        case cmd.SetTerms(terms=terms):
+            if terms != state.terms:
+                draft.log(ev.TermsChanged(terms=terms))
         case _:
             assert_never(command)
 
 
-def _close(draft: Draft, command: Close) -> None:
+def _close(draft: Draft, command: cmd.Close) -> None:
     _check_open(draft.state)
     if draft.state.active_run is not None:
         raise SessionRefused("BUSY", "A run is active.", hint="Abort it first.")
-    draft.log(SessionClosed(reason=command.reason))
+    draft.log(ev.SessionClosed(reason=command.reason))
 
 
 # ---------------------------------------------------------------- runs
 
 
-def _send(draft: Draft, command: Send) -> None:
+def _send(draft: Draft, command: cmd.Send) -> None:
     state = draft.state
     if command.client_msg_id is not None and command.client_msg_id in state.client_msg_ids:
-        return  # "deduplicated per session, for good" (DESIGN §6): before BUSY, and even when the session is closed
+        return  # also while the session is busy, and after it was closed
     _check_open(state)
-    _check_words(command)
+    _check_input(state, command)
     if state.active_run is None:
         draft.start_run(command.input_id, command.content, command.client_msg_id, command.terms)
         return
@@ -189,7 +149,7 @@ def _send(draft: Draft, command: Send) -> None:
     if any(waiting.input_id == command.input_id for waiting in state.waiting):
         raise SessionRefused("BAD_ARGUMENT", f"An input of id {command.input_id!r} is waiting already.")
     draft.log(
-        InputAccepted(
+        ev.InputAccepted(
             input_id=command.input_id,
             content=command.content,
             client_msg_id=command.client_msg_id,
@@ -197,17 +157,16 @@ def _send(draft: Draft, command: Send) -> None:
             terms=command.terms,
         )
     )
-    if command.delivery == "steer" and _can_be_steered(state.active_run):
-        draft.effect(Steer(run_id=state.active_run.run_id, input_id=command.input_id, content=command.content))
+    run = state.active_run
+    if command.delivery == "steer" and state.capabilities.steer and run.status != "aborting" and run.purpose == "input":
+        draft.effect(cmd.Steer(run_id=run.run_id, input_id=command.input_id, content=command.content))
 
 
-def _can_be_steered(run: Run) -> bool:
-    return run.status != "aborting" and run.purpose == "input"
-
-
-def _compact(draft: Draft, command: Compact) -> None:
+def _compact(draft: Draft, command: cmd.Compact) -> None:
     _check_open(draft.state)
     _check_text(command.input_id, "input_id")
+    if not draft.state.capabilities.compact:
+        raise SessionRefused("INVALID_COMMAND", "The agent of this session compacts its conversation itself.")
     if draft.state.active_run is not None:
         raise SessionRefused("BUSY", "A run is active.", hint="It compacts by itself when it has to.")
     if draft.state.run_counter == 0 and draft.state.forked_from is None:
@@ -216,7 +175,7 @@ def _compact(draft: Draft, command: Compact) -> None:
     draft.effect(StartCompaction(run_id=run_id, instructions=command.instructions, model_ref=draft.state.model_ref))
 
 
-def _abort(draft: Draft, command: Abort) -> None:
+def _abort(draft: Draft, command: cmd.Abort) -> None:
     _check_open(draft.state)
     run = draft.state.active_run
     if run is None:
@@ -224,22 +183,22 @@ def _abort(draft: Draft, command: Abort) -> None:
     if command.run_id is not None and command.run_id != run.run_id:
         raise SessionRefused("STALE_RUN_ID", f"Run {command.run_id!r} is not the active one.")
     if run.status == "aborting":
-        return  # it is on its way; the first abort is the one that counts
+        return  # the first abort counts
     draft.log_abort(run.run_id, command.by, command.reason)
     for call in run.pending():
-        draft.decide_call(run.run_id, ApprovalDecided(call_id=call.call_id, decision="deny_abort", by="abort"))
-    draft.effect(CancelRun(run_id=run.run_id))
+        draft.decide_call(run.run_id, ev.ApprovalDecided(call_id=call.call_id, decision="deny_abort", by="abort"))
+    draft.effect(cmd.CancelRun(run_id=run.run_id))
 
 
-def _recover(draft: Draft, command: Recovered) -> None:
-    """After a crash nothing is running any more, whatever the log says. Closed sessions have nothing to recover."""
+def _recover(draft: Draft, command: cmd.Recovered) -> None:
+    """No run of the log is active after a restart. Closed sessions have nothing to recover."""
     run = draft.state.active_run
     if run is None:
         draft.start_waiting()
     elif run.status == "aborting":
-        draft.settle(run, RunFinished(stop_reason="aborted"))
+        draft.settle(run, ev.RunFinished(stop_reason="aborted"))
     elif not command.can_resume or not _is_resumable(run):
-        draft.settle(run, RunFailed(code="interrupted", message="The server ended during this run."))
+        draft.settle(run, ev.RunFailed(code="interrupted", message="The server ended during this run."))
     else:
         _resume(draft, run)
 
@@ -250,14 +209,17 @@ def _is_resumable(run: Run) -> bool:
 
 
 def _resume(draft: Draft, run: Run) -> None:
-    """Started tools are over, for what they did is unknown; pending approvals stay pending."""
+    """End calls whose tool had started: what it did is unknown. Pending approvals stay pending, unless they were the
+    agent process's own: it asks again."""
     if run.turn_open:
         # Calls are whole when they are logged, so an answer that was cut off after one still is an answer.
-        draft.log(TurnEnded(turn=run.turn, stop_reason="tool_use" if run.turn_has_calls else "error"), run.run_id)
+        draft.log(ev.TurnEnded(turn=run.turn, stop_reason="tool_use" if run.turn_has_calls else "error"), run.run_id)
     for call in run.calls.values():
-        if call.status == "started":
+        if draft.state.capabilities.own_approvals:
+            draft.drop_call(run.run_id, call, "the server ended")
+        elif call.status == "started":
             draft.finish_call(run.run_id, call, "The server ended while this tool ran; what it did is unknown.")
-    draft.log(RunResumed(), run.run_id)
+    draft.log(ev.RunResumed(), run.run_id)
     draft.effect(ResumeRun(run_id=run.run_id, model_ref=run.model_ref))
     draft.steer_waiting(run.run_id)
 
@@ -265,9 +227,9 @@ def _resume(draft: Draft, run: Run) -> None:
 # ---------------------------------------------------------------- approvals
 
 
-def _answer(draft: Draft, command: Approve | Deny) -> None:
+def _answer(draft: Draft, command: cmd.Approve | cmd.Deny) -> None:
     _check_open(draft.state)
-    if not command.by or command.by in ENGINE_NAMES or command.scope not in get_args(GrantScope):
+    if not command.by or command.by in ENGINE_NAMES or command.scope not in get_args(ev.GrantScope):
         raise SessionRefused("BAD_ARGUMENT", "A decision names its decider and its scope: once, session or always.")
     run = draft.state.active_run
     call = run.calls.get(command.call_id) if run else None
@@ -275,21 +237,37 @@ def _answer(draft: Draft, command: Approve | Deny) -> None:
         if command.call_id in draft.state.call_ids:
             raise SessionRefused("APPROVAL_CONFLICT", f"Call {command.call_id!r} does not wait for a decision.")
         raise SessionRefused("UNKNOWN_CALL_ID", f"There is no call {command.call_id!r}.")
-    if command.scope != "once" and not call.request.grant:
+    option = _chosen(call.request.options, command)
+    if command.scope != "once" and not call.request.grant and option is None:
         raise SessionRefused("BAD_ARGUMENT", "This call can only be decided once: no rule would cover it.")
-    if isinstance(command, Approve) and command.digest not in (None, call.request.digest):
+    if isinstance(command, cmd.Approve) and command.digest not in (None, call.request.digest):
         raise SessionRefused("APPROVAL_CONFLICT", "The call's arguments are not those that were approved.")
     draft.decide_call(
         run.run_id,
-        ApprovalDecided(
+        ev.ApprovalDecided(
             call_id=command.call_id,
-            decision="approve" if isinstance(command, Approve) else "deny_continue",
+            decision="approve" if isinstance(command, cmd.Approve) else "deny_continue",
             by=command.by,
             reason=command.reason,
             scope=command.scope,
             grant=call.request.grant if command.scope != "once" else "",
+            option_id="" if option is None else option.id,
         ),
     )
+
+
+def _chosen(options: tuple[ev.ApprovalOption, ...], command: cmd.Approve | cmd.Deny) -> ev.ApprovalOption | None:
+    """The option of an external agent that the decision stands for; None when it offered none, or none to deny."""
+    verb = "allow" if isinstance(command, cmd.Approve) else "reject"
+    fitting = [option for option in options if option.kind.startswith(verb)]
+    if command.option_id:
+        fitting = [option for option in fitting if option.id == command.option_id]
+    else:
+        wanted = f"{verb}_{'once' if command.scope == 'once' else 'always'}"
+        fitting.sort(key=lambda option: option.kind != wanted)
+    if not fitting and (command.option_id or (options and verb == "allow")):
+        raise SessionRefused("BAD_ARGUMENT", f"The agent offers no such option: {[option.id for option in options]}.")
+    return fitting[0] if fitting else None
 
 
 def _deny_what_ran_out(draft: Draft) -> None:
@@ -297,8 +275,8 @@ def _deny_what_ran_out(draft: Draft) -> None:
     for call in run.pending() if run else ():
         deadline = call.request.deadline_ms if call.request else None
         if run is not None and deadline is not None and deadline <= draft.ts:
-            denied = ApprovalDecided(
-                call_id=call.call_id, decision="deny_continue", by="deadline", reason="Nobody decided in time."
+            denied = ev.ApprovalDecided(
+                call_id=call.call_id, decision="deny_continue", by="deadline", reason="No decision came in time."
             )
             draft.decide_call(run.run_id, denied)
 
@@ -312,7 +290,7 @@ def _check_text(text: str, name: str) -> None:
 
 
 def _check_mode(mode: str) -> None:
-    if mode not in get_args(PermissionMode):
+    if mode not in get_args(ev.PermissionMode):
         raise SessionRefused("BAD_ARGUMENT", f"There is no mode {mode!r}.")
 
 
@@ -321,11 +299,14 @@ def _check_title(title: str) -> None:
         raise SessionRefused("BAD_ARGUMENT", f"A title has at most {MAX_TITLE_LENGTH} characters.")
 
 
-def _check_words(command: Send) -> None:
+def _check_input(state: SessionState, command: cmd.Send) -> None:
     _check_text(command.input_id, "input_id")
     content = command.content
     if not (content.strip() if isinstance(content, str) else content):
         raise SessionRefused("BAD_ARGUMENT", "The message is empty.")
+    for kind, is_taken in ((Image, state.capabilities.images), (Audio, state.capabilities.audio)):
+        if not is_taken and not isinstance(content, str) and any(isinstance(part, kind) for part in content):
+            raise SessionRefused("BAD_ARGUMENT", f"The agent of this session takes no {kind.__name__.lower()}.")
     if command.delivery not in (None, "queue", "steer"):
         raise SessionRefused("BAD_ARGUMENT", f"There is no delivery {command.delivery!r}.")
     if command.client_msg_id is not None and not 0 < len(command.client_msg_id) <= MAX_ID_LENGTH:
@@ -338,20 +319,20 @@ def _check_words(command: Send) -> None:
 class Batch:
     """Commands that are committed together.
 
-    Deltas of one block that follow each other become one event. They are joined here, before they are numbered,
-    because the state and the log have to agree about numbers.
+    Consecutive deltas of one block become one event. They are joined here, before they are numbered, because the
+    state and the log have to agree about numbers.
     """
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
         """After everything in this batch. It is the session's state once the batch is committed, not before."""
-        self._events: list[Logged] = []
+        self._events: list[ev.Logged] = []
         self._words: list[str] = []
         """What the last event of the batch says, when it is a delta."""
 
-    def take(self, command: Command) -> tuple[AnyEffect, ...]:
+    def take(self, command: cmd.Command) -> tuple[cmd.AnyEffect, ...]:
         """Decide one more command; its effects are due after the commit. Raises `SessionRefused` without a change."""
-        if type(command) is Report and self._words and (delta := self._continuation(command)) is not None:
+        if type(command) is cmd.Report and self._words and (delta := self._continuation(command)) is not None:
             self._words.append(delta)
             return ()
         decision = decide(self.state, command)
@@ -359,24 +340,25 @@ class Batch:
             self._join()
             self._events.extend(decision.events)
             last = decision.events[-1].event
-            if isinstance(last, AssistantTextDelta | ReasoningDelta):
+            if isinstance(last, ev.AssistantTextDelta | ev.ReasoningDelta):
                 self._words = [last.delta]
         self.state = decision.state
         return decision.effects
 
-    def events(self) -> tuple[Logged, ...]:
+    def events(self) -> tuple[ev.Logged, ...]:
         """Everything to commit, in order."""
         self._join()
         return tuple(self._events)
 
-    def _continuation(self, command: Report) -> str | None:
-        """The words, when they go on where the last event stopped: it was accepted, so no decision is needed."""
+    def _continuation(self, command: cmd.Report) -> str | None:
+        """The delta, when it continues that of the last event, which was accepted: no decision is needed."""
         last, event = self._events[-1], command.event
         if (
-            isinstance(event, AssistantTextDelta | ReasoningDelta)
-            and isinstance(last.event, AssistantTextDelta | ReasoningDelta)
+            isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta)
+            and isinstance(last.event, ev.AssistantTextDelta | ev.ReasoningDelta)
             and type(last.event) is type(event)
             and last.event.content_index == event.content_index
+            and last.event.parent_call_id == event.parent_call_id
             and last.run_id == command.run_id
         ):
             return event.delta

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final, assert_never
 
-from makai.core.content import Audio, Image, Text, UserPart
+from makai.core.content import Image, SessionPart, Text, for_model
 from makai.core.session_events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -148,13 +148,14 @@ def _item(item: TranscriptItem, questions: dict[str, ApprovalRequested]) -> str:
             assert_never(item)
 
 
-def _user_text(content: str | tuple[UserPart, ...]) -> str:
+def _user_text(content: str | tuple[SessionPart, ...]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(_part_text(part) for part in content)
 
 
-def _part_text(part: Text | Image | Audio) -> str:
+def _part_text(part: SessionPart) -> str:
+    part = for_model(part)
     if isinstance(part, Text):
         return part.text
     kind = "image" if isinstance(part, Image) else "sound"

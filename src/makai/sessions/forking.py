@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from makai.core.session_events import (
+    AgentSession,
     ApprovalDecided,
     Compacted,
     InputAccepted,
@@ -40,6 +41,7 @@ BATCH: Final = 1_000
 LARGEST_BATCH: Final = 8_000
 """Of a run that is longer than a batch; a log takes 10,000 events at once."""
 _OF_THE_ORIGIN: Final = (
+    AgentSession,
     SessionCreated,
     SessionClosed,
     ModeChanged,

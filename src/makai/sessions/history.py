@@ -1,12 +1,11 @@
-"""The one fold from the log of a session to what was said in it.
-
-In: logged events in order. Out: the conversation a model is asked to continue (`messages`), and the same for people
-(`items`). Pure: it knows neither how events came about nor any vendor or protocol.
+"""Folds the log of a session into the conversation that a model continues (`messages`) and the transcript for people
+(`items`).
 
 For the model: a turn is an assistant message, followed by the results of its calls; everything up to the last
-`compacted` is its summary; a turn that failed and was tried again in the same run never happened. A turn that broke
-off keeps what it said (its `stop_reason` tells `providers.history.prepare`, which fills in what is missing). To
-continue a conversation it is enough to read the events above `SessionState.compacted_through`.
+`compacted` is its summary; a turn that failed and was tried again in the same run is left out, and so is what
+sub-agents say. A turn that broke off keeps what it said (`providers.history.prepare` fills in what is missing). To
+continue a conversation it is enough to read the events above `SessionState.compacted_through`. For a harness without
+turns, everything between two inputs counts as one.
 """
 
 from __future__ import annotations
@@ -17,29 +16,21 @@ from typing import Any, TypeAlias
 import msgspec
 
 from makai.catalog.model_ref import ModelRef, parse_model_ref
-from makai.core.content import AssistantPart, Text, Thinking, ToolCall, ToolResult, UserPart
-from makai.core.errors import ModelRefError
-from makai.core.messages import AssistantMessage, Message, StopReason, ToolMessage
-from makai.core.messages import UserMessage as UserWords
-from makai.core.session_events import (
-    ApprovalDecided,
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    Logged,
-    Notice,
-    PlanUpdated,
-    Reasoning,
-    ReasoningDelta,
-    RunAborted,
-    RunFailed,
-    RunStarted,
-    ToolCalled,
-    ToolFinished,
-    TurnEnded,
-    TurnStarted,
-    UserMessage,
+from makai.core import session_events as ev
+from makai.core.content import (
+    AssistantPart,
+    Audio,
+    Image,
+    SessionPart,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    content_for_model,
+    for_model,
 )
+from makai.core.errors import ModelRefError
+from makai.core.messages import AssistantMessage, Message, StopReason, ToolMessage, UserMessage
 from makai.core.usage import Usage
 from makai.harness.base import PlacedMessage
 from makai.sessions.state import Numbered
@@ -56,14 +47,16 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     event_id: int
     ts: int
     run_id: str | None = None
+    parent_call_id: str = ""
+    """Of the call in which a sub-agent says it."""
 
 
 class UserItem(Item, frozen=True, tag="user"):
-    content: str | tuple[UserPart, ...]
+    content: str | tuple[SessionPart, ...]
 
 
 class TextItem(Item, frozen=True, tag="text"):
-    """Words of the assistant; not `whole` when they broke off or are still arriving."""
+    """Text of the assistant; not `whole` when it broke off or is still arriving."""
 
     text: str
     whole: bool = True
@@ -76,17 +69,17 @@ class ThinkingItem(Item, frozen=True, tag="thinking"):
 
 
 class ToolItem(Item, frozen=True, tag="tool"):
-    """A call with everything known about it so far."""
+    """A call with everything known about it so far; its title, kind and locations are the newest."""
 
-    call: ToolCalled
-    decision: ApprovalDecided | None = None
-    result: ToolFinished | None = None
+    call: ev.ToolCalled
+    decision: ev.ApprovalDecided | None = None
+    result: ev.ToolFinished | None = None
 
 
 class NoteItem(Item, frozen=True, tag="note"):
-    """What nobody said: a notice, a plan, a summary, the failure or the abort of a run."""
+    """A notice, a plan, a summary, the failure or the abort of a run."""
 
-    event: Notice | PlanUpdated | Compacted | RunFailed | RunAborted
+    event: ev.Notice | ev.PlanUpdated | ev.Compacted | ev.RunFailed | ev.RunAborted
 
 
 TranscriptItem: TypeAlias = UserItem | TextItem | ThinkingItem | ToolItem | NoteItem
@@ -98,12 +91,13 @@ TranscriptItem: TypeAlias = UserItem | TextItem | ThinkingItem | ToolItem | Note
 class _Words:
     """A text or thinking block. Deltas count only until the whole block is there."""
 
-    __slots__ = ("deltas", "event_id", "is_thinking", "redacted", "signature", "ts", "whole")
+    __slots__ = ("deltas", "event_id", "is_thinking", "parent_call_id", "redacted", "signature", "ts", "whole")
 
-    def __init__(self, logged: Logged, is_thinking: bool) -> None:
+    def __init__(self, logged: ev.Logged, is_thinking: bool, parent_call_id: str) -> None:
         self.event_id = logged.event_id
         self.ts = logged.ts
         self.is_thinking = is_thinking
+        self.parent_call_id = parent_call_id
         self.deltas: list[str] = []
         self.whole: str | None = None
         self.signature: str | None = None
@@ -120,30 +114,30 @@ class _Words:
         return Thinking(thinking=self.whole, thinking_signature=self.signature, redacted=self.redacted)
 
     def item(self, run_id: str | None) -> TranscriptItem:
-        whole = self.whole is not None
-        if self.is_thinking:
-            return ThinkingItem(
-                event_id=self.event_id,
-                ts=self.ts,
-                run_id=run_id,
-                text=self.text(),
-                whole=whole,
-                redacted=self.redacted,
-            )
-        return TextItem(event_id=self.event_id, ts=self.ts, run_id=run_id, text=self.text(), whole=whole)
+        item = ThinkingItem if self.is_thinking else TextItem
+        made: TextItem | ThinkingItem = item(
+            event_id=self.event_id,
+            ts=self.ts,
+            run_id=run_id,
+            parent_call_id=self.parent_call_id,
+            text=self.text(),
+            whole=self.whole is not None,
+        )
+        return msgspec.structs.replace(made, redacted=True) if self.redacted else made
 
 
 class _Called:
     """A tool call."""
 
-    __slots__ = ("call", "decision", "event_id", "result", "result_id", "ts")
+    __slots__ = ("call", "decision", "event_id", "parent_call_id", "result", "result_id", "ts")
 
-    def __init__(self, logged: Logged, call: ToolCalled) -> None:
+    def __init__(self, logged: ev.Logged, call: ev.ToolCalled) -> None:
+        self.parent_call_id = call.parent_call_id
         self.event_id = logged.event_id
         self.ts = logged.ts
         self.call = call
-        self.decision: ApprovalDecided | None = None
-        self.result: ToolFinished | None = None
+        self.decision: ev.ApprovalDecided | None = None
+        self.result: ev.ToolFinished | None = None
         self.result_id = 0
 
     def model_id(self) -> str:
@@ -159,12 +153,12 @@ class _Called:
             arguments_error=self.call.arguments_error,
         )
 
-    def answer(self, result: ToolFinished) -> ToolMessage:
+    def answer(self, result: ev.ToolFinished) -> ToolMessage:
         return ToolMessage(
             result=ToolResult(
                 tool_call_id=self.model_id(),
                 tool_name=self.call.name,
-                content=result.content or (Text(text=NO_OUTPUT),),
+                content=tuple(map(_result_part, result.content)) or (Text(text=NO_OUTPUT),),
                 is_error=result.is_error or result.interrupted,
             )
         )
@@ -174,6 +168,7 @@ class _Called:
             event_id=self.event_id,
             ts=self.ts,
             run_id=run_id,
+            parent_call_id=self.parent_call_id,
             call=self.call,
             decision=self.decision,
             result=self.result,
@@ -196,20 +191,21 @@ class _Turn:
         "words",
     )
 
-    def __init__(self, logged: Logged, model: ModelRef) -> None:
+    def __init__(self, logged: ev.Logged, model: ModelRef) -> None:
         self.event_id = logged.event_id
         self.last_event_id = logged.event_id
         self.run_id = logged.run_id
         self.ts = logged.ts
         self.model = model
         self.blocks: list[_Words | _Called] = []
-        self.words: dict[tuple[bool, int], _Words] = {}
+        self.words: dict[tuple[bool, str, int], _Words] = {}
         self.stop_reason: StopReason = "aborted"  # until its end says otherwise
         self.usage = Usage()
         self.is_retried = False
 
     def messages(self) -> Iterator[PlacedMessage]:
-        parts = tuple(part for block in self.blocks if (part := block.part()) is not None)
+        blocks = [block for block in self.blocks if not block.parent_call_id]
+        parts = tuple(part for block in blocks if (part := block.part()) is not None)
         if not parts or self.is_retried:
             return
         message = AssistantMessage(
@@ -222,7 +218,7 @@ class _Turn:
             timestamp=self.ts,
         )
         yield PlacedMessage(self.last_event_id, message)
-        for block in self.blocks:
+        for block in blocks:
             if isinstance(block, _Called) and block.result is not None:
                 yield PlacedMessage(max(self.last_event_id, block.result_id), block.answer(block.result))
 
@@ -239,10 +235,11 @@ class History:
         self._through = 0
         self._calls: dict[str, _Called] = {}
         self._turn: _Turn | None = None
+        self._has_turns = True
 
     def apply(self, logged: Numbered) -> None:
         """Take one event into account; most kinds say nothing."""
-        if isinstance(logged, Logged) and (step := _STEPS.get(type(logged.event))) is not None:
+        if isinstance(logged, ev.Logged) and (step := _STEPS.get(type(logged.event))) is not None:
             step(self, logged.event, logged)
 
     def placed(self) -> tuple[PlacedMessage, ...]:
@@ -266,7 +263,7 @@ class History:
             if isinstance(entry, _Turn):
                 yield from entry.messages()
             elif isinstance(entry, UserItem):
-                yield PlacedMessage(entry.event_id, UserWords(content=entry.content))
+                yield PlacedMessage(entry.event_id, UserMessage(content=content_for_model(entry.content)))
 
     def _transcript(self) -> Iterator[TranscriptItem]:
         for entry in self._entries:
@@ -277,93 +274,124 @@ class History:
 
     # ------------------------------------------------------------ how events are taken
 
-    def _on_run_started(self, event: RunStarted, logged: Logged) -> None:
+    def _on_created(self, event: ev.SessionCreated, logged: ev.Logged) -> None:
+        self._has_turns = event.capabilities.has_turns
+
+    def _on_run_started(self, event: ev.RunStarted, logged: ev.Logged) -> None:
         self._turn = None
 
-    def _on_user_message(self, event: UserMessage, logged: Logged) -> None:
+    def _on_user_message(self, event: ev.UserInput, logged: ev.Logged) -> None:
         item = UserItem(event_id=logged.event_id, ts=logged.ts, run_id=logged.run_id, content=event.content)
         self._entries.append(item)
+        if not self._has_turns:
+            self._turn = None
 
-    def _on_turn_started(self, event: TurnStarted, logged: Logged) -> None:
+    def _current_turn(self, logged: ev.Logged) -> _Turn | None:
+        """None when the log is read from the middle of a turn that the summary represents."""
+        if self._turn is None and not self._has_turns:
+            self._turn = _Turn(logged, _model_of(""))
+            self._turn.stop_reason = "end_turn"
+            self._entries.append(self._turn)
+        return self._turn
+
+    def _on_turn_started(self, event: ev.TurnStarted, logged: ev.Logged) -> None:
+        if event.parent_call_id:
+            return
         before = self._turn
         if before is not None and before.stop_reason == "error" and not before.has_result():
             before.is_retried = True
         self._turn = _Turn(logged, _model_of(event.model_ref))
         self._entries.append(self._turn)
 
-    def _on_turn_ended(self, event: TurnEnded, logged: Logged) -> None:
-        if self._turn is not None:
+    def _on_turn_ended(self, event: ev.TurnEnded, logged: ev.Logged) -> None:
+        if self._turn is not None and not event.parent_call_id:
             self._turn.stop_reason = event.stop_reason
             self._turn.usage = event.usage
             self._turn.last_event_id = logged.event_id
 
-    def _on_delta(self, event: AssistantTextDelta | ReasoningDelta, logged: Logged) -> None:
-        if (words := self._words(isinstance(event, ReasoningDelta), event.content_index, logged)) is not None:
+    def _on_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta, logged: ev.Logged) -> None:
+        if (words := self._words(isinstance(event, ev.ReasoningDelta), event, logged)) is not None:
             words.deltas.append(event.delta)
 
-    def _on_whole(self, event: AssistantText | Reasoning, logged: Logged) -> None:
-        words = self._words(isinstance(event, Reasoning), event.content_index, logged)
+    def _on_whole(self, event: ev.AssistantText | ev.Reasoning, logged: ev.Logged) -> None:
+        words = self._words(isinstance(event, ev.Reasoning), event, logged)
         if words is not None:
             words.whole = event.text
             words.deltas.clear()
             words.signature = event.signature
-            words.redacted = isinstance(event, Reasoning) and event.redacted
+            words.redacted = isinstance(event, ev.Reasoning) and event.redacted
 
-    def _words(self, is_thinking: bool, content_index: int, logged: Logged) -> _Words | None:
-        """The block an event belongs to, new or known."""
-        turn = self._turn
+    def _words(
+        self,
+        is_thinking: bool,
+        event: ev.AssistantTextDelta | ev.ReasoningDelta | ev.AssistantText | ev.Reasoning,
+        logged: ev.Logged,
+    ) -> _Words | None:
+        """The block an event belongs to, new or known. Agents without turns may use an index again."""
+        turn = self._current_turn(logged)
         if turn is None:
-            return None  # the log is read from the middle of a turn that the summary represents
+            return None
         turn.last_event_id = logged.event_id
-        words = turn.words.get((is_thinking, content_index))
-        if words is None:
-            words = turn.words[is_thinking, content_index] = _Words(logged, is_thinking)
+        key = (is_thinking, event.parent_call_id, event.content_index)
+        words = turn.words.get(key)
+        if words is None or words.whole is not None:
+            words = turn.words[key] = _Words(logged, is_thinking, event.parent_call_id)
             turn.blocks.append(words)
         return words
 
-    def _on_called(self, event: ToolCalled, logged: Logged) -> None:
-        if self._turn is not None:
+    def _on_called(self, event: ev.ToolCalled, logged: ev.Logged) -> None:
+        if (turn := self._current_turn(logged)) is not None:
             called = self._calls[event.call_id] = _Called(logged, event)
-            self._turn.blocks.append(called)
-            self._turn.last_event_id = logged.event_id
+            turn.blocks.append(called)
+            turn.last_event_id = logged.event_id
 
-    def _on_decided(self, event: ApprovalDecided, logged: Logged) -> None:
+    def _on_updated(self, event: ev.ToolUpdated, logged: ev.Logged) -> None:
+        if (called := self._calls.get(event.call_id)) is not None:
+            said = {name: getattr(event, name) for name in ("title", "kind", "locations")}
+            news = {name: value for name, value in said.items() if value is not None}
+            called.call = msgspec.structs.replace(called.call, **news)
+
+    def _on_decided(self, event: ev.ApprovalDecided, logged: ev.Logged) -> None:
         if (called := self._calls.get(event.call_id)) is not None:
             called.decision = event
 
-    def _on_finished(self, event: ToolFinished, logged: Logged) -> None:
+    def _on_finished(self, event: ev.ToolFinished, logged: ev.Logged) -> None:
         if (called := self._calls.pop(event.call_id, None)) is not None:
             called.result = event
             called.result_id = logged.event_id
 
-    def _on_compacted(self, event: Compacted, logged: Logged) -> None:
+    def _on_compacted(self, event: ev.Compacted, logged: ev.Logged) -> None:
         self._through = event.through
         summary = f"<summary>\n{event.summary}\n</summary>"
-        self._compacted = PlacedMessage(event.through, UserWords(content=summary))
+        self._compacted = PlacedMessage(event.through, UserMessage(content=summary))
         self._on_note(event, logged)
 
-    def _on_note(self, event: Notice | PlanUpdated | Compacted | RunFailed | RunAborted, logged: Logged) -> None:
+    def _on_note(
+        self, event: ev.Notice | ev.PlanUpdated | ev.Compacted | ev.RunFailed | ev.RunAborted, logged: ev.Logged
+    ) -> None:
         item = NoteItem(event_id=logged.event_id, ts=logged.ts, run_id=logged.run_id, event=event)
         self._entries.append(item)
 
 
-_STEPS: dict[type, Callable[[History, Any, Logged], None]] = {
-    RunStarted: History._on_run_started,
-    UserMessage: History._on_user_message,
-    TurnStarted: History._on_turn_started,
-    TurnEnded: History._on_turn_ended,
-    AssistantTextDelta: History._on_delta,
-    ReasoningDelta: History._on_delta,
-    AssistantText: History._on_whole,
-    Reasoning: History._on_whole,
-    ToolCalled: History._on_called,
-    ApprovalDecided: History._on_decided,
-    ToolFinished: History._on_finished,
-    Compacted: History._on_compacted,
-    Notice: History._on_note,
-    PlanUpdated: History._on_note,
-    RunFailed: History._on_note,
-    RunAborted: History._on_note,
+_STEPS: dict[type, Callable[[History, Any, ev.Logged], None]] = {
+    ev.SessionCreated: History._on_created,
+    ev.RunStarted: History._on_run_started,
+    ev.UserInput: History._on_user_message,
+    ev.TurnStarted: History._on_turn_started,
+    ev.TurnEnded: History._on_turn_ended,
+    ev.AssistantTextDelta: History._on_delta,
+    ev.ReasoningDelta: History._on_delta,
+    ev.AssistantText: History._on_whole,
+    ev.Reasoning: History._on_whole,
+    ev.ToolCalled: History._on_called,
+    ev.ApprovalDecided: History._on_decided,
+    ev.ToolUpdated: History._on_updated,
+    ev.ToolFinished: History._on_finished,
+    ev.Compacted: History._on_compacted,
+    ev.Notice: History._on_note,
+    ev.PlanUpdated: History._on_note,
+    ev.RunFailed: History._on_note,
+    ev.RunAborted: History._on_note,
 }
 
 
@@ -373,6 +401,11 @@ def history(events: Iterable[Numbered]) -> History:
     for logged in events:
         folded.apply(logged)
     return folded
+
+
+def _result_part(part: SessionPart) -> Text | Image:
+    part = for_model(part)
+    return Text(text="[The tool answered with audio.]") if isinstance(part, Audio) else part
 
 
 def _model_of(model_ref: str) -> ModelRef:

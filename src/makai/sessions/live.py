@@ -20,15 +20,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias, assert_never
 
 from makai.aio.tasks import BackgroundTasks
+from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest, LogConflict, MakaiError, SessionRefused, StorageUnavailable
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    Logged,
-    RunFailed,
-    RunFinished,
-    SessionEvent,
-)
 from makai.harness.base import (
     Harness,
     ResumeRun,
@@ -40,16 +33,7 @@ from makai.harness.base import (
     ToolRequest,
     run_failed,
 )
-from makai.sessions.commands import (
-    AnyEffect,
-    CancelRun,
-    Command,
-    Report,
-    ResolveApproval,
-    RunTool,
-    Steer,
-    TimePassed,
-)
+from makai.sessions import commands as cmd
 from makai.sessions.engine import Batch, decide
 from makai.sessions.log.base import Checkpoint, EventLog, Pending
 from makai.sessions.run_port import SessionRunPort
@@ -70,11 +54,11 @@ STATE_FORMAT: Final = 1
 LONGEST_SLEEP_S: Final = 30.0
 """How long an alarm is trusted: a computer that slept, or whose time was set, has another idea of how late it is."""
 _RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-_BROKEN: Final = RunFailed(
+_BROKEN: Final = ev.RunFailed(
     code="internal_error", message="The agent broke the order of events.", hint="Please report this."
 )
 
-Effects: TypeAlias = tuple[AnyEffect, ...]
+Effects: TypeAlias = tuple[cmd.AnyEffect, ...]
 
 
 async def no_executor(request: ToolRequest) -> ToolAnswer | None:
@@ -87,7 +71,7 @@ class _Order:
 
     __slots__ = ("command", "waiter")
 
-    def __init__(self, command: Command, waiter: asyncio.Future[Effects] | None) -> None:
+    def __init__(self, command: cmd.Command, waiter: asyncio.Future[Effects] | None) -> None:
         self.command = command
         self.waiter = waiter
 
@@ -96,7 +80,9 @@ class _Order:
         """Whether a caller, or a person who has to decide, waits for the commit."""
         command = self.command
         return (
-            self.waiter is not None or not isinstance(command, Report) or isinstance(command.event, ApprovalRequested)
+            self.waiter is not None
+            or not isinstance(command, cmd.Report)
+            or isinstance(command.event, ev.ApprovalRequested)
         )
 
     def done(self, effects: Effects) -> None:
@@ -178,7 +164,7 @@ class LiveSession:
 
     # ------------------------------------------------------------ commands
 
-    async def submit(self, command: Command) -> Effects:
+    async def submit(self, command: cmd.Command) -> Effects:
         """Have a command decided; returns when its events are durable. A cancelled caller does not take it back."""
         if self.deleted:
             raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
@@ -188,7 +174,7 @@ class LiveSession:
         self._put(_Order(command, waiter))
         return await waiter
 
-    async def report(self, run_id: str, event: SessionEvent) -> None:
+    async def report(self, run_id: str, event: ev.SessionEvent) -> None:
         """Take a fact of a run; it is durable soon. Waits only when too many are on their way.
 
         A process that lets go keeps nothing more: the next one resumes the run from what is in the log.
@@ -196,15 +182,15 @@ class LiveSession:
         if self.is_closing:
             return
         self._check(run_id)
-        self._put(_Order(Report(now=self.clock(), event=event, run_id=run_id), None))
+        self._put(_Order(cmd.Report(now=self.clock(), event=event, run_id=run_id), None))
         while len(self._inbox) > MOST_WAITING:
             self._room.clear()
             await self._room.wait()
 
-    async def report_durably(self, run_id: str, event: SessionEvent) -> Effects:
+    async def report_durably(self, run_id: str, event: ev.SessionEvent) -> Effects:
         """Take a fact of a run; returns what follows from it, once it is durable."""
         self._check(run_id)
-        return await self.submit(Report(now=self.clock(), event=event, run_id=run_id))
+        return await self.submit(cmd.Report(now=self.clock(), event=event, run_id=run_id))
 
     async def adopt(self, events: Sequence[Pending], *, is_last: bool) -> None:
         """Continue another session's log. Only before anybody else knows this session, and with nothing under way.
@@ -215,10 +201,10 @@ class LiveSession:
         state = self.state
         for event in events:
             number, ts = state.last_event_id + 1, max(event.ts, state.last_ts)
-            state = evolve(state, Logged(event_id=number, ts=ts, event=event.event, run_id=event.run_id))
+            state = evolve(state, ev.Logged(event_id=number, ts=ts, event=event.event, run_id=event.run_id))
         if is_last and state.active_run is not None:
-            over = RunFinished(stop_reason="aborted")
-            ending = decide(state, Report(now=self.clock(), event=over, run_id=state.active_run.run_id))
+            over = ev.RunFinished(stop_reason="aborted")
+            ending = decide(state, cmd.Report(now=self.clock(), event=over, run_id=state.active_run.run_id))
             events = [*events, *(Pending(logged.ts, logged.run_id, logged.event) for logged in ending.events)]
             state = ending.state
         _, last = await self.log.append(self.session_id, events, self.state.last_event_id)
@@ -228,15 +214,15 @@ class LiveSession:
 
     def withdraw(self, run_id: str, call_id: str, reason: str) -> None:
         """A question is no longer asked. One that somebody decided in this moment is decided, and nothing is wrong."""
-        withdrawn = ApprovalDecided(call_id=call_id, decision="deny_continue", by="agent", reason=reason)
+        withdrawn = ev.ApprovalDecided(call_id=call_id, decision="deny_continue", by="agent", reason=reason)
         late: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
         late.add_done_callback(lambda done: done.cancelled() or done.exception())
         if not self.is_closing:
-            self._put(_Order(Report(now=self.clock(), event=withdrawn, run_id=run_id), late))
+            self._put(_Order(cmd.Report(now=self.clock(), event=withdrawn, run_id=run_id), late))
 
     async def settled(self) -> None:
         """Returns when everything reported so far is decided and durable, or was refused."""
-        await self.submit(TimePassed(now=self.clock()))
+        await self.submit(cmd.TimePassed(now=self.clock()))
 
     def _check(self, run_id: str) -> None:
         port = self.port
@@ -347,9 +333,9 @@ class LiveSession:
         for order in orders:
             self._refuse(order, error)
 
-    def _failure(self, command: Command) -> MakaiError | None:
+    def _failure(self, command: cmd.Command) -> MakaiError | None:
         """Why nothing more of this run is kept: after a hole in its log, only the news of its failure is."""
-        if not isinstance(command, Report) or isinstance(command.event, RunFailed):
+        if not isinstance(command, cmd.Report) or isinstance(command.event, ev.RunFailed):
             return None
         port = self.port
         return port.failure if port is not None and port.run_id == command.run_id else None
@@ -359,7 +345,9 @@ class LiveSession:
         command, port = order.command, self.port
         if order.waiter is not None:
             order.fail(error)
-        elif isinstance(command, Report) and port is not None and port.run_id == command.run_id and not port.failure:
+        elif (
+            isinstance(command, cmd.Report) and port is not None and port.run_id == command.run_id and not port.failure
+        ):
             log.error("a fact of a run was refused: %s", error)
             port.fail(error)
 
@@ -390,7 +378,7 @@ class LiveSession:
         if deadline > self.clock():
             self._set_alarm()
         else:
-            self._put(_Order(TimePassed(now=self.clock()), None))
+            self._put(_Order(cmd.TimePassed(now=self.clock()), None))
 
     def forget(self) -> None:
         """Stop the timers, because nothing more will be asked of this object; commit what was reported so far."""
@@ -404,7 +392,7 @@ class LiveSession:
 
     # ------------------------------------------------------------ effects
 
-    def _carry_out(self, effect: AnyEffect) -> None:
+    def _carry_out(self, effect: cmd.AnyEffect) -> None:
         port = self.port if self.port is not None and self.port.run_id == effect.run_id else None
         match effect:
             case StartRun() | ResumeRun() | StartCompaction():
@@ -412,18 +400,18 @@ class LiveSession:
                 self._given_call_ids.clear()
                 work = self._supervise(self.port, effect)
                 self._tasks.start(work, f"makai-run-{effect.run_id}")
-            case CancelRun() if port is not None:
+            case cmd.CancelRun() if port is not None:
                 port.abort()
-            case CancelRun():  # nobody carries it out: its end could not be logged in any way that was tried
-                settle = self._settle(SessionRunPort(self, effect.run_id), RunFinished(stop_reason="aborted"))
+            case cmd.CancelRun():  # nobody carries it out: its end could not be logged in any way that was tried
+                settle = self._settle(SessionRunPort(self, effect.run_id), ev.RunFinished(stop_reason="aborted"))
                 self._tasks.start(settle, f"makai-settle-{effect.run_id}")
-            case Steer():
+            case cmd.Steer():
                 if port is not None:
                     port.steer(effect)
-            case ResolveApproval():
+            case cmd.ResolveApproval():
                 if port is not None:
                     port.resolve(effect)
-            case RunTool():
+            case cmd.RunTool():
                 pass  # whoever reported the start waits for it, and does it now
             case _:
                 assert_never(effect)
@@ -457,7 +445,7 @@ class LiveSession:
         except Exception as error:
             log.exception("a run failed unexpectedly")
             message = f"Internal error: {type(error).__name__}."
-            outcome.append(RunFailed(code="internal_error", message=message, hint="Please report this."))
+            outcome.append(ev.RunFailed(code="internal_error", message=message, hint="Please report this."))
 
     async def _settle(self, port: SessionRunPort, settlement: Settlement) -> None:
         """Have the end of a run logged, for as long as it takes: until then the session is busy."""
@@ -466,7 +454,7 @@ class LiveSession:
             if port.failure is not None and settlement is not _BROKEN:
                 settlement = run_failed(port.failure, settlement.usage)  # however well it thinks it ended
             try:
-                await self.submit(Report(now=self.clock(), event=settlement, run_id=port.run_id))
+                await self.submit(cmd.Report(now=self.clock(), event=settlement, run_id=port.run_id))
                 return
             except MakaiError as error:
                 if error is port.failure:
@@ -487,5 +475,7 @@ class LiveSession:
 def _unfinished(port: SessionRunPort) -> Settlement:
     """The end of a run that did not say how it ended."""
     if port.is_aborted or port.failure is not None:
-        return RunFinished(stop_reason="aborted")
-    return RunFailed(code="internal_error", message="The agent ended without an outcome.", hint="Please report this.")
+        return ev.RunFinished(stop_reason="aborted")
+    return ev.RunFailed(
+        code="internal_error", message="The agent ended without an outcome.", hint="Please report this."
+    )

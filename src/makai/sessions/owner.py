@@ -114,6 +114,7 @@ class OwnedSessions:
         create = await self._fork(wanted) if wanted.forked_from is not None else _create_of(wanted)
         harness = self._harnesses.get(create.harness)
         harness.check(create.cwd, create.roots, create.terms)
+        create = msgspec.structs.replace(create, capabilities=harness.capabilities)
         create = msgspec.structs.replace(await asyncio.to_thread(_resolved, create), now=self._clock())
         if session_id in self._withheld or await self._log.last(session_id):
             raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")

@@ -1,10 +1,9 @@
-"""The rules for what agents, harnesses and tools report about their run.
+"""The rules for what harnesses report about their run.
 
-In: a draft of a decision and a `Report`. Out: the events that follow, and the effects, in the draft. It knows what has
-to come before what; it trusts no report to be in time and none to decide what a person has to decide.
-
-Late reports are dropped without a word, for their run is over and its readers were told so. Reports that break a rule
-are refused: whoever sent one has a bug, and the log must not have it too.
+Late reports are dropped: their run is over, and its readers know it. Reports that break a rule are refused: the
+harness has a bug, and the log must not have it too. No report decides what a person has to decide. Rules about turns
+apply to harnesses that have turns (`HarnessCapabilities.has_turns`), and to the agent of the session, not to its
+sub-agents.
 """
 
 from __future__ import annotations
@@ -12,40 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    Notice,
-    PlanUpdated,
-    Reasoning,
-    ReasoningDelta,
-    RunFailed,
-    RunFinished,
-    RunStatusChanged,
-    TitleChanged,
-    ToolCalled,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-    UserMessage,
-)
 from makai.sessions.commands import CallStatus, Report, RunTool
 from makai.sessions.draft import Draft
-from makai.sessions.state import Call, Run
+from makai.sessions.state import Run, UnfinishedCall
 
-_OF_THE_SESSION = frozenset({Notice, UsageReported, TitleChanged})
+_OF_THE_SESSION = frozenset({ev.Notice, ev.UsageReported, ev.TitleChanged, ev.AgentSession})
 """What may be reported without a run."""
-_WHILE_ABORTING = frozenset({ToolFinished, TurnEnded, RunFinished, RunFailed})
+_WHILE_ABORTING = frozenset({ev.ToolFinished, ev.TurnEnded, ev.RunFinished, ev.RunFailed})
 """"No assistant_text or function_call_output … after the aborting status, except outputs closing tool calls that were
 still open" (MC-RUN-009)."""
-_SETTLEMENTS = frozenset({RunFinished, RunFailed})
+_SETTLEMENTS = frozenset({ev.RunFinished, ev.RunFailed})
 
 
 def report(draft: Draft, command: Report) -> None:
@@ -66,16 +43,28 @@ def report(draft: Draft, command: Report) -> None:
         if kind not in _WHILE_ABORTING:
             return
     elif run.status == "starting" and kind not in _SETTLEMENTS:
-        draft.log(RunStatusChanged(status="running"), run.run_id)
+        draft.log(ev.RunStatusChanged(status="running"), run.run_id)
     handler(draft, run, command.event)
 
 
 # ---------------------------------------------------------------- turns
 
 
-def _turn_started(draft: Draft, run: Run, event: TurnStarted) -> None:
+def _is_in_turn(draft: Draft, run: Run, event: ev.NestedFact) -> bool:
+    """Whether the rules of turns apply to the fact: it is the agent's own, and the agent has turns."""
+    if not event.parent_call_id:
+        return draft.state.capabilities.has_turns
+    if event.parent_call_id not in run.calls:
+        raise _out_of_order(f"call {event.parent_call_id!r} of the sub-agent is not open")
+    return False
+
+
+def _turn_started(draft: Draft, run: Run, event: ev.TurnStarted) -> None:
     if run.purpose == "compaction":
         raise _out_of_order("a compaction says nothing but its summary")
+    if not _is_in_turn(draft, run, event):
+        draft.log(event, run.run_id)
+        return
     if run.turn_open:
         raise _out_of_order(f"turn {run.turn} has not ended")
     if event.turn <= run.turn:
@@ -83,55 +72,58 @@ def _turn_started(draft: Draft, run: Run, event: TurnStarted) -> None:
     if run.calls:
         # Model APIs want a result for every call before they are asked again.
         raise _out_of_order(f"call {next(iter(run.calls))!r} has no result")
-    draft.log(TurnStarted(turn=event.turn, model_ref=event.model_ref or run.model_ref), run.run_id)
+    draft.log(ev.TurnStarted(turn=event.turn, model_ref=event.model_ref or run.model_ref), run.run_id)
 
 
-def _turn_ended(draft: Draft, run: Run, event: TurnEnded) -> None:
-    if run.turn_open and event.turn == run.turn:
+def _turn_ended(draft: Draft, run: Run, event: ev.TurnEnded) -> None:
+    is_open = run.turn_open and event.turn == run.turn and not event.parent_call_id
+    if is_open or (run.status != "aborting" and not _is_in_turn(draft, run, event)):
         draft.log(event, run.run_id)
     elif run.status != "aborting":
         raise _out_of_order(f"turn {event.turn} is not open")
 
 
-def _said(draft: Draft, run: Run, event: AssistantTextDelta | ReasoningDelta | AssistantText | Reasoning) -> None:
-    if not run.turn_open:
+def _said(
+    draft: Draft, run: Run, event: ev.AssistantTextDelta | ev.ReasoningDelta | ev.AssistantText | ev.Reasoning
+) -> None:
+    if _is_in_turn(draft, run, event) and not run.turn_open:
         raise _out_of_order("no turn is open")
     draft.log(event, run.run_id)
 
 
-def _steered(draft: Draft, run: Run, event: UserMessage) -> None:
+def _steered(draft: Draft, run: Run, event: ev.UserInput) -> None:
     waiting = next((other for other in draft.state.waiting if other.delivery == "steer"), None)
     if waiting is None or waiting.input_id != event.input_id:
         raise SessionRefused("BAD_ARGUMENT", f"Input {event.input_id!r} is not the next to be read.")
-    if run.turn_open or run.purpose == "compaction":
-        raise _out_of_order("words are read between two turns")
+    if (run.turn_open and draft.state.capabilities.has_turns) or run.purpose == "compaction":
+        raise _out_of_order("input is read between two turns")
     # What the user said counts, not what a harness made of it.
-    words = UserMessage(input_id=waiting.input_id, content=waiting.content, client_msg_id=waiting.client_msg_id)
+    words = ev.UserInput(input_id=waiting.input_id, content=waiting.content, client_msg_id=waiting.client_msg_id)
     draft.log(words, run.run_id)
 
 
 # ---------------------------------------------------------------- calls
 
 
-def _called(draft: Draft, run: Run, event: ToolCalled) -> None:
-    if not run.turn_open:
+def _called(draft: Draft, run: Run, event: ev.ToolCalled) -> None:
+    if _is_in_turn(draft, run, event) and not run.turn_open:
         raise _out_of_order("no turn is open")
     if not event.call_id or event.call_id in draft.state.call_ids:
         raise SessionRefused("BAD_ARGUMENT", f"The session had a call {event.call_id!r} before.")
     draft.log(event, run.run_id)
 
 
-def _asked(draft: Draft, run: Run, event: ApprovalRequested) -> None:
+def _asked(draft: Draft, run: Run, event: ev.ApprovalRequested) -> None:
     call = _open_call(draft, run, event.call_id, "called")
     if (event.name, event.arguments_json) != (call.name, call.arguments_json) or not event.digest:
         raise SessionRefused("BAD_ARGUMENT", "An approval is about exactly what the model called.")
     draft.log(event, run.run_id)
     if run.status != "awaiting_approval":
         # After the request, so that the status shows the call among those that are pending (MC-APPR-001).
-        draft.log(RunStatusChanged(status="awaiting_approval"), run.run_id)
+        draft.log(ev.RunStatusChanged(status="awaiting_approval"), run.run_id)
 
 
-def _decided(draft: Draft, run: Run, event: ApprovalDecided) -> None:
+def _decided(draft: Draft, run: Run, event: ev.ApprovalDecided) -> None:
     """A rule or a mode decided, or a harness withdrew its question. Only people approve what people were asked."""
     call = _open_call(draft, run, event.call_id, "called", "pending")
     if event.decision == "deny_abort" or event.scope != "once" or event.grant:
@@ -144,26 +136,40 @@ def _decided(draft: Draft, run: Run, event: ApprovalDecided) -> None:
         raise SessionRefused("APPROVAL_CONFLICT", f"Call {event.call_id!r} waits for a person.")
 
 
-def _started(draft: Draft, run: Run, event: ToolStarted) -> None:
+def _started(draft: Draft, run: Run, event: ev.ToolStarted) -> None:
     call = _open_call(draft, run, event.call_id, "called", "approved")
     draft.log(event, run.run_id)
     draft.effect(RunTool(run_id=run.run_id, call_id=call.call_id))
 
 
-def _progressed(draft: Draft, run: Run, event: ToolProgress) -> None:
+def _updated(draft: Draft, run: Run, event: ev.ToolUpdated) -> None:
+    if event.call_id in run.calls:
+        draft.log(event, run.run_id)
+
+
+def _progressed(draft: Draft, run: Run, event: ev.ToolProgress) -> None:
     call = run.calls.get(event.call_id)
     if call is not None and call.status == "started":
         draft.log(event, run.run_id)
 
 
-def _finished(draft: Draft, run: Run, event: ToolFinished) -> None:
+def _finished(draft: Draft, run: Run, event: ev.ToolFinished) -> None:
     if run.status == "aborting" and event.call_id not in run.calls:
         return
     _open_call(draft, run, event.call_id, "called", "approved", "denied", "started")
+    _drop_nested(draft, run, event.call_id)
     draft.log(event, run.run_id)
 
 
-def _open_call(draft: Draft, run: Run, call_id: str, *allowed: CallStatus) -> Call:
+def _drop_nested(draft: Draft, run: Run, parent_call_id: str) -> None:
+    """A sub-agent ended with the call it ran in: none of its own calls may stay open."""
+    for call in run.calls.values():
+        if call.parent_call_id == parent_call_id:
+            _drop_nested(draft, run, call.call_id)
+            draft.drop_call(run.run_id, call, "its agent ended")
+
+
+def _open_call(draft: Draft, run: Run, call_id: str, *allowed: CallStatus) -> UnfinishedCall:
     call = run.calls.get(call_id)
     if call is None and call_id not in draft.state.call_ids:
         raise SessionRefused("UNKNOWN_CALL_ID", f"There is no call {call_id!r}.")
@@ -175,22 +181,22 @@ def _open_call(draft: Draft, run: Run, call_id: str, *allowed: CallStatus) -> Ca
 # ---------------------------------------------------------------- the rest
 
 
-def _compacted(draft: Draft, run: Run, event: Compacted) -> None:
+def _compacted(draft: Draft, run: Run, event: ev.Compacted) -> None:
     end = run.turn_began - 1 if run.turn_open else draft.state.last_event_id
     if not event.summary.strip() or not draft.state.compacted_through < event.through <= end:
         raise SessionRefused("BAD_ARGUMENT", "A summary says something about more events than the one before it.")
     draft.log(event, run.run_id)
 
 
-def _noted(draft: Draft, run: Run, event: PlanUpdated | UsageReported | Notice | TitleChanged) -> None:
+def _noted(draft: Draft, run: Run, event: ev.SessionEvent) -> None:
     draft.log(event, run.run_id)
 
 
-def _settled(draft: Draft, run: Run, event: RunFinished | RunFailed) -> None:
-    if isinstance(event, RunFinished) and run.status != "aborting":
+def _settled(draft: Draft, run: Run, event: ev.RunFinished | ev.RunFailed) -> None:
+    if isinstance(event, ev.RunFinished) and run.status != "aborting":
         if event.stop_reason == "error":
             raise SessionRefused("BAD_ARGUMENT", "A run that ends in an error is reported as failed.")
-        if run.turn_open and event.stop_reason != "aborted":
+        if run.turn_open and event.stop_reason != "aborted" and draft.state.capabilities.has_turns:
             raise _out_of_order(f"turn {run.turn} has not ended")
     draft.settle(run, event)
 
@@ -200,24 +206,26 @@ def _out_of_order(what: str) -> SessionRefused:
 
 
 _HANDLERS: dict[type, Callable[[Draft, Run, Any], None]] = {
-    TurnStarted: _turn_started,
-    TurnEnded: _turn_ended,
-    AssistantTextDelta: _said,
-    ReasoningDelta: _said,
-    AssistantText: _said,
-    Reasoning: _said,
-    UserMessage: _steered,
-    ToolCalled: _called,
-    ApprovalRequested: _asked,
-    ApprovalDecided: _decided,
-    ToolStarted: _started,
-    ToolProgress: _progressed,
-    ToolFinished: _finished,
-    Compacted: _compacted,
-    PlanUpdated: _noted,
-    UsageReported: _noted,
-    Notice: _noted,
-    TitleChanged: _noted,
-    RunFinished: _settled,
-    RunFailed: _settled,
+    ev.TurnStarted: _turn_started,
+    ev.TurnEnded: _turn_ended,
+    ev.AssistantTextDelta: _said,
+    ev.ReasoningDelta: _said,
+    ev.AssistantText: _said,
+    ev.Reasoning: _said,
+    ev.UserInput: _steered,
+    ev.ToolCalled: _called,
+    ev.ApprovalRequested: _asked,
+    ev.ApprovalDecided: _decided,
+    ev.ToolStarted: _started,
+    ev.ToolProgress: _progressed,
+    ev.ToolUpdated: _updated,
+    ev.ToolFinished: _finished,
+    ev.Compacted: _compacted,
+    ev.PlanUpdated: _noted,
+    ev.UsageReported: _noted,
+    ev.Notice: _noted,
+    ev.TitleChanged: _noted,
+    ev.AgentSession: _noted,
+    ev.RunFinished: _settled,
+    ev.RunFailed: _settled,
 }

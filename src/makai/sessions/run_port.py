@@ -36,7 +36,6 @@ class PortSession(Protocol):
 
     async def report(self, run_id: str, event: ev.SessionEvent) -> None: ...
     async def report_durably(self, run_id: str, event: ev.SessionEvent) -> tuple[AnyEffect, ...]: ...
-    async def settled(self) -> None: ...
     def withdraw(self, run_id: str, call_id: str, reason: str) -> None: ...
     def fresh_call_id(self, vendor_call_id: str) -> str: ...
 
@@ -55,7 +54,8 @@ class SessionRunPort:
         self.execute = session.execute
         self._session = session
         self._stopped = asyncio.Event()
-        self._steered: list[ev.UserMessage] = []
+        self._steered: list[ev.UserInput] = []
+        self._has_steering = asyncio.Event()
         self._questions: dict[str, asyncio.Future[ev.ApprovalDecided]] = {}
         self._earlier: dict[str, ev.ApprovalDecided] = {}
         """Decisions from before the run was resumed."""
@@ -81,7 +81,8 @@ class SessionRunPort:
             stop.cancel()
 
     def steer(self, effect: Steer) -> None:
-        self._steered.append(ev.UserMessage(input_id=effect.input_id, content=effect.content))
+        self._steered.append(ev.UserInput(input_id=effect.input_id, content=effect.content))
+        self._has_steering.set()
 
     def resolve(self, effect: ResolveApproval) -> None:
         """Wake whoever asked; a run that has just been resumed may not have asked yet."""
@@ -115,7 +116,7 @@ class SessionRunPort:
                 if not any(isinstance(effect, RunTool) and effect.call_id == call_id for effect in effects):
                     # The run was stopped meanwhile: a tool whose start is not in the log is never run.
                     raise Aborted("The run is over.")
-            case ev.UserMessage():
+            case ev.UserInput():
                 await self._session.report_durably(self.run_id, event)
             case _:
                 await self._session.report(self.run_id, event)
@@ -123,10 +124,14 @@ class SessionRunPort:
     def check_storable(self, event: ev.SessionEvent) -> None:
         encoded([Pending(0, None, event)])
 
-    def steering(self) -> Sequence[ev.UserMessage]:
+    def steering(self) -> Sequence[ev.UserInput]:
         taken = tuple(self._steered)
         self._steered.clear()
+        self._has_steering.clear()
         return taken
+
+    async def until_steered(self) -> None:
+        await self._has_steering.wait()
 
     def position(self) -> int:
         return self._session.state.last_event_id
@@ -147,7 +152,8 @@ class SessionRunPort:
         run = self.run
         calls: dict[str, ev.ToolCalled] = {}
         if run.calls:
-            async for logged in replay(self._session.log, self.session_id, run.turn_began - 1, deltas=False):
+            first = min(call.event_id for call in run.calls.values())
+            async for logged in replay(self._session.log, self.session_id, first - 1, deltas=False):
                 event = logged.event if isinstance(logged, ev.Logged) else None
                 if isinstance(event, ev.ToolCalled):
                     calls[event.call_id] = event
@@ -172,6 +178,7 @@ class SessionRunPort:
                 diffs=question.diffs,
                 deadline_ms=self._session.clock() + int((APPROVAL_S if seconds is None else seconds) * 1000),
                 grant=question.grant,
+                options=question.options,
             ),
         )
         return await self._answer(call.call_id)

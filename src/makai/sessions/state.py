@@ -16,38 +16,9 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from makai.core.content import UserPart
+from makai.core import session_events as ev
+from makai.core.content import SessionPart
 from makai.core.errors import LogConflict
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    Compacted,
-    Delivery,
-    InputAccepted,
-    Logged,
-    ModeChanged,
-    ModelChanged,
-    PermissionMode,
-    RunFailed,
-    RunFinished,
-    RunPurpose,
-    RunResumed,
-    RunStarted,
-    RunStatus,
-    RunStatusChanged,
-    RunTerms,
-    SessionClosed,
-    SessionCreated,
-    SessionTerms,
-    TermsChanged,
-    TitleChanged,
-    ToolCalled,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UserMessage,
-)
 from makai.core.usage import Usage
 from makai.sessions.commands import CallStatus
 
@@ -101,20 +72,23 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Words that were taken and are not yet part of the conversation."""
 
     input_id: str
-    content: str | tuple[UserPart, ...]
-    delivery: Delivery
+    content: str | tuple[SessionPart, ...]
+    delivery: ev.Delivery
     client_msg_id: str | None = None
-    terms: RunTerms = RunTerms()
+    terms: ev.RunTerms = ev.RunTerms()
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class UnfinishedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call without a result so far."""
 
     call_id: str
+    parent_call_id: str = ""
+    event_id: int = 0
+    """Of the `tool_call`."""
     name: str
     arguments_json: str
     status: CallStatus = "called"
-    request: ApprovalRequested | None = None
+    request: ev.ApprovalRequested | None = None
     """The question, while it is pending, and what was approved until it is done."""
 
 
@@ -131,12 +105,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     run_number: int
     model_ref: str
-    purpose: RunPurpose
+    purpose: ev.RunPurpose
     started_at: int
-    terms: RunTerms = RunTerms()
+    terms: ev.RunTerms = ev.RunTerms()
     last_event_id: int
     """The last event that changed what is known here; deltas and progress do not."""
-    status: RunStatus = "starting"
+    status: ev.RunStatus = "starting"
     finished_at: int | None = None
     """When its status became "finished" or "error"."""
     settled: bool = False
@@ -146,14 +120,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     turn_began: int = 0
     """The event that opened the newest turn."""
     turn_has_calls: bool = False
-    calls: dict[str, Call] = {}
+    calls: dict[str, UnfinishedCall] = {}
     """Open calls by id, in the order of the model."""
     has_tool_output: bool = False
     usage: Usage = Usage()
     resumes: int = 0
     """How often the run was resumed since it last ended a turn."""
 
-    def pending(self) -> tuple[Call, ...]:
+    def pending(self) -> tuple[UnfinishedCall, ...]:
         """Calls that wait for a person."""
         return tuple(call for call in self.calls.values() if call.status == "pending")
 
@@ -165,14 +139,18 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     last_ts: int = 0
     created_at: int = 0
     model_ref: str = ""
-    mode: PermissionMode = "ask"
+    mode: ev.PermissionMode = "ask"
     harness: str = "native"
+    capabilities: ev.HarnessCapabilities = ev.HarnessCapabilities()
+    agent: ev.AgentSession | None = None
+    """The agent's own session, when it has one."""
+    agent_mode: str = ""
     cwd: str | None = None
     roots: tuple[str, ...] = ()
     title: str = ""
     forked_from: str | None = None
     forked_at: int | None = None
-    terms: SessionTerms = SessionTerms()
+    terms: ev.SessionTerms = ev.SessionTerms()
     run_counter: int = 0
     run: Run | None = None
     waiting: tuple[Waiting, ...] = ()
@@ -222,7 +200,7 @@ class Numbered(Protocol):
     def ts(self) -> int: ...
 
 
-_RunStep: TypeAlias = Callable[[Run, Any, Logged], Run]
+_RunStep: TypeAlias = Callable[[Run, Any, ev.Logged], Run]
 
 _evolved = msgspec.structs.replace
 
@@ -235,7 +213,7 @@ def evolve(state: SessionState, logged: Numbered) -> SessionState:
             expected=logged.event_id - 1,
             last=state.last_event_id,
         )
-    if isinstance(logged, Logged):
+    if isinstance(logged, ev.Logged):
         step = _STEPS.get(type(logged.event))
         if step is not None:
             state = step(state, logged.event, logged)
@@ -253,23 +231,12 @@ def fold(events: Iterable[Numbered], state: SessionState | None = None) -> Sessi
 # ---------------------------------------------------------------- what concerns the session
 
 
-def _on_created(state: SessionState, event: SessionCreated, logged: Logged) -> SessionState:
-    return _evolved(
-        state,
-        created_at=logged.ts,
-        model_ref=event.model_ref,
-        mode=event.mode,
-        harness=event.harness,
-        cwd=event.cwd,
-        roots=event.roots,
-        title=event.title,
-        forked_from=event.forked_from,
-        forked_at=event.forked_at,
-        terms=event.terms,
-    )
+def _on_created(state: SessionState, event: ev.SessionCreated, logged: ev.Logged) -> SessionState:
+    settings = {name: getattr(event, name) for name in event.__struct_fields__}
+    return _evolved(state, created_at=logged.ts, **settings)
 
 
-def _on_input(state: SessionState, event: InputAccepted, logged: Logged) -> SessionState:
+def _on_input(state: SessionState, event: ev.InputAccepted, logged: ev.Logged) -> SessionState:
     waiting = Waiting(
         input_id=event.input_id,
         content=event.content,
@@ -282,14 +249,14 @@ def _on_input(state: SessionState, event: InputAccepted, logged: Logged) -> Sess
     )
 
 
-def _on_user_message(state: SessionState, event: UserMessage, logged: Logged) -> SessionState:
+def _on_user_message(state: SessionState, event: ev.UserInput, logged: ev.Logged) -> SessionState:
     waiting = state.waiting
     if waiting:
         waiting = tuple(other for other in waiting if other.input_id != event.input_id)
     return _evolved(state, waiting=waiting, client_msg_ids=_with(state.client_msg_ids, event.client_msg_id))
 
 
-def _on_run_started(state: SessionState, event: RunStarted, logged: Logged) -> SessionState:
+def _on_run_started(state: SessionState, event: ev.RunStarted, logged: ev.Logged) -> SessionState:
     run = Run(
         run_id=logged.run_id or "",
         run_number=event.run_number,
@@ -302,16 +269,16 @@ def _on_run_started(state: SessionState, event: RunStarted, logged: Logged) -> S
     return _evolved(state, run=run, run_counter=event.run_number)
 
 
-def _on_run_settled(state: SessionState, event: RunFinished | RunFailed, logged: Logged) -> SessionState:
+def _on_run_settled(state: SessionState, event: ev.RunFinished | ev.RunFailed, logged: ev.Logged) -> SessionState:
     return _in_run(_on_settled, _evolved(state, usage=state.usage + event.usage), event, logged)
 
 
-def _on_called(state: SessionState, event: ToolCalled, logged: Logged) -> SessionState:
+def _on_called(state: SessionState, event: ev.ToolCalled, logged: ev.Logged) -> SessionState:
     state = _evolved(state, call_ids=state.call_ids.with_text(event.call_id))
     return _in_run(_on_call_opened, state, event, logged)
 
 
-def _on_decided(state: SessionState, event: ApprovalDecided, logged: Logged) -> SessionState:
+def _on_decided(state: SessionState, event: ev.ApprovalDecided, logged: ev.Logged) -> SessionState:
     if event.grant and event.scope != "once":
         grant = Grant(rule=event.grant, allow=event.decision == "approve")
         others = tuple(other for other in state.grants if other.rule != event.grant)
@@ -326,49 +293,60 @@ def _with(seen: Seen, text: str | None) -> Seen:
 # ---------------------------------------------------------------- what concerns its newest run
 
 
-def _in_run(step: _RunStep, state: SessionState, event: Any, logged: Logged) -> SessionState:
+def _in_run(step: _RunStep, state: SessionState, event: Any, logged: ev.Logged) -> SessionState:
     """Apply a step to the run the event belongs to."""
     if state.run is None or state.run.run_id != logged.run_id:
         return state
     return _evolved(state, run=_evolved(step(state.run, event, logged), last_event_id=logged.event_id))
 
 
-def _on_settled(run: Run, event: RunFinished | RunFailed, logged: Logged) -> Run:
+def _on_settled(run: Run, event: ev.RunFinished | ev.RunFailed, logged: ev.Logged) -> Run:
     return _evolved(run, settled=True, turn_open=False, calls={}, usage=event.usage)
 
 
-def _on_call_opened(run: Run, event: ToolCalled, logged: Logged) -> Run:
-    call = Call(call_id=event.call_id, name=event.name, arguments_json=event.arguments_json)
-    return _evolved(run, calls={**run.calls, event.call_id: call}, turn_has_calls=True)
+def _on_call_opened(run: Run, event: ev.ToolCalled, logged: ev.Logged) -> Run:
+    call = UnfinishedCall(
+        call_id=event.call_id,
+        parent_call_id=event.parent_call_id,
+        event_id=logged.event_id,
+        name=event.name,
+        arguments_json=event.arguments_json,
+    )
+    has_calls = run.turn_has_calls or not event.parent_call_id
+    return _evolved(run, calls={**run.calls, event.call_id: call}, turn_has_calls=has_calls)
 
 
-def _on_call_decided(run: Run, event: ApprovalDecided, logged: Logged) -> Run:
+def _on_call_decided(run: Run, event: ev.ApprovalDecided, logged: ev.Logged) -> Run:
     call = run.calls.get(event.call_id)
     approved = call.request if call is not None and event.decision == "approve" else None
     return _with_call(run, event.call_id, "approved" if event.decision == "approve" else "denied", approved)
 
 
-def _on_status(run: Run, event: RunStatusChanged, logged: Logged) -> Run:
+def _on_status(run: Run, event: ev.RunStatusChanged, logged: ev.Logged) -> Run:
     is_over = event.status in ("finished", "error")
     return _evolved(run, status=event.status, finished_at=logged.ts if is_over else run.finished_at)
 
 
-def _on_turn_started(run: Run, event: TurnStarted, logged: Logged) -> Run:
+def _on_turn_started(run: Run, event: ev.TurnStarted, logged: ev.Logged) -> Run:
+    if event.parent_call_id:
+        return run
     return _evolved(run, turn=event.turn, turn_open=True, turn_began=logged.event_id, turn_has_calls=False)
 
 
-def _on_turn_ended(run: Run, event: TurnEnded, logged: Logged) -> Run:
+def _on_turn_ended(run: Run, event: ev.TurnEnded, logged: ev.Logged) -> Run:
+    if event.parent_call_id:
+        return _evolved(run, usage=run.usage + event.usage)
     # A turn that the restart itself ended is no progress.
     resumes = run.resumes if event.stop_reason in ("error", "aborted") else 0
     return _evolved(run, turn_open=False, usage=run.usage + event.usage, resumes=resumes)
 
 
-def _on_finished(run: Run, event: ToolFinished, logged: Logged) -> Run:
+def _on_finished(run: Run, event: ev.ToolFinished, logged: ev.Logged) -> Run:
     calls = {call_id: call for call_id, call in run.calls.items() if call_id != event.call_id}
     return _evolved(run, calls=calls, has_tool_output=True)
 
 
-def _with_call(run: Run, call_id: str, status: CallStatus, request: ApprovalRequested | None = None) -> Run:
+def _with_call(run: Run, call_id: str, status: CallStatus, request: ev.ApprovalRequested | None = None) -> Run:
     call = run.calls.get(call_id)
     if call is None:
         return run
@@ -376,30 +354,35 @@ def _with_call(run: Run, call_id: str, status: CallStatus, request: ApprovalRequ
 
 
 _RUN_STEPS: dict[type, _RunStep] = {
-    RunStatusChanged: _on_status,
-    RunResumed: lambda run, event, logged: _evolved(run, resumes=run.resumes + 1),
-    TurnStarted: _on_turn_started,
-    TurnEnded: _on_turn_ended,
-    ApprovalRequested: lambda run, event, logged: _with_call(run, event.call_id, "pending", event),
-    ToolStarted: lambda run, event, logged: _with_call(run, event.call_id, "started"),
-    ToolFinished: _on_finished,
+    ev.RunStatusChanged: _on_status,
+    ev.RunResumed: lambda run, event, logged: _evolved(run, resumes=run.resumes + 1),
+    ev.TurnStarted: _on_turn_started,
+    ev.TurnEnded: _on_turn_ended,
+    ev.ApprovalRequested: lambda run, event, logged: _with_call(run, event.call_id, "pending", event),
+    ev.ToolStarted: lambda run, event, logged: _with_call(run, event.call_id, "started"),
+    ev.ToolFinished: _on_finished,
 }
-_STEPS: dict[type, Callable[[SessionState, Any, Logged], SessionState]] = {
+_STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
     **{kind: partial(_in_run, step) for kind, step in _RUN_STEPS.items()},
-    SessionCreated: _on_created,
-    TitleChanged: lambda state, event, logged: _evolved(state, title=event.title),
-    ModelChanged: lambda state, event, logged: _evolved(state, model_ref=event.model_ref),
-    ModeChanged: lambda state, event, logged: _evolved(state, mode=event.mode),
-    TermsChanged: lambda state, event, logged: _evolved(state, terms=event.terms),
-    SessionClosed: lambda state, event, logged: _evolved(state, closed=True),
-    InputAccepted: _on_input,
-    UserMessage: _on_user_message,
-    RunStarted: _on_run_started,
-    RunFinished: _on_run_settled,
-    RunFailed: _on_run_settled,
-    ToolCalled: _on_called,
-    ApprovalDecided: _on_decided,
-    Compacted: lambda state, event, logged: _evolved(state, compacted_through=event.through),
+    ev.SessionCreated: _on_created,
+    ev.TitleChanged: lambda state, event, logged: _evolved(state, title=event.title),
+    ev.ModelChanged: lambda state, event, logged: _evolved(state, model_ref=event.model_ref),
+    ev.ModeChanged: lambda state, event, logged: _evolved(
+        state, mode=event.mode, agent_mode=event.agent_mode or state.agent_mode
+    ),
+    ev.AgentSession: lambda state, event, logged: _evolved(
+        state, agent=event, agent_mode=event.mode or state.agent_mode
+    ),
+    ev.TermsChanged: lambda state, event, logged: _evolved(state, terms=event.terms),
+    ev.SessionClosed: lambda state, event, logged: _evolved(state, closed=True),
+    ev.InputAccepted: _on_input,
+    ev.UserInput: _on_user_message,
+    ev.RunStarted: _on_run_started,
+    ev.RunFinished: _on_run_settled,
+    ev.RunFailed: _on_run_settled,
+    ev.ToolCalled: _on_called,
+    ev.ApprovalDecided: _on_decided,
+    ev.Compacted: lambda state, event, logged: _evolved(state, compacted_through=event.through),
 }
 
 

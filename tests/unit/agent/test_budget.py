@@ -9,7 +9,7 @@ import pytest
 from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, finished, run, text, turn
 
 from makai.agent.budget import capped
-from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.agent.terms import AgentOutcome, AgentSettings, Standing
 from makai.core.request import StreamOptions
 from makai.core.session_events import (
     AssistantTextDelta,
@@ -40,7 +40,7 @@ async def test_output_tokens_end_the_run_before_its_calls_are_carried_out() -> N
             message="The run reached its limit of 50 output tokens (50 used).",
         ),
     ]
-    assert outcome == RunOutcome(stop_reason="max_tokens", usage=usage, limit="output_tokens")
+    assert outcome == AgentOutcome(stop_reason="max_tokens", usage=usage, limit="output_tokens")
     assert (len(requests), tool.ran) == (1, [])
 
 
@@ -114,7 +114,7 @@ async def test_time_ends_an_answer_that_does_not() -> None:
         TurnEnded(turn=1, stop_reason="aborted"),
         TIME_IS_UP,
     ]
-    assert outcome == RunOutcome(stop_reason="max_turns", limit="seconds")
+    assert outcome == AgentOutcome(stop_reason="max_turns", limit="seconds")
     assert len(asyncio.all_tasks()) == 1
 
 
@@ -131,7 +131,7 @@ async def test_time_ends_a_tool_that_does_not() -> None:
         finished("c1", said, is_error=True, interrupted=True),
         TIME_IS_UP,
     ]
-    assert outcome == RunOutcome(stop_reason="max_turns", limit="seconds")
+    assert outcome == AgentOutcome(stop_reason="max_turns", limit="seconds")
 
 
 async def test_time_is_looked_at_before_each_turn() -> None:

@@ -7,7 +7,7 @@ from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, fin
 from makai.agent.compaction import NotShorter, cut, summary_message, transcript
 from makai.agent.conversation import Conversation
 from makai.agent.loop import run_compaction
-from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.agent.terms import AgentOutcome, AgentSettings, Standing
 from makai.core.content import Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.request import Context
@@ -52,7 +52,7 @@ async def test_an_overflow_is_answered_by_one_compaction_and_the_run_goes_on() -
         Compacted(summary="They talked.", through=16),
         *turn(2, *text("Fine"), total=Usage(input=9, output=3)),
     ]
-    assert outcome == RunOutcome(stop_reason="end_turn", usage=Usage(input=9, output=3))
+    assert outcome == AgentOutcome(stop_reason="end_turn", usage=Usage(input=9, output=3))
     assert requests[2].context.messages == (summary_message("They talked."), *messages[4:])
     assert requests[2].context.system_prompt == "Be brief."
     (prompt,) = requests[1].context.messages
@@ -143,7 +143,7 @@ async def test_a_conversation_that_gets_full_is_compacted_before_it_overflows() 
     ]
     assert requests[2].context.messages[:2] == (summary_message("They talked."), messages[-1])
     assert len(requests[2].context.messages) == 4
-    assert outcome == RunOutcome(stop_reason="end_turn", usage=usage)
+    assert outcome == AgentOutcome(stop_reason="end_turn", usage=usage)
 
 
 async def test_a_compaction_that_does_not_help_is_not_tried_again_every_turn() -> None:
@@ -192,7 +192,7 @@ async def test_a_user_can_ask_for_a_compaction() -> None:
     )
 
     assert host.facts == [Compacted(summary="All of it.\n\nThe user's last message was:\nQuestion 1", through=16)]
-    assert outcome == RunOutcome(stop_reason="end_turn", usage=Usage(input=5, output=2))
+    assert outcome == AgentOutcome(stop_reason="end_turn", usage=Usage(input=5, output=2))
     (prompt,) = models.requests[0].context.messages
     assert isinstance(prompt, UserMessage)
     assert str(prompt.content).endswith("The user adds: Keep the numbers.")

@@ -10,7 +10,7 @@ from support.agent_scripts import SCRIPTS, all_tools
 from support.profiles import examples
 
 from makai.agent.loop import run_agent
-from makai.agent.terms import AgentSettings, RunOutcome
+from makai.agent.terms import AgentOutcome, AgentSettings
 from makai.core.messages import ToolMessage
 from makai.core.session_events import (
     AssistantText,
@@ -26,8 +26,8 @@ from makai.core.session_events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    UserInput,
 )
-from makai.core.session_events import UserMessage as UserSaid
 from makai.core.usage import Usage
 from makai.providers.preparation import NO_RESULT, prepare
 
@@ -49,7 +49,7 @@ def check_order(facts: list[SessionEvent]) -> None:
                 open_turn = None
             case AssistantText() | AssistantTextDelta() | Reasoning() | ReasoningDelta():
                 assert open_turn is not None
-            case UserSaid() | Compacted():
+            case UserInput() | Compacted():
                 assert open_turn is None
             case ToolCalled(call_id=call_id):
                 assert open_turn is not None
@@ -95,7 +95,7 @@ def test_every_run_is_lawful(
         model=None, max_turns=max_turns, max_output_tokens=max_output_tokens, first_wait_s=0.0, keep_tokens=0
     )
 
-    async def perform() -> RunOutcome | None:
+    async def perform() -> AgentOutcome | None:
         task = asyncio.ensure_future(run_agent(host, models, asked(), tools, host.decide, settings))
         async with asyncio.timeout(60):
             if abort_after is not None:

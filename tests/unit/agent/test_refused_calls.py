@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.agent import FakeTool, called, finished, result_texts, run, text, turn
 
-from makai.agent.terms import RunOutcome
+from makai.agent.terms import AgentOutcome
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice, ToolCalled, ToolStarted
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome
@@ -64,7 +64,7 @@ async def test_a_call_that_cannot_be_meant_is_an_error_the_model_sees(call: str,
     ]
     assert [tool.ran for tool in tools] == [[], [], []]
     assert host.questions == []
-    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert outcome == AgentOutcome(stop_reason="end_turn")
 
 
 @pytest.mark.req("MK-TOOL-009")
@@ -77,7 +77,7 @@ async def test_a_call_to_a_tool_nobody_declared_is_told_and_the_run_goes_on() ->
         finished("c1", "There is no tool 'sing'. The tools are: none.", is_error=True),
         *turn(2, *text("Sorry")),
     ]
-    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert outcome == AgentOutcome(stop_reason="end_turn")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ async def test_a_tool_that_raises_is_an_error_the_model_sees(error: BaseExceptio
         finished("c1", told, is_error=True),
         *turn(2, *text("Oh")),
     ]
-    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert outcome == AgentOutcome(stop_reason="end_turn")
 
 
 async def test_a_tool_that_cannot_describe_a_call_is_not_asked_to_do_it() -> None:

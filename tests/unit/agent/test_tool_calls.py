@@ -9,7 +9,7 @@ from support.agent import FakeHost, FakeTool, called, finished, result_texts, ru
 
 from makai.agent import progress as progress_module
 from makai.agent.progress import LARGEST_FACT, MOST_SHOWN, NO_MORE, Progress
-from makai.agent.terms import RunOutcome, Standing
+from makai.agent.terms import AgentOutcome, Standing
 from makai.core.content import Image, Text, ToolCall, ToolResult
 from makai.core.messages import AssistantMessage, ToolMessage, UserMessage
 from makai.core.request import Context
@@ -40,7 +40,7 @@ async def test_a_call_is_told_started_and_finished_and_its_result_goes_to_the_mo
         *turn(2, *text("Seen")),
     ]
     assert tool.ran == [{"at": "x"}]
-    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert outcome == AgentOutcome(stop_reason="end_turn")
     answer, result = requests[1].context.messages[1:]
     assert isinstance(answer, AssistantMessage)
     vendor_call_id = answer.tool_calls()[0].tool_call_id
@@ -223,7 +223,7 @@ async def test_a_denied_call_is_an_error_the_model_sees_and_the_run_goes_on() ->
     ]
     assert tool.ran == []
     assert result_texts(requests[1]) == [("denied: not today", True)]
-    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert outcome == AgentOutcome(stop_reason="end_turn")
 
 
 async def test_a_denial_that_ends_the_run_stops_the_calls_beside_it() -> None:
@@ -259,7 +259,7 @@ async def test_a_denial_that_ends_the_run_stops_the_calls_beside_it() -> None:
         finished("c1", f"Interrupted: {ended}; what the tool did so far is unknown.", is_error=True, interrupted=True),
         finished("c3", f"Not run: {ended}.", is_error=True),
     ]
-    assert outcome == RunOutcome(stop_reason="aborted")
+    assert outcome == AgentOutcome(stop_reason="aborted")
     assert (delete.ran, change.ran, len(requests)) == ([], [], 1)
 
 
@@ -351,4 +351,4 @@ async def test_calls_that_were_open_when_the_server_ended_come_first_and_run_onc
         prepare(requests[0].context, requests[0].model, inline_system=True).messages[1:]
         == (requests[0].context.messages[1:])
     )
-    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert outcome == AgentOutcome(stop_reason="end_turn")

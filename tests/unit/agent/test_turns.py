@@ -8,7 +8,7 @@ from support.agent import FakeHost, FakeTool, ScriptedModels, called, finished, 
 
 from makai.agent.recorder import Recorder
 from makai.agent.silence import SilenceWatch
-from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.agent.terms import AgentOutcome, AgentSettings, Standing
 from makai.agent.tool_calls import ToolCalls
 from makai.agent.turn import answer_of
 from makai.core.content import Text, ToolCall, ToolResult
@@ -41,7 +41,7 @@ async def test_words_are_told_as_they_come_and_then_whole() -> None:
 
     usage = Usage(input=3, output=2)
     assert host.told == turn(1, *text("Hello there"), usage=usage, context_tokens=5)
-    assert outcome == RunOutcome(stop_reason="end_turn", usage=usage)
+    assert outcome == AgentOutcome(stop_reason="end_turn", usage=usage)
 
 
 async def test_thinking_comes_before_words_and_keeps_its_signature() -> None:
@@ -59,7 +59,7 @@ async def test_thinking_comes_before_words_and_keeps_its_signature() -> None:
 async def test_the_run_ends_as_its_last_turn_did(reason: str) -> None:
     outcome, _, _ = await run(f"say: No\nstop: {reason}")
 
-    assert outcome == RunOutcome(stop_reason=reason)  # type: ignore[arg-type]
+    assert outcome == AgentOutcome(stop_reason=reason)  # type: ignore[arg-type]
 
 
 async def test_a_model_that_says_nothing_ends_the_run() -> None:
@@ -82,7 +82,9 @@ usage: input=30 output=7
 """
     outcome, _, requests = await run(script, FakeTool("look"))
 
-    assert outcome == RunOutcome(stop_reason="end_turn", usage=Usage(input=60, output=18, cache_read=4, cache_write=4))
+    assert outcome == AgentOutcome(
+        stop_reason="end_turn", usage=Usage(input=60, output=18, cache_read=4, cache_write=4)
+    )
     assert spoken(requests) == [
         ["UserMessage"],
         ["UserMessage", "AssistantMessage", "ToolMessage"],
@@ -100,7 +102,7 @@ async def test_a_run_that_reaches_its_limit_of_turns_says_so_and_its_turns_do_no
         finished("c1", "look did it"),
         Notice(level="warning", code="limit_turns", message="The run reached its limit of 1 turns."),
     ]
-    assert outcome == RunOutcome(stop_reason="max_turns", limit="turns")
+    assert outcome == AgentOutcome(stop_reason="max_turns", limit="turns")
     assert len(requests) == len(tool.ran) == 1
 
 
@@ -147,7 +149,7 @@ async def test_words_said_during_the_last_turn_get_an_answer_too() -> None:
 # ---------------------------------------------------------------- failures
 
 
-def error_of(outcome: RunOutcome) -> tuple[type[MakaiError], str]:
+def error_of(outcome: AgentOutcome) -> tuple[type[MakaiError], str]:
     assert outcome.stop_reason == "error"
     assert outcome.error is not None
     return type(outcome.error), outcome.error.message
@@ -204,7 +206,7 @@ async def test_a_rate_limit_is_waited_for_and_shown_as_what_it_is() -> None:
         ),
         *turn(2, *text("Hi")),
     ]
-    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert outcome == AgentOutcome(stop_reason="end_turn")
     assert requests[0].context == requests[1].context
 
 
@@ -218,7 +220,7 @@ async def test_an_overload_in_the_middle_of_an_answer_is_tried_again_without_wha
         Notice(level="warning", code="overloaded", message="Too busy. Waiting 0.001 s, then asking again (1 of 3)."),
         *turn(2, *text("Whole")),
     ]
-    assert outcome == RunOutcome(stop_reason="end_turn")
+    assert outcome == AgentOutcome(stop_reason="end_turn")
     assert requests[0].context == requests[1].context
 
 
@@ -309,7 +311,7 @@ async def test_what_is_refused_before_anything_is_sent_is_the_one_error(at_resol
     error = AuthRequired("no key", provider_id="acme")
     outcome, host, _ = await run(Refusing(error, at_resolve=at_resolve))
 
-    assert outcome == RunOutcome(stop_reason="error", error=error)
+    assert outcome == AgentOutcome(stop_reason="error", error=error)
     assert len(host.facts) == (0 if at_resolve else 2)
 
 

@@ -10,7 +10,7 @@ from support.agent_scripts import SCRIPTS, all_tools
 from support.profiles import examples
 
 from makai.agent.loop import run_agent
-from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.agent.terms import AgentOutcome, AgentSettings, Standing
 from makai.core.messages import AssistantMessage, Message, ToolMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
@@ -25,8 +25,8 @@ from makai.core.session_events import (
     ToolCalled,
     ToolFinished,
     TurnEnded,
+    UserInput,
 )
-from makai.core.session_events import UserMessage as UserSaid
 from makai.sessions.commands import Abort, Command, Create, Report, Send
 from makai.sessions.engine import decide
 from makai.sessions.history import history
@@ -41,7 +41,7 @@ class SessionHost(FakeHost):
         self.state = SessionState()
         self.log: list[Logged] = []
         self._abort_after = abort_after
-        self._steer: list[UserSaid] = []
+        self._steer: list[UserInput] = []
         self.run_task: asyncio.Task[Any] | None = None
         self.do(Create(now=1, model_ref="scripted/scripted@scripted-model"))
         self.do(Send(now=1, input_id="first", content="Hi"))
@@ -63,7 +63,7 @@ class SessionHost(FakeHost):
             self.do(Abort(now=1))
             self.run_task.cancel()
         elif len(self.facts) == 3 and not self._steer:
-            self._steer.append(UserSaid(input_id="more", content="More"))
+            self._steer.append(UserInput(input_id="more", content="More"))
             self.do(Send(now=1, input_id="more", content="More", delivery="steer"))
         await asyncio.sleep(0)
 
@@ -79,7 +79,7 @@ class SessionHost(FakeHost):
             self.report(decided)
         return decided
 
-    def steering(self) -> list[UserSaid]:
+    def steering(self) -> list[UserInput]:
         waiting = {waiting.input_id for waiting in self.state.waiting}
         return [words for words in self._steer if words.input_id in waiting]
 
@@ -123,7 +123,7 @@ def test_the_engine_takes_every_fact_and_has_nothing_left_to_close(
     standing = Standing(places=tuple(entry.event_id for entry in placed))
     settings = AgentSettings(model=None, max_turns=6, first_wait_s=0.0, keep_tokens=0)
 
-    async def perform() -> RunOutcome | None:
+    async def perform() -> AgentOutcome | None:
         models = ComparingModels(script, host)
         host.run_task = asyncio.ensure_future(
             run_agent(host, models, context, all_tools(), host.decide, settings, standing)

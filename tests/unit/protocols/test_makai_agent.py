@@ -11,7 +11,7 @@ from makai.core.session_events import (
     Logged,
     RunFinished,
     RunStarted,
-    UserMessage,
+    UserInput,
 )
 from makai.core.usage import Usage
 from makai.protocols.makai.agent import MAX_UNANSWERED
@@ -135,7 +135,7 @@ def test_a_message_is_acked_and_settled_once_with_its_own_id() -> None:
     server.agents.words_taken(server.session_id, server.message_id, "input")
     frames = server.heard() + server.happens(
         RunStarted(run_number=1, model_ref=REF),
-        UserMessage(input_id="input", content="Hello"),
+        UserInput(input_id="input", content="Hello"),
         RunFinished(stop_reason="end_turn", usage=Usage(input=3, output=2)),
     )
     assert kinds(frames) == ["ack", "agent_event", "agent_event", "agent_result"]
@@ -159,7 +159,7 @@ def test_the_settlement_of_another_clients_run_answers_nothing() -> None:
     server = AgentServer().attached()
     frames = server.happens(
         RunStarted(run_number=1, model_ref=REF),
-        UserMessage(input_id="theirs", content="Hello"),
+        UserInput(input_id="theirs", content="Hello"),
         RunFinished(stop_reason="end_turn"),
     )
     assert kinds(frames) == ["agent_event", "agent_event", "agent_result"]

@@ -38,7 +38,7 @@ from makai.core.session_events import (
     TurnEnded,
     TurnStarted,
     UsageReported,
-    UserMessage,
+    UserInput,
 )
 from makai.core.usage import Usage
 from makai.protocols.makai.agent_messages import run_terms, words_of
@@ -84,7 +84,7 @@ def test_a_run_of_two_turns_says_exactly_this() -> None:
     frames = told(
         START,
         RunStatusChanged(status="starting"),
-        UserMessage(input_id="i", content="What is there?"),
+        UserInput(input_id="i", content="What is there?"),
         RunStatusChanged(status="running"),
         *turn(
             1,

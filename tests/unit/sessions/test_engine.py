@@ -25,7 +25,7 @@ from makai.core.session_events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
-    UserMessage,
+    UserInput,
 )
 from makai.core.usage import Usage
 from makai.harness.base import StartCompaction, StartRun
@@ -64,7 +64,7 @@ def test_a_plain_run_logs_its_whole_life_in_order(trial: Trial) -> None:
         SessionCreated(model_ref=MODEL_REF),
         RunStarted(run_number=1, model_ref=MODEL_REF),
         RunStatusChanged(status="starting"),
-        UserMessage(input_id="input-hello", content="hello", client_msg_id="m1"),
+        UserInput(input_id="input-hello", content="hello", client_msg_id="m1"),
         RunStatusChanged(status="running"),
         TurnStarted(turn=1, model_ref=MODEL_REF),
         AssistantText(content_index=0, text="hi"),
@@ -155,7 +155,7 @@ def test_queued_messages_start_their_own_runs_in_order(trial: Trial) -> None:
     trial.answer("2")
     trial.answer("3")
 
-    assert [event.content for event in trial.of(UserMessage)] == ["one", "two", "three"]
+    assert [event.content for event in trial.of(UserInput)] == ["one", "two", "three"]
     assert [event.content for event in trial.of(InputAccepted)] == ["two", "three"]
     assert len(trial.effects_of(StartRun)) == 3
     assert trial.state.waiting == ()
@@ -168,10 +168,10 @@ def test_steering_words_reach_the_running_loop_and_are_said_when_it_has_read_the
     assert trial.effects[-1] == Steer(run_id=trial.run.run_id, input_id="input-careful", content="careful")
 
     trial.run_tool("c1")
-    trial.report(UserMessage(input_id="input-careful", content="what a harness made of it"))
+    trial.report(UserInput(input_id="input-careful", content="what a harness made of it"))
     trial.answer("ok", turn=2)
 
-    assert trial.of(UserMessage)[-1] == UserMessage(input_id="input-careful", content="careful")
+    assert trial.of(UserInput)[-1] == UserInput(input_id="input-careful", content="careful")
     assert trial.state.run_counter == 1
 
 
@@ -182,11 +182,11 @@ def test_steering_words_nobody_read_start_the_next_run_before_the_queue(trial: T
     trial.send("second", "steer")
     trial.answer("1")
 
-    assert trial.of(UserMessage)[-1].content == "first"
+    assert trial.of(UserInput)[-1].content == "first"
     assert trial.effects[-1] == Steer(run_id=trial.run.run_id, input_id="input-second", content="second")
     trial.answer("2")
     trial.answer("3")
-    assert [event.content for event in trial.of(UserMessage)] == ["one", "first", "second", "queued"]
+    assert [event.content for event in trial.of(UserInput)] == ["one", "first", "second", "queued"]
 
 
 def test_words_for_a_run_that_is_being_aborted_wait_for_the_next_one(trial: Trial) -> None:
@@ -196,7 +196,7 @@ def test_words_for_a_run_that_is_being_aborted_wait_for_the_next_one(trial: Tria
     assert decision.effects == ()
 
     trial.report(RunFinished(stop_reason="aborted"))
-    assert trial.of(UserMessage)[-1].content == "two"
+    assert trial.of(UserInput)[-1].content == "two"
 
 
 # ---------------------------------------------------------------- abort

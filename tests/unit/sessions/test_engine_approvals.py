@@ -84,7 +84,7 @@ def test_a_call_that_nobody_decides_is_denied_at_its_deadline(trial: Trial) -> N
 
     trial.do(TimePassed(now=9_000))
     assert trial.last(1) == [
-        ApprovalDecided(call_id="c1", decision="deny_continue", by="deadline", reason="Nobody decided in time.")
+        ApprovalDecided(call_id="c1", decision="deny_continue", by="deadline", reason="No decision came in time.")
     ]
     assert trial.run.status == "awaiting_approval"
     assert trial.state.next_deadline() is None

@@ -33,7 +33,7 @@ from makai.core.session_events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
-    UserMessage,
+    UserInput,
 )
 from makai.harness.base import ResumeRun, StartCompaction, StartRun
 from makai.sessions.commands import (
@@ -259,7 +259,7 @@ class Sessions(RuleBasedStateMachine):
         steps.append(TurnStarted(turn=run.turn + 1))
         if not run.calls:
             steps += [TurnStarted(turn=run.turn + 1)] * 2
-            steps += [UserMessage(input_id=waiting.input_id, content="forged") for waiting in self.state.waiting]
+            steps += [UserInput(input_id=waiting.input_id, content="forged") for waiting in self.state.waiting]
             steps += [RunFinished(stop_reason="end_turn"), Compacted(summary="so far", through=run.last_event_id)]
         return steps
 
@@ -270,8 +270,8 @@ class Sessions(RuleBasedStateMachine):
     @rule()
     def reads_words_again(self) -> None:
         for logged in self.log[-20:]:
-            if isinstance(logged.event, UserMessage | InputAccepted):
-                self.report(UserMessage(input_id=logged.event.input_id, content="forged"))
+            if isinstance(logged.event, UserInput | InputAccepted):
+                self.report(UserInput(input_id=logged.event.input_id, content="forged"))
 
     @rule()
     def an_old_run_speaks(self) -> None:
@@ -381,7 +381,7 @@ class Sessions(RuleBasedStateMachine):
 
     @invariant()
     def messages_are_taken_once_and_keep_their_order(self) -> None:
-        said = [logged.event for logged in self.log if isinstance(logged.event, UserMessage)]
+        said = [logged.event for logged in self.log if isinstance(logged.event, UserInput)]
         taken = [logged.event for logged in self.log if isinstance(logged.event, InputAccepted)]
         assert all(message.content != "forged" for message in said)
         assert set(Counter(message.input_id for message in said).values()) <= {1}

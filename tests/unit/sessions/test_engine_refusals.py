@@ -28,7 +28,7 @@ from makai.core.session_events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
-    UserMessage,
+    UserInput,
 )
 from makai.sessions.commands import (
     Abort,
@@ -221,7 +221,7 @@ REPORTS: list[tuple[Situation, SessionEvent, str]] = [
     (in_a_turn, TurnEnded(turn=2, stop_reason="end_turn"), "INVALID_COMMAND"),
     (running, AssistantText(content_index=0, text="x"), "INVALID_COMMAND"),
     (running, AssistantTextDelta(content_index=0, delta="x"), "INVALID_COMMAND"),
-    (running, UserMessage(input_id="nobody's", content="x"), "BAD_ARGUMENT"),
+    (running, UserInput(input_id="nobody's", content="x"), "BAD_ARGUMENT"),
     # calls
     (running, ToolCalled(call_id="c9", name="shell", arguments_json="{}"), "INVALID_COMMAND"),
     (in_a_turn, ToolCalled(call_id="old", name="shell", arguments_json="{}"), "BAD_ARGUMENT"),
@@ -265,10 +265,10 @@ def test_words_are_read_once_in_order_and_not_in_the_middle_of_a_turn() -> None:
     trial.send("later", "queue")
     trial.send("careful", "steer")
     trial.send("very careful", "steer")
-    read = UserMessage(input_id="input-careful", content="careful")
+    read = UserInput(input_id="input-careful", content="careful")
     assert trial.report_refusal(read) == "INVALID_COMMAND"
     for other in ("input-very careful", "input-later"):
-        assert trial.report_refusal(UserMessage(input_id=other, content="x")) == "BAD_ARGUMENT"
+        assert trial.report_refusal(UserInput(input_id=other, content="x")) == "BAD_ARGUMENT"
     trial.report(TurnEnded(turn=1, stop_reason="end_turn"), read)
 
     assert trial.report_refusal(read) == "BAD_ARGUMENT"
@@ -280,7 +280,7 @@ def test_a_compaction_has_no_turns_and_reads_no_words() -> None:
     assert trial.send("careful", "steer").effects == ()
 
     assert trial.report_refusal(TurnStarted(turn=1)) == "INVALID_COMMAND"
-    assert trial.report_refusal(UserMessage(input_id="input-careful", content="careful")) == "INVALID_COMMAND"
+    assert trial.report_refusal(UserInput(input_id="input-careful", content="careful")) == "INVALID_COMMAND"
 
 
 def test_a_summary_cannot_end_inside_the_turn_that_is_open() -> None:

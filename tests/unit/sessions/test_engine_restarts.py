@@ -19,7 +19,7 @@ from makai.core.session_events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
-    UserMessage,
+    UserInput,
 )
 from makai.core.usage import Usage
 from makai.harness.base import ResumeRun
@@ -87,7 +87,7 @@ def test_a_run_whose_harness_cannot_resume_is_closed_as_interrupted_and_the_queu
         RunStatusChanged(status="error"),
         RunFailed(code="interrupted", message="The server ended during this run.", usage=Usage(input=10, output=5)),
     ]
-    assert trial.of(UserMessage)[-1].content == "next"
+    assert trial.of(UserInput)[-1].content == "next"
 
 
 def test_an_answer_that_broke_off_is_asked_for_again(trial: Trial) -> None:
@@ -145,7 +145,12 @@ def test_a_log_that_was_cut_before_the_settlement_gets_one(trial: Trial) -> None
     del trial.log[cut:]
     trial.restart()
 
-    assert [type(event) for event in trial.events()[cut:]] == [RunFailed, RunStarted, RunStatusChanged, UserMessage]
+    assert [type(event) for event in trial.events()[cut:]] == [
+        RunFailed,
+        RunStarted,
+        RunStatusChanged,
+        UserInput,
+    ]
 
 
 def test_a_log_that_was_cut_between_two_runs_starts_the_next(trial: Trial) -> None:
@@ -156,7 +161,7 @@ def test_a_log_that_was_cut_between_two_runs_starts_the_next(trial: Trial) -> No
     del trial.log[cut:]
     trial.restart()
 
-    assert trial.of(UserMessage)[-1].content == "next"
+    assert trial.of(UserInput)[-1].content == "next"
 
 
 def test_a_restart_of_an_idle_a_closed_and_an_unknown_session_is_no_event(trial: Trial) -> None:

@@ -27,8 +27,8 @@ from makai.core.session_events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    UserInput,
 )
-from makai.core.session_events import UserMessage as UserSaid
 from makai.core.usage import Usage
 from makai.harness.base import PlacedMessage
 from makai.providers.preparation import prepare
@@ -215,7 +215,7 @@ def test_steering_words_are_where_they_were_read(trial: Trial) -> None:
     trial.send("careful", "steer")
     trial.run_tool("c1")
     assert messages(trial)[-1] == answered("c1")
-    trial.report(UserSaid(input_id="input-careful", content="careful"))
+    trial.report(UserInput(input_id="input-careful", content="careful"))
 
     assert messages(trial)[-2:] == (answered("c1"), UserMessage(content="careful"))
 

@@ -22,7 +22,7 @@ from makai.core.session_events import (
     SessionTerms,
     TitleChanged,
     ToolFinished,
-    UserMessage,
+    UserInput,
 )
 from makai.core.usage import Usage
 from makai.sessions.commands import Abort, Approve, Compact, Deny, SetModel, SetTitle
@@ -102,7 +102,7 @@ async def test_a_session_with_a_run_is_busy_unless_words_may_wait(tmp_path: Path
         await client.send("Later", delivery="queue")
         await client.until_settled()
         assert await client.until_settled() == RunFinished(stop_reason="end_turn", usage=Usage(cost_usd=0.0))
-        assert [event.content for event in client.events(UserMessage)] == ["First", "Later"]
+        assert [event.content for event in client.events(UserInput)] == ["First", "Later"]
 
 
 async def test_steering_words_are_read_between_two_turns_of_the_run(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_steering_words_are_read_between_two_turns_of_the_run(tmp_path: Pa
         await client.send("Weather?")
         await client.until_settled()
         assert steered.is_set()
-        assert [event.content for event in client.events(UserMessage)] == ["Weather?", "In Celsius, please."]
+        assert [event.content for event in client.events(UserInput)] == ["Weather?", "In Celsius, please."]
         assert client.kinds().count("run_started") == 1
 
 
@@ -130,7 +130,7 @@ async def test_a_repeated_client_message_id_has_no_second_effect(tmp_path: Path)
             await client.send("Hi", client_msg_id="same")
         await client.until_settled()
         await client.send("Hi", client_msg_id="same")
-        assert [event.content for event in client.events(UserMessage)] == ["Hi"]
+        assert [event.content for event in client.events(UserInput)] == ["Hi"]
         assert len(await whole_log(sessions, client.session_id)) == len(client.seen)
 
 

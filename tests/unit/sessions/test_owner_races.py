@@ -26,7 +26,7 @@ from makai.core.session_events import (
     SessionCreated,
     SessionTerms,
     ToolFinished,
-    UserMessage,
+    UserInput,
 )
 from makai.sessions import owner
 from makai.sessions.commands import Abort, Compact, SetTitle
@@ -383,7 +383,7 @@ async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(tmp_p
     async with owned_sessions(tmp_path, "say: Done.", cut) as sessions:
         again = Desk(sessions, "s", after=end)
         await again.until_settled()
-        assert [event.content for event in again.events(UserMessage)] == ["Second"]
+        assert [event.content for event in again.events(UserInput)] == ["Second"]
         assert len(again.events(RunStarted)) == 1
 
 

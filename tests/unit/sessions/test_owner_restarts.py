@@ -23,7 +23,7 @@ from makai.core.session_events import (
     SessionTerms,
     ToolFinished,
     ToolStarted,
-    UserMessage,
+    UserInput,
 )
 from makai.sessions.commands import Approve, Create, Deny
 from makai.sessions.log.base import Pending
@@ -131,7 +131,7 @@ async def test_words_that_waited_are_answered_by_the_next_owner(tmp_path: Path) 
         again = Desk(sessions, client.session_id)
         await again.until_settled()
         await again.until_settled()
-        assert [event.content for event in again.events(UserMessage)] == ["First", "Second"]
+        assert [event.content for event in again.events(UserInput)] == ["First", "Second"]
 
 
 async def test_looking_at_sessions_resumes_nothing(tmp_path: Path, project: Path) -> None:

@@ -34,7 +34,7 @@ export interface ItemBase extends Envelope { event_id?: number; }
 
 export interface Hello extends Command { type: "hello"; v: string; client_capabilities?: string[]; }
 
-/** Continue after `last_seen_event_id`; without it, load from the start. */
+/** Go on after `last_seen_event_id`; a fresh load without it. */
 export interface Resume extends Command {
   type: "resume";
   last_seen_event_id?: number | null;

@@ -21,7 +21,15 @@ from makai.cli.terminal.styled_text import Piece, note
 from makai.cli.terminal.transcript_view import TranscriptView
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
 from makai.core.model import Model, ModelCapability
-from makai.core.session_events import Delivery, GrantScope, Logged, PermissionMode, RunTerms, SessionTerms, UserMessage
+from makai.core.session_events import (
+    Delivery,
+    GrantScope,
+    Logged,
+    PermissionMode,
+    RunTerms,
+    SessionTerms,
+    UserInput,
+)
 from makai.core.visible_text import one_line
 from makai.sessions.commands import Abort, Approve, Compact, Deny, Send, SetMode, SetModel, SetTitle
 from makai.sessions.log.base import LoggedEvent
@@ -294,4 +302,4 @@ def _state_of(wanted: NewSession) -> SessionState:
 
 
 def _is_user_message(logged: LoggedEvent) -> bool:
-    return isinstance(logged, Logged) and isinstance(logged.event, UserMessage)
+    return isinstance(logged, Logged) and isinstance(logged.event, UserInput)

@@ -10,7 +10,7 @@ from typing import Final
 
 from makai.cli.terminal.styled_text import Line, Lines, Span, Style, line
 from makai.core.approval_text import ApprovalText, ExactLine, LineKind, approval_text, diff_counts, diff_lines
-from makai.core.content import Image, Text
+from makai.core.content import SessionPart, Text, for_model
 from makai.core.session_events import ApprovalDecided, ApprovalRequested, ToolCalled, ToolFinished
 from makai.core.visible_text import exact, one_line, shown
 
@@ -120,5 +120,6 @@ def _output(result: ToolFinished) -> str:
     return "\n".join(_content(part) for part in result.content).strip("\n")
 
 
-def _content(part: Text | Image) -> str:
-    return part.text if isinstance(part, Text) else "[image]"
+def _content(part: SessionPart) -> str:
+    part = for_model(part)
+    return part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]"

@@ -17,7 +17,7 @@ import msgspec
 from makai.cli.terminal.styled_text import Line, Lines, Markdown, Piece, Span, line, lines_of, note
 from makai.cli.terminal.tool_call_text import approval_question, decision, finished_call
 from makai.cli.terminal.usage_text import run_totals
-from makai.core.content import Text, UserPart
+from makai.core.content import SessionPart, Text, for_model
 from makai.core.session_events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -46,7 +46,8 @@ from makai.core.session_events import (
     TurnEnded,
     TurnStarted,
     UsageReported,
-    UserMessage,
+    UserInput,
+    is_of_sub_agent,
 )
 from makai.core.visible_text import one_line, shown
 from makai.sessions.log.base import LoggedEvent
@@ -114,14 +115,14 @@ class TranscriptView:
         """What one event adds. What a newer version wrote adds nothing."""
         if logged.event_id > self.state.last_event_id:
             self.state = evolve(self.state, logged)
-        if not isinstance(logged, Logged):
+        if not isinstance(logged, Logged) or is_of_sub_agent(logged.event):
             return []
         step = _STEPS.get(type(logged.event))
         return [] if step is None else step(self, logged.event, logged)
 
     # ------------------------------------------------------------ words
 
-    def _on_user(self, event: UserMessage, logged: Logged) -> list[Piece]:
+    def _on_user(self, event: UserInput, logged: Logged) -> list[Piece]:
         others = logged.event_id > self._opened_at and event.input_id not in self.sent_here
         words = lines_of(shown(words_of(event.content)), "user", "  ")
         first = Span("> " + words[0][0].text[2:], "user")
@@ -305,11 +306,13 @@ class TranscriptView:
         return [note("The conversation so far is now a summary (Ctrl+O shows it).")]
 
 
-def words_of(content: str | tuple[UserPart, ...]) -> str:
+def words_of(content: str | tuple[SessionPart, ...]) -> str:
     """What a user said, pictures as a word."""
     if isinstance(content, str):
         return content
-    return "\n".join(part.text if isinstance(part, Text) else "[image]" for part in content)
+    return "\n".join(
+        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in map(for_model, content)
+    )
 
 
 def _step(entry: PlanEntry) -> Line:
@@ -328,7 +331,7 @@ def _told(text: Callable[[Any], str]) -> Callable[[TranscriptView, Any, Logged],
 
 
 _STEPS: Final[dict[type, Callable[[TranscriptView, Any, Logged], list[Piece]]]] = {
-    UserMessage: TranscriptView._on_user,
+    UserInput: TranscriptView._on_user,
     AssistantTextDelta: TranscriptView._on_text_delta,
     AssistantText: TranscriptView._on_text,
     ReasoningDelta: TranscriptView._on_thinking_delta,

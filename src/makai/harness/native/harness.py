@@ -10,7 +10,7 @@ import msgspec
 
 from makai.agent.host import Decide, Models
 from makai.agent.loop import run_agent, run_compaction
-from makai.agent.terms import AgentSettings, RunOutcome, Standing
+from makai.agent.terms import AgentOutcome, AgentSettings, Standing
 from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
@@ -164,7 +164,7 @@ def _settings(port: RunPort, terms: ev.RunTerms) -> AgentSettings:
     )
 
 
-def _settlement(outcome: RunOutcome) -> Settlement:
+def _settlement(outcome: AgentOutcome) -> Settlement:
     if outcome.error is not None:
         return run_failed(outcome.error, outcome.usage)
     return ev.RunFinished(stop_reason=outcome.stop_reason, usage=outcome.usage)

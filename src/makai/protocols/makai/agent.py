@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError, RateLimited, SessionRefused
-from makai.core.session_events import ApprovalRequested, Logged, RunFailed, RunFinished, ToolStarted, UserMessage
+from makai.core.session_events import ApprovalRequested, Logged, RunFailed, RunFinished, ToolStarted, UserInput
 from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.agent_messages import check_start
 from makai.protocols.makai.agent_payloads import (
@@ -224,7 +224,7 @@ class AgentScopes:
         for kind, payload in session.projection.project(logged):
             self._tell(session, kind, payload, run_id)
         match event:
-            case UserMessage(input_id=input_id) if input_id in session.own_inputs:
+            case UserInput(input_id=input_id) if input_id in session.own_inputs:
                 session.own_runs[run_id] = session.own_inputs.pop(input_id)
             case ToolStarted(call_id=call_id):
                 self._execute_if_started(session, call_id)

@@ -36,6 +36,7 @@ from makai.core.session_events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    is_of_sub_agent,
 )
 from makai.core.usage import Usage
 from makai.protocols.makai.agent_payloads import (
@@ -108,7 +109,7 @@ class AgentProjection:
                 return self._events(logged, self._run, RunStart(self._session_id))
             return []
         run = self._run
-        if run is None or run.run_id != logged.run_id:
+        if run is None or run.run_id != logged.run_id or is_of_sub_agent(event):
             return []
         match event:
             case ApprovalRequested():

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from makai.core import session_events as log
-from makai.core.content import Image, Text
+from makai.core.content import Audio, Image, SessionPart, Text, for_model
 from makai.protocols.minicodex import frames
 from makai.protocols.minicodex.states import arguments, as_object, images, present, rfc3339, run_state, words
 from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, STREAMING
@@ -43,7 +43,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 def frame_of(logged: log.Logged, state: SessionState) -> Frame | None:
     """The frame an event is, with everything makai.1 adds; `state` is the one after the event."""
-    make = _FRAMES.get(type(logged.event))
+    make = None if log.is_of_sub_agent(logged.event) else _FRAMES.get(type(logged.event))
     return None if make is None else make(logged.event, logged, state)
 
 
@@ -54,7 +54,7 @@ def _common(logged: log.Logged) -> dict[str, Any]:
     return common
 
 
-def _user_text(event: log.UserMessage, logged: log.Logged, state: SessionState) -> Frame:
+def _user_text(event: log.UserInput, logged: log.Logged, state: SessionState) -> Frame:
     return frames.UserText(
         text=words(event.content),
         input_id=event.input_id,
@@ -154,7 +154,7 @@ def _output(event: log.ToolFinished, logged: log.Logged, state: SessionState) ->
             isError=event.is_error,
             structuredContent=present(as_object(event.details_json)),
         ),
-        output="\n".join(part.text for part in event.content if isinstance(part, Text)),
+        output=words(event.content),
         is_error=event.is_error,
         diffs=event.diffs,
         exit_code=present(event.exit_code),
@@ -164,10 +164,14 @@ def _output(event: log.ToolFinished, logged: log.Logged, state: SessionState) ->
     )
 
 
-def _content(part: Text | Image) -> frames.TextContent | frames.ImageContent:
-    if isinstance(part, Text):
-        return frames.TextContent(text=part.text)
-    return frames.ImageContent(data=part.data, mimeType=part.mime_type)
+def _content(part: SessionPart) -> frames.TextContent | frames.ImageContent:
+    match for_model(part):
+        case Text(text=text):
+            return frames.TextContent(text=text)
+        case Image(data=data, mime_type=mime_type):
+            return frames.ImageContent(data=data, mimeType=mime_type)
+        case Audio():
+            return frames.TextContent(text="[audio]")
 
 
 def _usage(event: log.UsageReported, logged: log.Logged, state: SessionState) -> Frame:
@@ -198,7 +202,7 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.TermsChanged: _same(frames.TermsChanged),
     log.SessionClosed: _same(frames.SessionClosed),
     log.InputAccepted: _input_accepted,
-    log.UserMessage: _user_text,
+    log.UserInput: _user_text,
     log.RunStatusChanged: _run_status,
     log.RunResumed: _same(frames.RunResumed),
     log.RunAborted: _aborted,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from makai.core.content import Image, Text, UserPart
+from makai.core.content import Image, SessionPart, Text, for_model
 from makai.core.session_events import UsageReported
 from makai.core.usage import Usage
 from makai.protocols.minicodex.frames import (
@@ -114,14 +114,14 @@ def as_object(text: str | None) -> dict[str, Any] | None:
         return None
 
 
-def words(content: str | tuple[UserPart, ...]) -> str:
+def words(content: str | tuple[SessionPart, ...]) -> str:
     """The text of an input."""
     if isinstance(content, str):
         return content
-    return "\n".join(part.text for part in content if isinstance(part, Text))
+    return "\n".join(part.text for part in map(for_model, content) if isinstance(part, Text))
 
 
-def images(content: str | tuple[UserPart, ...]) -> tuple[PastedImage, ...] | UnsetType:
+def images(content: str | tuple[SessionPart, ...]) -> tuple[PastedImage, ...] | UnsetType:
     """The pictures of an input."""
     if isinstance(content, str):
         return UNSET

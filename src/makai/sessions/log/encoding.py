@@ -115,6 +115,7 @@ def _continues(first: Pending, second: Pending) -> bool:
         and isinstance(before, AssistantTextDelta | ReasoningDelta)
         and isinstance(event, AssistantTextDelta | ReasoningDelta)
         and before.content_index == event.content_index
+        and before.parent_call_id == event.parent_call_id
         and first.run_id == second.run_id
     )
 

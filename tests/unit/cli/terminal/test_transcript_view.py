@@ -39,7 +39,7 @@ from makai.core.session_events import (
     TurnEnded,
     TurnStarted,
     UsageReported,
-    UserMessage,
+    UserInput,
 )
 from makai.core.usage import Usage
 from makai.sessions.log.base import UnknownLogged
@@ -49,7 +49,7 @@ STARTED = (
     SessionCreated(model_ref="acme/chat@one", cwd="/w"),
     RunStarted(run_number=1, model_ref="acme/chat@one"),
     RunStatusChanged(status="starting"),
-    UserMessage(input_id="i1", content="Hello\nthere"),
+    UserInput(input_id="i1", content="Hello\nthere"),
     RunStatusChanged(status="running"),
     TurnStarted(turn=1),
 )
@@ -310,7 +310,7 @@ def test_a_title_is_news_only_when_somebody_gave_it() -> None:
 
 
 def test_words_of_other_clients_are_marked() -> None:
-    watched = Watched(UserMessage(input_id="i2", content=(Text(text="Look"), Image(data="", mime_type="image/png"))))
+    watched = Watched(UserInput(input_id="i2", content=(Text(text="Look"), Image(data="", mime_type="image/png"))))
 
     assert watched.text == "\n> Look  (from another client)\n  [image]\n"
 
@@ -324,7 +324,7 @@ def test_what_waits_is_shown_until_it_is_read() -> None:
         "⠴ Waiting for acme/one (3 s)  7 s, Esc stops\n  queued: and then\n  steers after this step: no, this\n"
     )
 
-    watched.take(UserMessage(input_id="i3", content="no,\nthis"))
+    watched.take(UserInput(input_id="i3", content="no,\nthis"))
     assert "steers" not in watched.live()
 
 

@@ -47,12 +47,12 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
         },
     ),
     (
-        log.UserMessage(input_id="i", content=(Text(text="look"), Image(data="aGk=", mime_type="image/png"))),
+        log.UserInput(input_id="i", content=(Text(text="look"), Image(data="aGk=", mime_type="image/png"))),
         {"type": "user_text", "text": "look"},
         {"input_id": "i", "images": [PICTURE]},
     ),
     (
-        log.UserMessage(input_id="i", content="hi", client_msg_id="m"),
+        log.UserInput(input_id="i", content="hi", client_msg_id="m"),
         {"type": "user_text", "text": "hi"},
         {"input_id": "i", "client_msg_id": "m"},
     ),
@@ -183,6 +183,9 @@ WITHOUT_FRAME: list[SessionEvent] = [
     log.SessionCreated(model_ref="a/b@c"),
     log.RunStarted(run_number=1, model_ref="a/b@c"),
     log.Reasoning(content_index=0, text="", signature="s", redacted=True),
+    log.AssistantText(content_index=0, text="of a sub-agent", parent_call_id="c1"),
+    log.AgentSession(agent_session_id="own"),
+    log.ToolUpdated(call_id="c1", title="news"),
 ]
 ELSEWHERE = {log.RunStatusChanged, log.AssistantTextDelta, log.ReasoningDelta}
 
