@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from bars import Bar
 from stream.measure import Row
-from stream.plan import FIRST_DELTA, FLAT_1, FLAT_500, LIVE, LONG_ANSWER, SHORT_ANSWER, Config
+from stream.plan import FIRST_DELTA, FLAT_1, FLAT_50, FLAT_500, LIVE, LONG_ANSWER, SHORT_ANSWER, TITLES, Config
 
 
 def find(rows: Sequence[Row], client: str, config: Config, loop: str | None = None) -> Row | None:
@@ -45,13 +45,30 @@ def stream_bars(rows: Sequence[Row]) -> list[Bar]:
     ):
         name = f"chat completions: times less CPU than {peer}, {config.title}"
         bars.append(Bar(name, limit, ratio(rows, peer, config), "x", at_least=True))
+    bars += connect_bars(rows)
     bars.append(Bar("memory of a 1,000,000-delta answer, relative to its text", 3, growth(rows), "x"))
     return bars
 
 
-def ratio(rows: Sequence[Row], peer: str, config: Config) -> float | None:
+def connect_bars(rows: Sequence[Row]) -> list[Bar]:
+    """The public path, `makai.connect()` and `client.provider.stream`, against the provider path and the SDKs."""
+    bars = []
+    for config in (FLAT_1, FLAT_50):
+        for client, path, peer, limit in (
+            ("connect-openai", "makai-openai", "openai", 30),
+            ("connect-anthropic", "makai-anthropic", "anthropic-raw", 10),
+        ):
+            ours, provider = find(rows, client, config, "uvloop"), find(rows, path, config, "uvloop")
+            times = ours.cpu_us / provider.cpu_us if ours and provider else None
+            bars.append(Bar(f"{TITLES[client]}: CPU of the provider path, {config.title}", 1.4, times, "x"))
+            name = f"{TITLES[client]}: times less CPU than {TITLES[peer]}, {config.title}"
+            bars.append(Bar(name, limit, ratio(rows, peer, config, client), "x", at_least=True))
+    return bars
+
+
+def ratio(rows: Sequence[Row], peer: str, config: Config, client: str = "makai-openai") -> float | None:
     """How many times the CPU of makai a peer needs."""
-    ours, theirs = find(rows, "makai-openai", config, "uvloop"), find(rows, peer, config)
+    ours, theirs = find(rows, client, config, "uvloop"), find(rows, peer, config)
     return theirs.cpu_us / ours.cpu_us if ours and theirs else None
 
 

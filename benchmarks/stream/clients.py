@@ -7,6 +7,7 @@ each client runs in its own process and import cost and memory belong to it.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -89,6 +90,46 @@ async def _makai(api: Any, api_id: str, base_url: str) -> AsyncIterator[ReadOne]
             return Seen(deltas, late, len(event.message.text()))
 
         yield read_one
+
+
+@asynccontextmanager
+async def connect_openai(base_url: str) -> AsyncIterator[ReadOne]:
+    """makai as its README shows it, chat completions: `makai.connect()` and `client.provider.stream`."""
+    environ = {"LLAMA_CPP_BASE_URL": base_url + "/v1"}
+    async with _connect(environ, f"llama.cpp/openai-completions@{MODEL_ID}") as read_one:
+        yield read_one
+
+
+@asynccontextmanager
+async def connect_anthropic(base_url: str) -> AsyncIterator[ReadOne]:
+    """The same, Anthropic Messages."""
+    environ = {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": KEY}
+    async with _connect(environ, f"anthropic/anthropic-messages@{MODEL_ID}") as read_one:
+        yield read_one
+
+
+@asynccontextmanager
+async def _connect(environ: dict[str, str], model_ref: str) -> AsyncIterator[ReadOne]:
+    import makai
+
+    with tempfile.TemporaryDirectory() as home:
+        async with makai.connect(environ={"MAKAI_HOME": home, **environ}) as client:
+
+            async def read_one() -> Seen:
+                deltas = 0
+                stream = client.provider.stream(
+                    model_ref=model_ref, messages=PROMPT, options={"max_tokens": MAX_TOKENS}
+                )
+                async for event in stream:
+                    if event.type == "text_delta":
+                        if not deltas:
+                            late = monotonic_ns() - stamp_of(event.delta)
+                        deltas += 1
+                if stream.response is None:
+                    raise RuntimeError(f"the stream did not end in an answer: {event!r}"[:500])
+                return Seen(deltas, late, len(stream.response.text))
+
+            yield read_one
 
 
 @asynccontextmanager
@@ -219,6 +260,8 @@ async def count_chat_chunks(stream: Any) -> Seen:
 CLIENTS: dict[str, OpenClient] = {
     "makai-openai": makai_openai,
     "makai-anthropic": makai_anthropic,
+    "connect-openai": connect_openai,
+    "connect-anthropic": connect_anthropic,
     "openai": openai_sdk,
     "anthropic-raw": anthropic_raw,
     "anthropic-stream": anthropic_stream,

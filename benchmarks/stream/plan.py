@@ -46,7 +46,7 @@ CONFIGS = (FLAT_1, FLAT_50, FLAT_500, LIVE)
 SHORT_ANSWER = Config("short-answer", "one answer of 1,000 deltas", "flat", 1, 1, 1_000)
 LONG_ANSWER = Config("long-answer", "one answer of 1,000,000 deltas", "flat", 1, 1, 1_000_000)
 
-MAKAI = ("makai-openai", "makai-anthropic")
+MAKAI = ("makai-openai", "makai-anthropic", "connect-openai", "connect-anthropic")
 PEERS = ("openai", "anthropic-raw", "anthropic-stream", "any-llm", "pydantic-ai", "litellm")
 SLOW = frozenset({"any-llm", "pydantic-ai"})
 """A second pass at 500 streams would take minutes and no bar depends on it."""
@@ -57,6 +57,8 @@ NATIVE_LOOP = dict.fromkeys(MAKAI, "uvloop") | dict.fromkeys(PEERS, "asyncio")
 TITLES = {
     "makai-openai": "makai, chat completions",
     "makai-anthropic": "makai, Messages",
+    "connect-openai": "makai.connect(), chat completions",
+    "connect-anthropic": "makai.connect(), Messages",
     "openai": "openai SDK",
     "anthropic-raw": "anthropic SDK, create(stream=True)",
     "anthropic-stream": "anthropic SDK, stream()",

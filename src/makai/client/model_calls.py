@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from typing import Final, Protocol
 
 import msgspec
@@ -44,9 +44,9 @@ class ModelCall(Protocol):
     response: sdk.CompletionResponse | None
     """The whole answer, once its last event was given out."""
 
-    async def next(self) -> sdk.ProviderStreamEvent:
-        """The next event; the last one is `message_end` or `error`. Raises refusals, a needed login and lost
-        connections. A call that was begun as `whole` gives its last event only."""
+    def next(self) -> Awaitable[sdk.ProviderStreamEvent]:
+        """The next event; the last one is `message_end` or `error`, then `StopAsyncIteration`. Raises refusals, a
+        needed login and lost connections. A call that was begun as `whole` gives its last event only."""
 
     def leave(self) -> None:
         """Abort what still runs; may be repeated."""
@@ -120,10 +120,15 @@ class _RemoteCall:
         self._reconstructor = Reconstructor("", 0)
 
     async def next(self) -> sdk.ProviderStreamEvent:
-        while True:
-            event = self._read(await self._exchange.next())
-            if event is not None:
-                return event
+        if self._exchange.ended:
+            raise StopAsyncIteration
+        try:
+            while (event := self._read(await self._exchange.next())) is None:
+                pass
+            return event
+        except BaseException:
+            self.leave()
+            raise
 
     def _read(self, reply: Reply) -> sdk.ProviderStreamEvent | None:
         kind = reply.type
@@ -189,13 +194,14 @@ class DirectCalls:
         """Fail what is pending; may be repeated."""
         self._closed = True
         for call in list(self._open):
-            call.interrupt()
+            call.leave()
         await self._tasks.close(_CLOSE_DEADLINE_S)
 
-    def forget(self, call: _DirectCall, events: AsyncGenerator[ev.StreamEvent, None]) -> None:
-        """The call was left: end its upstream request."""
-        self._open.discard(call)
-        self._tasks.start(_end(events), "makai-model-call-end", may_finish=True)
+    def end(self, call: _DirectCall, events: AsyncGenerator[sdk.ProviderStreamEvent, None]) -> None:
+        """End the upstream request of a call that was left."""
+        if call in self._open:
+            self._open.discard(call)
+            self._tasks.start(_end(events), "makai-model-call-end", may_finish=True)
 
     def ended(self, call: _DirectCall) -> None:
         """The call has given its last event."""
@@ -203,6 +209,8 @@ class DirectCalls:
 
 
 class _DirectCall:
+    """Its events come from one generator and nothing else runs per delta: that is what the public path costs."""
+
     def __init__(
         self,
         calls: DirectCalls,
@@ -213,62 +221,64 @@ class _DirectCall:
     ) -> None:
         self.response: sdk.CompletionResponse | None = None
         self._calls = calls
-        self._events = events
         self._known = known
         self._whole = whole
         self._accepted = False
-        self._over = False
         self._interrupted = False
         self._reader: asyncio.Task[object] | None = None
+        self._events = self._read(events)
+        self.next = self._events.__anext__
 
-    async def next(self) -> sdk.ProviderStreamEvent:
-        self._reader = asyncio.current_task()
+    def leave(self) -> None:
+        self._interrupted = True
+        # `ag_running`: a task waits for an event; it raises, and that ends the upstream request.
+        if getattr(self._events, "ag_running", False) and self._reader is not None:
+            self._reader.cancel()
+        else:
+            self._calls.end(self, self._events)
+
+    async def _read(
+        self, events: AsyncGenerator[ev.StreamEvent, None]
+    ) -> AsyncGenerator[sdk.ProviderStreamEvent, None]:
+        text_delta, sdk_delta, gives_deltas = ev.TextDelta, sdk.TextDeltaEvent, not self._whole
+        loop, current_task = asyncio.get_running_loop(), asyncio.current_task  # looking the loop up costs a system call
+        self._reader = current_task(loop)
         try:
-            while True:
-                event = await self._events.__anext__()
-                if type(event) is ev.TextDelta and not self._whole:
-                    return sdk.TextDeltaEvent(event.delta)
-                if (given := await self._take(event)) is not None:
-                    return given
+            async with aclosing(events):
+                async for event in events:
+                    if type(event) is text_delta and gives_deltas:
+                        yield sdk_delta(event.delta)
+                        self._reader = current_task(loop)
+                    elif (given := self._take(event)) is not None:
+                        yield given
+                        self._reader = current_task(loop)
+                        if isinstance(given, sdk.MessageEndEvent | sdk.ErrorEvent):
+                            return
+            raise MakaiError("the provider ended without an answer")
         except asyncio.CancelledError:
             if self._interrupted and self._reader is not None and self._reader.uncancel() == 0:
                 raise client_closed() from None
             raise
-        except StopAsyncIteration:
-            return self._fail(MakaiError("the provider ended without an answer"))
         except (MakaiAuthError, MakaiStreamError):
             raise
         except MakaiError as error:
-            return self._fail(error)
+            failure = error
         except Exception:
             log.exception("a stream failed unexpectedly")
-            return self._fail(MakaiError("internal error"))
+            failure = MakaiError("internal error")
         finally:
-            self._reader = None
+            self._calls.ended(self)
+        if not self._accepted:
+            raise refusal(nack_of("", failure)) from failure
+        yield error_event(stream_error(failed(failure)))
 
-    def leave(self) -> None:
-        if not self._over:
-            self._over = True
-            self._calls.forget(self, self._events)
-
-    def interrupt(self) -> None:
-        """The client is closed: the reader gets an exception; the upstream request ends."""
-        self._interrupted = True
-        if self._reader is not None:
-            self._reader.cancel()
-        else:
-            self.leave()
-
-    async def _take(self, event: ev.StreamEvent) -> sdk.ProviderStreamEvent | None:
+    def _take(self, event: ev.StreamEvent) -> sdk.ProviderStreamEvent | None:
         self._accepted = True
         match event:
             case ev.Done(message=message):
-                await self._finish()
                 self.response = response_of(chat_message(message))
-                reason = message.stop_reason or "end_turn"
-                return sdk.MessageEndEvent(usage=message.usage, stop_reason=reason)
+                return sdk.MessageEndEvent(usage=message.usage, stop_reason=message.stop_reason or "end_turn")
             case ev.Failed():
-                await self._finish()
                 return error_event(stream_error(event))
             case _ if self._whole:
                 return None
@@ -277,26 +287,8 @@ class _DirectCall:
             case _:
                 return sdk_event(event)
 
-    async def _finish(self) -> None:
-        """Let the provider give its connection back: nothing comes after a terminal event."""
-        self._over = True
-        self._calls.ended(self)
-        try:
-            async for _ in self._events:
-                pass
-        except Exception:
-            log.exception("a provider failed after its answer")
 
-    def _fail(self, error: MakaiError) -> sdk.ErrorEvent:
-        """The call ended without a terminal event: raised before the request was accepted, else an event."""
-        self._over = True
-        self._calls.ended(self)
-        if not self._accepted:
-            raise refusal(nack_of("", error)) from error
-        return error_event(stream_error(failed(error)))
-
-
-async def _end(events: AsyncGenerator[ev.StreamEvent, None]) -> None:
+async def _end(events: AsyncGenerator[sdk.ProviderStreamEvent, None]) -> None:
     with suppress(RuntimeError):  # its reader was cancelled and is ending it
         await events.aclose()
 

@@ -7,7 +7,7 @@ connection are raised: one failure surfaces once. Where answers come from is the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from makai.client.auth import AuthApi
@@ -21,7 +21,6 @@ from makai.client.types import (
     MessageStartEvent,
     ProviderCompleteRequest,
     ProviderStreamEvent,
-    TextDeltaEvent,
 )
 from makai.core.errors import MakaiAuthError, MakaiStreamError
 
@@ -84,14 +83,18 @@ class ProviderStream:
     """
 
     def __init__(self, calls: ModelCalls, auth: AuthApi, models: ModelsApi, request: ProviderCompleteRequest) -> None:
-        self.response: CompletionResponse | None = None
-        """The whole answer, once `message_end` was delivered. Unlike the events it holds the vendor's signatures, so
-        `response.message` is what to append to `messages` for the next turn."""
         self.calls = calls
         self.auth = auth
         self.models = models
         self.request = request
+        self.call: ModelCall | None = None
         self._iterator: weakref.ref[ProviderStreamIterator] | None = None
+
+    @property
+    def response(self) -> CompletionResponse | None:
+        """The whole answer, once `message_end` was delivered. Unlike the events it holds the vendor's signatures, so
+        `response.message` is what to append to `messages` for the next turn."""
+        return self.call.response if self.call is not None else None
 
     def __aiter__(self) -> ProviderStreamIterator:
         if self._iterator is not None:
@@ -112,19 +115,27 @@ class ProviderStreamIterator:
     """The one iteration of a `ProviderStream`."""
 
     def __init__(self, stream: ProviderStream) -> None:
-        self._call: ModelCall | None = None
         self._stream = stream
+        self._call: ModelCall | None = None
+        self._next: Callable[[], Awaitable[ProviderStreamEvent]] | None = None
         self._logins_before = stream.auth.logins
-        self._may_retry = True
         self._started = False
-        self._over = False
+        self._retried = False
 
     def __aiter__(self) -> ProviderStreamIterator:
         return self
 
-    async def __anext__(self) -> ProviderStreamEvent:
-        if self._over:
-            raise StopAsyncIteration
+    def __anext__(self) -> Awaitable[ProviderStreamEvent]:
+        return self._first() if self._next is None else self._next()
+
+    async def aclose(self) -> None:
+        """Abort the request if it still runs."""
+        self._next = _nothing
+        if self._call is not None:
+            self._call.leave()
+
+    async def _first(self) -> ProviderStreamEvent:
+        """The events up to the first content. A login may be followed by one more attempt."""
         try:
             while True:
                 try:
@@ -132,54 +143,40 @@ class ProviderStreamIterator:
                 except MakaiAuthError as error:
                     await self._log_in(error)
                     continue
-                if type(event) is TextDeltaEvent:
-                    self._may_retry = False
-                    return event
                 if not isinstance(event, MessageStartEvent):
-                    self._may_retry = False
-                    self._end_with(event)
+                    self._go_on()
                     return event
                 if not self._started:
                     self._started = True
                     return event
         except BaseException:
-            self._leave()
+            await self.aclose()
             raise
 
-    async def aclose(self) -> None:
-        """Abort the request if it still runs."""
-        self._leave()
-
     async def _begin(self) -> ModelCall:
-        """Begin an attempt."""
         stream = self._stream
         self._logins_before = stream.auth.logins
         known = stream.models.known(stream.request.model_ref)
-        self._call = call = await stream.calls.begin(stream.request, known, whole=False)
-        return call
+        self._call = stream.call = await stream.calls.begin(stream.request, known, whole=False)
+        return self._call
 
-    def _end_with(self, event: ProviderStreamEvent) -> None:
+    def _go_on(self) -> None:
+        """A second attempt would repeat what the caller has: from now on the call's own events are what it gets."""
         assert self._call is not None
-        if self._call.response is not None:
-            self._stream.response = self._call.response
-            self._over = True
-        elif isinstance(event, ErrorEvent):
-            self._over = True
+        self._next = self._call.next
 
     async def _log_in(self, error: MakaiAuthError) -> None:
-        """Once, and only while a second attempt would not repeat what the caller already has."""
         self._call = None
-        if not self._may_retry:
-            raise error
-        self._may_retry = False
         stream = self._stream
+        if self._retried:
+            raise error
+        self._retried = True
         await stream.auth.login_for_retry(error, stream.request.options.auth_retry_policy, self._logins_before)
 
-    def _leave(self) -> None:
-        self._over = True
-        if self._call is not None:
-            self._call.leave()
-
     def __del__(self) -> None:
-        if not self._over and self._call is not None:
+        if self._call is not None:
             self._stream.calls.call_soon(self._call.leave)
+
+
+async def _nothing() -> ProviderStreamEvent:
+    raise StopAsyncIteration

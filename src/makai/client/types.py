@@ -185,12 +185,12 @@ class MessageStartEvent(Shape, frozen=True, kw_only=True, tag_field="type", tag=
     model_id: str | None = None
 
 
-class TextDeltaEvent(msgspec.Struct, frozen=True, tag_field="type", tag="text_delta"):
+class TextDeltaEvent(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="text_delta"):
     type: ClassVar[Literal["text_delta"]] = "text_delta"
     delta: str
 
 
-class ThinkingDeltaEvent(msgspec.Struct, frozen=True, tag_field="type", tag="thinking_delta"):
+class ThinkingDeltaEvent(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="thinking_delta"):
     type: ClassVar[Literal["thinking_delta"]] = "thinking_delta"
     delta: str
 
