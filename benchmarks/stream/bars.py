@@ -51,12 +51,12 @@ def stream_bars(rows: Sequence[Row]) -> list[Bar]:
 
 
 def connect_bars(rows: Sequence[Row]) -> list[Bar]:
-    """The public path, `makai.connect()` and `client.provider.stream`, against the provider path and the SDKs."""
+    """The public path, `makai.connect()` and `client.provider.stream`, against `ModelRuntime.stream` and the SDKs."""
     bars = []
     for config in (FLAT_1, FLAT_50):
         for client, path, peer, limit in (
-            ("connect-openai", "makai-openai", "openai", 30),
-            ("connect-anthropic", "makai-anthropic", "anthropic-raw", 10),
+            ("connect-openai", "runtime-openai", "openai", 30),
+            ("connect-anthropic", "runtime-anthropic", "anthropic-raw", 10),
         ):
             ours, provider = find(rows, client, config, "uvloop"), find(rows, path, config, "uvloop")
             times = ours.cpu_us / provider.cpu_us if ours and provider else None

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
@@ -92,26 +93,47 @@ async def _makai(api: Any, api_id: str, base_url: str) -> AsyncIterator[ReadOne]
         yield read_one
 
 
-@asynccontextmanager
-async def connect_openai(base_url: str) -> AsyncIterator[ReadOne]:
-    """makai as its README shows it, chat completions: `makai.connect()` and `client.provider.stream`."""
-    environ = {"LLAMA_CPP_BASE_URL": base_url + "/v1"}
-    async with _connect(environ, f"llama.cpp/openai-completions@{MODEL_ID}") as read_one:
-        yield read_one
+def _vendor(api: str, base_url: str) -> tuple[dict[str, str], str]:
+    """The environment and the model name with which makai finds the upstream by itself."""
+    if api == "openai":
+        return {"LLAMA_CPP_BASE_URL": base_url + "/v1"}, f"llama.cpp/openai-completions@{MODEL_ID}"
+    return {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": KEY}, f"anthropic/anthropic-messages@{MODEL_ID}"
 
 
 @asynccontextmanager
-async def connect_anthropic(base_url: str) -> AsyncIterator[ReadOne]:
-    """The same, Anthropic Messages."""
-    environ = {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": KEY}
-    async with _connect(environ, f"anthropic/anthropic-messages@{MODEL_ID}") as read_one:
-        yield read_one
+async def _runtime(api: str, base_url: str) -> AsyncIterator[ReadOne]:
+    """makai's provider path by a model's name: catalog, credential and provider, without the SDK."""
+    from makai.core.messages import UserMessage
+    from makai.core.request import Context, StreamOptions
+    from makai.core.stream_events import Done, TextDelta
+    from makai.providers.runtime import ModelRuntime
+
+    environ, model_ref = _vendor(api, base_url)
+    context, options = Context(messages=(UserMessage(content=PROMPT),)), StreamOptions(max_tokens=MAX_TOKENS)
+    with tempfile.TemporaryDirectory() as home:
+        async with ModelRuntime({"MAKAI_HOME": home, **environ}) as runtime:
+
+            async def read_one() -> Seen:
+                deltas = 0
+                event: object = None
+                async for event in runtime.stream(model_ref, context, options):
+                    if type(event) is TextDelta:
+                        if not deltas:
+                            late = monotonic_ns() - stamp_of(event.delta)
+                        deltas += 1
+                if not isinstance(event, Done):
+                    raise RuntimeError(f"the stream did not end in an answer: {event!r}"[:500])
+                return Seen(deltas, late, len(event.message.text()))
+
+            yield read_one
 
 
 @asynccontextmanager
-async def _connect(environ: dict[str, str], model_ref: str) -> AsyncIterator[ReadOne]:
+async def _connect(api: str, base_url: str) -> AsyncIterator[ReadOne]:
+    """makai as its README shows it: `makai.connect()` and `client.provider.stream`."""
     import makai
 
+    environ, model_ref = _vendor(api, base_url)
     with tempfile.TemporaryDirectory() as home:
         async with makai.connect(environ={"MAKAI_HOME": home, **environ}) as client:
 
@@ -260,8 +282,10 @@ async def count_chat_chunks(stream: Any) -> Seen:
 CLIENTS: dict[str, OpenClient] = {
     "makai-openai": makai_openai,
     "makai-anthropic": makai_anthropic,
-    "connect-openai": connect_openai,
-    "connect-anthropic": connect_anthropic,
+    "runtime-openai": partial(_runtime, "openai"),
+    "runtime-anthropic": partial(_runtime, "anthropic"),
+    "connect-openai": partial(_connect, "openai"),
+    "connect-anthropic": partial(_connect, "anthropic"),
     "openai": openai_sdk,
     "anthropic-raw": anthropic_raw,
     "anthropic-stream": anthropic_stream,

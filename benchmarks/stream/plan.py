@@ -46,7 +46,14 @@ CONFIGS = (FLAT_1, FLAT_50, FLAT_500, LIVE)
 SHORT_ANSWER = Config("short-answer", "one answer of 1,000 deltas", "flat", 1, 1, 1_000)
 LONG_ANSWER = Config("long-answer", "one answer of 1,000,000 deltas", "flat", 1, 1, 1_000_000)
 
-MAKAI = ("makai-openai", "makai-anthropic", "connect-openai", "connect-anthropic")
+MAKAI = (
+    "makai-openai",
+    "makai-anthropic",
+    "runtime-openai",
+    "runtime-anthropic",
+    "connect-openai",
+    "connect-anthropic",
+)
 PEERS = ("openai", "anthropic-raw", "anthropic-stream", "any-llm", "pydantic-ai", "litellm")
 SLOW = frozenset({"any-llm", "pydantic-ai"})
 """A second pass at 500 streams would take minutes and no bar depends on it."""
@@ -57,6 +64,8 @@ NATIVE_LOOP = dict.fromkeys(MAKAI, "uvloop") | dict.fromkeys(PEERS, "asyncio")
 TITLES = {
     "makai-openai": "makai, chat completions",
     "makai-anthropic": "makai, Messages",
+    "runtime-openai": "makai by model name, chat completions",
+    "runtime-anthropic": "makai by model name, Messages",
     "connect-openai": "makai.connect(), chat completions",
     "connect-anthropic": "makai.connect(), Messages",
     "openai": "openai SDK",
