@@ -132,7 +132,9 @@ SELF_APPROVAL: dict[str, Attack] = {
     "the API": Attack("exec 3<>/dev/tcp/127.0.0.1/$TCP && echo approve >&3 && echo PWNED"),
     "a copy": Attack("cp -r $MK src/copy; cat src/copy/*"),
     "an archive": Attack("tar cf - $MK"),
-    "search": Attack("find / -xdev -name auth.json -path '*makai-home*' -exec cat {} +", proven=False),
+    "search": Attack(
+        "find $MK/.. / -xdev -maxdepth 4 -name auth.json -path '*makai-home*' -exec cat {} +", proven=False
+    ),
     "another credential in place": Attack("echo evil >$MK/auth.json && echo PWNED"),
     "another MAKAI_HOME in place": Attack("mv $MK $MK.old && mkdir $MK && echo PWNED"),
     "the user's key": Attack("cat $HOME/.ssh/id_ed25519"),
