@@ -39,6 +39,7 @@ from makai.core.session_events import (
 )
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
+from makai.harness.base import ToolAnswer, ToolRequest
 from makai.providers.base import ProviderRequest
 from makai.providers.http import HttpClient, HttpProvider
 from makai.providers.openai_completions import OpenAICompletions
@@ -46,7 +47,7 @@ from makai.providers.parts import Parts
 from makai.sessions.commands import Send
 from makai.sessions.log.encoding import decoded
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import NewSession, ToolAnswer, ToolRequest
+from makai.sessions.requests import CreateSession
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
 
 RunOne = Callable[[], Awaitable[int]]
@@ -204,7 +205,7 @@ async def makai_session(base_url: str | None) -> AsyncIterator[RunOne]:
 
             async def run_one() -> int:
                 terms = SessionTerms(tools=(_DEFINITION,), system="")
-                session_id = await sessions.create(NewSession(model_ref=MODEL_ID, mode="full_access", terms=terms))
+                session_id = await sessions.create(CreateSession(model_ref=MODEL_ID, mode="full_access", terms=terms))
                 executor = await sessions.register_executor(session_id, execute)
                 follower = sessions.follow(session_id)
                 await sessions.ask(session_id, Send(now=0, input_id=str(uuid4()), content=PROMPT))

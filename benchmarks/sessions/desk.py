@@ -17,7 +17,8 @@ from sessions.model import MODEL_REF, BenchModels, Wish
 from makai.sessions.commands import Send
 from makai.sessions.log.base import Record
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import NewSession, Sessions
+from makai.sessions.requests import CreateSession
+from makai.sessions.service import Sessions
 
 RUN_END = b'"type":"run_finished"'
 RUN_FAILED = b'"type":"run_failed"'
@@ -35,7 +36,7 @@ async def owned(home: Path) -> AsyncIterator[OwnedSessions]:
 
 async def new_session(sessions: Sessions) -> str:
     """An empty session with the benchmark's model."""
-    return await sessions.create(NewSession(model_ref=MODEL_REF, mode="full_access", title="benchmark"))
+    return await sessions.create(CreateSession(model_ref=MODEL_REF, mode="full_access", title="benchmark"))
 
 
 async def say(sessions: Sessions, session_id: str, wish: Wish) -> None:

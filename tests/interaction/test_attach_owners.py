@@ -12,12 +12,20 @@ from support.attach import MODEL_REF, StubOwner, programs
 
 from makai.core.errors import InvalidRequest, NotSupported, SessionRefused, StorageUnavailable, TransportError
 from makai.core.secret import Secret
+from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.attach import greeting
 from makai.protocols.attach.errors import problem_of
 from makai.protocols.attach.frames import MAX_FRAME_BYTES, encoded
-from makai.protocols.attach.messages import FORMAT, Attend, Command, Create, FromAttached, Hello, Moved, Refused
+from makai.protocols.attach.messages import (
+    FORMAT,
+    AttachHello,
+    FromAttached,
+    Moved,
+    Refused,
+    RegisterExecutor,
+    RequestMessage,
+)
 from makai.server import remote_sessions, session_router
-from makai.server.failover import may_be_repeated
 from makai.server.owner_socket import FILE_NAME
 from makai.server.session_router import SessionRouter
 from makai.sessions.commands import (
@@ -33,7 +41,16 @@ from makai.sessions.commands import (
     SetTitle,
 )
 from makai.sessions.log.ownership import HomeLock
-from makai.sessions.service import NewSession, Sessions, ToolAnswer, ToolRequest, UserCommand
+from makai.sessions.requests import (
+    CreateSession,
+    GetSession,
+    GetState,
+    ListSessions,
+    ReadEvents,
+    RunCommand,
+    UserCommand,
+)
+from makai.sessions.service import Sessions
 from makai.transports.channel import Channel
 from makai.transports.unix import Peer, UnixListener
 
@@ -54,7 +71,7 @@ class DyingOwner:
         self._dying: asyncio.Task[None] | None = None
 
     async def _take(self, message: FromAttached, channel: Channel) -> None:
-        if isinstance(message, Command | Create | Attend):
+        if isinstance(message, RequestMessage | RegisterExecutor):
             self.asked.append(message)
             self._dying = asyncio.ensure_future(self._stub.die())
 
@@ -67,7 +84,7 @@ async def with_a_dying_owner(home: Path, ask: Callable[[SessionRouter], Awaitabl
     """What a program gets that asks an owner who dies of it."""
     async with programs(home) as sharing:
         before = await sharing.start("before")
-        await before.create(NewSession(model_ref=MODEL_REF, session_id=SESSION))
+        await before.dispatch(CreateSession(model_ref=MODEL_REF, session_id=SESSION))
         await before.close()
         owner = DyingOwner(home)
         sessions = await sharing.start("attached")
@@ -76,7 +93,7 @@ async def with_a_dying_owner(home: Path, ask: Callable[[SessionRouter], Awaitabl
         finally:
             await owner.gone()
             assert len(owner.asked) == 1
-            assert await sessions.summary(SESSION) is not None
+            assert await sessions.dispatch(GetSession(SESSION)) is not None
             assert sessions.is_owner
             assert sharing.took_over == ["attached"]
 
@@ -85,8 +102,10 @@ async def test_words_with_an_id_are_said_again_to_the_next_owner(home: Path) -> 
     command = Send(now=0, input_id="i1", content="hi", client_msg_id="c1")
 
     async def ask(sessions: SessionRouter) -> object:
-        await sessions.ask(SESSION, command)
-        return [record.line for record in await sessions.read(SESSION) if b"user_message" in record.line]
+        await sessions.dispatch(RunCommand(SESSION, command))
+        return [
+            record.line for record in await sessions.dispatch(ReadEvents(SESSION)) if b"user_message" in record.line
+        ]
 
     lines = await with_a_dying_owner(home, ask)
     assert isinstance(lines, list)
@@ -94,29 +113,31 @@ async def test_words_with_an_id_are_said_again_to_the_next_owner(home: Path) -> 
 
 
 async def test_words_without_an_id_are_not_said_twice(home: Path) -> None:
-    with pytest.raises(TransportError, match="is not known"):
-        await with_a_dying_owner(home, lambda s: s.ask(SESSION, Send(now=0, input_id="i1", content="hi")))
+    with pytest.raises(TransportError, match="may or may not have been carried out"):
+        await with_a_dying_owner(
+            home, lambda s: s.dispatch(RunCommand(SESSION, Send(now=0, input_id="i1", content="hi")))
+        )
 
 
 async def test_a_repeated_approval_that_is_refused_says_why_that_may_be(home: Path) -> None:
     command = Approve(now=0, call_id="call", by="cli")
 
-    with pytest.raises(SessionRefused, match="it may be that the first attempt counted") as refused:
-        await with_a_dying_owner(home, lambda s: s.ask(SESSION, command))
+    with pytest.raises(SessionRefused, match="the first attempt may have been carried out") as refused:
+        await with_a_dying_owner(home, lambda s: s.dispatch(RunCommand(SESSION, command)))
     assert refused.value.code == "UNKNOWN_CALL_ID"
 
 
 async def test_a_session_of_no_particular_id_is_created_by_the_next_owner(home: Path) -> None:
     async def ask(sessions: SessionRouter) -> object:
-        session_id = await sessions.create(NewSession(model_ref=MODEL_REF))
-        return len(await sessions.read(session_id))
+        session_id = await sessions.dispatch(CreateSession(model_ref=MODEL_REF))
+        return len(await sessions.dispatch(ReadEvents(session_id)))
 
     assert await with_a_dying_owner(home, ask) == 1
 
 
 async def test_a_session_of_a_given_id_is_not_created_twice(home: Path) -> None:
-    with pytest.raises(TransportError, match="is not known"):
-        await with_a_dying_owner(home, lambda s: s.create(NewSession(model_ref=MODEL_REF, session_id="mine")))
+    with pytest.raises(TransportError, match="may or may not have been carried out"):
+        await with_a_dying_owner(home, lambda s: s.dispatch(CreateSession(model_ref=MODEL_REF, session_id="mine")))
 
 
 async def test_an_executor_whose_owner_died_is_registered_with_the_next(home: Path) -> None:
@@ -142,32 +163,32 @@ async def test_an_executor_whose_owner_died_is_registered_with_the_next(home: Pa
         (SetMode(now=0, mode="ask"), False),
         (SetModel(now=0, model_ref="m"), False),
         (SetTitle(now=0, title="t"), False),
-        (SetTerms(now=0, terms=NewSession(model_ref="m").terms), False),
+        (SetTerms(now=0, terms=CreateSession(model_ref="m").terms), False),
         (Compact(now=0, input_id="i"), False),
         (Close(now=0), False),
     ],
 )
 def test_only_what_cannot_count_twice_is_repeated(command: UserCommand, repeatable: bool) -> None:
-    assert may_be_repeated(command) is repeatable
+    assert RunCommand(SESSION, command).is_repeatable is repeatable
 
 
 async def test_what_the_owner_did_not_take_is_asked_of_the_next_one_whatever_it_is(home: Path) -> None:
     async def refuse(message: FromAttached, channel: Channel) -> None:
-        if isinstance(message, Command):
+        if isinstance(message, RequestMessage):
             await channel.send([encoded(Moved(number=message.number))])
             dying.append(asyncio.ensure_future(owner.die()))
 
     dying: list[asyncio.Task[None]] = []
     async with programs(home) as sharing:
         before = await sharing.start("before")
-        await before.create(NewSession(model_ref=MODEL_REF, session_id=SESSION))
+        await before.dispatch(CreateSession(model_ref=MODEL_REF, session_id=SESSION))
         await before.close()
         owner = StubOwner(home, refuse)
         sessions = await sharing.start("attached")
-        await sessions.ask(SESSION, SetTitle(now=0, title="asked once"))
+        await sessions.dispatch(RunCommand(SESSION, SetTitle(now=0, title="asked once")))
         await asyncio.gather(*dying)
 
-        assert (await sessions.state(SESSION)).title == "asked once"
+        assert (await sessions.dispatch(GetState(SESSION))).title == "asked once"
 
 
 # ---------------------------------------------------------------- owners that do not answer
@@ -198,16 +219,16 @@ async def test_an_owner_that_stands_still_is_noticed_and_named(home: Path, monke
         sessions = await sharing.start("attached")
         # It still says hello, so that each attempt to attach succeeds: the request itself must end.
         with pytest.raises(TransportError):
-            await sessions.ask(SESSION, SetTitle(now=0, title="?"))
+            await sessions.dispatch(RunCommand(SESSION, SetTitle(now=0, title="?")))
         with pytest.raises(TransportError):
-            await sessions.summaries()
+            await sessions.dispatch(ListSessions())
         await sessions.close()
         await owner.die()
 
 
 async def test_an_owner_of_another_version_is_named_at_once(home: Path) -> None:
     async def serve(channel: Channel, peer: Peer) -> None:
-        other = Hello(makai="0.0.1", format=FORMAT, pid=os.getpid(), key=Secret("k"))
+        other = AttachHello(makai="0.0.1", format=FORMAT, pid=os.getpid(), key=Secret("k"))
         objection = greeting.objection(other, Secret("k"), 4711)
         assert objection is not None
         await channel.receive()

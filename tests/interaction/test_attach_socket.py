@@ -29,32 +29,29 @@ from makai.auth.server_token import load_or_create_token
 from makai.core.errors import StorageUnavailable, TransportError
 from makai.core.secret import Secret
 from makai.core.session_events import SessionCreated
+from makai.harness.base import ToolAnswer
 from makai.protocols.attach import greeting
-from makai.protocols.attach.frames import encoded
+from makai.protocols.attach.frames import encoded, encoded_request
 from makai.protocols.attach.messages import (
-    Answer,
-    Command,
-    Create,
+    AttachAnswer,
+    AttachPing,
+    AttachPong,
+    AttachWelcome,
     Executed,
     Failure,
     Follow,
-    Ping,
-    Pong,
     Pull,
-    Read,
     Records,
     Refused,
-    Summaries,
-    Welcome,
 )
 from makai.server import owner_socket
-from makai.server.owner_socket import FILE_NAME, MOST_REQUESTS, OwnerSocket
+from makai.server.owner_socket import FILE_NAME, MAX_REQUESTS, OwnerSocket
 from makai.server.remote_sessions import RemoteSessions
 from makai.sessions.commands import SetTitle
 from makai.sessions.log.base import BATCH_EVENTS, Record, SessionFilter
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import NewSession, ToolAnswer
+from makai.sessions.requests import CreateSession, GetSession, GetState, ListSessions, ReadEvents, RunCommand
 
 FRAMES = 10_000 if FAULTS else 500
 
@@ -113,7 +110,7 @@ async def test_the_socket_of_a_dead_owner_is_replaced(home: Path) -> None:
         await RemoteSessions.connect(home)
     async with owner(home):
         link = await RemoteSessions.connect(home)
-        assert await link.summaries() == []
+        assert await link.dispatch(ListSessions()) == []
         await link.close()
 
 
@@ -130,10 +127,10 @@ async def test_a_home_whose_path_is_longer_than_an_address_is_shared_too(tmp_pat
     async with programs(home) as sharing:
         first = await sharing.start("owner")
         second = await sharing.start("attached")
-        session_id = await second.create(NewSession(model_ref=MODEL_REF))
+        session_id = await second.dispatch(CreateSession(model_ref=MODEL_REF))
 
         assert not second.is_owner
-        assert (await first.summary(session_id)) is not None
+        assert (await first.dispatch(GetSession(session_id))) is not None
         assert (home / FILE_NAME).is_socket()
 
 
@@ -165,7 +162,7 @@ async def test_a_process_that_does_not_greet_is_hung_up_on(home: Path, monkeypat
         silent = await RawLink.open(home)
         assert await silent.hear() is None
         rude = await RawLink.open(home)
-        assert isinstance(await rude.ask(Ping()), Refused)
+        assert isinstance(await rude.ask(AttachPing()), Refused)
         assert await rude.hear() is None
         for link in (silent, rude):
             await link.channel.close()
@@ -197,18 +194,18 @@ async def test_a_process_of_another_user_is_refused(reachable_home: Path) -> Non
 
 async def test_a_follower_gets_one_batch_and_the_next_when_it_pulls(home: Path) -> None:
     async with owner(home) as (sessions, _):
-        session_id = await sessions.create(NewSession(model_ref=MODEL_REF))
+        session_id = await sessions.dispatch(CreateSession(model_ref=MODEL_REF))
         link = await RawLink.open(home)
-        assert isinstance(await link.greet(home), Welcome)
+        assert isinstance(await link.greet(home), AttachWelcome)
         first = await link.ask(Follow(number=1, session_id=session_id))
-        await sessions.ask(session_id, SetTitle(now=0, title="more"))
-        pong = await link.ask(Ping())
+        await sessions.dispatch(RunCommand(session_id, SetTitle(now=0, title="more")))
+        pong = await link.ask(AttachPing())
         second = await link.ask(Pull(number=1))
         await link.channel.close()
 
     assert isinstance(first, Records)
     assert isinstance(second, Records)
-    assert (first.ids, type(pong), second.ids) == ([1], Pong, [2])
+    assert (first.ids, type(pong), second.ids) == ([1], AttachPong, [2])
 
 
 class CountingLog(MemoryLog):
@@ -230,13 +227,13 @@ async def test_a_process_that_does_not_read_slows_nobody_and_nothing_is_read_for
         await log.append("long", steps(2000, "x" * 1000), 1)
         stalled = await RawLink.open(home)
         await stalled.greet(home)
-        pages = [encoded(Read(number=number, session_id="long")) for number in range(1, 50)]
+        pages = [encoded_request(number, ReadEvents("long")) for number in range(1, 50)]
         follows = [encoded(Follow(number=number, session_id="long")) for number in range(50, 60)]
         await stalled.channel.send([*pages, *follows])
         link = await RemoteSessions.connect(home)
         start = time.perf_counter()
         for _ in range(20):
-            assert len(await link.read("long")) == 1000
+            assert len(await link.dispatch(ReadEvents("long"))) == 1000
         assert time.perf_counter() - start < 40
         reads_for_the_stalled = log.reads - 20
         await link.close()
@@ -259,33 +256,31 @@ async def test_too_many_requests_at_once_are_refused_one_by_one(home: Path) -> N
     async with owner(home) as (sessions, _):
         link = await RawLink.open(home)
         await link.greet(home)
-        count = MOST_REQUESTS * 3
-        await link.channel.send([encoded(Create(number=n, wanted=NewSession(model_ref="m"))) for n in range(count)])
+        count = MAX_REQUESTS * 3
+        await link.channel.send([encoded_request(n, CreateSession(model_ref="m")) for n in range(count)])
         answers = [await link.hear() for _ in range(count)]
         refused = [answer for answer in answers if isinstance(answer, Failure)]
 
-        assert sorted(a.number for a in answers if isinstance(a, Answer | Failure)) == list(range(count))
+        assert sorted(a.number for a in answers if isinstance(a, AttachAnswer | Failure)) == list(range(count))
         assert {answer.problem.code for answer in refused} == {"overloaded"}
-        assert len(answers) - len(refused) == len(await sessions.summaries(SessionFilter(limit=1000)))
-        assert len(answers) - len(refused) >= MOST_REQUESTS
+        assert len(answers) - len(refused) == len(await sessions.dispatch(ListSessions(SessionFilter(limit=1000))))
+        assert len(answers) - len(refused) >= MAX_REQUESTS
         await link.channel.close()
 
 
 def originals(chance: random.Random, session_id: str) -> bytes:
     number = chance.randint(0, 5)
-    message = chance.choice(
-        [
-            Create(number=number, wanted=NewSession(model_ref="m")),
-            Command(number=number, session_id=session_id, command=SetTitle(now=0, title="mutated")),
-            Read(number=number, session_id=session_id),
-            Summaries(number=number),
-            Follow(number=number, session_id=session_id),
-            Pull(number=number),
-            Executed(call=number, answer=ToolAnswer(content=())),
-            Ping(),
-        ]
-    )
-    return encoded(message)
+    frames = [
+        encoded_request(number, CreateSession(model_ref="m")),
+        encoded_request(number, RunCommand(session_id, SetTitle(now=0, title="mutated"))),
+        encoded_request(number, ReadEvents(session_id)),
+        encoded_request(number, ListSessions()),
+        encoded(Follow(number=number, session_id=session_id)),
+        encoded(Pull(number=number)),
+        encoded(Executed(call=number, answer=ToolAnswer(content=()))),
+        encoded(AttachPing()),
+    ]
+    return chance.choice(frames)
 
 
 def mutated(frame: bytes, chance: random.Random) -> bytes:
@@ -313,7 +308,7 @@ async def test_mutated_frames_never_harm_the_owner(home: Path, record_measure: R
     chance = random.Random(2026)
     links = 0
     async with owner(home) as (sessions, _):
-        session_id = await sessions.create(NewSession(model_ref=MODEL_REF))
+        session_id = await sessions.dispatch(CreateSession(model_ref=MODEL_REF))
         honest = await RemoteSessions.connect(home)
         link: RawLink | None = None
         for number in range(FRAMES):
@@ -323,8 +318,8 @@ async def test_mutated_frames_never_harm_the_owner(home: Path, record_measure: R
                 if chance.random() < 0.9:
                     await link.greet(home)
             try:
-                await link.channel.send([mutated(originals(chance, session_id), chance), encoded(Ping())])
-                while (said := await link.hear()) is not None and not isinstance(said, Pong):
+                await link.channel.send([mutated(originals(chance, session_id), chance), encoded(AttachPing())])
+                while (said := await link.hear()) is not None and not isinstance(said, AttachPong):
                     pass
             except TransportError:
                 said = None
@@ -332,10 +327,10 @@ async def test_mutated_frames_never_harm_the_owner(home: Path, record_measure: R
                 await link.channel.close()
                 link = None
             if number % 50 == 0:
-                assert await honest.summary(session_id) is not None
+                assert await honest.dispatch(GetSession(session_id)) is not None
         if link is not None:
             await link.channel.close()
-        assert await honest.state(session_id) == await sessions.state(session_id)
+        assert await honest.dispatch(GetState(session_id)) == await sessions.dispatch(GetState(session_id))
         await honest.close()
     record_measure(f"attach: {FRAMES} mutated frames, {links} links: owner lost", "0", "0")
 
@@ -365,7 +360,7 @@ async def test_the_link_is_fast_enough_to_forget(home: Path, record_measure: Rec
         per_event_us = (time.perf_counter() - start) / received * 1e6
         start = time.perf_counter()
         for _ in range(200):
-            await link.summary(session_id)
+            await link.dispatch(GetSession(session_id))
         request_us = (time.perf_counter() - start) / 200 * 1e6
         await link.close()
     record_measure("attach: time to attach", "< 100 ms", f"{attach_ms:.1f} ms")

@@ -16,6 +16,7 @@ from makai.core.session_events import RunTerms
 from makai.protocols.minicodex.server import Limits
 from makai.server.session_views import SessionViews
 from makai.sessions.commands import Send
+from makai.sessions.requests import GetState, ListSessions, RunCommand
 from makai.sessions.service import Sessions
 
 HELLO = "say: Hello to you."
@@ -66,7 +67,7 @@ async def test_a_cursor_that_cannot_be_continued_asks_for_a_snapshot_and_replays
 ) -> None:
     async with serving(tmp_path, HELLO, limits=Limits(replay_events=5)) as site:
         session_id = await talked(site)
-        last = (await site.sessions.state(session_id)).last_event_id
+        last = (await site.sessions.dispatch(GetState(session_id))).last_event_id
         for cursor in (0, last - 6, last + 1, 2**53, 2**63 - 1, -1):
             client = await site.connect(session_id, *capabilities)
             assert await client.resume(cursor) == "RESYNC_REQUIRED"
@@ -109,7 +110,7 @@ async def test_an_unknown_session_is_an_error_and_the_connection_stays(tmp_path:
         assert await client.ask("resume", last_seen_event_id=0) == "UNKNOWN_SESSION"
         assert await client.ask("send", text="hi") == "INVALID_COMMAND"
         assert await client.ask("ping") == "accepted"
-        assert await site.sessions.summaries() == []
+        assert await site.sessions.dispatch(ListSessions()) == []
 
 
 async def test_sessions_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -> None:
@@ -414,6 +415,8 @@ async def test_a_run_begun_by_another_protocol_is_seen_in_full(tmp_path: Path) -
     async with serving(tmp_path, HELLO) as site:
         session_id = await site.session()
         client = await site.client(session_id)
-        await site.sessions.ask(session_id, Send(now=0, input_id="i-1", content="hi", terms=RunTerms()))
+        await site.sessions.dispatch(
+            RunCommand(session_id, Send(now=0, input_id="i-1", content="hi", terms=RunTerms()))
+        )
         await client.until("turn_done")
         assert [frame["text"] for frame in client.of_type("user_text")] == ["hi"]

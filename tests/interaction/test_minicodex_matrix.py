@@ -11,6 +11,8 @@ import pytest
 from support.minicodex_client import BOTH, JSON, MinicodexClient, logged
 from support.serving import serving
 
+from makai.sessions.requests import GetState, ListSessions
+
 HELLO = "say: Hello to you.\nusage: input=5 output=4\n---\nsay: Hello again."
 SLOW = "pace: 5ms\nrepeat: 100000 word "
 WRITES = 'say: I write it.\ntool: shell {"command": "echo done >> made"}\n---\nsay: It is written.'
@@ -61,7 +63,7 @@ async def test_an_address_without_a_session_leads_to_a_new_one(tmp_path: Path) -
         client = await site.connect()
         snapshot = await client.hello()
         session_id = snapshot["session_state"]["session_id"]
-        assert session_id in [summary.session_id for summary in await site.sessions.summaries()]
+        assert session_id in [summary.session_id for summary in await site.sessions.dispatch(ListSessions())]
         assert snapshot["transcript"] == []
 
 
@@ -159,7 +161,7 @@ async def test_a_resume_from_every_cursor_is_what_was_sent_live(
         await client.ask("approve", call_id=asked["call_id"])
         await client.until_over()
         live = logged(client.frames)
-        last = (await site.sessions.state(session_id)).last_event_id
+        last = (await site.sessions.dispatch(GetState(session_id))).last_event_id
         for cursor in range(last + 1):
             again = await site.connect(session_id, *capabilities)
             assert await again.resume(cursor) == "accepted"

@@ -16,6 +16,7 @@ from support.serving import BEARER, SUBPROTOCOL, TOKEN, Site, http_session, serv
 
 from makai.core.secret import Secret
 from makai.server.page_routes import add_page
+from makai.sessions.requests import ListSessions
 from makai.transports.guard import COOKIE_NAME, Guard, GuardConfig, page_cookie
 from makai.transports.http_guard import guard_middleware
 
@@ -175,7 +176,7 @@ async def test_the_page_works_by_cookie_and_only_the_page(tmp_path: Path) -> Non
             ({"Origin": site.url}, 401),
         ):
             assert (await site.ask("POST", "/api/sessions", body, headers=headers))[0] == expected, headers
-        assert len(await site.sessions.summaries()) == 1
+        assert len(await site.sessions.dispatch(ListSessions())) == 1
         client = await site.connect(headers=ours)
         await client.hello()
 
@@ -218,7 +219,7 @@ async def test_nobody_else_gets_a_websocket(tmp_path: Path) -> None:
             "cookie, wrong token": 401, "token as cookie": 401, "token, foreign origin": 403, "token, null origin": 403,
             "token, rebound name": 421, "token, nip.io": 421, "another protocol": 426,
         }  # fmt: skip
-        assert await site.sessions.summaries() == []
+        assert await site.sessions.dispatch(ListSessions()) == []
 
 
 async def test_programs_may_bring_the_token_in_either_header_but_never_in_the_address(tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ async def test_every_route_refuses_strangers_before_it_does_anything(tmp_path: P
         rebound = await site.ask(method, path, {}, headers={**BEARER, "Host": f"evil.example:{site.port}"})
         assert [status for status, _ in (stranger, by_query, foreign, rebound)] == [401, 401, 403, 421]
         assert TOKEN.reveal() not in str((stranger, by_query, foreign, rebound))
-        assert await site.sessions.summaries() == []
+        assert await site.sessions.dispatch(ListSessions()) == []
 
 
 async def test_another_server_s_cookie_opens_nothing(tmp_path: Path) -> None:

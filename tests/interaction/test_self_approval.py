@@ -44,6 +44,7 @@ from makai.core.session_events import (
 )
 from makai.server.session_router import SessionRouter
 from makai.sessions.commands import SetTitle
+from makai.sessions.requests import ListApprovals, RunCommand
 from makai.sessions.service import Sessions
 from makai.tools.sandbox.detect import detect
 
@@ -134,7 +135,7 @@ async def _attached(server: ServeProcess) -> AsyncIterator[Sessions]:
 async def _asked(place: Place) -> tuple[Desk, ApprovalRequested]:
     """A question to a person, which the agent would like to answer itself; where it all is, the agent may know."""
     waiting = await place.agent(mode="ask")
-    await place.sessions.ask(waiting.session_id, SetTitle(now=0, title=TITLE_CANARY))
+    await place.sessions.dispatch(RunCommand(waiting.session_id, SetTitle(now=0, title=TITLE_CANARY)))
     await waiting.send("pending")
     asked = await waiting.until_asked()
     ids = {"MK": place.server.home, "PORT": place.server.port, "PID": place.server.pid, "PY": PYTHON}
@@ -159,7 +160,7 @@ def _successes(results: dict[str, str], token: str) -> list[str]:
 
 
 async def _still_asked(place: Place, waiting: Desk, asked: ApprovalRequested) -> bool:
-    (pending,) = await place.sessions.pending_approvals()
+    (pending,) = await place.sessions.dispatch(ListApprovals())
     return (
         pending.request == asked
         and pending.session_id == waiting.session_id

@@ -15,6 +15,7 @@ from support.serving import BEARER, TOKEN, Site, serving
 from makai.core.version import __version__
 from makai.server.demo import TITLE
 from makai.sessions.commands import SetTitle
+from makai.sessions.requests import GetState, ListSessions, ReadEvents, RunCommand
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4"
 WRITES = 'tool: shell {"command": "echo done >> made"}\n---\nsay: It is written.'
@@ -82,7 +83,7 @@ async def test_the_list_can_be_searched(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
         ids = [await site.session() for _ in range(3)]
         for session_id, title in zip(ids, ("Fix the parser", "Fix the lexer", "Ärger"), strict=True):
-            await site.sessions.ask(session_id, SetTitle(now=0, title=title))
+            await site.sessions.dispatch(RunCommand(session_id, SetTitle(now=0, title=title)))
         for words, expected in (
             ("fix", ids[:2]),
             ("LEXER fix", ids[1:2]),
@@ -150,7 +151,7 @@ async def test_pages_of_the_transcript_are_the_items_of_the_snapshot(tmp_path: P
 async def test_a_fork_goes_on_from_any_event_and_leaves_its_origin_alone(tmp_path: Path) -> None:
     async with serving(tmp_path, "say: One.\n---\nsay: Two.") as site:
         session_id = await talked(site, "first", "second")
-        origin = await site.sessions.state(session_id)
+        origin = await site.sessions.dispatch(GetState(session_id))
         client = await site.client(session_id)
         first_end = next(
             item["event_id"]
@@ -165,7 +166,7 @@ async def test_a_fork_goes_on_from_any_event_and_leaves_its_origin_alone(tmp_pat
             heard = await fork.until_over()
             answer = [frame["text"] for frame in heard if frame["type"] == "assistant_text"]
             assert answer == [["One.", "Two.", "Two."][len(texts)]]
-        assert await site.sessions.state(session_id) == origin
+        assert await site.sessions.dispatch(GetState(session_id)) == origin
         assert await client.ask("ping") == "accepted"
         for at in (0, -1, origin.last_event_id + 1):
             assert (await site.ask("POST", f"/api/sessions/{session_id}/fork", {"at": at}))[0] == 400
@@ -185,7 +186,7 @@ async def test_exports_hold_what_was_said_and_the_whole_log(tmp_path: Path) -> N
                 assert "What is it?" in text
                 assert "Hello to you." in text
             else:
-                records = await site.sessions.read(session_id)
+                records = await site.sessions.dispatch(ReadEvents(session_id))
                 assert [msgspec.json.decode(line) for line in text.splitlines()] == [
                     msgspec.json.decode(record.line) for record in records
                 ]
@@ -203,7 +204,7 @@ async def test_a_running_session_can_be_deleted_and_leaves_nothing_running(tmp_p
         async with asyncio.timeout(60):
             assert (await site.ask("DELETE", f"/api/sessions/{session_id}"))[0] == 204
         assert await client.closed() == 4404
-        assert await site.sessions.summaries() == []
+        assert await site.sessions.dispatch(ListSessions()) == []
 
 
 # ---------------------------------------------------------------- what they refuse
@@ -224,7 +225,7 @@ async def test_a_body_that_cannot_be_meant_is_400_and_makes_no_session(tmp_path:
         assert status == 400
         assert set(answer["error"]) <= {"code", "message", "hint"}
         assert answer["error"]["code"] == "invalid_request"
-        assert await site.sessions.summaries() == []
+        assert await site.sessions.dispatch(ListSessions()) == []
 
 
 async def test_a_body_may_come_in_pieces(tmp_path: Path, project: Path) -> None:

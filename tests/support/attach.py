@@ -15,7 +15,7 @@ from makai.auth.server_token import load_or_create_token
 from makai.core.model import ModelCapability
 from makai.protocols.attach import greeting
 from makai.protocols.attach.frames import MAX_FRAME_BYTES, encoded, from_attached, from_owner
-from makai.protocols.attach.messages import FromAttached, FromOwner, Hello, Message
+from makai.protocols.attach.messages import AttachHello, FromAttached, FromOwner, Message
 from makai.server.owner_socket import FILE_NAME
 from makai.server.session_router import SessionRouter
 from makai.sessions.log.base import Record
@@ -114,7 +114,7 @@ class StubOwner:
     async def _serve(self, channel: Channel, peer: Peer) -> None:
         while isinstance(frame := await channel.receive(), bytes):
             message = from_attached(frame)
-            if isinstance(message, Hello):
+            if isinstance(message, AttachHello):
                 await channel.send([encoded(greeting.welcome(os.getpid()))])
             else:
                 await self._take(message, channel)

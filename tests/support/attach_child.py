@@ -19,7 +19,8 @@ from makai.core.errors import SessionRefused
 from makai.server.session_router import SessionRouter
 from makai.sessions.commands import Send, SetTitle
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import NewSession, Sessions
+from makai.sessions.requests import CreateSession, GetSession, GetState, RunCommand
+from makai.sessions.service import Sessions
 from support.agent import ScriptedModels
 
 SCRIPT = "pace: 1ms\nchunk: 4\nsay: The quick brown fox jumps over the lazy dog."
@@ -51,7 +52,7 @@ async def _talk(sessions: Sessions, session_id: str, name: str, quiet: asyncio.E
         words = f"{name}-{number}"
         command = Send(now=0, input_id=words, content=words, client_msg_id=words, delivery="queue")
         try:
-            await sessions.ask(session_id, command)
+            await sessions.dispatch(RunCommand(session_id, command))
             _say(Said(acknowledged=words))
         except SessionRefused as refusal:
             if refusal.code != "BUSY":
@@ -75,10 +76,10 @@ async def _obey(sessions: Sessions, session_id: str, quiet: asyncio.Event, order
             quiet.set()
         elif order == b"end":
             follower = sessions.follow(session_id)
-            while (state := await sessions.state(session_id)).active_run is not None or state.waiting:
+            while (state := await sessions.dispatch(GetState(session_id))).active_run is not None or state.waiting:
                 await follower.next()
             follower.close()
-            await sessions.ask(session_id, SetTitle(now=0, title=LAST_TITLE))
+            await sessions.dispatch(RunCommand(session_id, SetTitle(now=0, title=LAST_TITLE)))
 
 
 async def _main(home: Path, session_id: str, name: str) -> None:
@@ -91,8 +92,8 @@ async def _main(home: Path, session_id: str, name: str) -> None:
         on_takeover=lambda: _say(Said(owner=True)),
     )
     _say(Said(opened=True, owner=sessions.is_owner))
-    if sessions.is_owner and await sessions.summary(session_id) is None:
-        await sessions.create(NewSession(model_ref="scripted/scripted@model", session_id=session_id))
+    if sessions.is_owner and await sessions.dispatch(GetSession(session_id)) is None:
+        await sessions.dispatch(CreateSession(model_ref="scripted/scripted@model", session_id=session_id))
     quiet = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -33,7 +33,8 @@ from makai.providers.scripted import SCENARIO_VARIABLE
 from makai.sessions.commands import Approve, Deny, Send
 from makai.sessions.log.base import EventLog, Record
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import NewSession, Receipt, Sessions
+from makai.sessions.requests import CreateSession, ReadEvents, Receipt, RunCommand
+from makai.sessions.service import Sessions
 
 WAIT_S = 60.0
 SCENARIO_MODEL = "scripted/scenario"
@@ -95,13 +96,15 @@ class Desk:
             client_msg_id=client_msg_id,
             terms=terms or RunTerms(),
         )
-        return await self.sessions.ask(self.session_id, command)
+        return await self.sessions.dispatch(RunCommand(self.session_id, command))
 
     async def approve(self, call_id: str, by: str = "tester") -> Receipt:
-        return await self.sessions.ask(self.session_id, Approve(now=0, call_id=call_id, by=by))
+        return await self.sessions.dispatch(RunCommand(self.session_id, Approve(now=0, call_id=call_id, by=by)))
 
     async def deny(self, call_id: str, reason: str = "") -> Receipt:
-        return await self.sessions.ask(self.session_id, Deny(now=0, call_id=call_id, by="tester", reason=reason))
+        return await self.sessions.dispatch(
+            RunCommand(self.session_id, Deny(now=0, call_id=call_id, by="tester", reason=reason))
+        )
 
     async def until(self, wanted: Callable[[Logged], bool]) -> Logged:
         """Read on until such an event, which may be among those seen already read by `next`."""
@@ -144,13 +147,13 @@ async def desk(
     terms: SessionTerms | None = None,
 ) -> Desk:
     """A client of a new session on the scripted model; with a folder, built-in tools are at hand."""
-    wanted = NewSession(
+    wanted = CreateSession(
         model_ref=SCENARIO_MODEL,
         mode=mode,
         cwd=str(cwd) if cwd is not None else None,
         terms=terms or SessionTerms(builtin_tools=cwd is not None),
     )
-    return Desk(sessions, await sessions.create(wanted))
+    return Desk(sessions, await sessions.dispatch(wanted))
 
 
 def decoded(records: list[Record]) -> list[Logged]:
@@ -166,6 +169,6 @@ def kind_of(event: SessionEvent) -> str:
 async def whole_log(sessions: Sessions, session_id: str) -> list[Logged]:
     """Everything a session's log holds."""
     events: list[Logged] = []
-    while page := await sessions.read(session_id, events[-1].event_id if events else 0):
+    while page := await sessions.dispatch(ReadEvents(session_id, events[-1].event_id if events else 0)):
         events += decoded(page)
     return events

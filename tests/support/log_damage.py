@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from makai.sessions.log.repair import Report
+from makai.sessions.log.base import LogReport
 
 CELL_HEADER = 16
 """More bytes than SQLite writes before the line of an event: lengths, types, numbers and the checksum."""
@@ -52,7 +52,7 @@ def flipped_bits(database: Path, *bits: int) -> Iterator[None]:
             database.with_name(database.name + side).unlink(missing_ok=True)
 
 
-def flip(session_id: str, read: Mapping[str, int | str], report: Report) -> Flip:
+def flip(session_id: str, read: Mapping[str, int | str], report: LogReport) -> Flip:
     """Judge a flipped bit in the cell of a session's event by what could be read of each session."""
     others = [outcome for name, outcome in read.items() if name != session_id]
     return Flip(

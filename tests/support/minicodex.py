@@ -18,7 +18,7 @@ from makai.protocols.minicodex.pages import RunLookup, TranscriptReader, Window
 from makai.protocols.minicodex.requests import Ask, Open, Request, TakeSnapshot
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits, MinicodexConnection
 from makai.protocols.minicodex.view import SessionView, transcript_reader
-from makai.sessions.service import Receipt
+from makai.sessions.requests import Receipt
 from makai.sessions.state import fold
 from support.session_trials import Trial
 from tools.schema import minicodex_client_schema, minicodex_server_schema

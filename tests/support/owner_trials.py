@@ -35,12 +35,23 @@ from makai.core.session_events import (
     ToolStarted,
     UserInput,
 )
+from makai.harness.base import ToolAnswer, ToolRequest
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.commands import Abort, Approve, Compact, Deny, Send, SetMode, SetTitle
 from makai.sessions.log.base import Pending, Record, SessionFilter
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import NewSession, ToolAnswer, ToolRegistration, ToolRequest, UserCommand
+from makai.sessions.requests import (
+    CreateSession,
+    DeleteSession,
+    ForkSession,
+    GetState,
+    ListApprovals,
+    ListSessions,
+    RunCommand,
+    UserCommand,
+)
+from makai.sessions.service import ToolRegistration
 from makai.sessions.state import fold
 from support.live_sessions import SCENARIO_MODEL, decoded, kind_of, scripted_models
 
@@ -229,26 +240,26 @@ class Trial:
         return self._random.choice(self._known[-6:])
 
     async def _ask(self, session_id: str, command: UserCommand) -> None:
-        await self._sessions.ask(session_id, command)
+        await self._sessions.dispatch(RunCommand(session_id, command))
 
     async def _create(self) -> None:
         builtin = self._random.random() < 0.8
-        wanted = NewSession(
+        wanted = CreateSession(
             model_ref=SCENARIO_MODEL,
             cwd=str(self._project) if builtin else None,
             terms=SessionTerms(builtin_tools=builtin, tools=(LOOK,), approval_s=self._random.choice((0.02, 60.0))),
         )
-        self._known.append(await self._sessions.create(wanted))
+        self._known.append(await self._sessions.dispatch(wanted))
 
     async def _fork(self) -> None:
         origin = self._any()
-        last = (await self._sessions.state(origin)).last_event_id
+        last = (await self._sessions.dispatch(GetState(origin))).last_event_id
         at = self._random.choice((None, self._random.randint(1, last)))
-        self._known.append(await self._sessions.create(NewSession(model_ref="", forked_from=origin, forked_at=at)))
+        self._known.append(await self._sessions.dispatch(ForkSession(origin=origin, at=at)))
 
     async def _delete(self) -> None:
         if len(self._known) > 3:
-            await self._sessions.delete(self._any())
+            await self._sessions.dispatch(DeleteSession(self._any()))
 
     async def _send(self) -> None:
         self._number += 1
@@ -276,7 +287,7 @@ class Trial:
         await self._decide(Deny)
 
     async def _decide(self, decision: type[Approve] | type[Deny]) -> None:
-        pending = await self._sessions.pending_approvals()
+        pending = await self._sessions.dispatch(ListApprovals())
         if pending:
             one = self._random.choice(pending)
             await self._ask(one.session_id, decision(now=0, call_id=one.request.call_id, by="trial"))
@@ -351,8 +362,8 @@ class Trial:
         async with asyncio.timeout(REST_S):
             while True:
                 busy = []
-                for summary in await self._sessions.summaries(ALL):
-                    state = await self._sessions.state(summary.session_id)
+                for summary in await self._sessions.dispatch(ListSessions(ALL)):
+                    state = await self._sessions.dispatch(GetState(summary.session_id))
                     if state.active_run is not None or state.waiting:
                         busy.append(summary.session_id)
                 if not busy:
@@ -385,11 +396,11 @@ class Trial:
             # Whoever followed a session to its deletion may have been told before it could read the very end.
             assert watch.seen == (due[: len(watch.seen)] if watch.is_over else due)
         events = runs = tools = decisions = 0
-        summaries = await self._sessions.summaries(ALL)
+        summaries = await self._sessions.dispatch(ListSessions(ALL))
         for summary in summaries:
             logged = decoded(await self._log.everything(summary.session_id))
             check_log(logged)
-            assert fold(logged) == await self._sessions.state(summary.session_id)
+            assert fold(logged) == await self._sessions.dispatch(GetState(summary.session_id))
             said = [event.input_id for event in facts(logged, UserInput)]
             assert self._acknowledged.get(summary.session_id, set()) <= set(said)
             started = {event.call_id for event in facts(logged, ToolStarted)}
@@ -401,7 +412,7 @@ class Trial:
             decisions += len(facts(logged, ApprovalDecided))
         assert set(self._executed.values()) <= {1}
         assert "internal_error" not in self._refusals
-        assert await self._sessions.pending_approvals() == []
+        assert await self._sessions.dispatch(ListApprovals()) == []
         return Report(
             sessions=len(summaries),
             events=events,

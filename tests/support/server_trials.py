@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
+from makai.sessions.requests import GetState
 from support.minicodex_client import BOTH, JSON, Ended, MinicodexClient, logged
 from support.orphan_trials import WILD_COMMANDS, processes_with
 from support.serve_process import ServeProcess, serve_process
@@ -48,9 +49,9 @@ async def dropped_connections(folder: Path, drops: int, *, seed: int) -> DropRep
             client.drop()
         client = await site.connect(session_id, *BOTH)
         await client.resume(_cursor(received))
-        while (await site.sessions.state(session_id)).active_run is not None:
+        while (await site.sessions.dispatch(GetState(session_id))).active_run is not None:
             await client.hear()
-        last = (await site.sessions.state(session_id)).last_event_id
+        last = (await site.sessions.dispatch(GetState(session_id))).last_event_id
         while _cursor(received + logged(client.frames)) < last:
             await client.hear()
         received += logged(client.frames)
@@ -340,7 +341,7 @@ async def fuzzed_frames(folder: Path, frames: int, *, seed: int) -> FuzzReport:
         client = await site.client(session_id, *BOTH)
         await client.ask("send", text="hi")
         await client.until_over()
-        before = await site.sessions.state(session_id), await _snapshot(client)
+        before = await site.sessions.dispatch(GetState(session_id)), await _snapshot(client)
         for number in range(frames):
             await client.say_raw(invalid_frame(chance))
             answer = await client.hear()
@@ -350,8 +351,8 @@ async def fuzzed_frames(folder: Path, frames: int, *, seed: int) -> FuzzReport:
                 unanswered += 1
             if number % 500 == 499:
                 client.frames.clear()
-                changes += (await site.sessions.state(session_id), await _snapshot(client)) != before
-        changes += (await site.sessions.state(session_id), await _snapshot(client)) != before
+                changes += (await site.sessions.dispatch(GetState(session_id)), await _snapshot(client)) != before
+        changes += (await site.sessions.dispatch(GetState(session_id)), await _snapshot(client)) != before
         assert await client.ask("send", text="hi again") == "accepted"
     return FuzzReport(frames, tuple(sorted(codes)), unanswered, changes)
 

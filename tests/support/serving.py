@@ -24,7 +24,8 @@ from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
 from makai.server.minicodex_connection import HEARTBEAT_S
 from makai.server.session_source import SessionSource
-from makai.sessions.service import NewSession, Sessions
+from makai.sessions.requests import CreateSession
+from makai.sessions.service import Sessions
 from makai.transports.guard import Guard, GuardConfig
 from support.live_sessions import SCENARIO_MODEL, scripted_models
 from support.minicodex_client import MinicodexClient
@@ -52,8 +53,8 @@ class Site:
         self, *, mode: PermissionMode = "ask", cwd: Path | None = None, terms: SessionTerms | None = None
     ) -> str:
         """A new session on the scripted model; with a folder, built-in tools are at hand."""
-        return await self.sessions.create(
-            NewSession(
+        return await self.sessions.dispatch(
+            CreateSession(
                 model_ref=SCENARIO_MODEL,
                 mode=mode,
                 cwd=None if cwd is None else str(cwd),

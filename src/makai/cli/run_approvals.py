@@ -19,6 +19,7 @@ from makai.core.approval_text import ExactLine, LineKind, approval_text, expiry_
 from makai.core.errors import SessionRefused
 from makai.core.session_events import ApprovalRequested, GrantScope
 from makai.sessions.commands import Approve, Deny
+from makai.sessions.requests import RunCommand
 from makai.sessions.service import Sessions
 
 CLIENT_NAME: Final = "run"
@@ -109,7 +110,7 @@ class RunApprovals:
     async def _decide(self, decision: Approve | Deny) -> None:
         # The first decision counts (MC-APPR-005); that another client was faster is no failure.
         with contextlib.suppress(SessionRefused):
-            await self._sessions.ask(self._session_id, decision)
+            await self._sessions.dispatch(RunCommand(self._session_id, decision))
 
 
 async def _ask(request: ApprovalRequested, lines: LineReader, cwd: str | None) -> Approve | Deny:

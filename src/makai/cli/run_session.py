@@ -50,7 +50,8 @@ from makai.sessions.commands import Abort, Send, SetMode, SetModel, SetTerms
 from makai.sessions.history import History
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.log.encoding import decoded_one
-from makai.sessions.service import NewSession, Sessions
+from makai.sessions.requests import CreateSession, GetState, RunCommand
+from makai.sessions.service import Sessions
 from makai.sessions.state import SessionState
 
 SETTLE_S: Final = 2.0
@@ -173,8 +174,8 @@ async def _create(request: RunRequest, sessions: Sessions, models: ModelRuntime,
         # What is missing here is said before there is a session that could only say the same.
         models.resolver.credential_for(model, request.terms.options.account)
     can_use_tools = request.tools and ModelCapability.TOOLS in model.capabilities
-    return await sessions.create(
-        NewSession(
+    return await sessions.dispatch(
+        CreateSession(
             model_ref=format_model_ref(model.provider, model.api, model.id),
             mode=request.mode or "ask",
             cwd=request.cwd,
@@ -189,13 +190,13 @@ async def _adjust(request: RunRequest, sessions: Sessions, models: ModelRuntime,
     if request.model is not None:
         model = models.resolve(request.model)
         model_ref = format_model_ref(model.provider, model.api, model.id)
-        await sessions.ask(session_id, SetModel(now=0, model_ref=model_ref))
+        await sessions.dispatch(RunCommand(session_id, SetModel(now=0, model_ref=model_ref)))
     if request.mode is not None:
-        await sessions.ask(session_id, SetMode(now=0, mode=request.mode))
+        await sessions.dispatch(RunCommand(session_id, SetMode(now=0, mode=request.mode)))
     if request.system_prompt is not None:
-        terms = (await sessions.state(session_id)).terms
+        terms = (await sessions.dispatch(GetState(session_id))).terms
         changed = msgspec.structs.replace(terms, system=request.system_prompt)
-        await sessions.ask(session_id, SetTerms(now=0, terms=changed))
+        await sessions.dispatch(RunCommand(session_id, SetTerms(now=0, terms=changed)))
 
 
 # ---------------------------------------------------------------- the run
@@ -244,7 +245,7 @@ class _Run:
         )
 
     async def _begin(self) -> None:
-        state = await self._sessions.state(self._session_id)
+        state = await self._sessions.dispatch(GetState(self._session_id))
         self._cursor = state.last_event_id
         self._provider = _provider_of(state.model_ref)
         self._state = state
@@ -256,7 +257,7 @@ class _Run:
             terms=self._terms(state.terms),
         )
         try:
-            receipt = await self._sessions.ask(self._session_id, send)
+            receipt = await self._sessions.dispatch(RunCommand(self._session_id, send))
         except SessionRefused as refusal:
             refusal.hint = _hint_for(refusal, self._session_id)
             raise
@@ -357,8 +358,8 @@ class _Run:
             return
         with contextlib.suppress(MakaiError, TimeoutError):
             async with asyncio.timeout(SETTLE_S):
-                await self._sessions.ask(
-                    self._session_id, Abort(now=0, run_id=self._run_id, by=CLIENT_NAME, reason="Ctrl-C")
+                await self._sessions.dispatch(
+                    RunCommand(self._session_id, Abort(now=0, run_id=self._run_id, by=CLIENT_NAME, reason="Ctrl-C"))
                 )
                 await self._settled()
 

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from makai.core.errors import HomeInUse, LogDamaged, StorageUnavailable
+from makai.core.errors import HomeInUse, LogDamaged, StorageUnavailable, TransportError
 from makai.providers.runtime import ModelRuntime
+from makai.server.remote_sessions import RemoteSessions
 from makai.server.session_router import SessionRouter
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import Sessions
@@ -37,6 +38,20 @@ async def open_sessions(
             yield sessions
         except StorageUnavailable as error:
             raise in_words(error, home) from None
+
+
+@asynccontextmanager
+async def running_owner(home: Path) -> AsyncIterator[Sessions | None]:
+    """The sessions of the process that owns them now; None when there is none. Never owns them itself."""
+    try:
+        sessions = await RemoteSessions.connect(home)
+    except TransportError:
+        yield None
+        return
+    try:
+        yield sessions
+    finally:
+        await sessions.close()
 
 
 def is_ours(sessions: Sessions) -> bool:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import sqlite3
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 
 import click
 import msgspec
 
 from makai.cli.console import Paint, note, painter, plain, say
 from makai.cli.run_request import folder_from
-from makai.cli.session_access import in_words, open_sessions
+from makai.cli.session_access import in_words, open_sessions, running_owner
 from makai.cli.session_selection import find_session
 from makai.core.errors import InvalidRequest, StorageUnavailable
 from makai.core.home import home_directory
-from makai.sessions.log import permissions, repair, schema
-from makai.sessions.log.base import SessionSummary, StoredGrant
-from makai.sessions.log.repair import Report
-from makai.sessions.log.sqlite import SqliteLog
+from makai.sessions.log import repair, schema
+from makai.sessions.log.base import LogReport, SessionSummary, StoredGrant
 from makai.sessions.markdown_text import one_line
-from makai.sessions.service import NewSession
+from makai.sessions.requests import CheckLog, DeleteSession, ForkSession, IsTrusted, ListGrants, RevokeGrant, SetTrust
 
 
 class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +41,8 @@ async def fork(given: str, at: int | None, title: str) -> ForkResult:
     """A session that continues another one."""
     async with open_sessions() as sessions:
         origin = await find_session(sessions, given)
-        wanted = NewSession(model_ref="", forked_from=origin.session_id, forked_at=at, title=title)
-        session_id = await sessions.create(wanted)
+        wanted = ForkSession(origin=origin.session_id, at=at, title=title or None)
+        session_id = await sessions.dispatch(wanted)
     return ForkResult(session_id=session_id, forked_from=origin.session_id, forked_at=at or origin.events)
 
 
@@ -55,7 +52,7 @@ async def remove(given: tuple[str, ...], *, is_sure: bool) -> list[str] | None:
         chosen = {summary.session_id: summary for summary in [await find_session(sessions, one) for one in given]}
         if not is_sure and not _confirmed(list(chosen.values())):
             return None
-        return [session_id for session_id in chosen if await sessions.delete(session_id)]
+        return [session_id for session_id in chosen if await sessions.dispatch(DeleteSession(session_id))]
 
 
 def _confirmed(chosen: list[SessionSummary]) -> bool:
@@ -69,18 +66,21 @@ def _confirmed(chosen: list[SessionSummary]) -> bool:
     return click.confirm("Remove for good?", err=True)
 
 
-def examine(*, only_check: bool) -> repair.Report:
-    """Look for damage, and repair it unless told not to."""
+async def examine(*, only_check: bool) -> LogReport:
+    """Check the log, through its owner when one runs; repair it, which needs that there is no owner."""
     home = home_directory(os.environ)
     if not (home / schema.FILE_NAME).exists():
-        return repair.Report(sessions=0, events=0, problems=())
+        return LogReport(sessions=0, events=0, problems=())
     try:
-        return repair.check(home) if only_check else repair.repair(home)
+        if not only_check:
+            return await asyncio.to_thread(repair.repair, home)
+        async with running_owner(home) as sessions:
+            return await (sessions.dispatch(CheckLog()) if sessions else asyncio.to_thread(repair.check, home))
     except StorageUnavailable as error:
         raise in_words(error, home) from None
 
 
-def report_lines(report: Report, *, repaired: bool) -> list[str]:
+def report_lines(report: LogReport, *, repaired: bool) -> list[str]:
     """What a check of the log found, and what was done about it."""
     read = f"{report.sessions:,} sessions with {report.events:,} events"
     if not report.problems:
@@ -98,34 +98,19 @@ def report_lines(report: Report, *, repaired: bool) -> list[str]:
     return lines
 
 
-def grants_now(folder: str | None) -> list[StoredGrant]:
-    """What was decided for ever, in this folder or, for None, in all. Read beside whoever owns the sessions."""
-    path = home_directory(os.environ) / schema.FILE_NAME
-    if not path.exists():
-        return []
-    try:
-        with closing(schema.open_reader(path)) as connection:
-            return permissions.list_grants(connection, folder)
-    except sqlite3.Error as error:
-        raise StorageUnavailable(
-            f"{path} cannot be read ({error}).", hint="`makai sessions repair --check` says more."
-        ) from None
+async def grants_now(folder: str | None) -> list[StoredGrant]:
+    """The saved permissions of a folder, or of all."""
+    async with open_sessions() as sessions:
+        return await sessions.dispatch(ListGrants(folder))
 
 
 async def revoke(folder: str, rule: str) -> None:
-    """Forget a rule of a folder. Needs the sessions for itself, as whoever runs a session has read its rules."""
-    home = home_directory(os.environ)
-    try:
-        log = await SqliteLog.open(home)
-    except StorageUnavailable as error:
-        raise in_words(error, home) from None
-    try:
-        if not await log.revoke(folder, rule):
+    """Remove a saved permission; running sessions ask again, too."""
+    async with open_sessions() as sessions:
+        if not await sessions.dispatch(RevokeGrant(folder, rule)):
             raise InvalidRequest(
                 f"there is no grant {rule!r} in {folder}.", hint="`makai sessions grants --all` shows all of them."
             )
-    finally:
-        await log.close()
 
 
 def print_grants(grants: list[StoredGrant], folder: str | None) -> None:
@@ -154,5 +139,5 @@ async def trust(folder: str, trusted: bool | None) -> FolderTrust:
     place = folder_from(folder)
     async with open_sessions() as sessions:
         if trusted is not None:
-            await sessions.trust(place, trusted)
-        return FolderTrust(folder=place, trusted=await sessions.is_trusted(place))
+            await sessions.dispatch(SetTrust(place, trusted))
+        return FolderTrust(folder=place, trusted=await sessions.dispatch(IsTrusted(place)))

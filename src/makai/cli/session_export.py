@@ -20,6 +20,7 @@ from makai.sessions.export import jsonl, markdown
 from makai.sessions.history import TranscriptItem, history
 from makai.sessions.log.base import Record, SessionSummary
 from makai.sessions.log.encoding import decoded_one
+from makai.sessions.requests import ReadEvents
 from makai.sessions.service import Sessions
 
 
@@ -39,7 +40,7 @@ async def read_session(given: str) -> LoadedSession:
 
 async def _records(sessions: Sessions, session_id: str) -> list[Record]:
     records: list[Record] = []
-    while page := await sessions.read(session_id, records[-1].event_id if records else 0):
+    while page := await sessions.dispatch(ReadEvents(session_id, records[-1].event_id if records else 0)):
         records += page
     return records
 

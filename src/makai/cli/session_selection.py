@@ -11,6 +11,7 @@ from typing import Final
 from makai.core.errors import InvalidRequest
 from makai.sessions.log.base import SessionFilter, SessionSummary
 from makai.sessions.markdown_text import one_line
+from makai.sessions.requests import GetSession, ListSessions
 from makai.sessions.service import Sessions
 
 _PAGE: Final = 500
@@ -21,7 +22,7 @@ LIST_HINT: Final = "`makai sessions list --all` shows every session."
 async def find_session(sessions: Sessions, given: str) -> SessionSummary:
     """The session of this id, or the only one whose id begins so."""
     wanted = given.strip()
-    if wanted and (exact := await sessions.summary(wanted)) is not None:
+    if wanted and (exact := await sessions.dispatch(GetSession(wanted))) is not None:
         return exact
     known = await every_session(sessions)
     matching = [summary for summary in known if wanted and summary.session_id.startswith(wanted)]
@@ -57,7 +58,7 @@ async def every_session(sessions: Sessions, folder: str | None = None) -> list[S
     before: int | None = None
     limit = _PAGE
     while True:
-        page = await sessions.summaries(SessionFilter(limit=limit, updated_before_ms=before, cwd=folder))
+        page = await sessions.dispatch(ListSessions(SessionFilter(limit=limit, updated_before_ms=before, cwd=folder)))
         fresh = {summary.session_id: summary for summary in page if summary.session_id not in found}
         found |= fresh
         if len(page) < limit:
@@ -71,7 +72,7 @@ async def every_session(sessions: Sessions, folder: str | None = None) -> list[S
 
 async def newest_session(sessions: Sessions, folder: str) -> SessionSummary:
     """The session of a folder that changed last. A closed one cannot go on."""
-    for summary in await sessions.summaries(SessionFilter(cwd=folder)):
+    for summary in await sessions.dispatch(ListSessions(SessionFilter(cwd=folder))):
         if summary.status != "closed" and not summary.damaged:
             return summary
     raise InvalidRequest(

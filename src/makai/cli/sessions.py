@@ -212,11 +212,9 @@ def repair_command(only_check: bool, output_format: str, as_json: bool) -> int:
     """Find damage in the stored sessions and make them readable again."""
     from makai.cli.session_admin import examine, report_lines
 
-    report = examine(only_check=only_check)
+    report = run_async(examine(only_check=only_check))
     if _is_json(output_format, as_json):
-        kept_as = None if report.kept_as is None else str(report.kept_as)
-        found = {"sessions": report.sessions, "events": report.events, "problems": report.problems}
-        say_json({**found, "kept_as": kept_as})
+        say_json(report)
     else:
         say("\\n".join(report_lines(report, repaired=not only_check)))
     return EXIT_FAILED if only_check and report.problems else 0
@@ -249,7 +247,7 @@ def grants_command(
     place = folder_from(folder)
     if revoke is not None:
         run_async(revoke_now(place, revoke))
-    grants = grants_now(None if all_folders else place)
+    grants = run_async(grants_now(None if all_folders else place))
     if _is_json(output_format, as_json):
         say_json({"grants": grants})
     else:

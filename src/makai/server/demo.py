@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from makai.core.session_events import SessionTerms
-from makai.sessions.service import NewSession
+from makai.sessions.requests import CreateSession
 
 MODEL_REF: Final = "scripted/demo"
 TITLE: Final = "Demo (scripted model)"
@@ -34,12 +34,12 @@ _FILES: Final[Mapping[str, str]] = {
 }
 
 
-def make_demo(environ: Mapping[str, str]) -> NewSession:
+def make_demo(environ: Mapping[str, str]) -> CreateSession:
     """A new folder with the project, and the session that works in it."""
     folder = _folder(environ)
     for name, text in _FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return NewSession(
+    return CreateSession(
         model_ref=MODEL_REF,
         mode="ask",
         cwd=str(folder),

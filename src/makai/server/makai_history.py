@@ -11,6 +11,7 @@ from typing import Final
 from makai.core.session_events import Logged, RunFailed, RunFinished, RunStarted
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.log.encoding import decoded
+from makai.sessions.requests import ReadEvents
 from makai.sessions.service import Sessions
 
 _FIRST_LOOK: Final = 500
@@ -41,7 +42,7 @@ async def _between(sessions: Sessions, session_id: str, after: int, upto: int) -
     """Everything above `after` up to `upto`, deltas left out."""
     events: list[LoggedEvent] = []
     while after < upto:
-        page = decoded(await sessions.read(session_id, after, upto - after, deltas=False))
+        page = decoded(await sessions.dispatch(ReadEvents(session_id, after, upto - after, deltas=False)))
         if not page:
             break
         after = page[-1].event_id

@@ -19,6 +19,7 @@ from makai.catalog.model_ref import format_model_ref
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable, TransportError
 from makai.core.session_events import ApprovalRequested, Logged, SessionTerms
+from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes
 from makai.protocols.makai.agent_commands import AskSession
 from makai.protocols.makai.agent_messages import run_terms, words_of
@@ -43,15 +44,8 @@ from makai.server.backend import Backend
 from makai.server.makai_history import open_run
 from makai.sessions.commands import Abort, Approve, Deny, Send, SetMode, SetModel, SetTerms, SetTitle
 from makai.sessions.log.encoding import decoded
-from makai.sessions.service import (
-    Follower,
-    NewSession,
-    Sessions,
-    ToolAnswer,
-    ToolRegistration,
-    ToolRequest,
-    UserCommand,
-)
+from makai.sessions.requests import CreateSession, GetState, RunCommand, UserCommand
+from makai.sessions.service import Follower, Sessions, ToolRegistration
 from makai.sessions.state import SessionState
 
 log = logging.getLogger(__name__)
@@ -170,14 +164,14 @@ class SessionDesk:
             case AgentStop():
                 await self._begin_stop(sessions, message_id, request)
             case AgentStatus():
-                state = await sessions.state(self.session_id)
+                state = await sessions.dispatch(GetState(self.session_id))
                 self._scopes.info(self.session_id, message_id, _info(self.session_id, state))
             case ToolList(prefix=prefix):
-                declared = (await sessions.state(self.session_id)).terms.tools
+                declared = (await sessions.dispatch(GetState(self.session_id))).terms.tools
                 listed = tuple(tool for tool in declared if tool.name.startswith(prefix))
                 self._scopes.info(self.session_id, message_id, ToolListResponse(listed))
             case PermissionResponse():
-                await sessions.ask(self.session_id, _decision(request))
+                await sessions.dispatch(RunCommand(self.session_id, _decision(request)))
                 self._scopes.accept(self.session_id, message_id)
             case _:
                 assert_never(request)
@@ -189,8 +183,8 @@ class SessionDesk:
         if wanted.resume:
             state = await self._changed(sessions, wanted, model_ref)
         else:
-            await sessions.create(_new_session(self.session_id, wanted, model_ref or ""))
-            state = await sessions.state(self.session_id)
+            await sessions.dispatch(_new_session(self.session_id, wanted, model_ref or ""))
+            state = await sessions.dispatch(GetState(self.session_id))
         if wanted.tools:
             self._executor = await sessions.register_executor(self.session_id, self._execute)
         self._options = wanted.options
@@ -204,7 +198,7 @@ class SessionDesk:
 
     async def _changed(self, sessions: Sessions, wanted: AgentStart, model_ref: str | None) -> SessionState:
         """The session a client comes back to, with what it now wants otherwise."""
-        state = await sessions.state(self.session_id)
+        state = await sessions.dispatch(GetState(self.session_id))
         if wanted.after_event_id is not None and wanted.after_event_id > state.last_event_id:
             raise InvalidRequest(
                 f"after_event_id is {wanted.after_event_id}, but the last event is {state.last_event_id}"
@@ -220,11 +214,11 @@ class SessionDesk:
         if wanted.title is not None and wanted.title != state.title:
             changes.append(SetTitle(now=0, title=wanted.title))
         for change in changes:
-            await sessions.ask(self.session_id, change)
-        return await sessions.state(self.session_id) if changes else state
+            await sessions.dispatch(RunCommand(self.session_id, change))
+        return await sessions.dispatch(GetState(self.session_id)) if changes else state
 
     async def _send(self, sessions: Sessions, message_id: str, wanted: AgentMessage) -> None:
-        state = await sessions.state(self.session_id)
+        state = await sessions.dispatch(GetState(self.session_id))
         words = words_of(wanted.messages, has_history=state.run_counter > 0 or state.forked_from is not None)
         model_ref = None if wanted.model_ref is None else self._canonical(wanted.model_ref)
         if state.active_run is not None:
@@ -232,7 +226,7 @@ class SessionDesk:
         if self._follower is None:
             await self._attach(sessions, state, state.last_event_id)
         if model_ref is not None and model_ref != state.model_ref:
-            await sessions.ask(self.session_id, SetModel(now=0, model_ref=model_ref))
+            await sessions.dispatch(RunCommand(self.session_id, SetModel(now=0, model_ref=model_ref)))
         input_id = str(uuid4())
         # With a client_msg_id the words count once, also when their owner dies and they have to be said again.
         said = Send(
@@ -242,7 +236,7 @@ class SessionDesk:
             content=words,
             terms=run_terms(wanted.options or self._options),
         )
-        await sessions.ask(self.session_id, said)
+        await sessions.dispatch(RunCommand(self.session_id, said))
         self._scopes.words_taken(self.session_id, message_id, input_id)
 
     def _canonical(self, model_ref: str) -> str:
@@ -255,7 +249,7 @@ class SessionDesk:
     async def _begin_stop(self, sessions: Sessions, message_id: str, wanted: AgentStop) -> None:
         if self._stop is not None:
             raise InvalidRequest("the session is being stopped already")
-        state = await sessions.state(self.session_id)
+        state = await sessions.dispatch(GetState(self.session_id))
         if self._follower is None:
             await self._attach(sessions, state, state.last_event_id)
         if wanted.detach:
@@ -266,7 +260,7 @@ class SessionDesk:
         if run is not None:
             abort = Abort(now=0, run_id=run.run_id, by=CLIENT, reason=wanted.reason or "")
             try:
-                await sessions.ask(self.session_id, abort)
+                await sessions.dispatch(RunCommand(self.session_id, abort))
             except SessionRefused as error:
                 if error.code not in ("NOT_RUNNING", "STALE_RUN_ID"):  # it has just ended by itself
                     raise
@@ -382,8 +376,8 @@ def _is_old_question(logged: Logged, history_end: int, pending: frozenset[str]) 
     return isinstance(event, ApprovalRequested) and logged.event_id <= history_end and event.call_id not in pending
 
 
-def _new_session(session_id: str, wanted: AgentStart, model_ref: str) -> NewSession:
-    return NewSession(
+def _new_session(session_id: str, wanted: AgentStart, model_ref: str) -> CreateSession:
+    return CreateSession(
         model_ref=model_ref,
         session_id=session_id,
         mode=wanted.mode or "ask",

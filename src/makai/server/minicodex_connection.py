@@ -20,7 +20,8 @@ from makai.protocols.minicodex.requests import Ask, Open, Request, TakeSnapshot
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, CloseCode, Limits, MinicodexConnection
 from makai.server.session_views import SessionViews, SharedView, is_gone, look_up_run
 from makai.sessions.log import encoding
-from makai.sessions.service import NewSession, Sessions
+from makai.sessions.requests import CreateSession, ReadEvents, RunCommand
+from makai.sessions.service import Sessions
 from makai.transports.channel import Oversized
 from makai.transports.websocket import WebSocketChannel
 
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 HEARTBEAT_S: Final = 15.0
 REPLAY_EVENTS: Final = 1_000
 
-MakeNew: TypeAlias = Callable[[], NewSession]
+MakeNew: TypeAlias = Callable[[], CreateSession]
 """The session a client gets who names none."""
 
 
@@ -147,7 +148,7 @@ class _Client:
                     await self._open(request)
                 case Ask():
                     sessions = await self._server.sessions()
-                    receipt = await sessions.ask(request.session_id, request.command)
+                    receipt = await sessions.dispatch(RunCommand(request.session_id, request.command))
                     self._protocol.answered(request, receipt)
                 case TakeSnapshot():
                     assert self._shared is not None, "the protocol asks for snapshots of open sessions only"
@@ -163,7 +164,7 @@ class _Client:
     async def _open(self, request: Open) -> None:
         session_id = request.session_id
         if session_id is None:
-            session_id = await (await self._server.sessions()).create(self._server.make_new())
+            session_id = await (await self._server.sessions()).dispatch(self._server.make_new())
         former = self._shared
         self._shared = await self._server.views.enter(session_id, self._wake)
         if former is not None and former is not self._shared:
@@ -211,7 +212,7 @@ class _Client:
         if (lookup := self._protocol.lookup()) is not None:
             await look_up_run(sessions, session_id, lookup)
             self._protocol.begin_replay(lookup)
-        self._protocol.replay(encoding.decoded(await sessions.read(session_id, cursor, REPLAY_EVENTS)))
+        self._protocol.replay(encoding.decoded(await sessions.dispatch(ReadEvents(session_id, cursor, REPLAY_EVENTS))))
 
     async def _say_goodbye(self, why: MakaiError) -> None:
         if is_gone(why):

@@ -1,8 +1,10 @@
 """Sessions of a MAKAI_HOME for a program that does not care which process owns them.
 
-In: the folder, and how to own it. Out: `service.Sessions`, by owning the folder or by attaching to the process that
-does, for as long as the program wants (DESIGN §6 "Who owns the log"). When the owner goes, this process takes over, or
-attaches to the one that did.
+The program owns the folder, or attaches to the process that does. When the owner goes, this process takes over, or
+attaches to the one that did; `failover` keeps followers and executors alive meanwhile.
+
+A request that was under way when its owner died may or may not have been carried out. It is repeated with the next
+owner when the request says that this does no harm (`Request.is_repeatable`); otherwise it fails.
 """
 
 from __future__ import annotations
@@ -13,52 +15,34 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
-from uuid import uuid4
-
-import msgspec
 
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import ChannelClosed, HomeInUse, MakaiError, SessionRefused, TransportError
-from makai.server.failover import FailoverExecutor, FailoverFollower, closed_here, is_usable, may_be_repeated
+from makai.harness.base import Execute
+from makai.server.failover import FailoverExecutor, FailoverFollower, closed_error, is_usable
 from makai.server.owner_socket import OwnerSocket
 from makai.server.remote_sessions import RemoteSessions
-from makai.sessions.log.base import (
-    BATCH_EVENTS,
-    NEWEST,
-    PendingApproval,
-    Record,
-    SessionFilter,
-    SessionSummary,
-)
-from makai.sessions.service import (
-    Execute,
-    Follower,
-    NewSession,
-    Receipt,
-    Sessions,
-    ToolRegistration,
-    UserCommand,
-)
-from makai.sessions.state import SessionState
+from makai.sessions.requests import AnswerT, Request
+from makai.sessions.service import Sessions
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Own: TypeAlias = Callable[[], Awaitable[Sessions]]
-"""Own the sessions of the folder in this process; raises `HomeInUse` while another one does."""
+"""Owns the sessions of the folder in this process; raises `HomeInUse` while another process does."""
 
 OWNER_S: Final = 10.0
-"""How long anyone waits for the sessions to have an owner again."""
-MOST_ATTEMPTS: Final = 5
-"""Of one request, each with another owner."""
-_PERHAPS: Final = "The owner of the sessions died while this was asked: it may be that the first attempt counted."
+"""How long a caller waits for the sessions to have an owner again."""
+MAX_ATTEMPTS: Final = 5
+"""Attempts of one request, each with another owner."""
+_PERHAPS: Final = "The owner of the sessions died during the request: the first attempt may have been carried out."
 _FIRST_PAUSE_S: Final = 0.01
-_LONGEST_PAUSE_S: Final = 0.5
+_MAX_PAUSE_S: Final = 0.5
 _END_S: Final = 15.0
 
 
 class SessionRouter:
-    """`service.Sessions` that outlive their owner. Make one by `open`, inside the event loop that uses it."""
+    """`service.Sessions` that survive their owner. Make one by `open`, inside the event loop that uses it."""
 
     def __init__(self, home: Path, own: Own, on_takeover: Callable[[], None] | None) -> None:
         self._home = home
@@ -96,7 +80,7 @@ class SessionRouter:
 
     @property
     def owner_pid(self) -> int | None:
-        """Whose they are; None while they change hands."""
+        """The process that owns the sessions; None while there is none."""
         match self._place:
             case _Owning():
                 return os.getpid()
@@ -105,94 +89,36 @@ class SessionRouter:
             case None:
                 return None
 
-    # ------------------------------------------------------------ what clients ask
+    # ------------------------------------------------------------ the contract
 
-    async def create(self, wanted: NewSession) -> str:
-        """Begin a session."""
-        if wanted.session_id is not None:
-            return await self._through(lambda sessions: sessions.create(wanted), repeatable=False)
-        session_id = str(uuid4())
-        named = msgspec.structs.replace(wanted, session_id=session_id)
-        attempts = 0
-
-        async def create(sessions: Sessions) -> str:
-            nonlocal attempts
-            attempts += 1
-            try:
-                return await sessions.create(named)
-            except SessionRefused as refusal:
-                if attempts > 1 and refusal.code == "SESSION_EXISTS":
-                    return session_id  # nobody else knows this id: the first attempt did it
-                raise
-
-        return await self._through(create, repeatable=True)
-
-    async def ask(self, session_id: str, command: UserCommand) -> Receipt:
-        """Have a command carried out."""
+    async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
+        named = request.with_id()
         return await self._through(
-            lambda sessions: sessions.ask(session_id, command), repeatable=may_be_repeated(command)
+            lambda sessions: sessions.dispatch(named), request.is_repeatable, named.answer_of_first_attempt
         )
 
-    def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> Follower:
-        """Read from a cursor on, whoever owns the log."""
+    def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> FailoverFollower:
         follower = FailoverFollower(self, session_id, after, deltas)
         self._followers.add(follower)
         return follower
 
-    async def read(
-        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
-    ) -> list[Record]:
-        """A page of the log."""
-        return await self._through(
-            lambda sessions: sessions.read(session_id, after, limit, deltas=deltas), repeatable=True
-        )
-
-    async def state(self, session_id: str) -> SessionState:
-        """What the engine knows."""
-        return await self._through(lambda sessions: sessions.state(session_id), repeatable=True)
-
-    async def summaries(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
-        """Sessions, the newest first."""
-        return await self._through(lambda sessions: sessions.summaries(wanted), repeatable=True)
-
-    async def summary(self, session_id: str) -> SessionSummary | None:
-        """One session as lists show it."""
-        return await self._through(lambda sessions: sessions.summary(session_id), repeatable=True)
-
-    async def pending_approvals(self) -> list[PendingApproval]:
-        """Questions without an answer."""
-        return await self._through(lambda sessions: sessions.pending_approvals(), repeatable=True)
-
-    async def delete(self, session_id: str) -> bool:
-        """Forget a session."""
-        return await self._through(lambda sessions: sessions.delete(session_id), repeatable=False)
-
-    async def register_executor(self, session_id: str, execute: Execute) -> ToolRegistration:
-        """Stand by for the session's own tools, whoever owns the log."""
+    async def register_executor(self, session_id: str, execute: Execute) -> FailoverExecutor:
         executor = FailoverExecutor(self, session_id, execute)
         await self._through(executor.begin, repeatable=True)
         self._executors.add(executor)
         return executor
 
-    async def is_trusted(self, folder: str) -> bool:
-        """Whether project files of a folder count."""
-        return await self._through(lambda sessions: sessions.is_trusted(folder), repeatable=True)
-
-    async def trust(self, folder: str, trusted: bool) -> None:
-        """A person's word about a folder."""
-        await self._through(lambda sessions: sessions.trust(folder, trusted), repeatable=True)
-
     async def close(self) -> None:
-        """Let go of the link, or of the log: then one of those attached takes over. May be repeated."""
+        """Close the link, or release the log: then an attached process takes over. May be repeated."""
         if self._closing.is_set():
             return
         self._closing.set()
         for waiter in self._waiting:
             if not waiter.done():
-                waiter.set_exception(closed_here())
+                waiter.set_exception(closed_error())
         for follower in list(self._followers):
             follower.close()
-        # It is not cancelled: half-way through owning the folder, the lock would stay behind.
+        # Not cancelled: while it takes ownership, that would leave the lock behind.
         await asyncio.wait({self._supervisor}, timeout=_END_S)
         if self._ends:
             await asyncio.wait(self._ends, timeout=_END_S)
@@ -200,10 +126,15 @@ class SessionRouter:
 
     # ------------------------------------------------------------ requests
 
-    async def _through(self, ask: Callable[[Sessions], Awaitable[T]], *, repeatable: bool) -> T:
-        """Ask whoever owns the sessions, and ask the next one when it is gone and that does no harm."""
+    async def _through(
+        self,
+        ask: Callable[[Sessions], Awaitable[T]],
+        repeatable: bool,
+        answer_of_first_attempt: Callable[[SessionRefused], T | None] = lambda refusal: None,
+    ) -> T:
+        """Ask the owner, and the next one when it died and the request was not carried out or may be repeated."""
         is_repeated = False
-        for _ in range(MOST_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             sessions = await self.current()
             try:
                 return await ask(sessions)
@@ -215,49 +146,50 @@ class SessionRouter:
                     raise
                 if not repeatable:
                     raise TransportError(
-                        f"{error.message} Whether it did what was asked is not known.",
+                        f"{error.message} The request may or may not have been carried out.",
                         hint="Look at the session before you ask again.",
                     ) from None
                 is_repeated = True
             except SessionRefused as refusal:
                 if is_repeated:
+                    if (answer := answer_of_first_attempt(refusal)) is not None:
+                        return answer
                     refusal.hint = f"{refusal.hint} {_PERHAPS}" if refusal.hint else _PERHAPS
                 raise
-        raise TransportError(f"The sessions in {self._home} changed hands {MOST_ATTEMPTS} times.", hint="Try again.")
+        raise TransportError(
+            f"The sessions in {self._home} changed their owner {MAX_ATTEMPTS} times.", hint="Try again."
+        )
 
     def usable(self) -> Sessions | None:
-        """The sessions as they can be reached now; None while they change hands."""
         if self._place is None or self._closing.is_set():
             return None
         sessions = self._place.sessions if isinstance(self._place, _Owning) else self._place
         return sessions if is_usable(sessions) else None
 
     async def current(self) -> Sessions:
-        """The same; waits for them while they change hands."""
+        """The sessions of the current owner; waits while there is none."""
         return self.usable() or await self.arrival(self.waiter())
 
     def waiter(self) -> asyncio.Future[Sessions]:
-        """Settled when the sessions have an owner again, or cannot have one."""
         waiter: asyncio.Future[Sessions] = asyncio.get_running_loop().create_future()
         if self._closing.is_set():
-            waiter.set_exception(closed_here())
+            waiter.set_exception(closed_error())
         self._waiting.add(waiter)
         waiter.add_done_callback(self._waiting.discard)
         return waiter
 
     async def arrival(self, waiter: asyncio.Future[Sessions]) -> Sessions:
-        """What a waiter is settled with, but not for ever."""
         try:
             async with asyncio.timeout(OWNER_S):
                 return await waiter
         except TimeoutError:
-            raise self._nobody() from None
+            raise self._no_owner() from None
 
-    def _nobody(self) -> TransportError:
+    def _no_owner(self) -> TransportError:
         pid = self._in_use_by
         if pid is None:
             return TransportError(
-                f"Nobody could be reached who owns the sessions in {self._home}.",
+                f"No owner of the sessions in {self._home} could be reached.",
                 hint="Try again, or set MAKAI_HOME to another folder.",
             )
         return TransportError(
@@ -268,7 +200,7 @@ class SessionRouter:
     # ------------------------------------------------------------ who owns them
 
     async def _supervise(self) -> None:
-        """Have an owner, always: this process, or the one it is attached to."""
+        """Own the sessions or be attached to their owner, until `close`."""
         is_first = True
         while (place := await self._seek()) is not None:
             try:
@@ -282,26 +214,26 @@ class SessionRouter:
                     await _unless(self._closing, place.lost.wait())
                 else:
                     if not is_first:
-                        self._say_that_we_took_over()
+                        self._report_takeover()
                     await self._closing.wait()
             finally:
                 self._place = None
-                # In a task of its own: a tool that does not end at once must not keep anyone from taking over.
+                # In a task of its own: a tool that ends slowly must not delay the takeover.
                 self._ends.add(self._tasks.start(place.close(), "makai-sessions-end"))
             is_first = False
 
     async def _seek(self) -> _Owning | RemoteSessions | None:
-        """Own or attach, again and again; None when nobody wants it any more."""
+        """Try to own or attach until one succeeds; None after `close`."""
         pause = _FIRST_PAUSE_S
         while not self._closing.is_set():
             try:
                 return await self._own_or_attach()
             except TransportError as error:
-                log.debug("no owner yet: %s", error)  # it has just begun or just ended: the next attempt shows
+                log.debug("no owner yet: %s", error)  # it is starting or ending: the next attempt shows
             except Exception as error:
-                self._tell(error)
+                self._fail_waiters(error)
             await _unless(self._closing, asyncio.sleep(pause))
-            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+            pause = min(pause * 1.5, _MAX_PAUSE_S)
         return None
 
     async def _own_or_attach(self) -> _Owning | RemoteSessions | None:
@@ -312,8 +244,8 @@ class SessionRouter:
             return await _unless(self._closing, RemoteSessions.connect(self._home))
         return await _Owning.begin(sessions, self._home)
 
-    def _tell(self, problem: Exception) -> None:
-        """Whoever waits should know at once what does not pass by itself."""
+    def _fail_waiters(self, problem: Exception) -> None:
+        """Report an error that another attempt will not resolve."""
         if not isinstance(problem, MakaiError):
             log.error("the sessions cannot be opened", exc_info=problem)
         for waiter in self._waiting:
@@ -321,7 +253,7 @@ class SessionRouter:
                 waiter.set_exception(problem)
 
     async def _register_again(self, sessions: Sessions) -> None:
-        """Before any follower can wake a run that wants their tools."""
+        """Comes before any follower can wake a run that needs the tools."""
         for executor in list(self._executors):
             try:
                 await executor.begin(sessions)
@@ -331,24 +263,22 @@ class SessionRouter:
                 log.warning("the tools of session %s are no longer served: %s", executor.session_id, error)
                 self._executors.discard(executor)
 
-    def _say_that_we_took_over(self) -> None:
+    def _report_takeover(self) -> None:
         if self._on_takeover is not None:
             try:
                 self._on_takeover()
             except Exception:
-                log.exception("what was to be done after the takeover failed")
+                log.exception("the callback after the takeover failed")
 
     def forget_follower(self, follower: FailoverFollower) -> None:
-        """It was closed."""
         self._followers.discard(follower)
 
     def forget_executor(self, executor: FailoverExecutor) -> None:
-        """It was left."""
         self._executors.discard(executor)
 
 
 class _Owning:
-    """The sessions in this process, and the socket for the others."""
+    """The sessions in this process, and the socket for other processes."""
 
     def __init__(self, sessions: Sessions, socket: OwnerSocket) -> None:
         self.sessions = sessions
@@ -356,7 +286,6 @@ class _Owning:
 
     @classmethod
     async def begin(cls, sessions: Sessions, home: Path) -> _Owning:
-        """Let the others in."""
         try:
             return cls(sessions, await OwnerSocket(sessions, home).open())
         except BaseException:
@@ -364,7 +293,7 @@ class _Owning:
             raise
 
     async def close(self) -> None:
-        """First the lock, then the links: whoever sees its link break can take over at once."""
+        """Release the lock, then close the links, so that a process that sees its link break can take over."""
         try:
             await self._socket.drain()
             await self.sessions.close()
@@ -373,7 +302,7 @@ class _Owning:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work comes to; None when it was stopped before."""
+    """The result of `work`; None when `stop` was set first."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)

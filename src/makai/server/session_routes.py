@@ -25,7 +25,16 @@ from makai.server.demo import make_demo
 from makai.server.session_views import read_transcript
 from makai.sessions.export import jsonl, markdown
 from makai.sessions.log.base import Record, SessionFilter, SessionSummary
-from makai.sessions.service import NewSession, Sessions
+from makai.sessions.requests import (
+    CreateSession,
+    DeleteSession,
+    ForkSession,
+    GetSession,
+    ListApprovals,
+    ListSessions,
+    ReadEvents,
+)
+from makai.sessions.service import Sessions
 
 MAX_BODY: Final = 256 * 1024
 MOST_LISTED: Final = 500
@@ -88,7 +97,7 @@ class SessionRoutes:
         ):
             app.router.add_route(method, path, _answering(handler))
 
-    def new_session(self) -> NewSession:
+    def new_session(self) -> CreateSession:
         """What a client gets who asks for a session and says nothing about it."""
         return self._wanted(NewBody())
 
@@ -114,8 +123,8 @@ class SessionRoutes:
         before = _number(request, "before", 0) or None
         words = request.query.get("q", "").casefold().split()
         sessions = await self._sessions()
-        found = await sessions.summaries(
-            SessionFilter(limit=_SEARCHED if words else limit + _MOST_AT_ONCE, updated_before_ms=before)
+        found = await sessions.dispatch(
+            ListSessions(SessionFilter(limit=_SEARCHED if words else limit + _MOST_AT_ONCE, updated_before_ms=before))
         )
         if words:
             found = [summary for summary in found if _has(summary, words)]
@@ -125,21 +134,21 @@ class SessionRoutes:
 
     async def _create(self, request: web.Request) -> web.Response:
         wanted = self._wanted(await _body(request, NewBody))
-        session_id = await (await self._sessions()).create(wanted)
+        session_id = await (await self._sessions()).dispatch(wanted)
         return _json({"session_id": session_id}, 201)
 
     async def _show(self, request: web.Request) -> web.Response:
         return _json(_shown(await self._summary(request)))
 
     async def _delete(self, request: web.Request) -> web.Response:
-        if not await (await self._sessions()).delete(request.match_info["id"]):
+        if not await (await self._sessions()).dispatch(DeleteSession(request.match_info["id"])):
             raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
         return web.Response(status=204)
 
     async def _fork(self, request: web.Request) -> web.Response:
         body = await _body(request, ForkBody)
-        wanted = NewSession(model_ref="", forked_from=request.match_info["id"], forked_at=body.at)
-        return _json({"session_id": await (await self._sessions()).create(wanted)}, 201)
+        wanted = ForkSession(origin=request.match_info["id"], at=body.at)
+        return _json({"session_id": await (await self._sessions()).dispatch(wanted)}, 201)
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
         form = request.query.get("format", "md")
@@ -169,7 +178,7 @@ class SessionRoutes:
         return web.Response(body=page(reader), content_type="application/json")
 
     async def _approvals(self, request: web.Request) -> web.Response:
-        pending = await (await self._sessions()).pending_approvals()
+        pending = await (await self._sessions()).dispatch(ListApprovals())
         return _json(
             {
                 "pending": [
@@ -192,15 +201,15 @@ class SessionRoutes:
     # ------------------------------------------------------------ parts
 
     async def _summary(self, request: web.Request) -> SessionSummary:
-        summary = await (await self._sessions()).summary(request.match_info["id"])
+        summary = await (await self._sessions()).dispatch(GetSession(request.match_info["id"]))
         if summary is None:
             raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
         return summary
 
-    def _wanted(self, body: NewBody) -> NewSession:
+    def _wanted(self, body: NewBody) -> CreateSession:
         if body.demo:
             return make_demo(os.environ)
-        return NewSession(
+        return CreateSession(
             model_ref=body.model_ref or self._default_model_ref(),
             mode=body.mode,
             harness=body.harness,
@@ -251,7 +260,7 @@ def _number(request: web.Request, name: str, default: int, *, least: int = 0, mo
 
 async def _records(sessions: Sessions, session_id: str) -> AsyncIterator[Record]:
     after = 0
-    while page_of_log := await sessions.read(session_id, after):
+    while page_of_log := await sessions.dispatch(ReadEvents(session_id, after)):
         for record in page_of_log:
             yield record
         after = page_of_log[-1].event_id

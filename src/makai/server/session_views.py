@@ -16,6 +16,7 @@ from makai.protocols.minicodex.pages import RunLookup, TranscriptReader, Window
 from makai.protocols.minicodex.view import SessionView, transcript_reader
 from makai.sessions.log import encoding
 from makai.sessions.log.base import LoggedEvent
+from makai.sessions.requests import GetState, ReadEvents
 from makai.sessions.service import Follower, Sessions
 
 log = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class SessionViews:
                 self._opening.pop(session_id, None)  # sessions that do not exist leave nothing behind
             raise
         try:
-            await shared.until((await sessions.state(session_id)).last_event_id)
+            await shared.until((await sessions.dispatch(GetState(session_id))).last_event_id)
         except BaseException:
             await self.leave(shared, wake)
             raise
@@ -120,7 +121,7 @@ class SessionViews:
 
 
 async def _view_of(sessions: Sessions, session_id: str) -> SessionView:
-    state = await sessions.state(session_id)
+    state = await sessions.dispatch(GetState(session_id))
     reader = transcript_reader(state)
     await read_transcript(sessions, session_id, reader)
     return SessionView(session_id, state, reader)
@@ -147,7 +148,7 @@ async def events_of(sessions: Sessions, session_id: str, window: Window) -> list
     while after < window.through:
         # In small steps: a page without deltas may reach far beyond the window.
         step = min(window.through - after, _READ_STEP)
-        records = await sessions.read(session_id, after, step, deltas=window.deltas)
+        records = await sessions.dispatch(ReadEvents(session_id, after, step, deltas=window.deltas))
         if not records:
             break
         events += encoding.decoded([record for record in records if record.event_id <= window.through])

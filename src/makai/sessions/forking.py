@@ -1,23 +1,23 @@
-"""What a fork takes over from its origin: the origin's log, as the beginning of its own.
+"""Forks: a session that begins with a copy of another session's settings and events.
 
-In: a log, a session and the last event that counts. Out: batches of events to append behind the fork's
-`session_created`. A copy, not a reference: a fork shows, exports and continues all of its history by itself, and stays
-whole when its origin is deleted.
+A copy, not a reference: a fork shows, exports and continues all of its history by itself, and stays complete when its
+origin is deleted.
 
-Deltas are left out where the whole text follows them, so numbers change; what names an event (`compacted.through`) is
-given the number of the copy. Settings are not copied: the fork's own `session_created` has them. Nor is what people
-granted for more than one call, nor words that wait: they were meant for the origin. Batches end where a run does, so
-that half a copy has no run that could be resumed.
+Deltas are left out where the whole text follows them, so event numbers change; a field that names an event
+(`compacted.through`) gets the number of the copy. Settings events are not copied: the fork's `session_created` has the
+values. Grants beyond one call and queued inputs belong to the origin and are not copied either. Batches end where a
+run does, so that an interrupted copy has no run that could be resumed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from makai.core.errors import SessionRefused
 from makai.core.session_events import (
     AgentSession,
     ApprovalDecided,
@@ -33,13 +33,18 @@ from makai.core.session_events import (
     TermsChanged,
     TitleChanged,
 )
+from makai.sessions.commands import Create
 from makai.sessions.conversation import with_broken_turns
 from makai.sessions.log.base import EventLog, Pending
 from makai.sessions.log.encoding import joined
+from makai.sessions.requests import ForkSession
+from makai.sessions.state import SessionState
+
+T = TypeVar("T")
 
 BATCH: Final = 1_000
-LARGEST_BATCH: Final = 8_000
-"""Of a run that is longer than a batch; a log takes 10,000 events at once."""
+MAX_BATCH: Final = 8_000
+"""The limit inside a run that is longer than a batch; a log takes 10,000 events at once."""
 _OF_THE_ORIGIN: Final = (
     AgentSession,
     SessionCreated,
@@ -50,6 +55,30 @@ _OF_THE_ORIGIN: Final = (
     TitleChanged,
     InputAccepted,
 )
+
+
+def fork_of(origin: SessionState, wanted: ForkSession, now: int) -> Create:
+    """The settings of a fork: the origin's, except those that the request names."""
+    at = origin.last_event_id if wanted.at is None else wanted.at
+    if not 0 < at <= origin.last_event_id:
+        raise SessionRefused("BAD_ARGUMENT", f"The session has events 1 to {origin.last_event_id}, not {at}.")
+    title = f"{origin.title} (fork)" if origin.title else ""
+    return Create(
+        now=now,
+        model_ref=_either(wanted.model_ref, origin.model_ref),
+        mode=_either(wanted.mode, origin.mode),
+        harness=origin.harness,
+        cwd=_either(wanted.cwd, origin.cwd),
+        roots=_either(wanted.roots, origin.roots),
+        title=_either(wanted.title, title),
+        terms=_either(wanted.terms, origin.terms),
+        forked_from=wanted.origin,
+        forked_at=at,
+    )
+
+
+def _either(wanted: T | None, inherited: T) -> T:
+    return inherited if wanted is None else wanted
 
 
 async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncIterator[list[Pending]]:
@@ -64,11 +93,9 @@ async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncI
         if isinstance(event, Compacted):
             event = msgspec.structs.replace(event, through=first + _count_until(numbers, event.through) - 1)
         elif isinstance(event, ApprovalDecided):
-            # What a person granted was granted there, and may have been taken back since.
+            # The person granted it to the origin, and may have revoked it since.
             event = msgspec.structs.replace(event, scope="once", grant="")
-        if len(batch) >= LARGEST_BATCH or (
-            len(batch) >= BATCH and isinstance(batch[-1].event, RunFinished | RunFailed)
-        ):
+        if len(batch) >= MAX_BATCH or (len(batch) >= BATCH and isinstance(batch[-1].event, RunFinished | RunFailed)):
             yield batch
             batch = []
         copy = Pending(logged.ts, logged.run_id, event)

@@ -1,10 +1,10 @@
 """The sessions of a MAKAI_HOME in the process that owns them.
 
-In: commands, cursors, a log and models. Out: `service.Sessions`. It finds, loads, recovers and forgets live sessions;
-what happens inside one is `live`'s business.
+Implements `service.Sessions`: one handler per request type, and the live sessions that the handlers work on. `live`
+knows what happens inside a session; this module finds, loads, recovers, forks and deletes them.
 
-Recovery (DESIGN §6): a session whose log says that a run is active, and that no task of ours runs, was left by a
-process that died or let go. It is recovered when it is first touched, or, by a durable owner, right away.
+A session whose log has an active run that no task here executes was left by a process that died or closed. It is
+recovered when it is first used, or, by a durable owner, at once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 import msgspec
@@ -24,33 +24,35 @@ import msgspec
 from makai.agent.host import Models
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
-from makai.harness.base import Harness, ToolAnswer, ToolRequest
+from makai.harness.base import Execute, Harness, ToolAnswer, ToolRequest
 from makai.harness.client_tools import ToolExecutor, ToolExecutors
 from makai.harness.native.harness import NativeHarness
 from makai.harness.native.workbench_pool import WorkbenchPool
 from makai.harness.registry import HarnessRegistry
+from makai.sessions import requests as req
 from makai.sessions.commands import Abort, Create, Recovered
 from makai.sessions.following import LiveFollower
-from makai.sessions.forking import copied
+from makai.sessions.forking import copied, fork_of
 from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
 from makai.sessions.log.base import (
-    BATCH_EVENTS,
-    NEWEST,
     EventLog,
+    LogReport,
     PendingApproval,
     Record,
     SessionFilter,
     SessionSummary,
+    StoredGrant,
+    TrustedFolder,
     replay,
 )
-from makai.sessions.service import Execute, NewSession, Receipt, UserCommand
+from makai.sessions.requests import AnswerT, Request
 from makai.sessions.state import SessionState, evolve, unpacked
 from makai.tools.scratch import remove_scratch
 
 log = logging.getLogger(__name__)
 
-MOST_LIVE: Final = 256
-"""Sessions that are kept in memory although nobody uses them."""
+MAX_LIVE: Final = 256
+"""Sessions kept in memory, including idle ones."""
 CLOSE_S: Final = 10.0
 _PAGE: Final = 500
 _CLOSING: Final = "The sessions are being closed."
@@ -60,6 +62,21 @@ _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "abortin
 def unix_ms() -> int:
     """Now, for logs and people."""
     return time.time_ns() // 1_000_000
+
+
+HANDLERS: Final[dict[type[Request[Any]], Callable[[OwnedSessions, Any], Awaitable[Any]]]] = {}
+"""The handler of each request type."""
+_Handler: TypeAlias = "Callable[[OwnedSessions, Any], Awaitable[AnswerT]]"
+
+
+def _handles(kind: type[Request[AnswerT]]) -> Callable[[_Handler[AnswerT]], _Handler[AnswerT]]:
+    """Register a method as the handler of a request type."""
+
+    def register(handler: _Handler[AnswerT]) -> _Handler[AnswerT]:
+        HANDLERS[kind] = handler
+        return handler
+
+    return register
 
 
 class OwnedSessions:
@@ -78,7 +95,9 @@ class OwnedSessions:
         self._log = log
         self._clock = clock
         self._tasks = BackgroundTasks()
-        native = NativeHarness(models, WorkbenchPool(home, self._tasks, self.is_trusted))
+        native = NativeHarness(
+            models, WorkbenchPool(home, self._tasks, lambda folder: self.dispatch(req.IsTrusted(folder)))
+        )
         self._harnesses = HarnessRegistry([native, *harnesses])
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[None]] = {}
@@ -106,22 +125,55 @@ class OwnedSessions:
             sessions._tasks.start(sessions._recover_all(), "makai-recovery")
         return sessions
 
-    # ------------------------------------------------------------ what clients ask
+    # ------------------------------------------------------------ the contract
 
-    async def create(self, wanted: NewSession) -> str:
-        """Begin a session."""
-        session_id = wanted.session_id or str(uuid4())
-        create = await self._fork(wanted) if wanted.forked_from is not None else _create_of(wanted)
-        harness = self._harnesses.get(create.harness)
-        harness.check(create.cwd, create.roots, create.terms)
-        create = msgspec.structs.replace(create, capabilities=harness.capabilities)
-        create = msgspec.structs.replace(await asyncio.to_thread(_resolved, create), now=self._clock())
-        if session_id in self._withheld or await self._log.last(session_id):
-            raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
-        if create.forked_from is not None:
-            await self._create_fork(session_id, create)
-            return session_id
-        session = self._live.get(session_id)  # somebody else may be about to create it
+    async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
+        answer: AnswerT = await HANDLERS[type(request)](self, request)
+        return answer
+
+    def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> LiveFollower:
+        return LiveFollower(self._log, lambda: self._session(session_id), after, deltas)
+
+    async def register_executor(self, session_id: str, execute: Execute) -> ToolExecutor:
+        # Registered before the session is loaded: a run that is resumed then may need a tool at once.
+        executor = self.tool_executors(session_id).add(execute)
+        try:
+            await self._session(session_id)
+        except BaseException:
+            executor.unregister()
+            raise
+        return executor
+
+    async def close(self) -> None:
+        """Release the log. Active runs stay in it as they are, for the next owner to resume."""
+        for session in self._live.values():
+            session.forget()
+        loading = set(self._loading.values())
+        for task in loading:
+            task.cancel()
+        await self._tasks.close(CLOSE_S)
+        if loading:
+            await asyncio.wait(loading, timeout=CLOSE_S)
+        for session in self._live.values():
+            session.wake_followers()
+        await self._log.close()
+
+    # ------------------------------------------------------------ handlers
+
+    @_handles(req.CreateSession)
+    async def _create(self, wanted: req.CreateSession) -> str:
+        create = Create(
+            now=self._clock(),
+            model_ref=wanted.model_ref,
+            mode=wanted.mode,
+            harness=wanted.harness,
+            cwd=wanted.cwd,
+            roots=wanted.roots,
+            title=wanted.title,
+            terms=wanted.terms,
+        )
+        session_id, create = await self._checked(wanted.session_id, create)
+        session = self._live.get(session_id)  # another client may be about to create it
         if session is None:
             session = self._new_live(session_id, SessionState(harness=create.harness))
             self._make_room()
@@ -134,105 +186,111 @@ class OwnedSessions:
             raise
         return session_id
 
-    async def ask(self, session_id: str, command: UserCommand) -> Receipt:
-        """Have a command carried out."""
-        session = await self._session(session_id)
-        effects = await session.submit(msgspec.structs.replace(command, now=self._clock()))
-        started = next((effect.run_id for effect in effects), None)
-        active = session.state.active_run
-        return Receipt(
-            last=session.state.last_event_id, run_id=started or (active.run_id if active is not None else None)
-        )
+    @_handles(req.ForkSession)
+    async def _fork(self, wanted: req.ForkSession) -> str:
+        """Create the fork with a copy of what it continues. It is complete before it can be used, or not there.
 
-    def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> LiveFollower:
-        """Read from a cursor on."""
-        return LiveFollower(self._log, lambda: self._session(session_id), after, deltas)
-
-    async def read(
-        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
-    ) -> list[Record]:
-        """A page of the log; touches nothing."""
-        return await self._log.read_raw(session_id, after, limit, deltas=deltas)
-
-    async def state(self, session_id: str) -> SessionState:
-        """What the engine knows."""
-        return (await self._session(session_id)).state
-
-    async def summaries(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
-        """Sessions, the newest first."""
-        return await self._log.sessions(wanted)
-
-    async def summary(self, session_id: str) -> SessionSummary | None:
-        """One session as lists show it."""
-        return await self._log.session(session_id)
-
-    async def pending_approvals(self) -> list[PendingApproval]:
-        """Questions without an answer."""
-        return await self._log.pending_approvals()
-
-    async def delete(self, session_id: str) -> bool:
-        """Forget a session. Whoever asks for it meanwhile is told that it is gone."""
+        A process that dies meanwhile leaves a shorter one, in which nothing runs.
+        """
+        origin = (await self._session(wanted.origin)).state
+        session_id, create = await self._checked(wanted.session_id, fork_of(origin, wanted, self._clock()))
+        assert create.forked_at is not None
+        session = self._new_live(session_id, SessionState(harness=create.harness))
         self._withheld.add(session_id)
         try:
-            was_there = await self._delete(session_id)
+            await session.submit(create)
+            first = session.state.last_event_id + 1
+            batches = copied(self._log, wanted.origin, create.forked_at, first)
+            batch = await anext(batches, None)
+            while batch is not None:
+                following = await anext(batches, None)
+                await session.adopt(batch, is_last=following is None)
+                batch = following
+        except BaseException:
+            if session.state.last_event_id:
+                await self._log.delete(session_id)
+            raise
+        finally:
+            self._withheld.discard(session_id)
+        self._make_room()
+        self._live[session_id] = session
+        session.save_checkpoint_if_due()
+        return session_id
+
+    async def _checked(self, wanted_id: str | None, create: Create) -> tuple[str, Create]:
+        """The id and the settings of a new session, with its folders resolved; refuses an id that exists."""
+        harness = self._harnesses.get(create.harness)
+        harness.check(create.cwd, create.roots, create.terms)
+        create = msgspec.structs.replace(await asyncio.to_thread(_resolved, create), capabilities=harness.capabilities)
+        session_id = wanted_id or str(uuid4())
+        if session_id in self._withheld or await self._log.last(session_id):
+            raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
+        return session_id, create
+
+    @_handles(req.RunCommand)
+    async def _run_command(self, request: req.RunCommand) -> req.Receipt:
+        session = await self._session(request.session_id)
+        effects = await session.submit(msgspec.structs.replace(request.command, now=self._clock()))
+        started = next((effect.run_id for effect in effects), None)
+        active = session.state.active_run
+        run_id = started or (active.run_id if active is not None else None)
+        return req.Receipt(last=session.state.last_event_id, run_id=run_id)
+
+    @_handles(req.ReadEvents)
+    async def _read(self, page: req.ReadEvents) -> list[Record]:
+        return await self._log.read_raw(page.session_id, page.after, page.limit, deltas=page.deltas)
+
+    @_handles(req.GetState)
+    async def _state(self, request: req.GetState) -> SessionState:
+        return (await self._session(request.session_id)).state
+
+    @_handles(req.ListSessions)
+    async def _summaries(self, request: req.ListSessions) -> list[SessionSummary]:
+        return await self._log.sessions(request.filter)
+
+    @_handles(req.GetSession)
+    async def _summary(self, request: req.GetSession) -> SessionSummary | None:
+        return await self._log.session(request.session_id)
+
+    @_handles(req.ListApprovals)
+    async def _approvals(self, request: req.ListApprovals) -> list[PendingApproval]:
+        return await self._log.pending_approvals()
+
+    @_handles(req.DeleteSession)
+    async def _delete(self, request: req.DeleteSession) -> bool:
+        """Requests for the session are refused meanwhile."""
+        session_id = request.session_id
+        self._withheld.add(session_id)
+        try:
+            existed = await self._stop_and_delete(session_id)
             await asyncio.to_thread(remove_scratch, session_id, os.environ, self._home)
-            return was_there
+            return existed
         finally:
             self._withheld.discard(session_id)
 
-    async def _delete(self, session_id: str) -> bool:
-        if (loading := self._loading.get(session_id)) is not None:
-            await asyncio.wait({loading})
-        session = self._live.get(session_id)
-        if session is None:
-            self._tool_executors.pop(session_id, None)
-            return await self._log.delete(session_id)
-        await self._stop(session)
-        await session.harness.forget(session_id)
-        session.deleted = True  # from here on nothing is appended to it
-        try:
-            was_there = await self._log.delete(session_id)
-        except BaseException:
-            session.deleted = False
-            raise
-        session.forget()
-        self._live.pop(session_id, None)
-        self._tool_executors.pop(session_id, None)
-        session.wake_followers()
-        return was_there
+    @_handles(req.IsTrusted)
+    async def _is_trusted(self, request: req.IsTrusted) -> bool:
+        return await self._log.is_trusted(await asyncio.to_thread(os.path.realpath, request.folder))
 
-    async def register_executor(self, session_id: str, execute: Execute) -> ToolExecutor:
-        """Stand by for the session's own tools."""
-        # Seated before the session is loaded: a run that is resumed then may ask for a tool at once.
-        executor = self.tool_executors(session_id).add(execute)
-        try:
-            await self._session(session_id)
-        except BaseException:
-            executor.unregister()
-            raise
-        return executor
+    @_handles(req.ListTrusted)
+    async def _trusted(self, request: req.ListTrusted) -> list[TrustedFolder]:
+        return await self._log.trusted_folders()
 
-    async def is_trusted(self, folder: str) -> bool:
-        """Whether project files of a folder count."""
-        return await self._log.is_trusted(await asyncio.to_thread(os.path.realpath, folder))
+    @_handles(req.SetTrust)
+    async def _set_trust(self, request: req.SetTrust) -> None:
+        await self._log.trust(await asyncio.to_thread(os.path.realpath, request.folder), request.trusted)
 
-    async def trust(self, folder: str, trusted: bool) -> None:
-        """A person's word about a folder."""
-        await self._log.trust(await asyncio.to_thread(os.path.realpath, folder), trusted)
+    @_handles(req.ListGrants)
+    async def _grants(self, request: req.ListGrants) -> list[StoredGrant]:
+        return await self._log.grants(request.folder)
 
-    async def close(self) -> None:
-        """Let go. Runs stay in the log as they are, for the next owner to resume."""
-        for session in self._live.values():
-            session.forget()
-        loading = set(self._loading.values())
-        for task in loading:
-            task.cancel()
-        await self._tasks.close(CLOSE_S)
-        if loading:
-            await asyncio.wait(loading, timeout=CLOSE_S)
-        for session in self._live.values():
-            session.wake_followers()
-        await self._log.close()
+    @_handles(req.RevokeGrant)
+    async def _revoke(self, request: req.RevokeGrant) -> bool:
+        return await self._log.revoke(request.folder, request.rule)
+
+    @_handles(req.CheckLog)
+    async def _check(self, request: req.CheckLog) -> LogReport:
+        return await self._log.check()
 
     # ------------------------------------------------------------ what runs need
 
@@ -310,13 +368,34 @@ class OwnedSessions:
         return LiveSession(session_id, state, self._log, harness, self._tasks, self._clock, checkpointed, self._execute)
 
     def _make_room(self) -> None:
-        if len(self._live) >= MOST_LIVE:
+        if len(self._live) >= MAX_LIVE:
             for session_id, session in list(self._live.items()):
                 if session.is_idle and session_id not in self._loading:
                     session.forget()
                     del self._live[session_id]
-                    if len(self._live) < MOST_LIVE // 2:
+                    if len(self._live) < MAX_LIVE // 2:
                         break
+
+    async def _stop_and_delete(self, session_id: str) -> bool:
+        if (loading := self._loading.get(session_id)) is not None:
+            await asyncio.wait({loading})
+        session = self._live.get(session_id)
+        if session is None:
+            self._tool_executors.pop(session_id, None)
+            return await self._log.delete(session_id)
+        await self._stop(session)
+        await session.harness.forget(session_id)
+        session.deleted = True  # from here on nothing is appended to it
+        try:
+            existed = await self._log.delete(session_id)
+        except BaseException:
+            session.deleted = False
+            raise
+        session.forget()
+        self._live.pop(session_id, None)
+        self._tool_executors.pop(session_id, None)
+        session.wake_followers()
+        return existed
 
     async def _stop(self, session: LiveSession) -> None:
         """Abort the active run, and those that wait behind it, until none is left; but not for ever."""
@@ -358,67 +437,6 @@ class OwnedSessions:
             pass  # it was deleted meanwhile
         except MakaiError as error:  # whoever asks for it is told again, and the others are recovered
             log.error("session %s cannot be recovered: %s", session_id, error)
-
-    async def _fork(self, wanted: NewSession) -> Create:
-        """A fork takes over what its origin had, unless it says otherwise."""
-        assert wanted.forked_from is not None
-        origin = (await self._session(wanted.forked_from)).state
-        at = origin.last_event_id if wanted.forked_at is None else wanted.forked_at
-        if not 0 < at <= origin.last_event_id:
-            raise SessionRefused("BAD_ARGUMENT", f"The session has events 1 to {origin.last_event_id}, not {at}.")
-        return Create(
-            now=0,
-            model_ref=wanted.model_ref or origin.model_ref,
-            mode=wanted.mode if wanted.model_ref else origin.mode,
-            harness=origin.harness,
-            cwd=wanted.cwd or origin.cwd,
-            roots=wanted.roots or origin.roots,
-            title=wanted.title or (f"{origin.title} (fork)" if origin.title else ""),
-            terms=wanted.terms if wanted.model_ref else origin.terms,
-            forked_from=wanted.forked_from,
-            forked_at=at,
-        )
-
-    async def _create_fork(self, session_id: str, create: Create) -> None:
-        """Create it with a copy of what it continues; it is whole before anybody can use it, or it is not there.
-
-        A process that dies meanwhile leaves a shorter one, in which nothing runs.
-        """
-        assert create.forked_from is not None
-        assert create.forked_at is not None
-        session = self._new_live(session_id, SessionState(harness=create.harness))
-        self._withheld.add(session_id)
-        try:
-            await session.submit(create)
-            first = session.state.last_event_id + 1
-            batches = copied(self._log, create.forked_from, create.forked_at, first)
-            batch = await anext(batches, None)
-            while batch is not None:
-                following = await anext(batches, None)
-                await session.adopt(batch, is_last=following is None)
-                batch = following
-        except BaseException:
-            if session.state.last_event_id:
-                await self._log.delete(session_id)
-            raise
-        finally:
-            self._withheld.discard(session_id)
-        self._make_room()
-        self._live[session_id] = session
-        session.save_checkpoint_if_due()
-
-
-def _create_of(wanted: NewSession) -> Create:
-    return Create(
-        now=0,
-        model_ref=wanted.model_ref,
-        mode=wanted.mode,
-        harness=wanted.harness,
-        cwd=wanted.cwd,
-        roots=wanted.roots,
-        title=wanted.title,
-        terms=wanted.terms,
-    )
 
 
 def _resolved(create: Create) -> Create:

@@ -35,7 +35,7 @@ from makai.sessions.commands import Abort, Close, Deny, Send
 from makai.sessions.log.encoding import decoded_one
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import NewSession
+from makai.sessions.requests import CreateSession, GetState, ListApprovals, ListSessions, ReadEvents, RunCommand
 
 MODEL = "scripted/scenario"
 WRITE = 'tool: write {"path": "new.txt", "content": "hi"}'
@@ -97,7 +97,7 @@ class Place:
             return await run_in_session(request, self.sessions, self.models, kept), kept
 
     async def log(self, session_id: str) -> list[Any]:
-        records = await self.sessions.read(session_id)
+        records = await self.sessions.dispatch(ReadEvents(session_id))
         return [logged.event for logged in map(decoded_one, records) if isinstance(logged, Logged)]
 
     def asked(self) -> list[list[str]]:
@@ -123,8 +123,8 @@ async def place(tmp_path: Path, script: str) -> AsyncIterator[Place]:
 async def test_a_question_becomes_a_session_and_its_answer_an_outcome(tmp_path: Path) -> None:
     async with place(tmp_path, "say: Hello there\nusage: input=3 output=2") as here:
         code, kept = await here.run("Say hello\nnow", system_prompt="Be brief.")
-        (summary,) = await here.sessions.summaries()
-        state = await here.sessions.state(summary.session_id)
+        (summary,) = await here.sessions.dispatch(ListSessions())
+        state = await here.sessions.dispatch(GetState(summary.session_id))
 
     (outcome,) = kept.outcomes
     assert (code, outcome.text, outcome.stop_reason) == (0, "Hello there", "end_turn")
@@ -149,8 +149,8 @@ async def test_the_newest_session_or_a_named_one_goes_on_with_what_was_said(tmp_
         session_id = first.outcomes[0].session_id
         await here.run("two", continue_newest=True, model=None)
         code, third = await here.run("three", resume=session_id[:8], model=None, mode="plan", system_prompt="New.")
-        state = await here.sessions.state(session_id)
-        sessions = await here.sessions.summaries()
+        state = await here.sessions.dispatch(GetState(session_id))
+        sessions = await here.sessions.dispatch(ListSessions())
 
     assert (code, len(sessions), third.outcomes[0].session_id) == (0, 1, session_id)
     assert (state.mode, state.terms.system, state.run_counter) == ("plan", "New.", 3)
@@ -171,10 +171,10 @@ async def test_an_unknown_session_is_refused_before_anything_is_asked(tmp_path: 
 async def test_a_busy_session_and_a_closed_one_say_what_to_do(tmp_path: Path) -> None:
     async with place(tmp_path, "stall") as here:
         model_ref = "scripted/scripted@scenario"
-        busy = await here.sessions.create(NewSession(model_ref=model_ref))
-        await here.sessions.ask(busy, Send(now=0, input_id="i", content="Hi"))
-        closed = await here.sessions.create(NewSession(model_ref=model_ref))
-        await here.sessions.ask(closed, Close(now=0))
+        busy = await here.sessions.dispatch(CreateSession(model_ref=model_ref))
+        await here.sessions.dispatch(RunCommand(busy, Send(now=0, input_id="i", content="Hi")))
+        closed = await here.sessions.dispatch(CreateSession(model_ref=model_ref))
+        await here.sessions.dispatch(RunCommand(closed, Close(now=0)))
         results = [await here.run(resume=session_id, model=None) for session_id in (busy, closed)]
 
     assert [(code, kept.errors[0][0].code, kept.errors[0][0].hint) for code, kept in results] == [
@@ -216,8 +216,8 @@ async def test_a_run_that_another_client_stopped_is_no_success(tmp_path: Path) -
         seen = Kept()
         running = asyncio.create_task(here.run(kept=seen))
         await seen.sees(AssistantTextDelta)
-        found = await here.sessions.summaries()
-        await here.sessions.ask(found[0].session_id, Abort(now=0, by="web", reason="wrong folder"))
+        found = await here.sessions.dispatch(ListSessions())
+        await here.sessions.dispatch(RunCommand(found[0].session_id, Abort(now=0, by="web", reason="wrong folder")))
         code, kept = await running
 
     error, _ = kept.errors[0]
@@ -272,10 +272,10 @@ async def test_a_rule_of_the_run_denies_what_the_mode_would_allow(tmp_path: Path
 async def test_no_tools_in_a_session_that_has_some_counts_for_this_run_only(tmp_path: Path) -> None:
     tool = ToolDefinition(name="change", description="Changes.", parameters_schema_json='{"type":"object"}')
     async with place(tmp_path, "say: ok") as here:
-        wanted = NewSession(model_ref="scripted/scripted@scenario", terms=SessionTerms(tools=(tool,)))
-        session_id = await here.sessions.create(wanted)
+        wanted = CreateSession(model_ref="scripted/scripted@scenario", terms=SessionTerms(tools=(tool,)))
+        session_id = await here.sessions.dispatch(wanted)
         await here.run(resume=session_id, model=None)
-        state = await here.sessions.state(session_id)
+        state = await here.sessions.dispatch(GetState(session_id))
 
     assert state.run is not None
     assert state.run.terms.options.tool_choice is not None
@@ -287,7 +287,7 @@ async def test_ctrl_c_aborts_the_run_and_waits_for_its_settlement(tmp_path: Path
         seen = Kept()
         running = asyncio.create_task(here.run(kept=seen))
         await seen.sees(AssistantTextDelta)
-        found = await here.sessions.summaries()
+        found = await here.sessions.dispatch(ListSessions())
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -301,7 +301,7 @@ async def test_ctrl_c_aborts_the_run_and_waits_for_its_settlement(tmp_path: Path
 async def test_a_missing_key_leaves_no_session_behind(tmp_path: Path) -> None:
     async with place(tmp_path, "say: ok") as here:
         code, kept = await here.run(model="groq/any")
-        sessions = await here.sessions.summaries()
+        sessions = await here.sessions.dispatch(ListSessions())
 
     assert (code, kept.errors[0][0].code, sessions) == (3, "auth_required", [])
 
@@ -379,8 +379,10 @@ async def test_a_question_that_is_decided_elsewhere_is_taken_back(
         seen = Kept()
         running = asyncio.create_task(here.run(tools=True, kept=seen))
         await seen.sees(ApprovalRequested)
-        (pending,) = await here.sessions.pending_approvals()
-        await here.sessions.ask(pending.session_id, Deny(now=0, call_id=pending.request.call_id, by="web"))
+        (pending,) = await here.sessions.dispatch(ListApprovals())
+        await here.sessions.dispatch(
+            RunCommand(pending.session_id, Deny(now=0, call_id=pending.request.call_id, by="web"))
+        )
         code, kept = await running
 
     assert (code, kept.outcomes[0].text) == (0, "Done.")

@@ -9,7 +9,7 @@ import pytest
 from makai.cli.session_access import in_words, is_ours, open_sessions
 from makai.core.errors import HomeInUse, LogDamaged, StorageUnavailable
 from makai.providers.runtime import ModelRuntime
-from makai.sessions.service import NewSession
+from makai.sessions.requests import CreateSession, GetSession
 
 HOME = Path("/home/ada/.makai")
 
@@ -39,7 +39,7 @@ async def test_one_process_owns_the_sessions_and_others_reach_them_through_it(tm
         open_sessions(models=models) as owner,
         open_sessions(models=models) as other,
     ):
-        session_id = await other.create(NewSession(model_ref="scripted/scripted@echo"))
-        seen = await owner.summary(session_id)
+        session_id = await other.dispatch(CreateSession(model_ref="scripted/scripted@echo"))
+        seen = await owner.dispatch(GetSession(session_id))
 
         assert (is_ours(owner), is_ours(other), seen is not None) == (True, False, True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import pytest
 
 from makai.cli.session_admin import grant_lines, report_lines
 from makai.cli.session_list import age, session_table, short_ids
 from makai.core.usage import Usage
-from makai.sessions.log.base import SessionSummary, StoredGrant
-from makai.sessions.log.repair import Problem, Report
+from makai.sessions.log.base import LogProblem, LogReport, SessionSummary, StoredGrant
 
 NOW_MS = 1_000_000_000
 ONE = SessionSummary(
@@ -93,12 +90,12 @@ def test_grants_are_told_by_folder() -> None:
 
 
 def test_a_report_says_what_was_found_and_what_was_done() -> None:
-    whole = Report(sessions=2, events=1_000, problems=())
-    damaged = Report(
+    whole = LogReport(sessions=2, events=1_000, problems=())
+    damaged = LogReport(
         sessions=2,
         events=1_000,
-        problems=(Problem("s-1", 7, "damaged or missing"), Problem("", None, "a bad page")),
-        kept_as=Path("/home/ada/.makai/sessions.db.damaged-1"),
+        problems=(LogProblem("s-1", 7, "damaged or missing"), LogProblem("", None, "a bad page")),
+        kept_as="/home/ada/.makai/sessions.db.damaged-1",
     )
 
     assert report_lines(whole, repaired=True) == ["2 sessions with 1,000 events: nothing is damaged."]

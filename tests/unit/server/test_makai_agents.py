@@ -16,6 +16,7 @@ from makai.core.errors import MakaiError, StorageUnavailable, TransportError
 from makai.core.session_events import RunAborted, ToolFinished
 from makai.server.makai_connection import MakaiServer
 from makai.sessions.log.memory import MemoryLog
+from makai.sessions.requests import DeleteSession
 from makai.transports.memory import memory_pair
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4\n---\nsay: Hello again.\nusage: input=9 output=2 cache_read=3"
@@ -424,7 +425,7 @@ async def test_a_deleted_session_is_over_for_whoever_is_attached(tmp_path: Path)
         client = house.client()
         await client.start()
         await running(client)
-        assert await house.sessions.delete(client.session_id)
+        assert await house.sessions.dispatch(DeleteSession(client.session_id))
         frames = await client.hear_until("agent_stopped")
         assert types_of(frames)[-1] == "agent_stopped"
         assert "agent_error" in types_of(frames)

@@ -8,6 +8,8 @@ from typing import Any
 from support.agents import LOOK, AgentHouse, AgentPeer, agent_house, codes, events_of, types_of, words
 from support.wire import JSON
 
+from makai.sessions.requests import GetState
+
 LOOKS = """
 think: I should look.
 tool: look {"at": "sea"}
@@ -62,7 +64,7 @@ async def test_the_newest_client_that_declares_the_tools_is_asked(tmp_path: Path
         await first.start(tools=[LOOK], title="A")
         second.session_id = first.session_id
         await second.attach(tools=[LOOK], title="B", mode="plan", system_prompt="Be brief.")
-        state = await house.sessions.state(first.session_id)
+        state = await house.sessions.dispatch(GetState(first.session_id))
         assert (state.title, state.mode, state.terms.system) == ("B", "plan", "Be brief.")
         await first.say("agent_message", words("Look"))
         await second.execute("From the second.")
@@ -135,7 +137,7 @@ async def test_a_client_that_comes_back_is_asked_what_is_pending_and_spared_what
         client, question = await asked(house, folder)
         cursor = max(frame["payload"].get("event_id", 0) for frame in client.heard if frame["type"] == "agent_event")
         await client.peer.channel.close()
-        state = await house.sessions.state(client.session_id)
+        state = await house.sessions.dispatch(GetState(client.session_id))
         again = house.client(client.session_id)
         await again.attach(after_event_id=state.last_event_id)
         (asked_again,) = await again.hear_until("permission_request")

@@ -13,7 +13,7 @@ from support.live_sessions import scripted_models
 
 from makai.core.errors import ChannelClosed
 from makai.server.session_source import SessionSource
-from makai.sessions.service import NewSession
+from makai.sessions.requests import CreateSession, GetState
 
 ROOT = Path(__file__).resolve().parents[3]
 PING = """
@@ -56,8 +56,8 @@ async def test_everyone_gets_the_same_sessions_until_they_are_closed(tmp_path: P
         source = SessionSource(models, tmp_path / "makai-home")
         first, second = await asyncio.gather(source.get(), source.get())
         assert first is second
-        session_id = await first.create(NewSession(model_ref="scripted/scripted@echo"))
-        assert (await second.state(session_id)).model_ref == "scripted/scripted@echo"
+        session_id = await first.dispatch(CreateSession(model_ref="scripted/scripted@echo"))
+        assert (await second.dispatch(GetState(session_id))).model_ref == "scripted/scripted@echo"
         await source.close()
         with pytest.raises(ChannelClosed):
             await source.get()

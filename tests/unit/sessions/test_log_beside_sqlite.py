@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 from makai.core.errors import StorageUnavailable
 from makai.core.session_events import ApprovalDecided, SessionCreated
 from makai.sessions.log import checkpoints, permissions, schema, sqlite, store, writer
-from makai.sessions.log.base import Checkpoint, Pending, StoredGrant
+from makai.sessions.log.base import Checkpoint, LogProblem, Pending, StoredGrant
 from makai.sessions.log.heads import SHORTEST_RUN
-from makai.sessions.log.repair import Problem, check, repair
+from makai.sessions.log.repair import check, repair
 from makai.sessions.log.sqlite import SqliteLog
 
 FIRST_FORMAT = schema.MIGRATIONS[:1]
@@ -180,7 +180,7 @@ async def test_a_damaged_grant_allows_nothing_and_repair_forgets_it(home: Path, 
     log = await SqliteLog.open(home)
     assert await log.grants(None) == []
     await log.close()
-    assert repair(home).problems == (Problem("", None, "1 grants or words of trust are damaged"),)
+    assert repair(home).problems == (LogProblem("", None, "1 grants or words of trust are damaged"),)
     assert check(home).problems == ()
 
 
@@ -212,7 +212,7 @@ async def test_a_run_that_would_hide_events_is_found_and_repaired(home: Path) ->
     await filled(home)
     execute(home, f"UPDATE delta_run SET (last, seal) = (SELECT last + 1, {schema.SEAL.replace('last', '(last + 1)')})")
 
-    assert repair(home).problems == (Problem("", None, "1 events are noted as deltas and are none"),)
+    assert repair(home).problems == (LogProblem("", None, "1 events are noted as deltas and are none"),)
     assert check(home).problems == ()
     log = await SqliteLog.open(home)
     assert await lasting(log) == [1, 2, SHORTEST_RUN + 3]
@@ -230,7 +230,7 @@ async def test_repair_keeps_grants_and_trust_and_leaves_checkpoints_behind(home:
 
     report = repair(home)
 
-    assert report.problems == (Problem("one", 2, "damaged or missing"),)
+    assert report.problems == (LogProblem("one", 2, "damaged or missing"),)
     log = await SqliteLog.open(home)
     assert [(grant.folder, grant.session_id) for grant in await log.grants(None)] == [
         ("/other", "gone"),

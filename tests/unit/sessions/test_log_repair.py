@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 from pathlib import Path
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 from makai.core.errors import HomeInUse, LogDamaged
 from makai.core.session_events import ApprovalRequested, Logged, Notice, SessionCreated
 from makai.sessions.log import schema
-from makai.sessions.log.base import SessionSummary, replay
-from makai.sessions.log.repair import Problem, check, repair
+from makai.sessions.log.base import LogProblem, SessionSummary, replay
+from makai.sessions.log.repair import check, repair
 from makai.sessions.log.sqlite import SqliteLog
 
 BITS = 100
@@ -159,13 +160,13 @@ async def test_repair_puts_a_notice_in_the_place_of_what_is_damaged_and_keeps_th
 
     entry = "its entry in the list of sessions is damaged"
     assert report.problems == (
-        Problem("one", None, entry),
-        Problem("two", 9, "damaged or missing"),
-        Problem("two", 102, "damaged or missing"),
-        Problem("three", None, entry),
+        LogProblem("one", None, entry),
+        LogProblem("two", 9, "damaged or missing"),
+        LogProblem("two", 102, "damaged or missing"),
+        LogProblem("three", None, entry),
     )
     assert report.kept_as is not None
-    assert report.kept_as.read_bytes() == damaged
+    assert (home / os.path.basename(report.kept_as)).read_bytes() == damaged
     assert check(home).problems == ()
 
     notice = Notice(level="error", code="event_damaged", message="What happened here was damaged on disk.")

@@ -25,10 +25,19 @@ from makai.core.session_events import (
     UserInput,
 )
 from makai.core.usage import Usage
+from makai.harness.base import ToolAnswer, ToolRequest
 from makai.sessions.commands import Abort, Approve, Compact, Deny, SetModel, SetTitle
 from makai.sessions.conversation import conversation
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.service import NewSession, ToolAnswer, ToolRequest
+from makai.sessions.requests import (
+    CreateSession,
+    DeleteSession,
+    ForkSession,
+    GetSession,
+    GetState,
+    ListSessions,
+    RunCommand,
+)
 from makai.sessions.state import fold
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4\n---\nsay: Hello again.\nusage: input=9 output=2"
@@ -50,7 +59,7 @@ async def test_a_message_is_answered_and_everything_about_it_is_in_the_log(tmp_p
         ]  # fmt: skip
         assert client.events(AssistantText) == [AssistantText(content_index=0, text="Hello to you.")]
         assert client.seen == await whole_log(sessions, client.session_id)
-        assert fold(client.seen) == await sessions.state(client.session_id)
+        assert fold(client.seen) == await sessions.dispatch(GetState(client.session_id))
 
 
 async def test_the_next_message_continues_the_conversation(tmp_path: Path) -> None:
@@ -140,7 +149,7 @@ async def test_an_abort_ends_the_run_and_what_was_said_stays(tmp_path: Path) -> 
         client = await desk(sessions)
         await client.send("Go on for ever")
         await client.until(lambda logged: len(client.seen) > 12)
-        await sessions.ask(client.session_id, Abort(now=0, by="tester"))
+        await sessions.dispatch(RunCommand(client.session_id, Abort(now=0, by="tester")))
         assert await client.until_settled() == RunFinished(stop_reason="aborted")
         assert client.events(RunAborted) == [RunAborted(by="tester")]
         assert client.kinds()[-2:] == ["run_status", "run_finished"]
@@ -154,15 +163,15 @@ async def test_an_abort_without_a_run_is_refused(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
         with pytest.raises(SessionRefused) as refused:
-            await sessions.ask(client.session_id, Abort(now=0))
+            await sessions.dispatch(RunCommand(client.session_id, Abort(now=0)))
         assert refused.value.code == "NOT_RUNNING"
 
 
 async def test_what_is_not_there_is_said_to_be_unknown(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         for attempt in (
-            sessions.ask("nobody", Abort(now=0)),
-            sessions.state("nobody"),
+            sessions.dispatch(RunCommand("nobody", Abort(now=0))),
+            sessions.dispatch(GetState("nobody")),
             sessions.follow("nobody").next(),
         ):
             with pytest.raises(SessionRefused) as refused:
@@ -170,7 +179,7 @@ async def test_what_is_not_there_is_said_to_be_unknown(tmp_path: Path) -> None:
             assert refused.value.code == "UNKNOWN_SESSION"
         client = await desk(sessions)
         with pytest.raises(SessionRefused) as unknown:
-            await sessions.ask(client.session_id, Approve(now=0, call_id="nothing", by="tester"))
+            await sessions.dispatch(RunCommand(client.session_id, Approve(now=0, call_id="nothing", by="tester")))
         assert unknown.value.code == "UNKNOWN_CALL_ID"
 
 
@@ -178,21 +187,21 @@ async def test_a_taken_id_and_a_missing_folder_are_refused(tmp_path: Path) -> No
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
         with pytest.raises(SessionRefused) as taken:
-            await sessions.create(NewSession(model_ref="x/y", session_id=client.session_id))
+            await sessions.dispatch(CreateSession(model_ref="x/y", session_id=client.session_id))
         assert taken.value.code == "SESSION_EXISTS"
-        missing = NewSession(model_ref="x/y", cwd=str(tmp_path / "gone"), terms=SessionTerms(builtin_tools=True))
+        missing = CreateSession(model_ref="x/y", cwd=str(tmp_path / "gone"), terms=SessionTerms(builtin_tools=True))
         with pytest.raises(InvalidRequest, match="is not a folder"):
-            await sessions.create(missing)
+            await sessions.dispatch(missing)
 
 
 async def test_a_model_that_does_not_exist_fails_the_run_and_not_the_session(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = Desk(sessions, await sessions.create(NewSession(model_ref="nobody/nothing")))
+        client = Desk(sessions, await sessions.dispatch(CreateSession(model_ref="nobody/nothing")))
         await client.send("Hi")
         failed = await client.until_settled()
         assert isinstance(failed, RunFailed)
         assert failed.code == "invalid_request"
-        await sessions.ask(client.session_id, SetModel(now=0, model_ref="scripted/scenario"))
+        await sessions.dispatch(RunCommand(client.session_id, SetModel(now=0, model_ref="scripted/scenario")))
         await client.send("Hi")
         assert isinstance(await client.until_settled(), RunFinished)
 
@@ -270,8 +279,8 @@ async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_
         await origin.send("Again")
         await origin.until_settled()
         before = await whole_log(sessions, origin.session_id)
-        made = await sessions.create(NewSession(model_ref="", forked_from=origin.session_id, forked_at=at))
-        fork = Desk(sessions, made, after=(await sessions.state(made)).last_event_id)
+        made = await sessions.dispatch(ForkSession(origin=origin.session_id, at=at))
+        fork = Desk(sessions, made, after=(await sessions.dispatch(GetState(made))).last_event_id)
         await fork.send("Elsewhere")
         await fork.until_settled()
         said = [getattr(message, "content", None) for message in (await conversation(log, fork.session_id)).messages()]
@@ -285,14 +294,14 @@ async def test_a_fork_is_whole_by_itself_also_when_its_origin_is_deleted(tmp_pat
         origin = await desk(sessions)
         await origin.send("Hi")
         await origin.until_settled()
-        fork = await sessions.create(NewSession(model_ref="", forked_from=origin.session_id))
+        fork = await sessions.dispatch(ForkSession(origin=origin.session_id))
         copy = await whole_log(sessions, fork)
         assert [kind_of(logged.event) for logged in copy] == [
             "session_created", "run_started", "run_status", "user_message", "run_status", "turn_started",
             "assistant_text", "turn_ended", "usage", "run_status", "run_finished",
         ]  # fmt: skip
-        assert fold(copy) == await sessions.state(fork)
-        assert await sessions.delete(origin.session_id)
+        assert fold(copy) == await sessions.dispatch(GetState(fork))
+        assert await sessions.dispatch(DeleteSession(origin.session_id))
         client = Desk(sessions, fork, after=len(copy))
         await client.send("Again")
         await client.until_settled()
@@ -307,11 +316,11 @@ async def test_a_fork_of_a_compacted_session_continues_its_summary(tmp_path: Pat
         client = await desk(sessions)
         await client.send("Hi")
         await client.until_settled()
-        await sessions.ask(client.session_id, Compact(now=0, input_id="c1"))
+        await sessions.dispatch(RunCommand(client.session_id, Compact(now=0, input_id="c1")))
         await client.until_settled()
         await client.send("And?")
         await client.until_settled()
-        fork = await sessions.create(NewSession(model_ref="", forked_from=client.session_id))
+        fork = await sessions.dispatch(ForkSession(origin=client.session_id))
         of_origin = (await conversation(log, client.session_id)).messages()
         of_fork = (await conversation(log, fork)).messages()
         assert [getattr(message, "content", None) for message in of_fork] == [
@@ -326,7 +335,7 @@ async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_pat
         client = await desk(sessions)
         await client.send("Hi")
         await client.until_settled()
-        await sessions.ask(client.session_id, Compact(now=0, input_id="c1"))
+        await sessions.dispatch(RunCommand(client.session_id, Compact(now=0, input_id="c1")))
         assert isinstance(await client.until_settled(), RunFinished)
         summary = "They said hello.\n\nThe user's last message was:\nHi"
         assert [event.summary for event in client.events(Compacted)] == [summary]
@@ -341,22 +350,22 @@ async def test_a_deleted_session_ends_its_run_and_its_followers(tmp_path: Path) 
         client = await desk(sessions)
         await client.send("Go on for ever")
         await client.until(lambda logged: len(client.seen) > 8)
-        assert await sessions.delete(client.session_id)
+        assert await sessions.dispatch(DeleteSession(client.session_id))
         with pytest.raises(SessionRefused) as gone:
             await client.until(lambda logged: False)
         assert gone.value.code == "UNKNOWN_SESSION"
-        assert await sessions.summaries() == []
-        assert not await sessions.delete(client.session_id)
+        assert await sessions.dispatch(ListSessions()) == []
+        assert not await sessions.dispatch(DeleteSession(client.session_id))
 
 
 async def test_settings_of_one_client_reach_all_others(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
         other = Desk(sessions, client.session_id)
-        await sessions.ask(client.session_id, SetTitle(now=0, title="Ours"))
+        await sessions.dispatch(RunCommand(client.session_id, SetTitle(now=0, title="Ours")))
         await other.until(lambda logged: isinstance(logged.event, TitleChanged))
         assert other.events(TitleChanged) == [TitleChanged(title="Ours")]
-        summary = await sessions.summary(client.session_id)
+        summary = await sessions.dispatch(GetSession(client.session_id))
         assert summary is not None
         assert summary.title == "Ours"
 
@@ -386,7 +395,7 @@ async def test_a_denied_call_tells_the_model_why(tmp_path: Path) -> None:
         assert "not today" in result.result.text()
         assert not (project / "made").exists()
         with pytest.raises(SessionRefused) as late:
-            await sessions.ask(client.session_id, Deny(now=0, call_id=asked.call_id, by="other"))
+            await sessions.dispatch(RunCommand(client.session_id, Deny(now=0, call_id=asked.call_id, by="other")))
         assert late.value.code == "APPROVAL_CONFLICT"
 
 

@@ -11,7 +11,7 @@ from support.session_trials import Trial
 from makai.core.session_events import ApprovalDecided, AssistantTextDelta, RunFinished
 from makai.sessions.log.base import Pending
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.service import NewSession
+from makai.sessions.requests import ForkSession, GetState
 from makai.sessions.state import fold
 
 
@@ -36,7 +36,7 @@ async def test_a_process_that_dies_while_it_forks_leaves_no_run_that_would_be_re
         await origin.until_settled()
         await origin.send("Go on")
         await origin.until(lambda logged: isinstance(logged.event, AssistantTextDelta))
-        fork = await sessions.create(NewSession(model_ref="", forked_from=origin.session_id))
+        fork = await sessions.dispatch(ForkSession(origin=origin.session_id))
         events = decoded(await log.read_raw(fork))
         ends = [last for session_id, last in log.ends if session_id == fork]
         assert [fold(events[:end]).active_run for end in ends] == [None] * len(ends)
@@ -59,6 +59,6 @@ async def test_a_permission_that_was_taken_back_does_not_come_back_with_a_fork(t
     (grant,) = await log.grants("")
     await log.revoke(grant.folder, grant.rule)
     async with owned_sessions(tmp_path, "say: Hello.", log) as sessions:
-        fork = await sessions.create(NewSession(model_ref=SCENARIO_MODEL, forked_from="origin"))
+        fork = await sessions.dispatch(ForkSession(origin="origin", model_ref=SCENARIO_MODEL))
         assert await log.grants("") == []
-        assert (await sessions.state(fork)).grants == ()
+        assert (await sessions.dispatch(GetState(fork))).grants == ()

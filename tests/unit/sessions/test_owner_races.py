@@ -28,12 +28,13 @@ from makai.core.session_events import (
     ToolFinished,
     UserInput,
 )
+from makai.harness.base import ToolAnswer, ToolRequest
 from makai.sessions import owner
 from makai.sessions.commands import Abort, Compact, SetTitle
 from makai.sessions.conversation import conversation
 from makai.sessions.log.base import Checkpoint, LoggedEvent, Pending
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.service import NewSession, ToolAnswer, ToolRequest
+from makai.sessions.requests import CreateSession, DeleteSession, ForkSession, GetState, ListSessions, RunCommand
 from makai.sessions.state import fold
 
 ENDLESS = "say: One.\npace: 2ms\nrepeat: 100000 word"
@@ -45,7 +46,7 @@ async def test_whoever_asks_while_or_after_the_owner_closes_is_told(tmp_path: Pa
     async with owned_sessions(tmp_path, "echo", MemoryLog()) as sessions:
         client = await desk(sessions)
         await sessions.close()
-        for attempt in (client.send("Hi"), sessions.create(NewSession(model_ref=SCENARIO_MODEL))):
+        for attempt in (client.send("Hi"), sessions.dispatch(CreateSession(model_ref=SCENARIO_MODEL))):
             with pytest.raises(StorageUnavailable):
                 async with asyncio.timeout(60):
                     await attempt
@@ -60,7 +61,7 @@ async def test_a_session_whose_recovery_cannot_be_stored_is_recovered_by_whoever
     log.refuses = once(lambda event: isinstance(event, RunResumed))
     async with owned_sessions(tmp_path, "say: Done.", log) as sessions:
         with pytest.raises(StorageUnavailable):
-            await sessions.state(client.session_id)
+            await sessions.dispatch(GetState(client.session_id))
         again = Desk(sessions, client.session_id, after=len(client.seen))
         assert isinstance(await again.until_settled(), RunFinished)
 
@@ -69,7 +70,7 @@ async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(tm
     log = TroubledLog()
     async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
         log.gate.clear()
-        creating = asyncio.ensure_future(sessions.create(NewSession(model_ref=SCENARIO_MODEL, session_id="s")))
+        creating = asyncio.ensure_future(sessions.dispatch(CreateSession(model_ref=SCENARIO_MODEL, session_id="s")))
         await log.until_appending(SessionCreated)
         log.lookups.clear()
         watcher = sessions.follow("s")
@@ -82,7 +83,7 @@ async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(tm
         log.lookups.set()  # and now the watcher finds it in the log
         seen = decoded(await watching)
         await client.until(lambda logged: len(client.seen) > 8)
-        await sessions.ask("s", Abort(now=0))
+        await sessions.dispatch(RunCommand("s", Abort(now=0)))
         await client.until_settled()
         while not isinstance(seen[-1].event, RunFinished):
             async with asyncio.timeout(60):
@@ -100,7 +101,7 @@ async def test_a_session_is_deleted_with_everything_that_waits_in_it(tmp_path: P
         for number in range(5):
             await client.send(f"Later {number}", delivery="queue")
         async with asyncio.timeout(60):
-            assert await sessions.delete(client.session_id)
+            assert await sessions.dispatch(DeleteSession(client.session_id))
         assert [task.get_name() for task in asyncio.all_tasks() if "makai-run" in task.get_name()] == []
 
 
@@ -112,7 +113,7 @@ async def test_an_owner_that_closes_does_not_let_a_deletion_wait_for_a_run_that_
         client = await desk(sessions)
         await client.send("Go on")
         log.gate.clear()
-        deleting = asyncio.ensure_future(sessions.delete(client.session_id))
+        deleting = asyncio.ensure_future(sessions.dispatch(DeleteSession(client.session_id)))
         await log.until_appending(RunAborted)
         closing = asyncio.ensure_future(sessions.close())
         await asyncio.sleep(0)
@@ -131,12 +132,12 @@ async def test_a_deletion_that_cannot_be_stored_leaves_the_session_and_its_follo
         await client.until_settled()
         log.refuses_deletion = True
         with pytest.raises(StorageUnavailable):
-            await sessions.delete(client.session_id)
+            await sessions.dispatch(DeleteSession(client.session_id))
         await client.send("Still there?")
         await client.until_settled()
         log.refuses_deletion = False
         waiting = asyncio.ensure_future(client.until_settled())
-        assert await sessions.delete(client.session_id)
+        assert await sessions.dispatch(DeleteSession(client.session_id))
         with pytest.raises(SessionRefused) as gone:
             await waiting
         assert gone.value.code == "UNKNOWN_SESSION"
@@ -147,14 +148,14 @@ async def test_the_id_of_a_session_that_is_being_deleted_is_taken_until_it_is_go
     async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
         client = await desk(sessions)
         await client.send("Go on")
-        wanted = NewSession(model_ref=SCENARIO_MODEL, session_id=client.session_id)
-        deleting = asyncio.ensure_future(sessions.delete(client.session_id))
+        wanted = CreateSession(model_ref=SCENARIO_MODEL, session_id=client.session_id)
+        deleting = asyncio.ensure_future(sessions.dispatch(DeleteSession(client.session_id)))
         await asyncio.sleep(0)
         with pytest.raises(SessionRefused) as refused:
-            await sessions.create(wanted)
+            await sessions.dispatch(wanted)
         assert refused.value.code == "SESSION_EXISTS"
         assert await deleting
-        assert await sessions.create(wanted) == client.session_id
+        assert await sessions.dispatch(wanted) == client.session_id
         (created,) = await whole_log(sessions, client.session_id)
         assert created.event_id == 1
 
@@ -192,9 +193,9 @@ async def test_a_damaged_session_does_not_keep_the_others_from_being_recovered(t
     async with owned_sessions(tmp_path, "say: Done.", log, recover_all=True) as sessions:
         async with asyncio.timeout(60):
             await asyncio.gather(*(log.finished.get() for _ in range(2)))
-        assert [summary.session_id for summary in await sessions.summaries() if summary.status == "running"] == [
-            log.damaged
-        ]
+        assert [
+            summary.session_id for summary in await sessions.dispatch(ListSessions()) if summary.status == "running"
+        ] == [log.damaged]
 
 
 async def test_a_session_used_by_many_short_owners_gets_its_checkpoint_in_the_end(
@@ -222,8 +223,8 @@ async def test_sessions_that_nobody_uses_are_not_kept_in_memory_for_ever(
         for _ in range(40):
             await desk(sessions)
         assert len(sessions._live) <= 10
-        for summary in await sessions.summaries():
-            assert (await sessions.state(summary.session_id)).last_event_id == 1
+        for summary in await sessions.dispatch(ListSessions()):
+            assert (await sessions.dispatch(GetState(summary.session_id))).last_event_id == 1
         assert len(sessions._live) <= 10
 
 
@@ -239,7 +240,7 @@ async def test_a_session_that_was_forgotten_before_its_reader_came_is_found_agai
         # All are loaded at once, and each that is loaded makes room for itself.
         await asyncio.gather(*(client.until(lambda logged: True) for client in clients))
         for session_id in ids:
-            await sessions.ask(session_id, SetTitle(now=0, title="new"))
+            await sessions.dispatch(RunCommand(session_id, SetTitle(now=0, title="new")))
         await asyncio.gather(*(client.until(lambda logged: logged.event_id == 2) for client in clients))
 
 
@@ -268,7 +269,7 @@ async def test_an_owner_that_closes_leaves_no_task_behind(tmp_path: Path) -> Non
         await client.until(lambda logged: len(client.seen) > 8)
     async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
         log.lookups.clear()
-        waiting = [asyncio.ensure_future(sessions.state(known)) for known in (client.session_id, other)]
+        waiting = [asyncio.ensure_future(sessions.dispatch(GetState(known))) for known in (client.session_id, other)]
         await asyncio.sleep(0)
         await sessions.close()
         log.lookups.set()
@@ -281,15 +282,15 @@ async def test_clients_that_attended_a_deleted_session_are_not_asked_by_the_next
     tmp_path: Path,
 ) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER, MemoryLog()) as sessions:
-        wanted = NewSession(model_ref=SCENARIO_MODEL, session_id="s", terms=SessionTerms(tools=(WEATHER,)))
+        wanted = CreateSession(model_ref=SCENARIO_MODEL, session_id="s", terms=SessionTerms(tools=(WEATHER,)))
 
         async def execute(request: ToolRequest) -> ToolAnswer:
             raise AssertionError("of another session")
 
-        await sessions.create(wanted)
+        await sessions.dispatch(wanted)
         await sessions.register_executor("s", execute)
-        await sessions.delete("s")
-        await sessions.create(wanted)
+        await sessions.dispatch(DeleteSession("s"))
+        await sessions.dispatch(wanted)
         client = Desk(sessions, "s")
         await client.send("Weather?")
         await client.until_settled()
@@ -322,8 +323,8 @@ async def test_a_fork_in_the_middle_of_an_answer_has_what_was_said_so_far(tmp_pa
         await client.send("Go on")
         await client.until(lambda logged: isinstance(logged.event, AssistantTextDelta))
         at = client.seen[-1].event_id
-        fork = await sessions.create(NewSession(model_ref="", forked_from=client.session_id, forked_at=at))
-        fork_of_fork = await sessions.create(NewSession(model_ref="", forked_from=fork))
+        fork = await sessions.dispatch(ForkSession(origin=client.session_id, at=at))
+        fork_of_fork = await sessions.dispatch(ForkSession(origin=fork))
         for session_id in (fork, fork_of_fork):
             last = (await conversation(log, session_id)).messages()[-1]
             assert isinstance(last, AssistantMessage)
@@ -338,15 +339,15 @@ async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: 
         client = await desk(sessions)
         await client.send("Hi")
         await client.until_settled()
-        made = await sessions.create(NewSession(model_ref="", forked_from=client.session_id))
-        fork = Desk(sessions, made, after=(await sessions.state(made)).last_event_id)
-        await sessions.ask(fork.session_id, Compact(now=0, input_id="c1"))
+        made = await sessions.dispatch(ForkSession(origin=client.session_id))
+        fork = Desk(sessions, made, after=(await sessions.dispatch(GetState(made))).last_event_id)
+        await sessions.dispatch(RunCommand(fork.session_id, Compact(now=0, input_id="c1")))
         assert isinstance(await fork.until_settled(), RunFinished)
         assert len(fork.events(Compacted)) == 1
         assert len((await conversation(log, fork.session_id)).messages()) == 1
         await fork.send("Still there?")
         assert isinstance(await fork.until_settled(), RunFinished)
-        assert fold(await whole_log(sessions, fork.session_id)) == await sessions.state(fork.session_id)
+        assert fold(await whole_log(sessions, fork.session_id)) == await sessions.dispatch(GetState(fork.session_id))
 
 
 async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_without_one(tmp_path: Path) -> None:
@@ -374,7 +375,7 @@ async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(tmp_p
         client = await desk(sessions)
         await client.send("First")
         await client.send("Second", delivery="queue")
-        await sessions.ask(client.session_id, Abort(now=0))
+        await sessions.dispatch(RunCommand(client.session_id, Abort(now=0)))
         await client.until_settled()
     events = await whole_log_of(log, client.session_id)
     cut = MemoryLog()

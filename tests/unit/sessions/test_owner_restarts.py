@@ -25,10 +25,11 @@ from makai.core.session_events import (
     ToolStarted,
     UserInput,
 )
+from makai.harness.base import ToolAnswer, ToolRequest
 from makai.sessions.commands import Approve, Create, Deny
 from makai.sessions.log.base import Pending
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.service import ToolAnswer, ToolRequest
+from makai.sessions.requests import GetState, ListApprovals, ListSessions, RunCommand
 from makai.sessions.state import fold
 
 WRITES = 'tool: shell {"command": "echo x >> made"}\n---\nsay: Done.'
@@ -50,7 +51,7 @@ async def test_a_pending_approval_is_still_pending_after_a_restart_and_its_tool_
         await client.send("Make it")
         asked = await client.until_asked()
     async with owned_sessions(tmp_path, WRITES) as sessions:
-        (pending,) = await sessions.pending_approvals()
+        (pending,) = await sessions.dispatch(ListApprovals())
         assert pending.request == asked
         again = Desk(sessions, client.session_id, after=len(client.seen))
         await again.approve(asked.call_id)
@@ -58,7 +59,9 @@ async def test_a_pending_approval_is_still_pending_after_a_restart_and_its_tool_
         assert again.events(RunResumed) == [RunResumed()]
         assert again.events(ToolStarted) == [ToolStarted(call_id=asked.call_id)]
         assert (project / "made").read_text() == "x\n"
-        assert fold(await whole_log(sessions, client.session_id)) == await sessions.state(client.session_id)
+        assert fold(await whole_log(sessions, client.session_id)) == await sessions.dispatch(
+            GetState(client.session_id)
+        )
 
 
 async def test_what_was_asked_before_a_restart_is_not_done_to_a_file_that_changed_since(
@@ -141,7 +144,7 @@ async def test_looking_at_sessions_resumes_nothing(tmp_path: Path, project: Path
         await client.until_asked()
         before = await whole_log(sessions, client.session_id)
     async with owned_sessions(tmp_path, WRITES) as sessions:
-        (summary,) = await sessions.summaries()
+        (summary,) = await sessions.dispatch(ListSessions())
         assert summary.status == "awaiting_approval"
         assert await whole_log(sessions, client.session_id) == before
 
@@ -155,7 +158,9 @@ async def test_a_grant_for_always_is_remembered_by_the_next_session_in_the_folde
         await client.send("Make it")
         asked = await client.until_asked()
         assert asked.grant
-        await sessions.ask(client.session_id, Approve(now=0, call_id=asked.call_id, by="tester", scope="always"))
+        await sessions.dispatch(
+            RunCommand(client.session_id, Approve(now=0, call_id=asked.call_id, by="tester", scope="always"))
+        )
         await client.until_settled()
     async with owned_sessions(tmp_path, script) as sessions:
         other = await desk(sessions, cwd=project)
@@ -177,9 +182,9 @@ async def test_a_long_session_is_opened_from_its_checkpoint(tmp_path: Path) -> N
         for number in range(120):
             await client.send(f"message {number}")
             await client.until_settled()
-        before = await sessions.state(client.session_id)
+        before = await sessions.dispatch(GetState(client.session_id))
     async with owned_sessions(tmp_path, "echo") as sessions:
-        assert await sessions.state(client.session_id) == before
+        assert await sessions.dispatch(GetState(client.session_id)) == before
         assert fold(await whole_log(sessions, client.session_id)) == before
 
 
@@ -217,7 +222,9 @@ async def test_a_full_disk_fails_the_run_and_the_session_recovers(tmp_path: Path
         assert failed.code == "storage_unavailable"
         await client.send("Again")
         assert isinstance(await client.until_settled(), RunFinished)
-        assert fold(await whole_log(sessions, client.session_id)) == await sessions.state(client.session_id)
+        assert fold(await whole_log(sessions, client.session_id)) == await sessions.dispatch(
+            GetState(client.session_id)
+        )
 
 
 async def test_a_clock_that_goes_backwards_does_not_disorder_a_session(

@@ -34,7 +34,8 @@ from makai.core.visible_text import one_line
 from makai.sessions.commands import Abort, Approve, Compact, Deny, Send, SetMode, SetModel, SetTitle
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.log.encoding import decoded
-from makai.sessions.service import Follower, NewSession, Sessions, UserCommand
+from makai.sessions.requests import CreateSession, ForkSession, GetState, ReadEvents, RunCommand, UserCommand
+from makai.sessions.service import Follower, Sessions
 from makai.sessions.state import SessionState
 
 FIRST_WINDOW: Final = 500
@@ -61,7 +62,7 @@ class ChatSession:
         self,
         sessions: Sessions,
         models: ModelResolver,
-        wanted: NewSession,
+        wanted: CreateSession,
         show: Show,
         *,
         me: str,
@@ -99,7 +100,7 @@ class ChatSession:
 
     async def open(self, session_id: str) -> None:
         """Go to a session that is there, and show the end of its conversation."""
-        state = await self.sessions.state(session_id)
+        state = await self.sessions.dispatch(GetState(session_id))
         view = self._new_view(state)
         events, is_whole = await self._newest_events(session_id, state.last_event_id)
         pieces = view.take_all(events)
@@ -113,7 +114,7 @@ class ChatSession:
     async def fork(self) -> str:
         """Go on in a copy of this session."""
         origin = self._the_session()
-        session_id = await self.sessions.create(NewSession(model_ref="", forked_from=origin))
+        session_id = await self.sessions.dispatch(ForkSession(origin=origin))
         self._switch(session_id, self._new_view(SessionState()))
         return session_id
 
@@ -152,7 +153,7 @@ class ChatSession:
 
     async def _events(self, session_id: str, after: int, last: int) -> list[LoggedEvent]:
         events: list[LoggedEvent] = []
-        while after < last and (page := await self.sessions.read(session_id, after)):
+        while after < last and (page := await self.sessions.dispatch(ReadEvents(session_id, after))):
             events += [logged for logged in decoded(page) if logged.event_id <= last]
             after = page[-1].event_id
         return events
@@ -165,7 +166,7 @@ class ChatSession:
         Returns the number of an event by which the session has them.
         """
         if self.session_id is None:
-            session_id = await self.sessions.create(self._wanted)
+            session_id = await self.sessions.dispatch(self._wanted)
             self._switch(session_id, self.view)
         input_id = str(uuid4())
         self.view.sent_here.add(input_id)
@@ -239,7 +240,7 @@ class ChatSession:
         self._want(msgspec.structs.replace(self._wanted, title=title))
         self._show([note(f"The title is now: {title}")])
 
-    def _want(self, wanted: NewSession) -> None:
+    def _want(self, wanted: CreateSession) -> None:
         self._wanted = wanted
         self.view = self._new_view(_state_of(wanted))
 
@@ -249,7 +250,7 @@ class ChatSession:
         return self.session_id
 
     async def _ask(self, command: UserCommand) -> int:
-        return (await self.sessions.ask(self._the_session(), command)).last
+        return (await self.sessions.dispatch(RunCommand(self._the_session(), command))).last
 
     # ------------------------------------------------------------ what happens
 
@@ -294,7 +295,7 @@ def terms_for(model: Model, system_prompt: str | None) -> SessionTerms:
     return SessionTerms(system=system_prompt, builtin_tools=model.can(ModelCapability.TOOLS))
 
 
-def _state_of(wanted: NewSession) -> SessionState:
+def _state_of(wanted: CreateSession) -> SessionState:
     """What a session that has not begun would be."""
     return SessionState(
         model_ref=wanted.model_ref, mode=wanted.mode, cwd=wanted.cwd, title=wanted.title, terms=wanted.terms

@@ -27,7 +27,8 @@ from makai.core.request import StreamOptions
 from makai.core.session_events import PermissionMode, RunTerms
 from makai.core.visible_text import one_line
 from makai.providers.runtime import ModelRuntime
-from makai.sessions.service import NewSession, Sessions
+from makai.sessions.requests import CreateSession, IsTrusted, SetTrust
+from makai.sessions.service import Sessions
 
 HISTORY_FILE: Final = "chat-history"
 
@@ -92,7 +93,7 @@ def _front(models: ModelRuntime) -> _Frontend:
 def _chat(
     request: ChatRequest, sessions: Sessions, models: ModelRuntime, model: Model, folder: str, front: _Frontend
 ) -> ChatSession:
-    wanted = NewSession(
+    wanted = CreateSession(
         model_ref=ref_of(model),
         mode=request.mode or "ask",
         cwd=folder,
@@ -141,13 +142,13 @@ async def _ask_about_trust(chat: ChatSession, folder: str) -> None:
     if not (chat.view.state.terms.builtin_tools and sys.stdin.isatty() and sys.stdout.isatty()):
         return
     files = project_files(folder)
-    if not files or await chat.sessions.is_trusted(folder):
+    if not files or await chat.sessions.dispatch(IsTrusted(folder)):
         return
     say(f"\nThis folder has project files: {', '.join(map(one_line, files))}.")
     say(f"{QUESTION} [y/N] ", end="")
     answer = (await LineReader().next() or "").strip().lower()
     if answer in ("y", "yes"):
-        await chat.sessions.trust(folder, True)
+        await chat.sessions.dispatch(SetTrust(folder, True))
     else:
         say("Their instructions do not count, and nothing they configure is started. /trust changes that.")
 

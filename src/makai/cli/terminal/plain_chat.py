@@ -21,6 +21,7 @@ from makai.cli.terminal.styled_text import Lines, Piece, plain
 from makai.core.errors import InvalidRequest, MakaiError, error_from_code
 from makai.core.session_events import ApprovalRequested, GrantScope
 from makai.core.visible_text import exact
+from makai.sessions.requests import GetState
 
 STOP_S: Final = 5.0
 NOBODY: Final = "nobody can be asked here: standard input is not a terminal"
@@ -96,7 +97,7 @@ class PlainChat:
             return True
         self.show(await obey(chat, name, argument))
         if chat.session_id is not None:
-            await self._settled(chat, (await chat.sessions.state(chat.session_id)).last_event_id)
+            await self._settled(chat, (await chat.sessions.dispatch(GetState(chat.session_id))).last_event_id)
         return True
 
     async def _settled(self, chat: ChatSession, at_least: int) -> None:

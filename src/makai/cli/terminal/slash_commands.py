@@ -18,6 +18,7 @@ from makai.core.errors import InvalidRequest
 from makai.core.usage import Usage
 from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionFilter, SessionSummary
+from makai.sessions.requests import IsTrusted, ListSessions, SetTrust
 
 
 class SlashCommand(msgspec.Struct, frozen=True):
@@ -149,14 +150,14 @@ async def _fork(chat: ChatSession, argument: str) -> list[Piece]:
 
 async def _resume(chat: ChatSession, argument: str) -> list[Piece]:
     if not argument:
-        found = await chat.sessions.summaries(SessionFilter(limit=MOST_LISTED, cwd=chat.cwd))
+        found = await chat.sessions.dispatch(ListSessions(SessionFilter(limit=MOST_LISTED, cwd=chat.cwd)))
         return [_listed(found, chat, "There is no session of this folder yet."), note("/resume ID goes to one.")]
     await chat.open((await find_session(chat.sessions, argument)).session_id)
     return []
 
 
 async def _sessions(chat: ChatSession, argument: str) -> list[Piece]:
-    found = await chat.sessions.summaries(SessionFilter(limit=MOST_LISTED))
+    found = await chat.sessions.dispatch(ListSessions(SessionFilter(limit=MOST_LISTED)))
     return [_listed(found, chat, "There is no session yet."), note("/resume ID goes to one.")]
 
 
@@ -179,10 +180,10 @@ async def _trust(chat: ChatSession, argument: str) -> list[Piece]:
     if folder is None:
         raise InvalidRequest("this session works in no folder.")
     if argument.lower() in ("yes", "no"):
-        await chat.sessions.trust(folder, argument.lower() == "yes")
+        await chat.sessions.dispatch(SetTrust(folder, argument.lower() == "yes"))
     elif argument:
         raise InvalidRequest(f"/trust {argument} is unclear.", hint="Write /trust yes or /trust no.")
-    trusted = await chat.sessions.is_trusted(folder)
+    trusted = await chat.sessions.dispatch(IsTrusted(folder))
     files = ", ".join(map(one_line, project_files(folder))) or "none"
     return [
         note(f"{one_line(folder)} is {'trusted' if trusted else 'not trusted'}. Its project files: {files}.", ""),

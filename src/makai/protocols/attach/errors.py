@@ -1,7 +1,7 @@
 """Exceptions that cross the link: the same class, code, message and hint on both sides.
 
-In: an exception of `core.errors`. Out: a `Problem`, and from a `Problem` the exception again. An exception of any other
-class is a defect: it is told as an internal error, without what it says, which may be anything.
+An exception that is not of `core.errors` is a defect and crosses as an internal error, without its text, which may
+hold anything.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from typing import Final, get_args
 
 from makai.core.errors import MakaiError, RefusalCode, SessionRefused, error_from_code
-from makai.protocols.attach.messages import Problem
+from makai.protocols.attach.messages import AttachProblem
 
 _REFUSALS: Final = frozenset(get_args(RefusalCode))
 
 
-def problem_of(error: Exception) -> Problem:
-    """What the other side is told."""
+def problem_of(error: Exception) -> AttachProblem:
+    """The form in which an exception is sent."""
     if not isinstance(error, MakaiError):
-        return Problem(code=MakaiError.code, message=f"Internal error: {type(error).__name__}.")
+        return AttachProblem(code=MakaiError.code, message=f"Internal error: {type(error).__name__}.")
     details = {
         name: _sendable(value) if isinstance(value, str) else value
         for name, value in vars(error).items()
         if name not in ("message", "hint") and (value is None or isinstance(value, str | int))
     }
-    return Problem(
+    return AttachProblem(
         code=error.code,
         message=_sendable(error.message),
         hint=None if error.hint is None else _sendable(error.hint),
@@ -34,12 +34,12 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _sendable(text: str) -> str:
-    """An error is always told, also one about text that cannot be sent."""
+    """The text without what JSON cannot carry: an error about such text must reach the other side, too."""
     return text.encode(errors="replace").decode().replace("\0", "?")
 
 
-def exception_of(problem: Problem) -> MakaiError:
-    """The exception that was meant; of a class that is not known here, the one its code stands for."""
+def exception_of(problem: AttachProblem) -> MakaiError:
+    """The exception that was sent; for an unknown class, the one that its code stands for."""
     kind = _CLASSES.get(problem.kind)
     if kind is None or (kind is SessionRefused and problem.details.get("code") not in _REFUSALS):
         return _by_code(problem)
@@ -51,7 +51,7 @@ def exception_of(problem: Problem) -> MakaiError:
     return error
 
 
-def _by_code(problem: Problem) -> MakaiError:
+def _by_code(problem: AttachProblem) -> MakaiError:
     return error_from_code(problem.code, problem.message, hint=problem.hint)
 
 

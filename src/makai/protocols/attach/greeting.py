@@ -1,7 +1,4 @@
-"""Who may attach: the same version of makai, of a user who can read the MAKAI_HOME.
-
-In: what the two sides say first. Out: `Welcome` or the reason why not. Pure.
-"""
+"""Who may attach: the same version of makai, run by a user who can read the MAKAI_HOME."""
 
 from __future__ import annotations
 
@@ -11,22 +8,20 @@ from typing import Final
 from makai.core.errors import AuthRequired, MakaiError, NotSupported
 from makai.core.secret import Secret
 from makai.core.version import __version__
-from makai.protocols.attach.messages import FORMAT, Hello, Welcome
+from makai.protocols.attach.messages import FORMAT, AttachHello, AttachWelcome
 
 _NUMBERS: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
-def hello(pid: int, key: Secret) -> Hello:
-    """What this process says first when it attaches."""
-    return Hello(makai=__version__, format=FORMAT, pid=pid, key=key)
+def hello(pid: int, key: Secret) -> AttachHello:
+    return AttachHello(makai=__version__, format=FORMAT, pid=pid, key=key)
 
 
-def welcome(pid: int) -> Welcome:
-    """What this process says when it is the owner."""
-    return Welcome(makai=__version__, format=FORMAT, pid=pid)
+def welcome(pid: int) -> AttachWelcome:
+    return AttachWelcome(makai=__version__, format=FORMAT, pid=pid)
 
 
-def objection(said: Hello, key: Secret, pid: int) -> MakaiError | None:
+def objection(said: AttachHello, key: Secret, pid: int) -> MakaiError | None:
     """Why the owner, process `pid`, does not let this one attach; None when it does."""
     if not key.matches(said.key.reveal()):
         return AuthRequired("The owner of the sessions does not know this process.", provider_id="makai")
@@ -36,7 +31,7 @@ def objection(said: Hello, key: Secret, pid: int) -> MakaiError | None:
 
 
 def _mismatch(owner: tuple[str, int, int], attached: tuple[str, int, int]) -> NotSupported:
-    """Two versions do not share a log: tell which process is to be started anew, the older one."""
+    """Two versions do not share a log: say which process to restart, the older one."""
     is_owner_older = (_order(owner[0]), owner[1]) < (_order(attached[0]), attached[1])
     older = owner if is_owner_older else attached
     return NotSupported(

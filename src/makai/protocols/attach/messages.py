@@ -1,28 +1,25 @@
-"""The messages between the process that owns the sessions of a MAKAI_HOME and those that attach to it.
-
-In and out: frozen Structs tagged by `type`; `frames` has their bytes. Nothing is known about sockets, tasks or who is
-on which side.
+"""The messages between the process that owns the sessions of a MAKAI_HOME and the processes attached to it.
 
     attached                         owner
     hello ------------------------->
           <------------------------- welcome | refused
-    create, command, read ... ----->
-          <------------------------- answer | failure | moved        by the request's number
+    request ----------------------->                                 one of `sessions.requests`, under a number
+          <------------------------- answer | records | failure | moved
     follow ------------------------>
           <------------------------- records                         one batch
-    pull -------------------------->                                 the batch was taken: one more, please
+    pull -------------------------->                                 the batch was taken; send the next one
           <------------------------- records ...
     unfollow ---------------------->
-    attend ------------------------>
+    register_executor ------------->
           <------------------------- answer
           <------------------------- execute
     executed | execute_failed ----->                                 or `cancel_execute` from the owner
-    leave ------------------------->
+    unregister_executor ----------->
     ping -------------------------->
           <------------------------- pong
 
-At most one batch of a follower is under way, so nobody has to buffer for a reader that is slow. Both sides are the same
-version of makai: `hello` says so, and anything else is refused.
+At most one batch per follower is under way, so neither side buffers for a slow reader. Both sides run the same version
+of makai; `hello` says which, and any other is refused. `frames` turns messages into bytes and back.
 """
 
 from __future__ import annotations
@@ -32,19 +29,18 @@ from typing import Final, TypeAlias
 import msgspec
 
 from makai.core.secret import Secret
-from makai.sessions.log.base import BATCH_EVENTS, NEWEST, SessionFilter
-from makai.sessions.service import NewSession, ToolAnswer, ToolRequest, UserCommand
+from makai.harness.base import ToolAnswer, ToolRequest
 
-FORMAT: Final = 1
-"""Of these messages; it changes with every change that is not one of makai's version."""
+FORMAT: Final = 2
+"""The version of these messages, increased with every change between two versions of makai."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """Base of everything that is said."""
+    """Base of all messages."""
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error on its way; `errors` makes one of an exception, and the exception of one."""
+class AttachProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An exception as a value; `errors` converts both ways."""
 
     code: str
     message: str
@@ -52,23 +48,23 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str = "MakaiError"
     """The name of its class in `core.errors`."""
     details: dict[str, str | int | None] = {}
-    """What the class knows beside its message."""
+    """The other attributes of the exception."""
 
 
 # ---------------------------------------------------------------- greeting
 
 
-class Hello(Message, frozen=True, tag="hello"):
-    """The first message of whoever attaches."""
+class AttachHello(Message, frozen=True, tag="hello"):
+    """The first message of a process that attaches."""
 
     makai: str
     format: int
     pid: int
     key: Secret
-    """The token of the MAKAI_HOME: whoever can reach the socket but not read the folder stays out."""
+    """The token of the MAKAI_HOME, which keeps out processes that reach the socket but cannot read the folder."""
 
 
-class Welcome(Message, frozen=True, tag="welcome"):
+class AttachWelcome(Message, frozen=True, tag="welcome"):
     """The link is open."""
 
     makai: str
@@ -77,84 +73,32 @@ class Welcome(Message, frozen=True, tag="welcome"):
 
 
 class Refused(Message, frozen=True, tag="refused"):
-    """There is no link, or no more; the owner hangs up after it."""
+    """The owner closes the link after this."""
 
-    problem: Problem
+    problem: AttachProblem
 
 
 # ---------------------------------------------------------------- requests
 
 
-class Request(Message, frozen=True):
-    """Base of what is answered once, under its number."""
+class RequestMessage(Message, frozen=True, tag="request"):
+    number: int
+    request: msgspec.Raw
+    """One of `sessions.requests`; `frames.request_of` decodes it."""
+
+
+class RegisterExecutor(Message, frozen=True, tag="register_executor"):
+    """Answered by null. The executor has the number of this request, until `UnregisterExecutor`."""
 
     number: int
-
-
-class Create(Request, frozen=True, tag="create"):
-    """Answered by the session's id."""
-
-    wanted: NewSession
-
-
-class Command(Request, frozen=True, tag="command"):
-    """Answered by a `Receipt`."""
-
     session_id: str
-    command: UserCommand
-
-
-class Read(Request, frozen=True, tag="read"):
-    """Answered by `Records`."""
-
-    session_id: str
-    after: int = 0
-    limit: int = BATCH_EVENTS
-    deltas: bool = True
-
-
-class State(Request, frozen=True, tag="state"):
-    """Answered by the packed state (`sessions.state.packed`)."""
-
-    session_id: str
-
-
-class Summaries(Request, frozen=True, tag="summaries"):
-    wanted: SessionFilter = NEWEST
-
-
-class Summary(Request, frozen=True, tag="summary"):
-    session_id: str
-
-
-class PendingApprovals(Request, frozen=True, tag="pending_approvals"):
-    pass
-
-
-class Delete(Request, frozen=True, tag="delete"):
-    session_id: str
-
-
-class Attend(Request, frozen=True, tag="attend"):
-    """Answered by null. The executor has the number of the request from then on, until `Leave`."""
-
-    session_id: str
-
-
-class IsTrusted(Request, frozen=True, tag="is_trusted"):
-    folder: str
-
-
-class Trust(Request, frozen=True, tag="trust"):
-    folder: str
-    trusted: bool
 
 
 # ---------------------------------------------------------------- answers
 
 
-class Answer(Message, frozen=True, tag="answer"):
-    """The request was carried out; what the result is depends on the request."""
+class AttachAnswer(Message, frozen=True, tag="answer"):
+    """The request was carried out. Its class declares the type of `result`."""
 
     number: int
     result: msgspec.Raw
@@ -164,17 +108,17 @@ class Failure(Message, frozen=True, tag="failure"):
     """The request, or the follower, of this number failed."""
 
     number: int
-    problem: Problem
+    problem: AttachProblem
 
 
 class Moved(Message, frozen=True, tag="moved"):
-    """The request was not carried out and will not be: the owner is about to give the sessions up. Ask the next one."""
+    """The request was not and will not be carried out: the owner is closing. Ask the next owner."""
 
     number: int
 
 
 class Records(Message, frozen=True, tag="records"):
-    """A batch for a follower, or the answer to `Read`. Each line is what the log stores, unchanged."""
+    """A batch for a follower, or the answer to `ReadEvents`. Each line is the stored one, unchanged."""
 
     number: int
     ids: list[int]
@@ -203,11 +147,11 @@ class Unfollow(Message, frozen=True, tag="unfollow"):
     number: int
 
 
-# ---------------------------------------------------------------- tools of the attached
+# ---------------------------------------------------------------- tools of the attached process
 
 
 class Execute(Message, frozen=True, tag="execute"):
-    """Carry out a tool; `call` counts the calls of this link."""
+    """Execute a tool; `call` counts the calls of this link."""
 
     call: int
     executor: int
@@ -215,7 +159,7 @@ class Execute(Message, frozen=True, tag="execute"):
 
 
 class CancelExecute(Message, frozen=True, tag="cancel_execute"):
-    """Nobody wants the answer any more."""
+    """The answer is no longer needed."""
 
     call: int
 
@@ -229,28 +173,36 @@ class ExecuteFailed(Message, frozen=True, tag="execute_failed"):
     """The tool raised instead of answering."""
 
     call: int
-    problem: Problem
+    problem: AttachProblem
 
 
-class Leave(Message, frozen=True, tag="leave"):
-    """The executor of this number is over."""
-
+class UnregisterExecutor(Message, frozen=True, tag="unregister_executor"):
     number: int
 
 
-# ---------------------------------------------------------------- is anybody there
+# ---------------------------------------------------------------- keep-alive
 
 
-class Ping(Message, frozen=True, tag="ping"):
+class AttachPing(Message, frozen=True, tag="ping"):
     pass
 
 
-class Pong(Message, frozen=True, tag="pong"):
+class AttachPong(Message, frozen=True, tag="pong"):
     pass
 
 
-AnyRequest: TypeAlias = (
-    Create | Command | Read | State | Summaries | Summary | PendingApprovals | Delete | Attend | IsTrusted | Trust
+FromAttached: TypeAlias = (
+    AttachHello
+    | RequestMessage
+    | RegisterExecutor
+    | UnregisterExecutor
+    | Follow
+    | Pull
+    | Unfollow
+    | Executed
+    | ExecuteFailed
+    | AttachPing
 )
-FromAttached: TypeAlias = Hello | AnyRequest | Follow | Pull | Unfollow | Executed | ExecuteFailed | Leave | Ping
-FromOwner: TypeAlias = Welcome | Refused | Answer | Failure | Moved | Records | Execute | CancelExecute | Pong
+FromOwner: TypeAlias = (
+    AttachWelcome | Refused | AttachAnswer | Failure | Moved | Records | Execute | CancelExecute | AttachPong
+)

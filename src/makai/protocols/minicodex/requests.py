@@ -14,7 +14,7 @@ from makai.core.content import Image, Text, UserPart
 from makai.protocols.minicodex import commands
 from makai.protocols.minicodex.vocabulary import PastedImage
 from makai.sessions import commands as engine
-from makai.sessions.service import UserCommand
+from makai.sessions.requests import UserCommand
 
 SessionCommand: TypeAlias = (
     commands.Send

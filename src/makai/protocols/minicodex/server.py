@@ -33,7 +33,7 @@ from makai.protocols.minicodex.requests import Ask, Open, Request, SessionComman
 from makai.protocols.minicodex.states import present
 from makai.protocols.minicodex.view import SessionView
 from makai.protocols.minicodex.vocabulary import ErrorCode
-from makai.sessions.service import Receipt
+from makai.sessions.requests import Receipt
 from makai.sessions.state import Numbered
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -139,6 +139,32 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
     by: str
 
 
+class TrustedFolder(msgspec.Struct, frozen=True):
+    """A person's decision about a folder and everything beneath it."""
+
+    folder: str
+    trusted: bool
+
+
+class LogProblem(msgspec.Struct, frozen=True):
+    """Something in the store that is not what was written."""
+
+    session_id: str
+    """Empty when it concerns the whole store."""
+    event_id: int | None
+    what: str
+
+
+class LogReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a check or a repair."""
+
+    sessions: int
+    events: int
+    problems: tuple[LogProblem, ...]
+    kept_as: str | None = None
+    """Path of the damaged file that a repair replaced."""
+
+
 class EventLog(Protocol):
     """Numbered events of many sessions."""
 
@@ -215,6 +241,14 @@ class EventLog(Protocol):
 
     async def is_trusted(self, folder: str) -> bool:
         """What was said about the folder, or about the nearest one above it of which anything was said."""
+        ...
+
+    async def trusted_folders(self) -> list[TrustedFolder]:
+        """Every folder about which a person decided, by path."""
+        ...
+
+    async def check(self) -> LogReport:
+        """Read and verify everything that is stored; changes nothing."""
         ...
 
     async def close(self) -> None:

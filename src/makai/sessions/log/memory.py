@@ -16,12 +16,14 @@ from makai.sessions.log.base import (
     NEWEST,
     Checkpoint,
     LoggedEvent,
+    LogReport,
     Pending,
     PendingApproval,
     Record,
     SessionFilter,
     SessionSummary,
     StoredGrant,
+    TrustedFolder,
 )
 
 
@@ -118,6 +120,13 @@ class MemoryLog:
     async def is_trusted(self, folder: str) -> bool:
         words = (self._trusted.get(place) for place in folders.itself_and_above(folder))
         return next((word for word in words if word is not None), False)
+
+    async def trusted_folders(self) -> list[TrustedFolder]:
+        return [TrustedFolder(folder, trusted) for folder, trusted in sorted(self._trusted.items())]
+
+    async def check(self) -> LogReport:
+        events = sum(len(session.stored) for session in self._sessions.values())
+        return LogReport(sessions=len(self._sessions), events=events, problems=())
 
     async def close(self) -> None:
         """Nothing to let go of: whoever has the log can still read it."""

@@ -16,16 +16,9 @@ from zlib import crc32
 
 import msgspec
 
-from makai.sessions.log.base import StoredGrant
+from makai.sessions.log.base import StoredGrant, TrustedFolder
 
 _GRANT: Final = msgspec.json.Decoder(StoredGrant)
-
-
-class Trust(msgspec.Struct, frozen=True):
-    """A person's word about a folder."""
-
-    folder: str
-    trusted: bool
 
 
 def put_grants(connection: sqlite3.Connection, grants: Iterable[StoredGrant]) -> None:
@@ -53,7 +46,7 @@ def revoke(connection: sqlite3.Connection, folder: str, rule: str) -> bool:
     return connection.execute(f"DELETE FROM permission_grant WHERE {where}", (folder, rule)).rowcount > 0
 
 
-def put_trust(connection: sqlite3.Connection, trust: Trust) -> bool:
+def put_trust(connection: sqlite3.Connection, trust: TrustedFolder) -> bool:
     """In the place of what was said about the folder before; True, because it always is."""
     row = (trust.folder, trust.trusted, _trust_checksum(trust))
     connection.execute("INSERT OR REPLACE INTO trusted_folder VALUES (?, ?, ?)", row)
@@ -71,7 +64,13 @@ def is_trusted(connection: sqlite3.Connection, folders: list[str]) -> bool:
     return any(trust.trusted for row in rows if (trust := _trust(row)) is not None)
 
 
-def salvaged(connection: sqlite3.Connection) -> tuple[list[StoredGrant], list[Trust], int]:
+def list_trusted(connection: sqlite3.Connection) -> list[TrustedFolder]:
+    """Every decision that verifies, by folder."""
+    rows = connection.execute("SELECT folder, trusted, checksum FROM trusted_folder ORDER BY folder").fetchall()
+    return [trust for row in rows if (trust := _trust(row)) is not None]
+
+
+def salvaged(connection: sqlite3.Connection) -> tuple[list[StoredGrant], list[TrustedFolder], int]:
     """Everything that verifies, and how many rows do not; a table that cannot be read to its end counts as one."""
     grant_rows, lost_grants = _readable(connection, "SELECT folder, rule, data, checksum FROM permission_grant")
     trust_rows, lost_trust = _readable(connection, "SELECT folder, trusted, checksum FROM trusted_folder")
@@ -99,13 +98,13 @@ def _grant(row: tuple[Any, ...]) -> StoredGrant | None:
     return grant if (folder, rule) == (grant.folder.encode(), grant.rule.encode()) else None
 
 
-def _trust(row: tuple[Any, ...]) -> Trust | None:
+def _trust(row: tuple[Any, ...]) -> TrustedFolder | None:
     folder, trusted, checksum = row
     if not isinstance(folder, bytes) or trusted not in (0, 1):
         return None
-    trust = Trust(folder.decode(errors="replace"), trusted == 1)
+    trust = TrustedFolder(folder.decode(errors="replace"), trusted == 1)
     return trust if _trust_checksum(trust) == checksum else None
 
 
-def _trust_checksum(trust: Trust) -> int:
+def _trust_checksum(trust: TrustedFolder) -> int:
     return crc32(trust.folder.encode(), crc32(b"%d" % trust.trusted))

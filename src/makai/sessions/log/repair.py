@@ -23,7 +23,7 @@ import msgspec
 from makai.core.errors import LogDamaged, StorageUnavailable
 from makai.core.session_events import AssistantTextDelta, Logged, Notice, ReasoningDelta
 from makai.sessions.log import encoding, permissions, projection, schema, store
-from makai.sessions.log.base import LoggedEvent, Pending, Record
+from makai.sessions.log.base import LoggedEvent, LogProblem, LogReport, Pending, Record
 from makai.sessions.log.ownership import HomeLock
 from makai.sessions.log.writer import unavailable
 
@@ -38,24 +38,6 @@ WHERE event_id BETWEEN run.first AND run.last AND NOT is_delta
 """
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """Something that is not what was written."""
-
-    session_id: str
-    """Empty when it concerns the file."""
-    event_id: int | None
-    what: str
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, and where the file with the damage was put."""
-
-    sessions: int
-    events: int
-    problems: tuple[Problem, ...]
-    kept_as: Path | None = None
-
-
 class _Found(msgspec.Struct, frozen=True):
     """A session as far as it can be read."""
 
@@ -65,7 +47,7 @@ class _Found(msgspec.Struct, frozen=True):
     last: int
 
 
-def check(home: Path) -> Report:
+def check(home: Path) -> LogReport:
     """Read everything there is."""
     try:
         with closing(schema.open_reader(home / schema.FILE_NAME)) as connection:
@@ -74,7 +56,7 @@ def check(home: Path) -> Report:
         raise unavailable(error) from None
 
 
-def repair(home: Path) -> Report:
+def repair(home: Path) -> LogReport:
     """Make every session readable; changes nothing when nothing is damaged."""
     path = home / schema.FILE_NAME
     lock = HomeLock(home)
@@ -83,34 +65,34 @@ def repair(home: Path) -> Report:
         report = check(home)
         if not report.problems:
             return report
-        return msgspec.structs.replace(report, kept_as=_rewrite(path))
+        return msgspec.structs.replace(report, kept_as=str(_rewrite(path)))
     except (sqlite3.Error, OSError) as error:
         raise unavailable(error) from None
     finally:
         lock.release()
 
 
-def _check(connection: sqlite3.Connection) -> Report:
+def _check(connection: sqlite3.Connection) -> LogReport:
     problems = _problems_of_the_file(connection) + _problems_beside_the_events(connection)
     events = 0
     sessions = _sessions(connection)
     for session in sessions:
         events += session.last
         problems += _problems(connection, session)
-    return Report(sessions=len(sessions), events=events, problems=tuple(problems))
+    return LogReport(sessions=len(sessions), events=events, problems=tuple(problems))
 
 
-def _problems_of_the_file(connection: sqlite3.Connection) -> list[Problem]:
+def _problems_of_the_file(connection: sqlite3.Connection) -> list[LogProblem]:
     try:
         told = [text.decode(errors="replace") for (text,) in connection.execute("PRAGMA integrity_check")]
         (orphans,) = connection.execute(_ORPHANS).fetchone()
     except sqlite3.DatabaseError as error:
-        return [Problem("", None, str(error))]
-    problems = [Problem("", None, text) for text in told if text != "ok"]
-    return [*problems, Problem("", None, f"{orphans} events belong to no session")] if orphans else problems
+        return [LogProblem("", None, str(error))]
+    problems = [LogProblem("", None, text) for text in told if text != "ok"]
+    return [*problems, LogProblem("", None, f"{orphans} events belong to no session")] if orphans else problems
 
 
-def _problems_beside_the_events(connection: sqlite3.Connection) -> list[Problem]:
+def _problems_beside_the_events(connection: sqlite3.Connection) -> list[LogProblem]:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version < len(schema.MIGRATIONS):
         return []  # not opened by this version yet: the tables are not there
@@ -118,24 +100,26 @@ def _problems_beside_the_events(connection: sqlite3.Connection) -> list[Problem]
     try:
         (hidden,) = connection.execute(_HIDDEN).fetchone()
     except sqlite3.DatabaseError as error:
-        return [Problem("", None, str(error))]
-    problems = [Problem("", None, f"{damaged} grants or words of trust are damaged")] if damaged else []
-    return [*problems, Problem("", None, f"{hidden} events are noted as deltas and are none")] if hidden else problems
+        return [LogProblem("", None, str(error))]
+    problems = [LogProblem("", None, f"{damaged} grants or words of trust are damaged")] if damaged else []
+    return (
+        [*problems, LogProblem("", None, f"{hidden} events are noted as deltas and are none")] if hidden else problems
+    )
 
 
-def _problems(connection: sqlite3.Connection, session: _Found) -> Iterator[Problem]:
+def _problems(connection: sqlite3.Connection, session: _Found) -> Iterator[LogProblem]:
     view = projection.empty(session.session_id)
     whole = True
     for event_id, record in _scan(connection, session):
         if record is None:
             whole = False
-            yield Problem(session.session_id, event_id, "damaged or missing")
+            yield LogProblem(session.session_id, event_id, "damaged or missing")
         else:
             view = _followed(view, encoding.decoded_one(record))
     if session.row is None:
-        yield Problem(session.session_id, None, "its entry in the list of sessions is damaged")
+        yield LogProblem(session.session_id, None, "its entry in the list of sessions is damaged")
     elif whole and session.row.view != view:
-        yield Problem(session.session_id, None, "its entry in the list of sessions differs from its events")
+        yield LogProblem(session.session_id, None, "its entry in the list of sessions differs from its events")
 
 
 def _sessions(connection: sqlite3.Connection) -> list[_Found]:

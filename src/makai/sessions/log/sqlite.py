@@ -18,18 +18,20 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from makai.core.errors import LogDamaged, MakaiError, StorageUnavailable
-from makai.sessions.log import checkpoints, encoding, folders, permissions, schema, store
+from makai.sessions.log import checkpoints, encoding, folders, permissions, repair, schema, store
 from makai.sessions.log.base import (
     BATCH_EVENTS,
     NEWEST,
     Checkpoint,
     LoggedEvent,
+    LogReport,
     Pending,
     PendingApproval,
     Record,
     SessionFilter,
     SessionSummary,
     StoredGrant,
+    TrustedFolder,
 )
 from makai.sessions.log.heads import Heads
 from makai.sessions.log.ownership import HomeLock
@@ -164,12 +166,18 @@ class SqliteLog:
         return await self._change(lambda connection: permissions.revoke(connection, folder, rule))
 
     async def trust(self, folder: str, trusted: bool) -> None:
-        word = permissions.Trust(folders.checked(folder), trusted)
+        word = TrustedFolder(folders.checked(folder), trusted)
         await self._change(lambda connection: permissions.put_trust(connection, word))
 
     async def is_trusted(self, folder: str) -> bool:
         covering = folders.itself_and_above(folder)
         return await self._read(None, lambda reader: permissions.is_trusted(reader, covering))
+
+    async def trusted_folders(self) -> list[TrustedFolder]:
+        return await self._read(None, permissions.list_trusted)
+
+    async def check(self) -> LogReport:
+        return await asyncio.to_thread(repair.check, self._path.parent)
 
     async def close(self) -> None:
         if self._closing:

@@ -18,7 +18,8 @@ from makai.core.session_events import RunTerms
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import NewSession, Sessions
+from makai.sessions.requests import CreateSession, DeleteSession, ListSessions
+from makai.sessions.service import Sessions
 
 WAIT_S = 60.0
 ASKS = """\
@@ -33,7 +34,7 @@ class Watcher:
 
     def __init__(self, sessions: Sessions, models: ModelRuntime, folder: Path, name: str) -> None:
         model = models.resolve(SCENARIO_MODEL)
-        wanted = NewSession(model_ref=ref_of(model), cwd=str(folder), terms=terms_for(model, None))
+        wanted = CreateSession(model_ref=ref_of(model), cwd=str(folder), terms=terms_for(model, None))
         self.text = ""
         self._news = asyncio.Event()
         self.chat = ChatSession(
@@ -128,11 +129,11 @@ async def test_a_session_begins_with_the_first_message_with_what_was_set_before(
         await one.obey("mode", "plan")
         await one.obey("model", "scripted/echo")
         await one.obey("title", "A test")
-        assert await one.chat.sessions.summaries() == []
+        assert await one.chat.sessions.dispatch(ListSessions()) == []
         await one.chat.send("Hi")
         await one.shows("> Hi")
 
-        [summary] = await one.chat.sessions.summaries()
+        [summary] = await one.chat.sessions.dispatch(ListSessions())
         assert (summary.mode, summary.model_ref, summary.title) == ("plan", "scripted/scripted@echo", "A test")
 
 
@@ -218,7 +219,7 @@ async def test_following_ends_when_the_session_is_deleted(tmp_path: Path) -> Non
         await one.chat.send("Hi")
         await one.shows("out")
         assert one.chat.session_id is not None
-        await one.chat.sessions.delete(one.chat.session_id)
+        await one.chat.sessions.dispatch(DeleteSession(one.chat.session_id))
 
         with pytest.raises(SessionRefused):
             async with asyncio.timeout(WAIT_S):

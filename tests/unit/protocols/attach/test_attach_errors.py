@@ -24,7 +24,7 @@ from makai.core.errors import (
 )
 from makai.protocols.attach.errors import exception_of, problem_of
 from makai.protocols.attach.frames import encoded, from_owner
-from makai.protocols.attach.messages import Failure, Problem
+from makai.protocols.attach.messages import AttachProblem, Failure
 
 ERRORS = [
     MakaiError("It failed."),
@@ -56,7 +56,9 @@ def test_an_error_crosses_the_link_as_it_is(error: MakaiError) -> None:
 
 
 def test_a_defect_is_told_without_what_it_says() -> None:
-    assert problem_of(ValueError("sk-secret")) == Problem(code="internal_error", message="Internal error: ValueError.")
+    assert problem_of(ValueError("sk-secret")) == AttachProblem(
+        code="internal_error", message="Internal error: ValueError."
+    )
 
 
 def test_an_error_about_text_that_cannot_be_sent_is_told_all_the_same() -> None:
@@ -66,11 +68,14 @@ def test_an_error_about_text_that_cannot_be_sent_is_told_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("problem", "kind"),
     [
-        (Problem(code="storage_unavailable", message="m", kind="OfTheFuture"), StorageUnavailable),
-        (Problem(code="invalid_request", message="m", kind="InvalidRequest", details={"self": 1}), InvalidRequest),
-        (Problem(code="x", message="m", kind="SessionRefused", details={"code": "NEVER_HEARD"}), MakaiError),
-        (Problem(code="internal_error", message="m", kind="LogDamaged"), MakaiError),
+        (AttachProblem(code="storage_unavailable", message="m", kind="OfTheFuture"), StorageUnavailable),
+        (
+            AttachProblem(code="invalid_request", message="m", kind="InvalidRequest", details={"self": 1}),
+            InvalidRequest,
+        ),
+        (AttachProblem(code="x", message="m", kind="SessionRefused", details={"code": "NEVER_HEARD"}), MakaiError),
+        (AttachProblem(code="internal_error", message="m", kind="LogDamaged"), MakaiError),
     ],
 )
-def test_an_error_we_do_not_know_is_what_its_code_says(problem: Problem, kind: type[MakaiError]) -> None:
+def test_an_error_we_do_not_know_is_what_its_code_says(problem: AttachProblem, kind: type[MakaiError]) -> None:
     assert type(exception_of(problem)) is kind

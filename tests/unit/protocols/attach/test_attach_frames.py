@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.profiles import examples
+from support.session_trials import Trial
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, ParseError
 from makai.core.secret import Secret
 from makai.core.session_events import SessionTerms
+from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.attach.frames import (
     MAX_FRAME_BYTES,
+    answer_of,
     encoded,
+    encoded_answer,
     encoded_records,
+    encoded_request,
     from_attached,
     from_owner,
     records_of,
+    request_of,
 )
 from makai.protocols.attach.messages import (
-    Answer,
-    Attend,
+    AttachAnswer,
+    AttachHello,
+    AttachPing,
+    AttachPong,
+    AttachProblem,
+    AttachWelcome,
     CancelExecute,
-    Command,
-    Create,
-    Delete,
     Execute,
     Executed,
     ExecuteFailed,
@@ -36,26 +44,17 @@ from makai.protocols.attach.messages import (
     Follow,
     FromAttached,
     FromOwner,
-    Hello,
-    IsTrusted,
-    Leave,
     Message,
     Moved,
-    PendingApprovals,
-    Ping,
-    Pong,
-    Problem,
     Pull,
-    Read,
     Records,
     Refused,
-    State,
-    Summaries,
-    Summary,
-    Trust,
+    RegisterExecutor,
+    RequestMessage,
     Unfollow,
-    Welcome,
+    UnregisterExecutor,
 )
+from makai.sessions import requests as req
 from makai.sessions.commands import (
     Abort,
     Approve,
@@ -68,11 +67,19 @@ from makai.sessions.commands import (
     SetTerms,
     SetTitle,
 )
-from makai.sessions.log.base import Record, SessionFilter
-from makai.sessions.service import NewSession, ToolAnswer, ToolRequest, UserCommand
+from makai.sessions.log.base import (
+    LogProblem,
+    LogReport,
+    Record,
+    SessionFilter,
+    SessionSummary,
+    StoredGrant,
+    TrustedFolder,
+)
+from makai.sessions.requests import UserCommand
 from makai.wire.ndjson import NDJSONDecoder
 
-PROBLEM = Problem(
+PROBLEM = AttachProblem(
     code="BUSY", message="A run is active.", hint="Wait.", kind="SessionRefused", details={"code": "BUSY"}
 )
 COMMANDS: list[UserCommand] = [
@@ -88,30 +95,52 @@ COMMANDS: list[UserCommand] = [
     Close(now=0),
 ]
 SAID_BY_ATTACHED: list[FromAttached] = [
-    Hello(makai="0.1.0", format=1, pid=7, key=Secret("a key")),
-    Create(number=1, wanted=NewSession(model_ref="a/b@c", roots=("/a", "/b"))),
-    *(Command(number=number, session_id="s", command=command) for number, command in enumerate(COMMANDS)),
-    Read(number=2, session_id="s", after=3, limit=4, deltas=False),
-    State(number=3, session_id="s"),
-    Summaries(number=4, wanted=SessionFilter(limit=3, cwd="/a")),
-    Summary(number=5, session_id="s"),
-    PendingApprovals(number=6),
-    Delete(number=7, session_id="s"),
-    Attend(number=8, session_id="s"),
-    IsTrusted(number=9, folder="/a"),
-    Trust(number=10, folder="/a", trusted=True),
+    AttachHello(makai="0.1.0", format=1, pid=7, key=Secret("a key")),
+    RegisterExecutor(number=8, session_id="s"),
     Follow(number=11, session_id="s", after=12, deltas=False),
     Pull(number=11),
     Unfollow(number=11),
     Executed(call=1, answer=ToolAnswer(content=(Text(text="done"),), details_json="{}")),
     ExecuteFailed(call=1, problem=PROBLEM),
-    Leave(number=8),
-    Ping(),
+    UnregisterExecutor(number=8),
+    AttachPing(),
+]
+REQUESTS: list[req.Request[Any]] = [
+    req.CreateSession(model_ref="a/b@c", roots=("/a", "/b")),
+    req.ForkSession(origin="s", at=3, mode="plan"),
+    *(req.RunCommand("s", command) for command in COMMANDS),
+    req.ReadEvents("s", after=3, limit=4, deltas=False),
+    req.GetState("s"),
+    req.ListSessions(SessionFilter(limit=3, cwd="/a")),
+    req.GetSession("s"),
+    req.ListApprovals(),
+    req.DeleteSession("s"),
+    req.IsTrusted("/a"),
+    req.ListTrusted(),
+    req.SetTrust("/a", True),
+    req.ListGrants(),
+    req.RevokeGrant("/a", "Bash(ls)"),
+    req.CheckLog(),
+]
+SUMMARY = SessionSummary(session_id="s", title="T", events=3)
+GRANT = StoredGrant(folder="/a", rule="Bash(ls)", allow=True, session_id="s", event_id=2, ts=5, by="cli")
+ANSWERS: list[tuple[req.Request[Any], object]] = [
+    (req.CreateSession(model_ref="a/b@c"), "s"),
+    (req.RunCommand("s", COMMANDS[0]), req.Receipt(last=3, run_id="r")),
+    (req.ReadEvents("s"), [Record(1, b'{"event_id":1}')]),
+    (req.GetState("s"), Trial().create().state),
+    (req.ListSessions(), [SUMMARY]),
+    (req.GetSession("s"), None),
+    (req.DeleteSession("s"), True),
+    (req.SetTrust("/a", True), None),
+    (req.ListTrusted(), [TrustedFolder("/a", False)]),
+    (req.ListGrants(), [GRANT]),
+    (req.CheckLog(), LogReport(sessions=1, events=2, problems=(LogProblem("s", 2, "damaged or missing"),))),
 ]
 SAID_BY_OWNER: list[FromOwner] = [
-    Welcome(makai="0.1.0", format=1, pid=7),
+    AttachWelcome(makai="0.1.0", format=1, pid=7),
     Refused(problem=PROBLEM),
-    Answer(number=1, result=msgspec.Raw(b'{"last":3}')),
+    AttachAnswer(number=1, result=msgspec.Raw(b'{"last":3}')),
     Failure(number=1, problem=PROBLEM),
     Moved(number=1),
     Records(number=1, ids=[1, 3], lines=[msgspec.Raw(b'{"event_id":1}'), msgspec.Raw(b'{"event_id":3,"new":[1.50]}')]),
@@ -121,7 +150,7 @@ SAID_BY_OWNER: list[FromOwner] = [
         request=ToolRequest(session_id="s", run_id="r", call_id="c", name="look", arguments={"a": [1, None]}),
     ),
     CancelExecute(call=1),
-    Pong(),
+    AttachPong(),
 ]
 
 
@@ -133,6 +162,31 @@ def test_what_an_attached_process_says_arrives_as_it_was_said(message: FromAttac
 @pytest.mark.parametrize("message", SAID_BY_OWNER, ids=lambda message: type(message).__name__)
 def test_what_the_owner_says_arrives_as_it_was_said(message: FromOwner) -> None:
     assert plain(from_owner(encoded(message))) == plain(message)
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+def test_a_request_arrives_as_it_was_asked(request_: req.Request[Any]) -> None:
+    message = from_attached(encoded_request(7, request_))
+
+    assert isinstance(message, RequestMessage)
+    assert (message.number, request_of(message)) == (7, request_)
+
+
+def test_every_operation_is_among_the_tested_requests() -> None:
+    assert {type(request) for request in REQUESTS} == set(req.request_types())
+
+
+@pytest.mark.parametrize(("request_", "answer"), ANSWERS, ids=lambda value: type(value).__name__)
+def test_an_answer_arrives_as_the_type_that_its_request_declares(request_: req.Request[Any], answer: object) -> None:
+    message = from_owner(encoded_answer(7, request_, answer))
+
+    assert isinstance(message, AttachAnswer | Records)
+    assert answer_of(request_, message) == answer
+
+
+def test_a_request_of_an_unknown_type_is_refused() -> None:
+    with pytest.raises(ParseError, match="not a request"):
+        request_of(RequestMessage(number=1, request=msgspec.Raw(b'{"type":"of_a_newer_makai"}')))
 
 
 def test_bytes_that_come_one_by_one_say_the_same_as_the_whole() -> None:
@@ -166,13 +220,15 @@ def test_a_batch_whose_numbers_do_not_fit_its_events_is_refused() -> None:
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
 def test_text_that_no_log_holds_is_refused_before_it_is_sent(text: str) -> None:
     with pytest.raises(InvalidRequest):
-        encoded(Command(number=1, session_id="s", command=SetTitle(now=0, title=text)))
+        encoded_request(1, req.RunCommand("s", SetTitle(now=0, title=text)))
 
 
 def test_a_backslash_before_u0000_is_no_nul() -> None:
-    message = Command(number=1, session_id="s", command=SetTitle(now=0, title="\\u0000"))
+    request = req.RunCommand("s", SetTitle(now=0, title="\\u0000"))
+    message = from_attached(encoded_request(1, request))
 
-    assert from_attached(encoded(message)) == message
+    assert isinstance(message, RequestMessage)
+    assert request_of(message) == request
 
 
 def test_a_key_is_never_printed() -> None:

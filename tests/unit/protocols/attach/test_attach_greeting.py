@@ -8,14 +8,14 @@ from makai.core.errors import AuthRequired, NotSupported
 from makai.core.secret import Secret
 from makai.core.version import __version__
 from makai.protocols.attach.greeting import hello, objection
-from makai.protocols.attach.messages import FORMAT, Hello
+from makai.protocols.attach.messages import FORMAT, AttachHello
 
 KEY = Secret("the key of this home")
 OWNER = 10
 ATTACHED = 20
 
 
-def changed(**fields: object) -> Hello:
+def changed(**fields: object) -> AttachHello:
     return msgspec.structs.replace(hello(ATTACHED, KEY), **fields)
 
 

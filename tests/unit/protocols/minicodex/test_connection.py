@@ -13,7 +13,7 @@ from makai.core.errors import SessionRefused, StorageUnavailable
 from makai.core.session_events import AssistantTextDelta, Notice, RunFinished, TurnStarted
 from makai.protocols.minicodex.requests import Ask, Open, Request
 from makai.protocols.minicodex.server import Limits, MinicodexConnection
-from makai.sessions.service import Receipt
+from makai.sessions.requests import Receipt
 
 
 def the_request(connection: MinicodexConnection, kind: str, **fields: Any) -> Request:

@@ -1,0 +1,262 @@
+"""The operations of the session contract as values.
+
+Each operation is one `Request` subclass. Its class statement names the type of its answer (`Request[Receipt]`) and
+says whether it may be repeated after its owner died: a `Query` always, any other request only when `is_repeatable`.
+To add an operation, define its class here and write its handler in `owner.OwnedSessions`; the wire decoder, the
+answer's decoder and the failover rules follow from the definition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Generic, Self, TypeAlias, TypeVar, assert_never, get_args
+from uuid import uuid4
+
+import msgspec
+
+from makai.core.errors import SessionRefused
+from makai.core.session_events import PermissionMode, SessionTerms
+from makai.sessions import commands as cmd
+from makai.sessions.log.base import (
+    BATCH_EVENTS,
+    NEWEST,
+    LogReport,
+    PendingApproval,
+    Record,
+    SessionFilter,
+    SessionSummary,
+    StoredGrant,
+    TrustedFolder,
+)
+from makai.sessions.state import SessionState
+
+AnswerT = TypeVar("AnswerT")
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+
+UserCommand: TypeAlias = (
+    cmd.Send
+    | cmd.Approve
+    | cmd.Deny
+    | cmd.Abort
+    | cmd.SetMode
+    | cmd.SetModel
+    | cmd.SetTitle
+    | cmd.SetTerms
+    | cmd.Compact
+    | cmd.Close
+)
+"""What a client may ask of a session. The owner sets `now`; a client's value is ignored."""
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Request(msgspec.Struct, Generic[AnswerT_co], frozen=True, omit_defaults=True, tag_field="type", tag=_snake_case):
+    """One operation. `AnswerT_co` is the type of its answer; failures are raised as `MakaiError`."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether asking again does no harm when the owner died and may have carried out the first attempt."""
+        return False
+
+    def with_id(self) -> Self:
+        """The request with the ids that must be the same in every attempt."""
+        return self
+
+    def answer_of_first_attempt(self, refusal: SessionRefused) -> AnswerT_co | None:
+        """The answer, when this refusal of a repeated request proves that the first attempt was carried out."""
+        return None
+
+
+class Query(Request[AnswerT_co], frozen=True):
+    """A request that only reads."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        return True
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A command was carried out, and its events are durable."""
+
+    last: int
+    """The number of the last event of the command, or of one that was committed with it."""
+    run_id: str | None = None
+    """The run that the command started or changed, else the active one, if any."""
+
+
+# ---------------------------------------------------------------- sessions
+
+
+class _NewSession(Request[str], frozen=True, kw_only=True):
+    """Base of requests that begin a session and return its id."""
+
+    session_id: str | None = None
+    """A new id when not given; one that exists is refused with SESSION_EXISTS."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self.session_id is None
+
+    def with_id(self) -> Self:
+        return self if self.session_id is not None else msgspec.structs.replace(self, session_id=str(uuid4()))
+
+    def answer_of_first_attempt(self, refusal: SessionRefused) -> str | None:
+        return self.session_id if refusal.code == "SESSION_EXISTS" else None
+
+
+class CreateSession(_NewSession, frozen=True, kw_only=True):
+    model_ref: str
+    mode: PermissionMode = "ask"
+    harness: str = "native"
+    cwd: str | None = None
+    roots: tuple[str, ...] = ()
+    """Folders the built-in tools may touch; only `cwd` when empty."""
+    title: str = ""
+    terms: SessionTerms = SessionTerms()
+
+
+class ForkSession(_NewSession, frozen=True, kw_only=True):
+    """Begin a session that continues the conversation of another one. None keeps the origin's value."""
+
+    origin: str
+    at: int | None = None
+    """The last event of the origin that counts; its last one when not given."""
+    model_ref: str | None = None
+    mode: PermissionMode | None = None
+    cwd: str | None = None
+    roots: tuple[str, ...] | None = None
+    title: str | None = None
+    terms: SessionTerms | None = None
+
+
+class RunCommand(Request[Receipt], frozen=True):
+    """Carry out a command; the answer comes after its events are durable. Raises `SessionRefused`."""
+
+    session_id: str
+    command: UserCommand
+
+    @property
+    def is_repeatable(self) -> bool:
+        """A call is decided once and a run aborted once, so the repetition is refused if the first attempt counted.
+
+        Other commands could apply twice, hit the next run, or undo a change that another client made in between.
+        """
+        match self.command:
+            case cmd.Send(client_msg_id=client_msg_id):
+                return client_msg_id is not None
+            case cmd.Approve() | cmd.Deny():
+                return True
+            case cmd.Abort(run_id=run_id):
+                return run_id is not None
+            case cmd.SetMode() | cmd.SetModel() | cmd.SetTitle() | cmd.SetTerms() | cmd.Compact() | cmd.Close():
+                return False
+            case _:
+                assert_never(self.command)
+
+
+class ReadEvents(Query[list[Record]], frozen=True):
+    """A page of the log, at most `limit` events above `after`. Does not load or recover the session."""
+
+    session_id: str
+    after: int = 0
+    limit: int = BATCH_EVENTS
+    deltas: bool = True
+
+
+class GetState(Query[SessionState], frozen=True):
+    """The engine's state of a session; raises `SessionRefused` UNKNOWN_SESSION."""
+
+    session_id: str
+
+
+class ListSessions(Query[list[SessionSummary]], frozen=True):
+    """Sessions, the newest first."""
+
+    filter: SessionFilter = NEWEST
+
+
+class GetSession(Query[SessionSummary | None], frozen=True):
+    session_id: str
+
+
+class ListApprovals(Query[list[PendingApproval]], frozen=True):
+    """The open approval requests of all sessions."""
+
+
+class DeleteSession(Request[bool], frozen=True):
+    """Stop and remove a session; False when there was none."""
+
+    session_id: str
+
+
+# ---------------------------------------------------------------- permissions
+
+
+class IsTrusted(Query[bool], frozen=True):
+    """Whether project files of this folder may configure anything."""
+
+    folder: str
+
+
+class ListTrusted(Query[list[TrustedFolder]], frozen=True):
+    """Folders about which a person decided, by path."""
+
+
+class SetTrust(Request[None], frozen=True):
+    """A person's decision about a folder and everything beneath it."""
+
+    folder: str
+    trusted: bool
+
+    @property
+    def is_repeatable(self) -> bool:
+        return True
+
+
+class ListGrants(Query[list[StoredGrant]], frozen=True):
+    """Saved permissions of one folder, or of all folders, by folder and rule."""
+
+    folder: str | None = None
+
+
+class RevokeGrant(Request[bool], frozen=True):
+    """Remove a saved permission; the next matching call asks again. False when there was none."""
+
+    folder: str
+    rule: str
+
+
+# ---------------------------------------------------------------- the log
+
+
+class CheckLog(Query[LogReport], frozen=True):
+    """Read and verify the whole log; changes nothing."""
+
+
+# ---------------------------------------------------------------- derived from the definitions
+
+
+def request_types() -> tuple[type[Request[Any]], ...]:
+    """All operations, in the order of their definitions."""
+    return tuple(_leaves(Request))
+
+
+def _leaves(kind: type[Request[Any]]) -> Iterator[type[Request[Any]]]:
+    children = kind.__subclasses__()
+    if not children:
+        yield kind
+    for child in children:
+        yield from _leaves(child)
+
+
+@lru_cache(maxsize=128)
+def answer_type(kind: type[Request[Any]]) -> Any:
+    """The type that a request's class statement declares for its answer."""
+    for base in getattr(kind, "__orig_bases__", ()):
+        if arguments := get_args(base):
+            return arguments[0]
+    return answer_type(kind.__base__)
