@@ -47,7 +47,7 @@ from makai.providers.parts import Parts
 from makai.sessions.commands import Send
 from makai.sessions.log.encoding import decoded
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.requests import CreateSession
+from makai.sessions.requests import CreateSession, RunCommand
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
 
 RunOne = Callable[[], Awaitable[int]]
@@ -205,10 +205,10 @@ async def makai_session(base_url: str | None) -> AsyncIterator[RunOne]:
 
             async def run_one() -> int:
                 terms = SessionTerms(tools=(_DEFINITION,), system="")
-                session_id = await sessions.create(CreateSession(model_ref=MODEL_ID, mode="full_access", terms=terms))
+                session_id = await sessions.dispatch(CreateSession(model_ref=MODEL_ID, mode="full_access", terms=terms))
                 executor = await sessions.register_executor(session_id, execute)
                 follower = sessions.follow(session_id)
-                await sessions.ask(session_id, Send(now=0, input_id=str(uuid4()), content=PROMPT))
+                await sessions.dispatch(RunCommand(session_id, Send(now=0, input_id=str(uuid4()), content=PROMPT)))
                 seen, event = 0, None
                 while not isinstance(event, RunFinished | RunFailed):
                     for logged in decoded(await follower.next()):

@@ -33,6 +33,7 @@ from makai.sessions.log.base import NEWEST, Record, replay
 from makai.sessions.log.schema import FILE_NAME
 from makai.sessions.log.sqlite import SqliteLog
 from makai.sessions.owner import OwnedSessions
+from makai.sessions.requests import GetState, ListSessions, ReadEvents
 from makai.sessions.service import Sessions
 from makai.sessions.state import SessionState, evolve
 
@@ -54,7 +55,7 @@ async def fan_out(home: Path, events: int, passes: int) -> Measured:
     async with owned(home) as sessions:
         session_id = await new_session(sessions)
         for _ in range(passes):
-            after = (await sessions.state(session_id)).last_event_id
+            after = (await sessions.dispatch(GetState(session_id))).last_event_id
             readers = [
                 asyncio.ensure_future(read_run(sessions, session_id, after, checked=number == 0))
                 for number in range(FOLLOWERS)
@@ -74,7 +75,7 @@ async def fan_out(home: Path, events: int, passes: int) -> Measured:
 async def read_all(sessions: Sessions, session_id: str, after: int) -> Read:
     """What the log has above a number."""
     read = Read(after)
-    while records := await sessions.read(session_id, read.cursor):
+    while records := await sessions.dispatch(ReadEvents(session_id, read.cursor)):
         read.take(records)
     return read
 
@@ -209,9 +210,9 @@ async def opening(home: Path, with_checkpoint: int) -> Measured:
         connection.close()
     began = time.perf_counter()
     async with owned(home) as sessions:
-        session_id = (await sessions.summaries())[0].session_id
+        session_id = (await sessions.dispatch(ListSessions()))[0].session_id
         opened = time.perf_counter()
-        state = await sessions.state(session_id)
+        state = await sessions.dispatch(GetState(session_id))
         stated = time.perf_counter()
 
         async def service() -> OwnedSessions:

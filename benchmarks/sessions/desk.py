@@ -17,7 +17,7 @@ from sessions.model import MODEL_REF, BenchModels, Wish
 from makai.sessions.commands import Send
 from makai.sessions.log.base import Record
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.requests import CreateSession
+from makai.sessions.requests import CreateSession, RunCommand
 from makai.sessions.service import Sessions
 
 RUN_END = b'"type":"run_finished"'
@@ -36,12 +36,12 @@ async def owned(home: Path) -> AsyncIterator[OwnedSessions]:
 
 async def new_session(sessions: Sessions) -> str:
     """An empty session with the benchmark's model."""
-    return await sessions.create(CreateSession(model_ref=MODEL_REF, mode="full_access", title="benchmark"))
+    return await sessions.dispatch(CreateSession(model_ref=MODEL_REF, mode="full_access", title="benchmark"))
 
 
 async def say(sessions: Sessions, session_id: str, wish: Wish) -> None:
     """Start a run."""
-    await sessions.ask(session_id, Send(now=0, input_id=str(uuid4()), content=wish.text()))
+    await sessions.dispatch(RunCommand(session_id, Send(now=0, input_id=str(uuid4()), content=wish.text())))
 
 
 @dataclass

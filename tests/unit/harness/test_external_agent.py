@@ -18,7 +18,7 @@ from makai.sessions.conversation import conversation
 from makai.sessions.history import TextItem, ToolItem, history
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.service import NewSession
+from makai.sessions.requests import CreateSession, DeleteSession, ForkSession, GetState, RunCommand
 
 
 class Lab:
@@ -35,8 +35,8 @@ class Lab:
             yield sessions
 
     async def client(self, sessions: OwnedSessions) -> Desk:
-        wanted = NewSession(model_ref="", harness="external", cwd=str(self.folder))
-        return Desk(sessions, await sessions.create(wanted))
+        wanted = CreateSession(model_ref="", harness="external", cwd=str(self.folder))
+        return Desk(sessions, await sessions.dispatch(wanted))
 
 
 @pytest.fixture
@@ -53,13 +53,13 @@ async def test_a_session_without_a_model_runs_an_agent_without_turns(lab: Lab) -
             "session_created", "run_started", "run_status", "user_message", "run_status", "agent_session",
             "text_delta", "assistant_text", "text_delta", "assistant_text", "run_status", "run_finished",
         ]  # fmt: skip
-        state = await sessions.state(client.session_id)
+        state = await sessions.dispatch(GetState(client.session_id))
         assert (state.model_ref, state.capabilities, state.agent_mode) == ("", ExternalAgent.capabilities, "code")
         assert state.agent is not None
         assert state.agent.agent_session_id == "own-1"
         said = (await conversation(lab.log, client.session_id)).messages()
         assert [message.content for message in said] == ["say", (Text(text="One"), Text(text="Two"))]  # type: ignore[union-attr]
-        await sessions.delete(client.session_id)
+        await sessions.dispatch(DeleteSession(client.session_id))
     assert lab.agent.forgotten == [client.session_id]
 
 
@@ -82,8 +82,8 @@ async def test_the_agent_learns_which_of_its_options_was_chosen(
         assert (asked.call_id, asked.options) == ("edit", OPTIONS)
         unknown = cmd.Approve(now=0, call_id="edit", by="me", option_id="no")
         with pytest.raises(SessionRefused, match="offers no such option"):
-            await sessions.ask(client.session_id, unknown)
-        await sessions.ask(client.session_id, command)
+            await sessions.dispatch(RunCommand(client.session_id, unknown))
+        await sessions.dispatch(RunCommand(client.session_id, command))
         await client.until_settled()
     assert [decided.option_id for decided in client.events(ev.ApprovalDecided)] == [option_id]
     changed = Resource(uri="file:///a", text="changed")
@@ -123,7 +123,7 @@ async def test_an_abort_stops_the_agent_and_keeps_what_it_said(lab: Lab) -> None
         client = await lab.client(sessions)
         await client.send("hang")
         await client.until(lambda logged: isinstance(logged.event, ev.AssistantTextDelta))
-        await sessions.ask(client.session_id, cmd.Abort(now=0, by="me"))
+        await sessions.dispatch(RunCommand(client.session_id, cmd.Abort(now=0, by="me")))
         assert await client.until_settled() == ev.RunFinished(stop_reason="aborted")
     assert lab.agent.aborted == [True]
     assert "Wait" in str((await conversation(lab.log, client.session_id)).messages())
@@ -137,7 +137,7 @@ async def test_a_run_continues_after_a_restart_by_the_agents_own_session_id(lab:
     assert lab.agent.aborted == [False]
     async with lab.open() as sessions:
         again = Desk(sessions, client.session_id, client.seen[-1].event_id)
-        await sessions.state(client.session_id)
+        await sessions.dispatch(GetState(client.session_id))
         asked = await again.until_asked()
         # The question of the process that is gone was withdrawn, and the agent asked again.
         assert (asked.call_id, [event.by for event in again.events(ev.ApprovalDecided)]) == ("edit#2", ["run_ended"])
@@ -161,22 +161,24 @@ async def test_the_engine_asks_what_an_agent_can_do(lab: Lab) -> None:
             (cmd.SetMode(now=0, mode="ask", agent_mode="chef"), "offers no mode 'chef'"),
         ):
             with pytest.raises(SessionRefused, match=message):
-                await sessions.ask(client.session_id, command)
-        await sessions.ask(client.session_id, cmd.SetMode(now=0, mode="ask", agent_mode=MODES[1].id))
-        assert (await sessions.state(client.session_id)).agent_mode == "architect"
-        fork = await sessions.create(NewSession(model_ref="", forked_from=client.session_id))
-        assert (await sessions.state(fork)).agent is None  # two sessions must not continue one of the agent's
+                await sessions.dispatch(RunCommand(client.session_id, command))
+        await sessions.dispatch(RunCommand(client.session_id, cmd.SetMode(now=0, mode="ask", agent_mode=MODES[1].id)))
+        assert (await sessions.dispatch(GetState(client.session_id))).agent_mode == "architect"
+        fork = await sessions.dispatch(ForkSession(origin=client.session_id))
+        assert (
+            await sessions.dispatch(GetState(fork))
+        ).agent is None  # two sessions must not continue one of the agent's
 
 
 async def test_a_session_that_its_harness_cannot_run_is_refused_at_its_creation(lab: Lab) -> None:
     async with lab.open() as sessions:
         with pytest.raises(InvalidRequest, match="needs a folder"):
-            await sessions.create(NewSession(model_ref="", harness="external"))
+            await sessions.dispatch(CreateSession(model_ref="", harness="external"))
         with pytest.raises(InvalidRequest) as refused:
-            await sessions.create(NewSession(model_ref="m", harness="elsewhere"))
+            await sessions.dispatch(CreateSession(model_ref="m", harness="elsewhere"))
         assert refused.value.hint == "Use one of: external, native."
         with pytest.raises(SessionRefused, match="model_ref is empty"):
-            await sessions.create(NewSession(model_ref=""))
+            await sessions.dispatch(CreateSession(model_ref=""))
 
 
 async def test_a_session_of_a_harness_that_is_gone_can_be_read_but_not_run(lab: Lab) -> None:
@@ -186,7 +188,7 @@ async def test_a_session_of_a_harness_that_is_gone_can_be_read_but_not_run(lab: 
         await client.until_asked()
     async with owned_sessions(lab.folder, "say: Hi", lab.log) as sessions:
         again = Desk(sessions, client.session_id)
-        await sessions.state(client.session_id)
+        await sessions.dispatch(GetState(client.session_id))
         assert (await again.until_settled()).code == "interrupted"  # type: ignore[union-attr]
         await again.send("say")
         failed = await again.until_settled()

@@ -218,7 +218,7 @@ async def test_a_session_used_by_many_short_owners_gets_its_checkpoint_in_the_en
 async def test_sessions_that_nobody_uses_are_not_kept_in_memory_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner, "MOST_LIVE", 10)
+    monkeypatch.setattr(owner, "MAX_LIVE", 10)
     async with owned_sessions(tmp_path, "echo", MemoryLog()) as sessions:
         for _ in range(40):
             await desk(sessions)
@@ -231,7 +231,7 @@ async def test_sessions_that_nobody_uses_are_not_kept_in_memory_for_ever(
 async def test_a_session_that_was_forgotten_before_its_reader_came_is_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner, "MOST_LIVE", 1)
+    monkeypatch.setattr(owner, "MAX_LIVE", 1)
     log = MemoryLog()
     async with owned_sessions(tmp_path, "echo", log) as sessions:
         ids = [(await desk(sessions)).session_id for _ in range(8)]
