@@ -40,7 +40,7 @@ from makai.sessions.commands import (
     SetTerms,
     SetTitle,
 )
-from makai.sessions.log.ownership import HomeLock
+from makai.sessions.log.leases import HomeLock
 from makai.sessions.requests import (
     CreateSession,
     GetSession,

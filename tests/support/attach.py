@@ -19,7 +19,7 @@ from makai.protocols.attach.messages import AttachHello, FromAttached, FromOwner
 from makai.server.owner_socket import FILE_NAME
 from makai.server.session_router import SessionRouter
 from makai.sessions.log.base import Record
-from makai.sessions.log.ownership import HomeLock
+from makai.sessions.log.leases import HomeLock
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.service import Follower
 from makai.transports.channel import Channel

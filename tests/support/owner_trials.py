@@ -101,11 +101,13 @@ class MortalLog(MemoryLog):
         self.is_lost = False
         self._random = random
 
-    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+    async def append(
+        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
         for _ in range(self._random.randrange(4)):
             await asyncio.sleep(0)
         self._check()
-        numbers = await super().append(session_id, events, expected_last)
+        numbers = await super().append(session_id, events, expected_last, generation)
         await asyncio.sleep(0)
         self._check()  # stored, though nobody learns of it
         return numbers

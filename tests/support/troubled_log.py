@@ -30,13 +30,15 @@ class TroubledLog(MemoryLog):
         self.lookups.set()
         """Whether `session` answers, or waits until this is set."""
 
-    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+    async def append(
+        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
         self.arrivals.put_nowait(tuple(pending.event for pending in events))
         await asyncio.sleep(0)  # as every real log does
         await self.gate.wait()
         if any(self.refuses(pending.event) for pending in events):
             raise StorageUnavailable("The disk is full.")
-        return await super().append(session_id, events, expected_last)
+        return await super().append(session_id, events, expected_last, generation)
 
     async def session(self, session_id: str) -> SessionSummary | None:
         await self.lookups.wait()

@@ -18,6 +18,9 @@ published as `schema/config.json`. Unknown keys are refused: a misspelt setting 
     allow = ["Bash(git log:*)", "Edit(docs/**)"]
     deny = ["Read(.env)"]
 
+    [store]
+    url = "sqlite"
+
 Of all this, a project may settle only `[permissions]`, in its `.makai/config.toml` and once its folder is trusted.
 """
 
@@ -74,11 +77,19 @@ class PermissionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     deny: tuple[str, ...] = ()
 
 
+class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where sessions are stored."""
+
+    url: str = "sqlite"
+    """`sqlite` is a file in MAKAI_HOME, the only store of this version."""
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The whole file."""
 
     providers: dict[str, ProviderConfig] = {}
     permissions: PermissionsConfig = PermissionsConfig()
+    store: StoreConfig = StoreConfig()
 
 
 class ProjectConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -24,7 +24,8 @@ protocol, transport or vendor; they map to and from these classes through `error
     │   └── ContextOverflow         context_overflow
     ├── StorageUnavailable          storage_unavailable   the log cannot be written or read now
     │   ├── LogDamaged              storage_unavailable   stored events are not what was written
-    │   └── HomeInUse               storage_unavailable   another process owns this MAKAI_HOME
+    │   ├── HomeInUse               storage_unavailable   another process owns this MAKAI_HOME
+    │   └── OwnershipLost           storage_unavailable   another process took over what this one owned
     ├── LogConflict                 internal_error        someone else appended to the session first
     ├── SessionRefused              one of document 002's a session does not take this command now
     ├── MakaiAuthError              what the server said  a client's login failed or is needed
@@ -221,6 +222,13 @@ class HomeInUse(StorageUnavailable):
     def __init__(self, message: str, *, pid: int | None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.pid = pid
+
+
+class OwnershipLost(StorageUnavailable):
+    """A writer was refused because it does not own the sessions any more, or knows an old version of one.
+
+    Nothing was stored. What it knows about the session is read again before it is used again.
+    """
 
 
 class LogConflict(MakaiError):

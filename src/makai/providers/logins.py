@@ -33,7 +33,7 @@ class Logins:
 
     def __init__(self, environ: Mapping[str, str], home: Path) -> None:
         self._environ = environ
-        self.config = _read_config(home / CONFIG_FILE)
+        self.config = read_config(home / CONFIG_FILE)
         self.store = CredentialStore(home)
         self.keychain = Keychain(environ, self.store)
         self.vendors, self.rows = _vendors(self.config, environ)
@@ -80,7 +80,8 @@ class Logins:
         self._refresher = refresher
 
 
-def _read_config(path: Path) -> Config:
+def read_config(path: Path) -> Config:
+    """The user's settings; the defaults when there is no such file. Blocks."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -23,6 +23,7 @@ class LiveFollower:
         self._cursor = max(after, 0)
         self._deltas = deltas
         self._session: LiveSession | None = None
+        self._unwatch: Callable[[], None] | None = None
         self._news = asyncio.Event()
         self._closed = False
 
@@ -33,22 +34,23 @@ class LiveFollower:
 
     async def next(self) -> list[Record]:
         """The next records; none only after `close`, of this follower or of the log."""
-        if self._session is None and not self._closed:
-            self._session = await self._find()
-            if not self._closed:  # meanwhile
-                self._session.followers.add(self._news.set)
         while not self._closed:
-            assert self._session is not None
+            session = self._session
+            if session is None or session.stale:
+                session = self._session = await self._find()
+                continue  # it may have been closed meanwhile
+            if self._unwatch is None:
+                self._unwatch = self._log.watch(session.session_id, self._news.set)
             self._news.clear()
-            if self._session.is_closing:
-                return []  # the next owner goes on from the cursor
-            if self._session.deleted:
+            if session.is_closing:
+                return []  # the next owner continues from the cursor
+            if session.deleted:
                 raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
-            last = self._session.state.last_event_id
+            last = await self._log.last(session.session_id)
             if self._cursor >= last:
                 await self._news.wait()
                 continue
-            records = await self._log.read_raw(self._session.session_id, self._cursor, deltas=self._deltas)
+            records = await self._log.read_raw(session.session_id, self._cursor, deltas=self._deltas)
             if records:
                 self._cursor = records[-1].event_id
                 return records
@@ -58,6 +60,6 @@ class LiveFollower:
     def close(self) -> None:
         """Stop; whoever waits is woken."""
         self._closed = True
-        if self._session is not None:
-            self._session.followers.discard(self._news.set)
+        if self._unwatch is not None:
+            self._unwatch()
         self._news.set()

@@ -1,14 +1,13 @@
 """A session that is in use: the one place where its commands are decided, committed, published and carried out.
 
-In: commands from anywhere. Out: committed events, woken followers, effects. Decisions are the engine's, durability is
-the log's, and how a run is carried out is its runner's; this file only keeps the order (DESIGN §6, "log before
-publish"):
+Decisions are the engine's, durability is the log's, and how a run is carried out is its harness's; this module keeps
+the order, in which nothing is published before it is logged:
 
-    inbox ─► decide (all that waits, one batch) ─► append ─► answer who asked ─► wake followers ─► effects
+    inbox ─► decide (all that waits, one batch) ─► append (wakes followers) ─► answer who asked ─► effects
 
 While an append is under way the inbox fills, so the busier a session is the more one commit holds. Facts whose
 durability no caller waits for are held for up to `WINDOW_S` after the previous commit began; a command, a question or
-the start of a tool is committed at once and takes them along. A session that nobody uses has no task.
+the start of a tool is committed at once and takes them along. An idle session has no task.
 """
 
 from __future__ import annotations
@@ -19,9 +18,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias, assert_never
 
+import msgspec
+
 from makai.aio.tasks import BackgroundTasks
 from makai.core import session_events as ev
-from makai.core.errors import InvalidRequest, LogConflict, MakaiError, SessionRefused, StorageUnavailable
+from makai.core.errors import (
+    InvalidRequest,
+    LogConflict,
+    MakaiError,
+    OwnershipLost,
+    SessionRefused,
+    StorageUnavailable,
+)
 from makai.harness.base import (
     Harness,
     ResumeRun,
@@ -41,8 +49,8 @@ from makai.sessions.state import SessionState, evolve, packed
 
 log = logging.getLogger(__name__)
 
-MOST_IN_A_BATCH: Final = 2_000
-MOST_WAITING: Final = 4_000
+MAX_BATCH: Final = 2_000
+MAX_PENDING: Final = 4_000
 """How many facts of a run may wait for their commit before the run waits too."""
 ABORT_S: Final = 10.0
 """How long a cancelled run may take to clean up; then it is over, whatever its task still does."""
@@ -51,7 +59,7 @@ WINDOW_S: Final = 0.005
 CHECKPOINT_EVERY: Final = 1_000
 STATE_FORMAT: Final = 1
 """Of `state.packed`; a checkpoint of another format is not read."""
-LONGEST_SLEEP_S: Final = 30.0
+MAX_SLEEP_S: Final = 30.0
 """How long an alarm is trusted: a computer that slept, or whose time was set, has another idea of how late it is."""
 _RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _BROKEN: Final = ev.RunFailed(
@@ -66,14 +74,11 @@ async def no_executor(request: ToolRequest) -> ToolAnswer | None:
     return None
 
 
-class _Order:
+class _Order(msgspec.Struct, eq=False, gc=False):
     """A command on its way through the inbox."""
 
-    __slots__ = ("command", "waiter")
-
-    def __init__(self, command: cmd.Command, waiter: asyncio.Future[Effects] | None) -> None:
-        self.command = command
-        self.waiter = waiter
+    command: cmd.Command
+    waiter: asyncio.Future[Effects] | None
 
     @property
     def is_urgent(self) -> bool:
@@ -118,9 +123,10 @@ class LiveSession:
         self.port: SessionRunPort | None = None
         """The port of the active run, or None when the session is idle."""
         self.deleted = False
-        self.followers: set[Callable[[], None]] = set()
-        """Called after each commit; they must not raise."""
+        self.stale: OwnershipLost | None = None
+        """Set when another writer changed the log: this object is out of date, and the session is loaded again."""
         self.log = log
+        self._generation = log.lease.generation
         self.clock = clock
         self.harness = harness
         self.execute = execute
@@ -134,6 +140,8 @@ class LiveSession:
         """Whether the inbox holds an order that cannot wait."""
         self._room = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        """Carries out the newest run."""
         self._checkpointed = checkpointed
         self._given_call_ids: set[str] = set()
         """In the active run."""
@@ -144,7 +152,7 @@ class LiveSession:
 
         A run that is over for us and not yet in the log, because the disk is full, is still ours to settle.
         """
-        is_quiet = not self.followers and not self._inbox and self._committer is None
+        is_quiet = not self._inbox and self._committer is None
         return is_quiet and self.port is None and self.state.active_run is None
 
     @property
@@ -170,6 +178,8 @@ class LiveSession:
             raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
         if self.is_closing:
             raise StorageUnavailable("The session is being closed.", hint="Try again.")
+        if self.stale:
+            raise self.stale
         waiter: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
         self._put(_Order(command, waiter))
         return await waiter
@@ -183,7 +193,7 @@ class LiveSession:
             return
         self._check(run_id)
         self._put(_Order(cmd.Report(now=self.clock(), event=event, run_id=run_id), None))
-        while len(self._inbox) > MOST_WAITING:
+        while len(self._inbox) > MAX_PENDING:
             self._room.clear()
             await self._room.wait()
 
@@ -207,7 +217,7 @@ class LiveSession:
             ending = decide(state, cmd.Report(now=self.clock(), event=over, run_id=state.active_run.run_id))
             events = [*events, *(Pending(logged.ts, logged.run_id, logged.event) for logged in ending.events)]
             state = ending.state
-        _, last = await self.log.append(self.session_id, events, self.state.last_event_id)
+        _, last = await self.log.append(self.session_id, events, self.state.last_event_id, self._generation)
         if last != state.last_event_id:
             raise AssertionError("deltas are joined before they are copied")
         self.state = state
@@ -219,10 +229,6 @@ class LiveSession:
         late.add_done_callback(lambda done: done.cancelled() or done.exception())
         if not self.is_closing:
             self._put(_Order(cmd.Report(now=self.clock(), event=withdrawn, run_id=run_id), late))
-
-    async def settled(self) -> None:
-        """Returns when everything reported so far is decided and durable, or was refused."""
-        await self.submit(cmd.TimePassed(now=self.clock()))
 
     def _check(self, run_id: str) -> None:
         port = self.port
@@ -265,7 +271,7 @@ class LiveSession:
             loop = asyncio.get_running_loop()
             while self._inbox and (self._has_urgent or self.is_closing or loop.time() >= self._window_ends):
                 self._window_ends = loop.time() + WINDOW_S
-                orders = [self._inbox.popleft() for _ in range(min(len(self._inbox), MOST_IN_A_BATCH))]
+                orders = [self._inbox.popleft() for _ in range(min(len(self._inbox), MAX_BATCH))]
                 self._has_urgent = any(order.is_urgent for order in self._inbox)
                 await self._commit(orders)
                 self._room.set()
@@ -297,15 +303,13 @@ class LiveSession:
         if events:
             pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in events]
             try:
-                await self.log.append(self.session_id, pending, self.state.last_event_id)
+                await self.log.append(self.session_id, pending, self.state.last_event_id, self._generation)
             except MakaiError as error:
                 await self._not_stored([order for order, _ in decided], error)
                 return
             self.state = batch.state
         for order, effects in decided:
             order.done(effects)
-        if events:
-            self.wake_followers()
         for _, effects in decided:
             for effect in effects:
                 if not self.deleted and not self.is_closing:
@@ -313,11 +317,6 @@ class LiveSession:
         if events:
             self._set_alarm()
             self.save_checkpoint_if_due()
-
-    def wake_followers(self) -> None:
-        """There is news: more events, or the end of all."""
-        for wake in tuple(self.followers):
-            wake()
 
     async def _not_stored(self, orders: list[_Order], error: MakaiError) -> None:
         if isinstance(error, InvalidRequest) and len(orders) > 1:
@@ -328,10 +327,27 @@ class LiveSession:
             return
         if self.deleted:
             error = SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
-        elif isinstance(error, LogConflict):
-            log.error("the log of session %s has another writer", self.session_id)
+        elif isinstance(error, LogConflict | OwnershipLost):
+            error = self._outdated(error)
         for order in orders:
             self._refuse(order, error)
+
+    def _outdated(self, error: LogConflict | OwnershipLost) -> OwnershipLost:
+        """Stop using this object. Whatever it runs is left as it is in the log, for the owner to resume."""
+        log.error("session %s has another writer, and is read again: %s", self.session_id, error)
+        if isinstance(error, LogConflict):
+            hint = "It was read again. Look at its newest events, then try again."
+            error = OwnershipLost("Another process changed this session; nothing was stored.", hint=hint)
+        self.stale = error
+        self._cancel_alarm()
+        if self.port is not None:
+            self.port.fail(error)
+        return error
+
+    async def stopped(self) -> None:
+        """Returns when no run of this object is under way any more."""
+        if self._supervisor is not None:
+            await asyncio.wait({self._supervisor}, timeout=2 * ABORT_S)
 
     def _failure(self, command: cmd.Command) -> MakaiError | None:
         """Why nothing more of this run is kept: after a hole in its log, only the news of its failure is."""
@@ -367,7 +383,7 @@ class LiveSession:
         self._cancel_alarm()
         deadline = self.state.next_deadline()
         if deadline is not None:
-            seconds = min(max(deadline - self.clock(), 0) / 1000, LONGEST_SLEEP_S)
+            seconds = min(max(deadline - self.clock(), 0) / 1000, MAX_SLEEP_S)
             self._alarm = asyncio.get_running_loop().call_later(seconds, self._time_passed)
 
     def _time_passed(self) -> None:
@@ -399,7 +415,7 @@ class LiveSession:
                 self.port = SessionRunPort(self, effect.run_id)
                 self._given_call_ids.clear()
                 work = self._supervise(self.port, effect)
-                self._tasks.start(work, f"makai-run-{effect.run_id}")
+                self._supervisor = self._tasks.start(work, f"makai-run-{effect.run_id}")
             case cmd.CancelRun() if port is not None:
                 port.abort()
             case cmd.CancelRun():  # nobody carries it out: its end could not be logged in any way that was tried
@@ -450,7 +466,7 @@ class LiveSession:
     async def _settle(self, port: SessionRunPort, settlement: Settlement) -> None:
         """Have the end of a run logged, for as long as it takes: until then the session is busy."""
         attempt = 0
-        while True:
+        while not self.stale:
             if port.failure is not None and settlement is not _BROKEN:
                 settlement = run_failed(port.failure, settlement.usage)  # however well it thinks it ended
             try:

@@ -45,6 +45,7 @@ from makai.sessions.log.base import (
     TrustedFolder,
     replay,
 )
+from makai.sessions.log.opening import open_log
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.state import SessionState, evolve, unpacked
 from makai.tools.scratch import remove_scratch
@@ -117,9 +118,7 @@ class OwnedSessions:
     ) -> OwnedSessions:
         """Own the sessions of a folder, or `HomeInUse`. `recover_all` is for owners that stay."""
         if log is None:
-            from makai.sessions.log.sqlite import SqliteLog
-
-            log = await SqliteLog.open(home)
+            log = await open_log(home)
         sessions = cls(home, log, models, harnesses=harnesses)
         if recover_all:
             sessions._tasks.start(sessions._recover_all(), "makai-recovery")
@@ -154,8 +153,6 @@ class OwnedSessions:
         await self._tasks.close(CLOSE_S)
         if loading:
             await asyncio.wait(loading, timeout=CLOSE_S)
-        for session in self._live.values():
-            session.wake_followers()
         await self._log.close()
 
     # ------------------------------------------------------------ handlers
@@ -317,7 +314,7 @@ class OwnedSessions:
             if session_id in self._withheld:
                 raise SessionRefused("UNKNOWN_SESSION", "The session is being made or deleted.")
             session = self._live.get(session_id)
-            if session is not None and session.state.last_event_id:
+            if session is not None and session.state.last_event_id and not session.stale:
                 return session
             loading = self._loading.get(session_id)
             if loading is None:
@@ -333,12 +330,14 @@ class OwnedSessions:
             done.exception()  # whoever asked is told, if they still want to know
 
     async def _load(self, session_id: str) -> None:
+        if (outdated := self._live.get(session_id)) is not None and outdated.stale:
+            await outdated.stopped()  # two runs of one session must not overlap
         summary = await self._log.session(session_id)
         if summary is None:
             raise SessionRefused("UNKNOWN_SESSION", f"There is no session {session_id!r}.")
         session = await self._read_session(session_id, summary)
         known = self._live.get(session_id)
-        if known is not None and known.state.last_event_id:
+        if known is not None and known.state.last_event_id and not known.stale:
             return  # it was being created meanwhile
         state = session.state
         if state.active_run is not None or (state.waiting and not state.closed):
@@ -394,13 +393,12 @@ class OwnedSessions:
         session.forget()
         self._live.pop(session_id, None)
         self._tool_executors.pop(session_id, None)
-        session.wake_followers()
         return existed
 
     async def _stop(self, session: LiveSession) -> None:
         """Abort the active run, and those that wait behind it, until none is left; but not for ever."""
         news = asyncio.Event()
-        session.followers.add(news.set)
+        unwatch = self._log.watch(session.session_id, news.set)
         try:
             async with asyncio.timeout(2 * ABORT_S):
                 while (run := session.state.active_run) is not None:
@@ -414,7 +412,7 @@ class OwnedSessions:
         except TimeoutError:
             log.error("a run of session %s does not end; the session is deleted all the same", session.session_id)
         finally:
-            session.followers.discard(news.set)
+            unwatch()
 
     async def _recover_all(self) -> None:
         before: int | None = None

@@ -27,7 +27,7 @@ from makai.core.session_events import (
 )
 from makai.harness.base import RunPort, RunStart, Settlement
 from makai.harness.registry import UnknownHarness
-from makai.sessions.commands import Abort, Approve, Create, Send, SetTitle
+from makai.sessions.commands import Abort, Approve, Create, Send, SetTitle, TimePassed
 from makai.sessions.live import LiveSession
 from makai.sessions.log.base import replay
 from makai.sessions.run_port import SessionRunPort
@@ -63,12 +63,12 @@ class Stage(UnknownHarness):
     async def until(self, wanted: Callable[[SessionState], bool]) -> None:
         """Returns when the session is in such a state."""
         news = asyncio.Event()
-        self.session.followers.add(news.set)
+        unwatch = self.log.watch(SESSION, news.set)
         async with asyncio.timeout(60):
             while not wanted(self.session.state):
                 news.clear()
                 await news.wait()
-        self.session.followers.discard(news.set)
+        unwatch()
 
     async def events(self) -> list[SessionEvent]:
         return [logged.event async for logged in replay(self.log, SESSION) if isinstance(logged, Logged)]
@@ -91,7 +91,7 @@ async def question(session: LiveSession, port: SessionRunPort, deadline_ms: int 
 async def test_a_run_of_which_something_could_not_be_kept_has_failed_and_does_not_claim_otherwise() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         await session.report(port.run_id, TurnStarted(turn=1))
-        await session.settled()
+        await session.submit(TimePassed(now=0))
         stage.log.gate.clear()
         await session.report(port.run_id, AssistantText(content_index=0, text="the answer"))
         await stage.log.until_appending(AssistantText)
@@ -125,7 +125,7 @@ async def test_a_question_that_could_not_be_kept_does_not_wait_for_an_answer() -
 async def test_an_event_that_no_log_can_hold_fails_its_run_and_nobody_else() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         await session.report(port.run_id, TurnStarted(turn=1))
-        await session.settled()
+        await session.submit(TimePassed(now=0))
         stage.log.gate.clear()
         await session.report(port.run_id, AssistantText(content_index=0, text="first"))
         await stage.log.until_appending(AssistantText)
@@ -200,7 +200,7 @@ async def test_a_question_runs_out_although_the_clock_went_backwards_meanwhile()
 async def test_a_question_that_is_withdrawn_in_the_moment_of_its_decision_harms_nobody() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         asking = asyncio.ensure_future(question(session, port))
-        await session.settled()
+        await session.submit(TimePassed(now=0))
         await stage.until(lambda state: state.active_run is not None and state.active_run.pending() != ())
         approving = asyncio.ensure_future(session.submit(Approve(now=stage.now, call_id="c1", by="me")))
         await asyncio.sleep(0)

@@ -22,8 +22,10 @@ class Witness(MemoryLog):
         super().__init__()
         self.ends: list[tuple[str, int]] = []
 
-    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
-        numbers = await super().append(session_id, events, expected_last)
+    async def append(
+        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
+        numbers = await super().append(session_id, events, expected_last, generation)
         self.ends.append((session_id, numbers[1]))
         return numbers
 

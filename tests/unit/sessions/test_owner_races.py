@@ -168,8 +168,10 @@ class DamagedLog(MemoryLog):
         self.damaged = ""
         self.finished: asyncio.Queue[str] = asyncio.Queue(10)
 
-    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
-        numbers = await super().append(session_id, events, expected_last)
+    async def append(
+        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
+        numbers = await super().append(session_id, events, expected_last, generation)
         if any(isinstance(pending.event, RunFinished) for pending in events):
             self.finished.put_nowait(session_id)
         return numbers

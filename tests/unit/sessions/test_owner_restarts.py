@@ -196,11 +196,13 @@ class FullDisk(MemoryLog):
         self.is_full = False
         self.refusals: asyncio.Queue[None] = asyncio.Queue(1000)
 
-    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+    async def append(
+        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
         if self.is_full:
             self.refusals.put_nowait(None)
             raise StorageUnavailable("The disk is full.", hint="Make room.")
-        return await super().append(session_id, events, expected_last)
+        return await super().append(session_id, events, expected_last, generation)
 
 
 async def test_a_full_disk_fails_the_run_and_the_session_recovers(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ are trusted.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -165,15 +165,41 @@ class LogReport(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the damaged file that a repair replaced."""
 
 
+class Lease(msgspec.Struct, frozen=True):
+    """The right to append to a store. Each holder's generation is higher than those before it."""
+
+    holder: str
+    """Another one for each start of a process: process ids are used again."""
+    generation: int
+    expires_ms: int | None = None
+    """By the clock of the store; None when the lease ends with its holder's process."""
+
+
 class EventLog(Protocol):
     """Numbered events of many sessions."""
 
-    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+    @property
+    def lease(self) -> Lease:
+        """The lease under which this log was opened."""
+        ...
+
+    async def append(
+        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
         """Store events and return the numbers of the first and the last, once they are durable.
 
-        `expected_last` is the last number the caller knows, 0 for a session that does not exist yet. Raises
-        `LogConflict` when it is not the last, `InvalidRequest` for events no store can hold, and `StorageUnavailable`
-        when they could not be made durable.
+        `expected_last` is the last number the caller knows, 0 for a session that does not exist yet. `generation` is
+        that of the lease under which the caller read the session; None means the log's own. Raises `OwnershipLost`
+        when it is not the store's newest, `LogConflict` when `expected_last` is not the last number, `InvalidRequest`
+        for events no store can hold, and `StorageUnavailable` when they could not be made durable.
+        """
+        ...
+
+    def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` after each append to a session, its deletion and the end of the log, until the result is called.
+
+        It is called in the event loop of the log, after the caller of `append` got its answer, also when that is a
+        refusal, and must not raise. It is a reason to read, and says nothing about what is there.
         """
         ...
 

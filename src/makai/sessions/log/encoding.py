@@ -200,6 +200,11 @@ def decoded(records: Sequence[Record]) -> list[LoggedEvent]:
         return [decoded_one(record) for record in records]
 
 
+def is_delta(record: Record) -> bool:
+    """Whether a record that this process encoded is a delta."""
+    return record.logged is not None and isinstance(record.logged.event, AssistantTextDelta | ReasoningDelta)
+
+
 def decoded_one(record: Record) -> LoggedEvent:
     if record.logged is not None:
         return record.logged

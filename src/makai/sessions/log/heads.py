@@ -85,3 +85,6 @@ class Heads:
 
     def drop(self, session_id: str) -> None:
         self._heads.pop(session_id, None)
+
+    def clear(self) -> None:
+        self._heads = {}

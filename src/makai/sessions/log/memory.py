@@ -5,7 +5,8 @@ In and out: as every log. Durable as long as the process: an append is done when
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -15,6 +16,7 @@ from makai.sessions.log.base import (
     BATCH_EVENTS,
     NEWEST,
     Checkpoint,
+    Lease,
     LoggedEvent,
     LogReport,
     Pending,
@@ -25,6 +27,8 @@ from makai.sessions.log.base import (
     StoredGrant,
     TrustedFolder,
 )
+from makai.sessions.log.leases import check_generation
+from makai.sessions.log.watchers import Watchers
 
 
 class _Session(msgspec.Struct):
@@ -33,27 +37,47 @@ class _Session(msgspec.Struct):
     checkpoint: Checkpoint | None = None
 
 
+class _Store:
+    """What outlives one holder of the lease."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.sessions: dict[str, _Session] = {}
+        self.grants: dict[tuple[str, str], StoredGrant] = {}
+        self.trusted: dict[str, bool] = {}
+        self.watchers = Watchers()
+
+
 class MemoryLog:
     """Numbered events of many sessions, until the process ends."""
 
-    def __init__(self) -> None:
-        self._sessions: dict[str, _Session] = {}
-        self._grants: dict[tuple[str, str], StoredGrant] = {}
-        self._trusted: dict[str, bool] = {}
+    def __init__(self, former: MemoryLog | None = None) -> None:
+        """With `former`: take over what another one holds, whose appends are refused from then on."""
+        self._store: _Store = _Store() if former is None else former._store
+        self._store.generation += 1
+        self.lease = Lease(f"memory-{self._store.generation}", self._store.generation)
 
-    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+    async def append(
+        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
         encoding.check_session_id(session_id)
+        asyncio.get_running_loop().call_soon(self._store.watchers.wake, session_id)  # after the answer
+        self._check_owner()
+        check_generation(self.lease, self.lease.generation if generation is None else generation)
         bodies = encoding.encoded(events)
-        session = self._sessions.get(session_id) or _Session(projection.empty(session_id), [])
+        session = self._store.sessions.get(session_id) or _Session(projection.empty(session_id), [])
         summary = session.view.summary
         if summary.events != expected_last:
             raise encoding.conflict(session_id, expected_last, summary.events)
         stored = encoding.numbered(session_id, bodies, summary.events, summary.updated_ms)
         session.view, grants = projection.appended(session.view, bodies, stored)
-        self._grants.update({(grant.folder, grant.rule): grant for grant in grants})
+        self._store.grants.update({(grant.folder, grant.rule): grant for grant in grants})
         session.stored += stored
-        self._sessions[session_id] = session
+        self._store.sessions[session_id] = session
         return stored[0].record.event_id, stored[-1].record.event_id
+
+    def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        return self._store.watchers.add(session_id, wake)
 
     async def read(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
@@ -63,7 +87,7 @@ class MemoryLog:
     async def read_raw(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
     ) -> list[Record]:
-        session = self._sessions.get(session_id)
+        session = self._store.sessions.get(session_id)
         everything = session.stored if session else []
         records: list[Record] = []
         size = 0
@@ -77,59 +101,69 @@ class MemoryLog:
         return records
 
     async def last(self, session_id: str) -> int:
-        session = self._sessions.get(session_id)
+        session = self._store.sessions.get(session_id)
         return len(session.stored) if session else 0
 
     async def session(self, session_id: str) -> SessionSummary | None:
-        session = self._sessions.get(session_id)
+        session = self._store.sessions.get(session_id)
         return session.view.summary if session else None
 
     async def sessions(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
-        found = [session.view.summary for session in self._sessions.values() if _fits(session.view.summary, wanted)]
+        summaries = (session.view.summary for session in self._store.sessions.values())
+        found = [summary for summary in summaries if _fits(summary, wanted)]
         found.sort(key=lambda summary: (-summary.updated_ms, summary.session_id))
         return found[: wanted.limit]
 
     async def pending_approvals(self) -> list[PendingApproval]:
         return [
             encoding.asked(session_id, session.stored[event_id - 1].record)
-            for session_id, session in self._sessions.items()
+            for session_id, session in self._store.sessions.items()
             for event_id in session.view.approvals.values()
         ]
 
     async def delete(self, session_id: str) -> bool:
-        return self._sessions.pop(session_id, None) is not None
+        self._check_owner()
+        was_there = self._store.sessions.pop(session_id, None) is not None
+        self._store.watchers.wake(session_id)
+        return was_there
 
     async def checkpoint(self, session_id: str) -> Checkpoint | None:
-        session = self._sessions.get(session_id)
+        session = self._store.sessions.get(session_id)
         return session.checkpoint if session else None
 
     async def save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> None:
-        session = self._sessions.get(session_id)
+        session = self._store.sessions.get(session_id)
         if session and checkpoint.event_id <= len(session.stored):
             session.checkpoint = checkpoint
 
     async def grants(self, folder: str | None) -> list[StoredGrant]:
-        return [grant for key, grant in sorted(self._grants.items()) if folder is None or key[0] == folder]
+        return [grant for key, grant in sorted(self._store.grants.items()) if folder is None or key[0] == folder]
 
     async def revoke(self, folder: str, rule: str) -> bool:
-        return self._grants.pop((folder, rule), None) is not None
+        self._check_owner()
+        return self._store.grants.pop((folder, rule), None) is not None
 
     async def trust(self, folder: str, trusted: bool) -> None:
-        self._trusted[folders.checked(folder)] = trusted
+        self._check_owner()
+        self._store.trusted[folders.checked(folder)] = trusted
 
     async def is_trusted(self, folder: str) -> bool:
-        words = (self._trusted.get(place) for place in folders.itself_and_above(folder))
+        words = (self._store.trusted.get(place) for place in folders.itself_and_above(folder))
         return next((word for word in words if word is not None), False)
 
     async def trusted_folders(self) -> list[TrustedFolder]:
-        return [TrustedFolder(folder, trusted) for folder, trusted in sorted(self._trusted.items())]
+        return [TrustedFolder(folder, trusted) for folder, trusted in sorted(self._store.trusted.items())]
 
     async def check(self) -> LogReport:
-        events = sum(len(session.stored) for session in self._sessions.values())
-        return LogReport(sessions=len(self._sessions), events=events, problems=())
+        events = sum(len(session.stored) for session in self._store.sessions.values())
+        return LogReport(sessions=len(self._store.sessions), events=events, problems=())
 
     async def close(self) -> None:
-        """Nothing to let go of: whoever has the log can still read it."""
+        """What is stored stays readable."""
+        self._store.watchers.wake_all()
+
+    def _check_owner(self) -> None:
+        check_generation(self.lease, self._store.generation)
 
 
 def _fits(summary: SessionSummary, wanted: SessionFilter) -> bool:

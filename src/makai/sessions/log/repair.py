@@ -15,16 +15,16 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
 
 from makai.core.errors import LogDamaged, StorageUnavailable
 from makai.core.session_events import AssistantTextDelta, Logged, Notice, ReasoningDelta
-from makai.sessions.log import encoding, permissions, projection, schema, store
+from makai.sessions.log import encoding, leases, permissions, projection, schema, store
 from makai.sessions.log.base import LoggedEvent, LogProblem, LogReport, Pending, Record
-from makai.sessions.log.ownership import HomeLock
+from makai.sessions.log.leases import HomeLock
 from makai.sessions.log.writer import unavailable
 
 _AT_ONCE = 500
@@ -218,6 +218,8 @@ def _copy_beside(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
     grants, trust, _ = permissions.salvaged(old)
     new.execute("BEGIN IMMEDIATE")
     new.execute(schema.NOTE_DELTA_RUNS)
+    with suppress(sqlite3.DatabaseError):  # the lease may be damaged as well
+        leases.copy_generation(old, new)
     permissions.put_grants(new, grants)
     for word in trust:
         permissions.put_trust(new, word)

@@ -93,6 +93,16 @@ MIGRATIONS: Final = (
         checksum INTEGER NOT NULL
     ) WITHOUT ROWID;
     """,
+    # One row: who owns the store. Every commit compares the generation.
+    """
+    CREATE TABLE lease (
+        only       INTEGER PRIMARY KEY CHECK (only = 1),
+        holder     TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        expires_ms INTEGER
+    );
+    INSERT INTO lease VALUES (1, '', 0, NULL);
+    """,
 )
 """Each brings the database from the version that is its index to the next; `PRAGMA user_version` counts them."""
 

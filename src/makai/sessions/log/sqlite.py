@@ -23,6 +23,7 @@ from makai.sessions.log.base import (
     BATCH_EVENTS,
     NEWEST,
     Checkpoint,
+    Lease,
     LoggedEvent,
     LogReport,
     Pending,
@@ -34,7 +35,8 @@ from makai.sessions.log.base import (
     TrustedFolder,
 )
 from makai.sessions.log.heads import Heads
-from makai.sessions.log.ownership import HomeLock
+from makai.sessions.log.leases import HomeLock
+from makai.sessions.log.watchers import Watchers
 from makai.sessions.log.writer import Append, Change, Delete, Outcome, Save, Writer, unavailable
 
 T = TypeVar("T")
@@ -65,6 +67,7 @@ class SqliteLog:
             raise
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="makai-log-reader")
         self._idle_readers: deque[sqlite3.Connection] = deque()
+        self._watchers = Watchers()
         self._queue = _Room(MOST_QUEUED_BYTES)
         self._checkpoints = _Room(MOST_CHECKPOINT_BYTES)
         self._grants: dict[str | None, tuple[StoredGrant, ...]] = {}
@@ -81,7 +84,13 @@ class SqliteLog:
         log._writer.start()
         return log
 
-    async def append(self, session_id: str, events: Sequence[Pending], expected_last: int) -> tuple[int, int]:
+    @property
+    def lease(self) -> Lease:
+        return self._writer.lease
+
+    async def append(
+        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
         encoding.check_session_id(session_id)
         bodies = encoding.encoded(events)
         weight = sum(len(body.event) + _EVENT_OVERHEAD_BYTES for body in bodies)
@@ -95,8 +104,12 @@ class SqliteLog:
             self._queue.leave(weight)
             raise StorageUnavailable(_CLOSED)
         waiter: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
-        self._writer.submit(Append(session_id, bodies, expected_last, weight, waiter))
+        held = self.lease.generation if generation is None else generation
+        self._writer.submit(Append(session_id, bodies, expected_last, held, weight, waiter))
         return await waiter  # as long as the disk takes: giving up would not tell whether it is stored
+
+    def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        return self._watchers.add(session_id, wake)
 
     async def read(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
@@ -183,6 +196,7 @@ class SqliteLog:
         if self._closing:
             return
         self._closing = True
+        self._watchers.wake_all()
         is_done = await asyncio.to_thread(self._writer.stop, PATIENCE_S)
         await asyncio.to_thread(self._reading.shutdown)
         while self._idle_readers:
@@ -205,10 +219,11 @@ class SqliteLog:
 
     def _from_tail(self, session_id: str, after: int, limit: int, deltas: bool) -> list[Record] | None:
         """What followers of a live session ask for, without a thread; None when the store has to be asked."""
-        if not deltas or after < 0 or (head := self._heads.get(session_id)) is None:
+        if after < 0 or (head := self._heads.get(session_id)) is None or (records := head.after(after)) is None:
             return None
-        records = head.after(after)
-        return None if records is None else list(records[: max(limit, 0)])
+        if not deltas:
+            records = tuple(record for record in records if not encoding.is_delta(record))
+        return list(records[: max(limit, 0)])
 
     async def _read(self, session_id: str | None, ask: Callable[[sqlite3.Connection], T]) -> T:
         if self._closing:
@@ -249,15 +264,16 @@ class SqliteLog:
                 self._queue.leave(request.weight)
             elif isinstance(request, Save):
                 self._checkpoints.leave(len(request.checkpoint.data))
-            if request.waiter.done():  # its caller was cancelled
-                continue
-            if isinstance(result, MakaiError):
-                request.waiter.set_exception(result)
-            elif isinstance(request, Append):
-                assert isinstance(result, tuple)
-                request.waiter.set_result(result)
-            else:
-                request.waiter.set_result(bool(result))
+            if not request.waiter.done():  # its caller was not cancelled
+                if isinstance(result, MakaiError):
+                    request.waiter.set_exception(result)
+                elif isinstance(request, Append):
+                    assert isinstance(result, tuple)
+                    request.waiter.set_result(result)
+                else:
+                    request.waiter.set_result(bool(result))
+            if isinstance(request, Append | Delete):
+                self._watchers.wake(request.session_id)
 
 
 class _Room:

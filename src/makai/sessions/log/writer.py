@@ -29,9 +29,9 @@ from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
-from makai.core.errors import MakaiError, StorageUnavailable
+from makai.core.errors import MakaiError, OwnershipLost, StorageUnavailable
 from makai.core.session_events import ApprovalDecided
-from makai.sessions.log import checkpoints, encoding, permissions, projection, schema, store
+from makai.sessions.log import checkpoints, encoding, leases, permissions, projection, schema, store
 from makai.sessions.log.base import Checkpoint, StoredGrant
 from makai.sessions.log.heads import Head, Heads
 
@@ -48,6 +48,7 @@ class Append(msgspec.Struct, frozen=True, eq=False):
     session_id: str
     bodies: list[encoding.Body]
     expected_last: int
+    generation: int
     weight: int
     waiter: asyncio.Future[tuple[int, int]]
 
@@ -113,10 +114,21 @@ class Writer:
     def __init__(self, path: Path, heads: Heads, settle: Settle) -> None:
         self._path = path
         self._connection = schema.open_writer(path)
+        try:
+            self.lease = leases.next_lease(self._connection)
+            self._holds_lease = False
+            self._next_key = store.next_key(self._connection)
+            with contextlib.suppress(
+                sqlite3.OperationalError
+            ):  # a full disk can still be read; the next commit retries
+                self._begin()
+                self._end()
+        except BaseException:
+            self._connection.close()
+            raise
         self._unsynced: sqlite3.Connection | None = None
         self._heads = heads
         self._settle = settle
-        self._next_key = store.next_key(self._connection)
         self._changed = threading.Condition()
         self._requests: deque[Request] = deque()
         self._saves: deque[tuple[int, Save]] = deque()
@@ -208,7 +220,11 @@ class Writer:
                     outcomes.append(Outcome(append, refusal))
             if batch.events:
                 self._commit(batch)
-        except Exception as error:  # whatever it was: nothing is stored, and nobody may wait for ever
+        except OwnershipLost as lost:
+            self._roll_back()
+            self._heads.clear()  # the new owner may have appended since
+            return [Outcome(append, lost) for append in appends]
+        except Exception as error:  # whatever it was: nothing is stored, and every caller gets an answer
             self._roll_back()
             if len(appends) > 1 and not isinstance(error, sqlite3.OperationalError):
                 # The pages of one session are damaged: the others must not suffer.
@@ -220,6 +236,7 @@ class Writer:
 
     def _place(self, append: Append, batch: _Batch) -> tuple[int, int]:
         session_id = append.session_id
+        leases.check_generation(self.lease, append.generation)
         head = batch.heads.get(session_id) or self._heads.get(session_id) or self._load(session_id)
         if head.last != append.expected_last:
             raise encoding.conflict(session_id, append.expected_last, head.last)
@@ -247,12 +264,12 @@ class Writer:
         return Head(row, deltas_from=row.view.summary.events + 1)
 
     def _commit(self, batch: _Batch) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._begin()
         store.insert_events(self._connection, batch.events)
         store.put_sessions(self._connection, [head.row for head in batch.heads.values()])
         store.insert_runs(self._connection, batch.runs)
         permissions.put_grants(self._connection, batch.grants)
-        self._connection.execute("COMMIT")
+        self._end()
         written = sum(len(event.record.line) for _, event in batch.events)
         self._pages += _PAGES_PER_COMMIT + len(batch.heads) + written // _PAGE_BYTES
 
@@ -265,9 +282,12 @@ class Writer:
 
     def _change(self, apply: Callable[[sqlite3.Connection], bool]) -> bool | MakaiError:
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._begin()
             result = apply(self._connection)
-            self._connection.execute("COMMIT")
+            self._end()
+        except OwnershipLost as lost:
+            self._roll_back()
+            return lost
         except Exception as error:
             self._roll_back()
             return unavailable(error)
@@ -313,6 +333,18 @@ class Writer:
         except sqlite3.Error:
             self._may_have_deleted = False
             self._roll_back()
+
+    def _begin(self) -> None:
+        """Start a transaction of the owner; raises `OwnershipLost` in any other process than the newest owner's."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        if self._holds_lease:
+            leases.check_held(self._connection, self.lease)
+        else:
+            leases.take(self._connection, self.lease)
+
+    def _end(self) -> None:
+        self._connection.execute("COMMIT")
+        self._holds_lease = True
 
     def _roll_back(self) -> None:
         # SQLite has rolled back by itself after most I/O errors; an error here leaves the same to the next BEGIN.

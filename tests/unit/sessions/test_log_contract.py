@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -47,13 +44,6 @@ from makai.sessions.log.base import (
 )
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.log.sqlite import SqliteLog
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventLog]:
-    opened: EventLog = MemoryLog() if request.param == "memory" else await SqliteLog.open(tmp_path / "home")
-    yield opened
-    await opened.close()
 
 
 async def everything(log: EventLog, session_id: str) -> list[SessionEvent]:

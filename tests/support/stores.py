@@ -1,0 +1,41 @@
+"""The stores of sessions that keep the promises of `EventLog`: its tests run on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from makai.sessions.log import leases
+from makai.sessions.log.base import EventLog
+from makai.sessions.log.memory import MemoryLog
+from makai.sessions.log.sqlite import SqliteLog
+
+
+class Store(Protocol):
+    """A place that holds sessions."""
+
+    async def open(self) -> EventLog:
+        """Own it, with a lease above all former ones, also while a former owner still believes that it owns it."""
+        ...
+
+
+class MemoryStore:
+    def __init__(self, folder: Path) -> None:
+        self._newest: MemoryLog | None = None
+
+    async def open(self) -> EventLog:
+        self._newest = MemoryLog(self._newest)
+        return self._newest
+
+
+class SqliteStore:
+    def __init__(self, folder: Path) -> None:
+        self._home = folder / "home"
+
+    async def open(self) -> EventLog:
+        (self._home / leases.FILE_NAME).unlink(missing_ok=True)  # the lock of a former owner stays with the old file
+        return await SqliteLog.open(self._home)
+
+
+STORES: Final[dict[str, Callable[[Path], Store]]] = {"memory": MemoryStore, "sqlite": SqliteStore}

@@ -1,0 +1,104 @@
+"""A home whose `sessions.db` an earlier version wrote opens, reads and continues unchanged.
+
+`tests/fixtures/homes/2026-11-16` was written by the code of commit 4c388ae: every type of event, a fork, a pending
+approval in an active run, a checkpoint, grants, trust, a deleted session and a type of event that no version knows.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from support.live_sessions import Desk, owned_sessions
+
+from makai.core.session_events import Logged, RunFailed, RunFinished, SessionEvent
+from makai.sessions.history import history
+from makai.sessions.log import repair
+from makai.sessions.log.base import UnknownLogged, replay
+from makai.sessions.log.opening import open_log
+from makai.sessions.requests import GetState
+from makai.sessions.state import fold, unpacked
+
+RECORDED = Path(__file__).parents[2] / "fixtures" / "homes" / "2026-11-16"
+EXPORT: dict[str, Any] = json.loads(gzip.decompress((RECORDED / "sessions.json.gz").read_bytes()))
+SESSIONS = sorted(EXPORT["events"])
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "makai-home"
+    folder.mkdir()
+    (folder / "sessions.db").write_bytes(gzip.decompress((RECORDED / "sessions.db.gz").read_bytes()))
+    return folder
+
+
+def plain(value: object) -> Any:
+    """As JSON shows it."""
+    return json.loads(msgspec.json.encode(value, enc_hook=list))
+
+
+def as_recorded(value: Any, recorded: Any) -> Any:
+    """Without the fields that later versions added."""
+    if not isinstance(value, dict) or not isinstance(recorded, dict):
+        return value
+    return {name: as_recorded(value[name], old) for name, old in recorded.items() if name in value}
+
+
+async def test_lists_grants_trust_and_approvals_are_what_they_were(home: Path) -> None:
+    log = await open_log(home)
+    assert plain(await log.sessions()) == EXPORT["summaries"]
+    assert plain(await log.grants(None)) == EXPORT["grants"]
+    assert plain(await log.pending_approvals()) == EXPORT["approvals"]
+    folders = ("/project/src", "/project/vendored/lib", "/elsewhere")
+    assert [await log.is_trusted(folder) for folder in folders] == [True, False, False]
+    await log.close()
+
+
+async def test_every_event_is_read_as_it_was_written(home: Path) -> None:
+    log = await open_log(home)
+    found = {session_id: await log.read_raw(session_id) for session_id in SESSIONS}
+    assert {
+        session_id: [json.loads(record.line) for record in records] for session_id, records in found.items()
+    } == EXPORT["events"]
+    known = [logged.event async for logged in replay(log, "every-event") if isinstance(logged, Logged)]
+    assert {type(event) for event in known} <= set(get_args(SessionEvent))
+    assert len(known) == len(EXPORT["events"]["every-event"])
+    unknown = [logged async for logged in replay(log, "future") if isinstance(logged, UnknownLogged)]
+    assert [(logged.event_id, logged.type) for logged in unknown] == [(2, "from_the_future")]
+    await log.close()
+
+
+@pytest.mark.parametrize("session_id", SESSIONS)
+async def test_sessions_fold_to_the_state_they_had(home: Path, session_id: str) -> None:
+    log = await open_log(home)
+    state = fold([logged async for logged in replay(log, session_id)])
+    assert as_recorded(plain(state), EXPORT["states"][session_id]) == EXPORT["states"][session_id]
+    assert history([logged async for logged in replay(log, session_id)]).items()
+    await log.close()
+
+
+async def test_a_checkpoint_leads_to_the_same_state_as_all_events(home: Path) -> None:
+    log = await open_log(home)
+    checkpoint = await log.checkpoint("finished")
+    assert checkpoint is not None
+    rest = [logged async for logged in replay(log, "finished", checkpoint.event_id)]
+    assert fold(rest, unpacked(checkpoint.data)) == fold([logged async for logged in replay(log, "finished")])
+    await log.close()
+
+
+async def test_sessions_continue_with_new_events(home: Path, tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "say: Hello again.") as sessions:
+        before = len(EXPORT["events"]["finished"])
+        client = Desk(sessions, "finished", before)
+        await client.send("Go on")
+        assert isinstance(await client.until_settled(), RunFinished | RunFailed)
+        assert client.seen[0].event_id == before + 1
+        waiting = await sessions.dispatch(GetState("waiting"))
+        assert waiting.run is not None
+        assert [call.call_id for call in waiting.run.pending()] == ["c1"]
+    report = repair.check(home)
+    assert report.problems == ()
