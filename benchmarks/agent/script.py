@@ -1,4 +1,4 @@
-"""What the model of this benchmark does, whoever asks: it thinks aloud, calls a tool, ten times; then it answers.
+"""What the model of this benchmark does for every client: it thinks aloud, calls a tool, ten times; then it answers.
 
 In: how many results it has seen. Out: its words and the pieces of its call. Pure: the HTTP upstream and the models in
 process say the same.

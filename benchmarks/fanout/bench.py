@@ -23,9 +23,9 @@ from sessions.measure import FailedError, Measured, attempt, run_child, serving,
 
 MAKAI, FLOOR = "makai", "floor"
 TITLES = {MAKAI: "makai, MiniCodex session", FLOOR: "bare aiohttp, `send_str` to each"}
-MOST_BEHIND = 50_000
+MAX_BEHIND = 50_000
 """What makai allows by default."""
-MOST_SLOWER = 10.0
+MAX_SLOWER = 10.0
 """Percent of p99 (issue 6)."""
 STALL_BEHIND = 100
 """So that a client that stalls is dropped within this benchmark."""
@@ -99,7 +99,7 @@ def run(*, quick: bool) -> None:
 
 def cost(name: str, plan: Plan) -> Measured:
     """A fresh server under both shapes."""
-    with temporary_home() as home, _server(name, home, MOST_BEHIND) as address:
+    with temporary_home() as home, _server(name, home, MAX_BEHIND) as address:
         measured: Measured = run_child("fanout.drain", address, "cost", plan.clients, plan.live, plan.flat)
     shapes = measured["shapes"]
     return {**measured, "told": ", ".join(f"{shape} {shapes[shape]['cpu_us']:.2f} us CPU/message" for shape in shapes)}
@@ -153,14 +153,14 @@ def fanout_bars(rounds: Sequence[Mapping[str, Measured]], stalled: Measured, pla
     clients = f"{plan.clients:,} clients"
     good = "error" not in stalled
     # On a machine that differs from itself by more than the limit, nothing about the limit can be said.
-    is_resolved = good and bool(stalled["noise"]) and abs(stalled["noise"][0]) <= MOST_SLOWER
+    is_resolved = good and bool(stalled["noise"]) and abs(stalled["noise"][0]) <= MAX_SLOWER
     slower = stalled["slower"] if is_resolved else None
     dropped = float(sum(one["was_dropped"] for one in stalled["returns"])) if good else None
     gaps = float(sum(one["missing"] + one["repeated"] for one in stalled["returns"])) if good else None
     return [
         Bar(f"CPU per message, times bare aiohttp, live, {clients}", 3, ratio(rounds, "live"), "x"),
         Bar(f"CPU per message, times bare aiohttp, flat out, {clients}", 3, ratio(rounds, "flat"), "x"),
-        Bar("a stalled client raises the others' p99 by", MOST_SLOWER, slower, " %"),
+        Bar("a stalled client raises the others' p99 by", MAX_SLOWER, slower, " %"),
         Bar("stalled clients that were dropped", plan.stall_rounds, dropped, "", at_least=True),
         Bar("events they missed or got twice after resuming", 0, gaps, ""),
     ]

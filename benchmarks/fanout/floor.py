@@ -37,7 +37,7 @@ class FanOut:
         self._event_id = 0
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
-        """One client; whoever says `send` is the one who makes us talk."""
+        """One client; the one that says `send` starts the stream."""
         socket = web.WebSocketResponse(protocols=("minicodex.v1",))
         await socket.prepare(request)
         self._sockets.append(socket)

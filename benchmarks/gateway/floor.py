@@ -1,4 +1,4 @@
-"""The least a gateway on our HTTP library can be: it shows what the library and the machine cost, whoever uses them.
+"""The least a gateway on our HTTP library can be: it shows what the library and the machine cost in any gateway.
 
 In: the upstream's base URL (with /v1). Out: on POST /v1/makai an event stream of text deltas and a `result`. It checks
 no token, keeps no state, counts no tokens, never retries and cannot be cancelled. Its first line on stdout is its URL.

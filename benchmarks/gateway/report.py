@@ -18,7 +18,7 @@ HOW = """\
 ## How it was measured
 
 One upstream process on loopback plays OpenAI chat completions, as in the [streaming benchmark](stream.md). Each gateway
-is started as its users start it (`makai serve`; `litellm --config` with one worker and a master key), anew for every
+is started as its users start it (`makai serve`; `litellm --config` with one worker and a master key), again for every
 cell, and has a core to itself. One load generator, on the core of the upstream, opens the streams, recognises deltas by
 their first bytes and checks that every stream delivered every delta. The gateway's CPU time (user and system, all
 threads and children, from the kernel's `schedstat`) is read before the streams and 0.3 s after the last one has ended;

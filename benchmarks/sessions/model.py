@@ -4,7 +4,7 @@ In: a conversation whose newest user message is a `Wish`. Out: stream events by 
 `providers.runtime.ModelRuntime`, so that nothing but the session is measured.
 
 The words come in two blocks that take turns, because consecutive deltas of one block would be stored as one event.
-Those of a paced answer say when they were said, so that whoever gets one knows how old it is.
+Those of a paced answer say when they were said, so that a client knows how old it is.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def listener() -> socket.socket:
 
 
 def announce(port: int, token: str = "", session_id: str = "") -> None:
-    """Tell whoever started this process."""
+    """Report to the parent process."""
     print(msgspec.json.encode(Address(os.getpid(), port, token, session_id)).decode(), flush=True)
 
 

@@ -1,6 +1,6 @@
 """A WebSocket client that does as little as possible: many of them must fit beside the server they measure.
 
-In: bytes of a socket. Out: whole messages, as bytes, to whoever made the client. It knows RFC 6455 as far as a server
+In: bytes of a socket. Out: whole messages, as bytes, to the owner of the client. It knows RFC 6455 as far as a server
 uses it without compression, and nothing of what is said.
 """
 

@@ -31,7 +31,7 @@ async def asked(site: Site, window: Window, name: str) -> None:
 
 @pytest.mark.req("MC-UI-001", "MC-UI-002")
 async def test_a_message_is_sent_and_its_answer_streams_in(site: Site) -> None:
-    site.script(f"pace: 30ms\nthink: Somebody greets.\nsay: **Hello** there, {MANY} are several words.")
+    site.script(f"pace: 30ms\nthink: A greeting.\nsay: **Hello** there, {MANY} are several words.")
     async with site.window(await site.session()) as window:
         await window.say("Hi")
         await expect(window.test_id("user-message")).to_have_text("You Hi")
@@ -43,7 +43,7 @@ async def test_a_message_is_sent_and_its_answer_streams_in(site: Site) -> None:
         await expect(window.answers).to_have_attribute("aria-busy", "false")
         await expect(window.test_id("abort")).to_have_count(0)
         await window.test_id("reasoning").locator("summary").click()
-        await expect(window.test_id("reasoning")).to_contain_text("Somebody greets.")
+        await expect(window.test_id("reasoning")).to_contain_text("A greeting.")
 
 
 async def test_code_is_highlighted_and_can_be_copied(site: Site) -> None:
@@ -73,7 +73,7 @@ async def test_a_run_that_fails_says_why(site: Site) -> None:
 async def test_a_run_is_stopped_by_key_or_mouse(site: Site, way: str) -> None:
     site.script(ENDLESS)
     async with site.window(await site.session()) as window:
-        await window.say("Go on for ever")
+        await window.say("Count")
         await expect(window.answers).to_contain_text("On and on.On and on.")
         if way == "button":
             await window.test_id("abort").click()
@@ -178,7 +178,7 @@ async def test_allowing_for_the_session_asks_once(site: Site) -> None:
         await expect(window.tool("shell").last).to_have_attribute("data-status", "done")
 
 
-# ---------------------------------------------------------------- while a run goes on
+# ---------------------------------------------------------------- during a run
 
 
 async def test_messages_are_queued_and_steer_while_a_run_goes_on(site: Site) -> None:

@@ -194,7 +194,7 @@ async def test_a_server_killed_in_the_middle_of_an_answer_is_waited_for(browser:
             await site.server.start()
             await window.connected()
             await window.idle()
-            # What had arrived stays in sight as broken off; the run begins that turn anew, and nothing is shown twice.
+            # What had arrived stays in sight as broken off; the run starts that turn again, and nothing is shown twice.
             await expect(window.test_id("user-message")).to_have_count(1)
             texts = [text.split() for text in await window.answers.locator(".prose").all_inner_texts()]
             assert texts[-1] == WHOLE

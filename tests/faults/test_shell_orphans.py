@@ -13,7 +13,7 @@ from support.orphan_trials import Silent, aborted_runs, shell_tool
 if TYPE_CHECKING:
     from conftest import RecordMeasure
 
-MOST_RSS_KB = 20 * 1024
+MAX_RSS_KB = 20 * 1024
 
 
 def resident_kb() -> int:
@@ -43,6 +43,6 @@ async def test_1_gb_of_output_costs_at_most_20_mb(tmp_path: Path, record_measure
     outcome = call.result()
 
     record_measure("1 GB of tool output: RSS", "<= 20 MB", f"+{(most - before) / 1024:.1f} MB")
-    assert most - before <= MOST_RSS_KB
+    assert most - before <= MAX_RSS_KB
     assert outcome.omitted_bytes == 1_000_000_000 - 256 * 1024
-    assert os.path.getsize(str(outcome.spill_path)) == 1_000_000_000  # noqa: ASYNC240 - nobody else waits
+    assert os.path.getsize(str(outcome.spill_path)) == 1_000_000_000  # noqa: ASYNC240 - nothing else runs

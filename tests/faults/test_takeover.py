@@ -1,4 +1,4 @@
-"""The owner of the sessions is killed 200 times while others follow and talk (DESIGN §6 "Who owns the log")."""
+"""The owner of the sessions is killed 200 times while others follow and talk."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tools.transcripts import DOCUMENT, MARKED, renewed, transcripts
 JSON = dict[str, Any]
 
 NOT_ON_THE_WIRE = {"transport_error"}
-"""What a client raises when there is nobody to hear it from."""
+"""What a client raises when there is no connection."""
 
 
 @pytest.fixture(scope="module")

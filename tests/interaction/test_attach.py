@@ -109,7 +109,7 @@ async def test_refusals_arrive_as_they_were_raised(home: Path) -> None:
         with pytest.raises(SessionRefused) as idle:
             await attached.dispatch(RunCommand(session_id, Abort(now=0)))
         with pytest.raises(SessionRefused) as not_followed:
-            await attached.follow("nobody").next()
+            await attached.follow("unknown").next()
         with pytest.raises(SessionRefused) as exists:
             await attached.dispatch(CreateSession(model_ref=MODEL_REF, session_id=session_id))
         with pytest.raises(InvalidRequest):

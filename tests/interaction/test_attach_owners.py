@@ -63,7 +63,7 @@ def home(tmp_path: Path) -> Path:
 
 
 class DyingOwner:
-    """Dies when it is asked for something, having done it or not: whoever asked cannot know."""
+    """Dies when it is asked for something, having done it or not: the caller cannot know."""
 
     def __init__(self, home: Path) -> None:
         self.asked: list[FromAttached] = []

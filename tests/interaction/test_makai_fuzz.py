@@ -1,4 +1,4 @@
-"""Mutated frames over every transport: each is answered with a documented code, and the server goes on (MK-ENV-021)."""
+"""Mutated frames over every transport: each is answered with a documented code, and the server continues (MK-ENV-021)."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ async def test_a_login_can_be_cancelled_at_its_prompt_and_what_comes_later_is_on
 
 @pytest.mark.req("MK-AUTH-012", "MK-AUTH-013", "MK-AUTH-021")
 async def test_a_login_that_fails_says_why_and_then_that_it_failed(peer: Peer) -> None:
-    login, unknown = Login(peer), Login(peer, "nobody")
+    login, unknown = Login(peer), Login(peer, "unknown")
     await login.begin("auth_event")
     why = 'The answer was not "ok". Try again: `makai auth login test-fixture`'
     assert await login.answer("prompt-1", "no", "auth_login_result") == [

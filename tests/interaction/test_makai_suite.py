@@ -206,7 +206,7 @@ async def test_nonsense_is_answered_and_the_connection_goes_on(peer: Peer, trans
 
 
 async def test_an_unknown_model_is_refused_before_anything_is_sent(peer: Peer) -> None:
-    for ref in ("nobody/openai-responses@x", "garbage", "scripted/scripted@nope"):
+    for ref in ("unknown/openai-responses@x", "garbage", "scripted/scripted@nope"):
         request = prompt("x")
         request["payload"]["model_ref"] = ref
         (nack,) = await peer.ask(request)

@@ -105,7 +105,7 @@ async def test_a_cursor_without_a_session_is_refused(tmp_path: Path) -> None:
 
 async def test_an_unknown_session_is_an_error_and_the_connection_stays(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
-        client = await site.connect("nobody")
+        client = await site.connect("unknown")
         assert await client.ask("hello", v="1.0.0") == "UNKNOWN_SESSION"
         assert await client.ask("resume", last_seen_event_id=0) == "UNKNOWN_SESSION"
         assert await client.ask("send", text="hi") == "INVALID_COMMAND"
@@ -122,7 +122,7 @@ async def test_sessions_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -
         views = SessionViews(get)
         for number in range(50):
             with pytest.raises(SessionRefused):
-                await views.enter(f"nobody-{number}", lambda: None)
+                await views.enter(f"unknown-{number}", lambda: None)
         assert (views._open, views._opening) == ({}, {})
 
 
@@ -137,7 +137,7 @@ async def test_a_resume_without_a_cursor_is_a_fresh_load(tmp_path: Path, fields:
 
 
 async def test_a_replay_from_far_below_what_is_remembered_comes_from_the_log(tmp_path: Path) -> None:
-    """A view that was opened anew remembers no frames, so all of them are read from the log."""
+    """A view that was opened again remembers no frames, so all of them are read from the log."""
     async with serving(tmp_path, "repeat: 3000 word \n---\nsay: Bye.") as site:
         session_id = await site.session()
         witness = await site.client(session_id, *BOTH)

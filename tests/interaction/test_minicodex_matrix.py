@@ -1,4 +1,4 @@
-"""Every row of document 002's test matrix on a real WebSocket, with real sessions over SQLite.
+"""Every row of the MiniCodex test matrix on a real WebSocket, with real sessions over SQLite.
 
 Every frame that arrives is checked against the generated schema by `MinicodexClient`.
 """
@@ -121,7 +121,7 @@ async def test_a_denied_tool_is_not_run_and_the_run_goes_on(tmp_path: Path, proj
 async def test_an_abort_comes_as_aborting_error_finished_and_done(tmp_path: Path) -> None:
     async with serving(tmp_path, SLOW) as site:
         client = await site.client(await site.session(), "streaming")
-        await client.ask("send", text="go on for ever")
+        await client.ask("send", text="count")
         run_id = (await client.until("assistant_text_delta"))[-1]["run_id"]
         assert await client.ask("abort") == "accepted"
         heard = await client.until("turn_done")
@@ -258,7 +258,7 @@ async def test_abort_and_approval_commands_that_mean_nothing_change_nothing(tmp_
     async with serving(tmp_path, SLOW) as site:
         client = await site.client(await site.session())
         assert await client.ask("abort") == "NOT_RUNNING"
-        assert await client.ask("approve", call_id="nobody") == "UNKNOWN_CALL_ID"
+        assert await client.ask("approve", call_id="unknown") == "UNKNOWN_CALL_ID"
         await client.ask("send", text="go")
         await client.until_status("running")
         assert await client.ask("abort", run_id="00000000-0000-4000-8000-000000000000") == "STALE_RUN_ID"

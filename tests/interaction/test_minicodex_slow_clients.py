@@ -1,4 +1,4 @@
-"""A client that stops reading: it costs the others nothing, is told or closed, and goes on where it was."""
+"""A client that stops reading: it costs the others nothing, gets a notice or is closed, and continues where it was."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_a_client_that_falls_behind_is_told_to_drain_and_told_when_it_has_
 
 
 async def test_a_client_that_writes_and_never_reads_is_not_read_from_for_ever(tmp_path: Path) -> None:
-    """Replies that nobody takes are bounded: the server stops reading commands, and serves the others."""
+    """Unread replies are bounded: the server stops reading commands, and serves the others."""
     async with (
         serving(tmp_path, "say: Hello.", limits=Limits(unread_replies=10)) as site,
         small_socket() as http,

@@ -170,7 +170,7 @@ async def test_a_fork_goes_on_from_any_event_and_leaves_its_origin_alone(tmp_pat
         assert await client.ask("ping") == "accepted"
         for at in (0, -1, origin.last_event_id + 1):
             assert (await site.ask("POST", f"/api/sessions/{session_id}/fork", {"at": at}))[0] == 400
-        assert (await site.ask("POST", "/api/sessions/nobody/fork", {}))[0] == 404
+        assert (await site.ask("POST", "/api/sessions/unknown/fork", {}))[0] == 404
 
 
 async def test_exports_hold_what_was_said_and_the_whole_log(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_exports_hold_what_was_said_and_the_whole_log(tmp_path: Path) -> N
                     msgspec.json.decode(record.line) for record in records
                 ]
         assert (await site.ask("GET", f"/api/sessions/{session_id}/export?format=pdf"))[0] == 400
-        assert (await site.ask("GET", "/api/sessions/nobody/export"))[0] == 404
+        assert (await site.ask("GET", "/api/sessions/unknown/export"))[0] == 404
 
 
 async def test_a_running_session_can_be_deleted_and_leaves_nothing_running(tmp_path: Path, project: Path) -> None:
@@ -214,7 +214,7 @@ async def test_a_running_session_can_be_deleted_and_leaves_nothing_running(tmp_p
     "raw",
     [
         b"nonsense", b"[]", b'"x"', b"5", b"\xff\xfe", b'{"color": "red"}', b'{"model_ref": 5}', b'{"mode": "godlike"}',
-        b'{"cwd": "/does/not/exist"}', b'{"cwd": "relative"}', b'{"harness": "nobody"}', b'{"demo": "yes"}',
+        b'{"cwd": "/does/not/exist"}', b'{"cwd": "relative"}', b'{"harness": "unknown"}', b'{"demo": "yes"}',
         b'{"title": "' + b"x" * 300_000 + b'"}', b"[" * 100_000, b'{"title": "\\ud800"}',
     ],
     ids=lambda raw: raw[:24].decode("latin-1"),
@@ -248,7 +248,7 @@ async def test_a_body_may_come_in_pieces(tmp_path: Path, project: Path) -> None:
 
 @pytest.mark.parametrize("path", ["", "/fork", "/export", "/transcript"])
 @pytest.mark.parametrize(
-    "session_id", ["nobody", "00000000-0000-4000-8000-000000000000", "%00", "a'b--", "..", "x" * 2000]
+    "session_id", ["unknown", "00000000-0000-4000-8000-000000000000", "%00", "a'b--", "..", "x" * 2000]
 )
 async def test_a_session_that_does_not_exist_is_404(tmp_path: Path, path: str, session_id: str) -> None:
     async with serving(tmp_path, HELLO) as site:

@@ -3,7 +3,7 @@
  *
  * In: the environment (ACCESS_TOKEN_S, DEVICE_CODE_S: lifetimes in seconds). Out: one line of JSON with the issuer,
  * once it listens; it ends when its standard input does, so that it never outlives the test that started it.
- * Its own development pages log anybody in: whoever submits the form is the user the form names.
+ * Its own development pages log in any user: the form names the user.
  */
 import { createServer } from "node:http";
 

@@ -118,7 +118,7 @@ async def test_a_login_from_nothing_to_its_end(kind: str, oidc_server: OidcServe
         open_way(kind, cli, PROVIDER, MODEL) as user,
         Browser() as browser,
     ):
-        # nobody is logged in: the model's server is not even asked
+        # without a login the model's server is not asked
         assert await user.status() == "login_required"
         with pytest.raises(Refused) as refused:
             await user.ask()

@@ -44,7 +44,7 @@ def corp(server: OidcServer, flow: str = "authorization_code") -> LoginProvider:
 
 
 class Login:
-    """A runtime with one provider and somebody at a browser."""
+    """A runtime with one provider and a user at a browser."""
 
     def __init__(self, runtime: AuthRuntime, store: CredentialStore, http: AuthHttp, browser: Browser) -> None:
         self.runtime, self.store, self.http, self.browser = runtime, store, http, browser
@@ -99,7 +99,7 @@ async def test_a_browser_login_is_kept_and_its_token_works(oidc_server: OidcServ
         assert (account.label, account.origins) == ("alice@users.example", ("https://llm.corp.example:443",))
         assert await is_active(oidc_server, token.access)
         assert [provider.auth_status for provider in login.runtime.list_providers()] == ["authenticated"]
-    # MK-AUTH-016: whoever starts next finds it
+    # MK-AUTH-016: the next process finds it
     assert CredentialStore(tmp_path).snapshot().account("corp") == account
 
 
@@ -160,7 +160,7 @@ async def test_a_login_by_code_on_another_device(
 
     monkeypatch.setattr(device_code, "sleep", until_entered)
 
-    async def somebody(browser: Browser, event: LoginUrl) -> None:
+    async def log_in_at(browser: Browser, event: LoginUrl) -> None:
         code = re.search(r"enter the code (\S+)", event.instructions)
         assert code is not None
         await browser.visit(f"{oidc_server.issuer}/device", user_code=code[1])
@@ -173,7 +173,7 @@ async def test_a_login_by_code_on_another_device(
             async for event in flow:
                 events.append(event)
                 if isinstance(event, LoginUrl):
-                    people.create_task(somebody(login.browser, event))
+                    people.create_task(log_in_at(login.browser, event))
 
         assert flow.result == "success"
         assert [type(event) for event in events] == [LoginUrl, LoginProgress, LoginSuccess]
@@ -198,7 +198,7 @@ async def test_logging_out_ends_the_login_at_the_server_too(oidc_server: OidcSer
 
 async def test_a_wrong_client_id_fails_with_the_servers_reason(oidc_server: OidcServer, tmp_path: Path) -> None:
     provider = corp(oidc_server, "device_code")
-    stranger = msgspec.structs.replace(provider, options={**provider.options, "client_id": "nobody"})
+    stranger = msgspec.structs.replace(provider, options={**provider.options, "client_id": "unknown"})
     async with login_at(stranger, tmp_path) as login:
         flow, events = await login.log_in()
 

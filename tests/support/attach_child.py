@@ -1,7 +1,7 @@
 """A program that shares the sessions of a MAKAI_HOME: it follows one session, talks in it, and says what it saw.
 
 `python -m support.attach_child HOME SESSION NAME`. It begins when it reads "go", stops talking at "quiet" and, at
-"end", gives the session its last title once nothing runs any more. Whoever sees that title has seen everything and
+"end", gives the session its last title once nothing runs any more. A client that sees that title has seen everything and
 ends. Each line of its output is one JSON `Said`.
 """
 

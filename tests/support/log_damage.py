@@ -19,7 +19,7 @@ class Flip(msgspec.Struct, frozen=True):
     """What one flipped bit did."""
 
     detected: bool
-    """By whoever reads the session, or by the check."""
+    """By a reader of the session, or by the check."""
     confined: bool
 
 

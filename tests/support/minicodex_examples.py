@@ -1,7 +1,7 @@
 """The conversations of `docs/protocol/minicodex.md`, held by the code itself.
 
-In: nothing. Out: what client and server said, by name of the place in the document. Run this file to write the document
-anew (PYTHONPATH=src:tests:. python tests/support/minicodex_examples.py); a test compares the two.
+In: nothing. Out: what client and server said, by name of the place in the document. Run this file to regenerate the document
+(PYTHONPATH=src:tests:. python tests/support/minicodex_examples.py); a test compares the two.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def shown(document: str) -> list[JSON]:
 
 
 def main() -> None:
-    """Write the document anew."""
+    """Regenerate the document."""
     DOCUMENT.write_text(renewed(DOCUMENT.read_text(encoding="utf-8"), examples()), encoding="utf-8")
     sys.stdout.write(f"wrote {DOCUMENT.name}\n")
 

@@ -107,7 +107,7 @@ class _Forms(HTMLParser):
 
 
 class Browser:
-    """Somebody who logs in, and says yes."""
+    """A user who logs in and consents."""
 
     def __init__(self, user: str = "alice") -> None:
         self._typed = {"login": user, "password": "not checked"}

@@ -28,7 +28,7 @@ WILD_COMMANDS = {
     "closes its output": "exec >&- 2>&-; exec -a MARK sleep 600",
     "floods": "while :; do echo MARK MARK MARK MARK; done",
     "leaves zombies": "(exec -a MARK sleep 0.01) & exec -a MARK sleep 600",
-    "forks for ever": "f() { (sleep 0.02; f) & }; f; f; exec -a MARK sleep 600",
+    "forks without end": "f() { (sleep 0.02; f) & }; f; f; exec -a MARK sleep 600",
     "nohup": "nohup bash -c 'exec -a MARK sleep 600' >/dev/null 2>&1 & disown; sleep 600; : MARK",
 }
 
@@ -43,7 +43,7 @@ class AbortReport(msgspec.Struct, frozen=True):
 
 
 class Silent:
-    """A context nobody watches."""
+    """A context without an observer."""
 
     call_id = "call_1"
 

@@ -109,7 +109,7 @@ class MortalLog(MemoryLog):
         self._check()
         numbers = await super().append(session_id, events, expected_last, generation)
         await asyncio.sleep(0)
-        self._check()  # stored, though nobody learns of it
+        self._check()  # stored, although no client learns of it
         return numbers
 
     async def delete(self, session_id: str) -> bool:
@@ -131,7 +131,7 @@ class MortalLog(MemoryLog):
 
 
 class Watch(msgspec.Struct, eq=False):
-    """A client that reads one session, whoever owns it, and what it was given."""
+    """A client that follows one session across owners, and what it received."""
 
     session_id: str
     after: int
@@ -395,7 +395,7 @@ class Trial:
     async def _check(self) -> Report:
         for watch in self._watches:
             due = await self._due(watch)
-            # Whoever followed a session to its deletion may have been told before it could read the very end.
+            # A follower may learn of the deletion before it could read the last events.
             assert watch.seen == (due[: len(watch.seen)] if watch.is_over else due)
         events = runs = tools = decisions = 0
         summaries = await self._sessions.dispatch(ListSessions(ALL))

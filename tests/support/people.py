@@ -41,7 +41,7 @@ class Person:
             answer = self._answers.pop(0)
             if answer or allow_empty:
                 return answer
-        await asyncio.Event().wait()  # nobody there: only a cancellation ends this
+        await asyncio.Event().wait()  # no user: only a cancellation ends this
         raise AssertionError("unreachable")
 
     async def pages(self) -> list[object]:
@@ -54,7 +54,7 @@ def query_of(url: str) -> dict[str, str]:
 
 
 def redirected(code: str = "c0de", parameter: str = "redirect_uri", **more: str) -> OpenPage:
-    """Somebody logs in at once: the page sends the browser back with this code and the page's state."""
+    """The user logs in at once: the page sends the browser back with this code and the page's state."""
 
     async def open_page(url: str) -> int:
         asked = query_of(url)

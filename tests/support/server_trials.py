@@ -265,7 +265,7 @@ async def aborted_sessions(folder: Path, runs: int, *, seed: int) -> AbortedRuns
 
 
 async def _left(mark: str, name: str, until: float) -> list[str]:
-    # Nobody tells when a process is gone that is not ours.
+    # The process is not our child: poll until it is gone.
     while (found := await asyncio.to_thread(processes_with, mark)) and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     return [f"{name}: {line[:200]}" for line in found]

@@ -1,7 +1,7 @@
 """A token endpoint on loopback whose refresh tokens rotate, for tests and the child processes they start.
 
 A refresh token is good for one use. A second use ends the whole login, as RFC 9700 section 4.14.2 recommends: every
-later request is answered `invalid_grant`. A *forgiving* server repeats its answer instead, as long as nobody has used
+later request is answered `invalid_grant`. A *forgiving* server repeats its answer instead, as long as no client has used
 the token it gave.
 
 `refresh_procedure` is the other side: small, without an HTTP library, so that a child process starts fast and takes the
