@@ -12,7 +12,6 @@ from support.browser import Site, chromium, site_of
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    """Debian's chromium."""
     async with chromium() as browser:
         yield browser
 

@@ -17,7 +17,6 @@ WHOLE = [f"w{number}" for number in range(WORDS)]
 
 
 async def words(window: Window) -> list[str]:
-    """The answer, word by word."""
     texts = await window.answers.locator(".prose").all_inner_texts()
     return " ".join(texts).split()
 

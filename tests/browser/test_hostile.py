@@ -62,7 +62,6 @@ async def harmless(window: Window) -> None:
 
 
 def said(texts: list[str]) -> str:
-    """A model that says this, block by block."""
     return "".join(f"say: {text}\n" for text in texts)
 
 

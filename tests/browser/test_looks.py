@@ -40,7 +40,6 @@ say: All is shown.
 
 
 async def clean(window: Window, screen: str) -> None:
-    """Axe objects to nothing on this screen."""
     assert [(screen, violation) for violation in await window.axe()] == []
 
 

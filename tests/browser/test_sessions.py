@@ -14,13 +14,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def menu(window: Window, entry: str) -> None:
-    """Choose an entry of the session's menu."""
     await window.test_id("session-menu").click()
     await window.page.get_by_role("menuitem", name=entry).click()
 
 
 async def talked(site: Site, title: str) -> str:
-    """A session with one exchange, and a name."""
     site.script("say: An answer worth keeping.")
     session = await site.session()
     async with site.window(session) as window:

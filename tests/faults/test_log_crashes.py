@@ -140,7 +140,6 @@ async def test_a_full_disk_refuses_until_there_is_space_again(tmp_path: Path, re
 
 
 def fill(folder: Path) -> Path:
-    """Take all the space there is."""
     ballast = folder / "ballast"
     descriptor = os.open(ballast, os.O_CREAT | os.O_WRONLY)
     try:

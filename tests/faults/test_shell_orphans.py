@@ -17,7 +17,6 @@ MAX_RSS_KB = 20 * 1024
 
 
 def resident_kb() -> int:
-    """How much memory this process holds."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 

@@ -58,7 +58,6 @@ def imported(tree: ast.Module, known: Mapping[str, object]) -> set[str]:
 
 
 def cycles(graph: dict[str, set[str]]) -> Iterator[list[str]]:
-    """Groups of modules that reach each other (Tarjan)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

@@ -94,7 +94,6 @@ def heard(document: str, name: str) -> list[JSON]:
 
 
 def rebuild(document: str, frames: list[JSON]) -> JSON:
-    """Run the document's own code."""
     code = re.search(r"```python\n(def rebuild.*?)```", document, re.DOTALL)
     assert code is not None
     names: dict[str, Any] = {}

@@ -26,7 +26,6 @@ NOT_YET = pytest.mark.xfail(strict=False, reason="being fixed")
 
 
 def project_texts() -> dict[str, str]:
-    """Path and text of everything that people read."""
     found = [path for pattern in TEXTS for path in ROOT.glob(pattern)]
     found += [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
     names = {path.relative_to(ROOT): path for path in found}

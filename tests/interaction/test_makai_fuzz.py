@@ -1,4 +1,4 @@
-"""Mutated frames over every transport: each is answered with a documented code, and the server continues (MK-ENV-021)."""
+"""Mutated frames over every transport: each is answered with a documented code, the server continues (MK-ENV-021)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ STRANGE: list[Any] = [None, True, 0, -1, 2**63, 1e300, "", "x" * 5000, "\u2028",
 
 
 def originals(chance: random.Random) -> JSON:
-    """A valid request to start from."""
     return chance.choice(
         [
             ask(),

@@ -20,8 +20,6 @@ async def peer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 class Login:
-    """One flow as its client sees it."""
-
     def __init__(self, peer: Peer, provider_id: str = PROVIDER) -> None:
         self._peer = peer
         self.start = envelope("auth_login_start", {"provider_id": provider_id})

@@ -47,7 +47,6 @@ async def snapshot(client: MinicodexClient, **fields: bool) -> JSON:
 
 
 async def talked(site: Site, text: str = "hi") -> str:
-    """A session in which something was said."""
     session_id = await site.session()
     client = await site.client(session_id)
     await client.ask("send", text=text)

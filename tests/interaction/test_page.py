@@ -131,7 +131,6 @@ def _set_cookie(response: aiohttp.ClientResponse) -> str:
 
 
 async def _trade(site: Site) -> dict[str, str]:
-    """What a browser would send from now on."""
     async with site.http.post(f"{site.url}/api/cookie", headers=BEARER) as response:
         assert response.status == 204
         cookie = SimpleCookie(_set_cookie(response))

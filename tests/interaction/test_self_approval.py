@@ -169,7 +169,6 @@ async def _still_asked(place: Place, waiting: Desk, asked: ApprovalRequested) ->
 
 
 async def test_without_a_sandbox_the_attempts_succeed(place: Place) -> None:
-    """Or they would prove nothing."""
     await _asked(place)
     results = await _attempts(await place.agent(sandbox="full-access"), "prove")
     token = place.server.token

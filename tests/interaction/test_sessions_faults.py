@@ -133,7 +133,6 @@ async def test_a_full_disk_is_told_reading_goes_on_and_the_session_recovers(
 
 
 def _fill(path: Path) -> None:
-    """Take all the space there is."""
     with path.open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 16, 1 << 12, 512, 1):
             try:

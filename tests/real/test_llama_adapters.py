@@ -71,7 +71,6 @@ async def ask(
     options: StreamOptions | None = None,
     key: Secret | None = None,
 ) -> list[StreamEvent]:
-    """Every event of one answer."""
     request = ProviderRequest(
         model=model_of(server, api),
         context=Context(messages=messages, system_prompt=system_prompt, tools=tools),

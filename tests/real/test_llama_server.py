@@ -46,7 +46,6 @@ async def server() -> AsyncIterator[LlamaServer]:
 
 
 def _wait_until_gone(pidfd: int, seconds: float) -> bool:
-    """A pidfd becomes readable when its process ends."""
     try:
         return bool(select.select([pidfd], [], [], seconds)[0])
     finally:

@@ -34,8 +34,6 @@ WITHIN_S = 60.0
 
 
 class Watcher:
-    """Keeps what is told, and waits for it."""
-
     def __init__(self) -> None:
         self.statuses: list[ServerStatus] = []
         self.shown: list[str] = []
@@ -58,8 +56,6 @@ class Watcher:
                 self._news.clear()
 
     async def until_state(self, *states: str) -> None:
-        """Until these states came, in this order."""
-
         def came() -> bool:
             told = iter([status.state for status in self.statuses])
             return all(any(one == state for one in told) for state in states)
@@ -68,8 +64,6 @@ class Watcher:
 
 
 class Servers:
-    """A manager and what it told."""
-
     def __init__(self, manager: McpManager, watcher: Watcher) -> None:
         self.manager = manager
         self.watcher = watcher
@@ -129,7 +123,6 @@ def is_alive(pid: int) -> bool:
 
 
 def descendants() -> set[int]:
-    """Every process below this one."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
     parents = {
         int(pid): int(parent)
@@ -150,7 +143,6 @@ def no_process_is_left() -> Any:
 
 
 async def behaves(servers: Servers) -> None:
-    """Every kind of answer, over any transport."""
     assert await servers.manager.settled(WITHIN_S)
     echo = servers.tool("echo")
     assert (echo.definition.name, (await echo.describe({"text": "x"})).kind) == ("mcp__t__echo", "read")

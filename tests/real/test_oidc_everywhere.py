@@ -54,7 +54,6 @@ class Tokens:
         return credential
 
     def grow_old(self) -> None:
-        """Time passes, until the access token has expired."""
         account = self._account()
         token = msgspec.structs.replace(self.current(), expires_at_ms=1)
         self._store.save(PROVIDER, msgspec.structs.replace(account, credential=token))

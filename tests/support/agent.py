@@ -149,7 +149,6 @@ def said(content: str | tuple[UserPart, ...], input_id: str = "i1") -> UserInput
 
 
 def asked(words: str = "Hi") -> Context:
-    """A conversation that begins."""
     return Context(messages=(UserMessage(content=words),), system_prompt="Be brief.")
 
 
@@ -220,11 +219,9 @@ def called(
 
 
 def finished(call_id: str, words: str, *, is_error: bool = False, interrupted: bool = False) -> ToolFinished:
-    """A result of plain text."""
     return ToolFinished(call_id=call_id, content=(Text(text=words),), is_error=is_error, interrupted=interrupted)
 
 
 def result_texts(request: ProviderRequest) -> list[tuple[str, bool]]:
-    """What the model is told about its calls."""
     results = [message.result for message in request.context.messages if isinstance(message, ToolMessage)]
     return [(result.text(), result.is_error) for result in results]

@@ -1,7 +1,4 @@
-"""Agents over the raw protocol: a server with real sessions and a scripted model, and a client of one session.
-
-In: a scenario. Out: `AgentPeer`, which counts envelopes and speaks in plain dicts, the way a stranger's client would.
-"""
+"""Agents over the raw protocol: a server with real sessions and a scripted model, and a client of one session."""
 
 from __future__ import annotations
 
@@ -30,8 +27,6 @@ SETTLEMENTS = ("agent_result", "agent_error")
 
 
 class AgentPeer:
-    """A client of one session on one connection."""
-
     def __init__(self, peer: Peer, session_id: str | None = None) -> None:
         self.peer = peer
         self.session_id = session_id or new_id()
@@ -65,7 +60,6 @@ class AgentPeer:
         return answer
 
     async def attach(self, **payload: Any) -> JSON:
-        """Attach to a session that exists."""
         return await self.start(**({"resume": True} | payload))
 
     async def run(self, text: str, **payload: Any) -> list[JSON]:
@@ -106,7 +100,6 @@ class AgentHouse:
         self._connect = connect
 
     def peer(self) -> Peer:
-        """A new connection."""
         return self._connect()
 
     def client(self, session_id: str | None = None) -> AgentPeer:

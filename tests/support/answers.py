@@ -72,7 +72,6 @@ endings: st.SearchStrategy[Push] = st.sampled_from(
 
 
 def perform(parts: Parts, steps: list[Push], ending: Push) -> None:
-    """A whole answer, with usage."""
     parts.start()
     parts.usage = Usage(input=3, output=5)
     for step in steps:

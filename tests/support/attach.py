@@ -32,8 +32,6 @@ DEADLINE_S = 60.0
 
 
 class Programs:
-    """Opens sessions like so many programs would."""
-
     def __init__(self, home: Path, script: str) -> None:
         self.home = home
         self.took_over: list[str] = []

@@ -1,7 +1,7 @@
 """A program that shares the sessions of a MAKAI_HOME: it follows one session, talks in it, and says what it saw.
 
 `python -m support.attach_child HOME SESSION NAME`. It begins when it reads "go", stops talking at "quiet" and, at
-"end", gives the session its last title once nothing runs any more. A client that sees that title has seen everything and
+"end", gives the session its last title once nothing runs any more. A client that sees that title
 ends. Each line of its output is one JSON `Said`.
 """
 
@@ -28,8 +28,6 @@ LAST_TITLE = "everything was said"
 
 
 class Said(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one of the programs has to report."""
-
     opened: bool = False
     owner: bool = False
     """It opened as the owner, or it took over."""

@@ -27,8 +27,6 @@ DEADLINE_S = 60.0
 
 
 class Program:
-    """One of the processes that share the sessions."""
-
     def __init__(self, home: Path, name: str) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}"}
         command = [sys.executable, "-m", "support.attach_child", str(home), SESSION, name]
@@ -89,8 +87,6 @@ class Program:
 
 
 class TakeoverReport(msgspec.Struct, frozen=True):
-    """What happened in all rounds."""
-
     rounds: int
     takeovers: tuple[int, ...]
     """How many processes took over, per round."""
@@ -113,12 +109,10 @@ class _Rounds:
         self._count = 0
 
     def start(self) -> Program:
-        """A process that waits for its "go"."""
         self._count += 1
         return Program(self.home, f"program-{self._count}")
 
     def until(self, is_done: Callable[[], bool]) -> None:
-        """Listen to all programs until something is so."""
         deadline = time.monotonic() + DEADLINE_S
         with selectors.DefaultSelector() as selector:
             for program in self.programs:
@@ -132,7 +126,6 @@ class _Rounds:
                         selector.unregister(key.fileobj)
 
     def until_all_received(self, more: int) -> None:
-        """Until everyone has got so many more events."""
         before = {program.name: len(program.received) for program in self.programs}
         self.until(lambda: all(len(p.received) >= before[p.name] + more for p in self.programs))
 

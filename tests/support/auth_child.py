@@ -71,7 +71,6 @@ async def auth_child(mode: str, home: Path, number: int) -> AsyncIterator[Proces
 
 
 async def run_to_the_end(mode: str, home: Path, step: int) -> tuple[int, bytes]:
-    """Exit code (minus the signal) and output."""
     async with auth_child(mode, home, step) as process, asyncio.timeout(DEADLINE_S):
         output, _ = await process.communicate()
         assert process.returncode is not None

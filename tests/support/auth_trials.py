@@ -20,8 +20,6 @@ LONG_AGO_MS = 1
 
 
 class CrowdReport(msgspec.Struct, frozen=True):
-    """What processes that share one login went through."""
-
     refreshes_per_expiry: list[int]
     wrong_tokens: list[str]
     errors: list[str]
@@ -70,8 +68,6 @@ async def _line(child: asyncio.subprocess.Process) -> bytes:
 
 
 class KillReport(msgspec.Struct, frozen=True):
-    """What kill -9 left, over all points."""
-
     points: int
     killed: int
     stores_lost: list[int]

@@ -1,8 +1,7 @@
 """The page in a real browser: Debian's chromium, driven by Playwright, against a real `makai serve` process.
 
-In: a folder and a scenario. Out: a `Site`, whose `Window`s are what a user might have open. A window remembers all that
-the browser complained about (console, failed requests, exceptions), and must not be left with complaints that the test
-did not allow.
+A `Window` records what the browser complained about (console, failed requests, exceptions); a test fails on complaints
+that it did not allow.
 """
 
 from __future__ import annotations
@@ -61,16 +60,12 @@ expect.set_options(timeout=WAIT_MS)
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """What axe found."""
-
     id: str
     impact: str | None
     nodes: tuple[str, ...]
 
 
 class Window:
-    """One tab with the page."""
-
     def __init__(self, page: Page) -> None:
         self.page = page
         self.troubles: list[str] = []
@@ -127,12 +122,10 @@ class Window:
     # ------------------------------------------------------------ what a user does
 
     async def say(self, text: str) -> None:
-        """Write a message and press Enter."""
         await self.composer.fill(text)
         await self.composer.press("Enter")
 
     async def press(self, key: str) -> None:
-        """A key, outside of any field."""
         await self.page.evaluate("document.activeElement?.blur()")
         await self.page.keyboard.press(key)
 
@@ -192,18 +185,15 @@ class Site:
         self._logged_in: StorageState | None = None
 
     def script(self, scenario: str) -> None:
-        """What the model does from now on."""
         self.server.scenario.write_text(scenario, encoding="utf-8")
 
     async def session(self, mode: str = "ask") -> str:
         return await self.server.session(self.folder, mode)
 
     def address(self, session_id: str | None = None) -> str:
-        """Where a session is shown."""
         return self.server.url + ("/" if session_id is None else f"/#/s/{session_id}")
 
     async def ask(self, path: str) -> Any:
-        """A REST answer, as a program gets it."""
         async with self.server.http.get(self.server.url + path, headers=dict(self.server.headers)) as response:
             assert response.status == 200, await response.text()
             return msgspec.json.decode(await response.read())

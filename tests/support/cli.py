@@ -1,8 +1,6 @@
-"""The real `makai` command as a child process.
+"""The real `makai` command as a child process, through pipes or on a pseudo-terminal.
 
-In: arguments, and the few variables a test wants it to see. Out: what it printed and its exit code, through pipes as a
-script would use it, or on a pseudo-terminal as a person would. The child gets a home of its own and nothing of the
-developer's environment.
+The child gets a home of its own and nothing of the developer's environment.
 """
 
 from __future__ import annotations
@@ -28,18 +26,14 @@ NOTHING: Environ = MappingProxyType({})
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """How a command ended."""
-
     code: int
     out: str
     err: str
 
     def json(self) -> object:
-        """Standard output as one JSON document."""
         return msgspec.json.decode(self.out)
 
     def json_lines(self) -> list[dict[str, object]]:
-        """Standard output as one JSON object per line."""
         return [msgspec.json.decode(line, type=dict[str, object]) for line in self.out.splitlines()]
 
 
@@ -63,7 +57,6 @@ class Terminal:
         asyncio.get_running_loop().add_reader(master, self._read)
 
     def press(self, keys: str) -> None:
-        """Type."""
         os.write(self._master, keys.encode())
 
     async def shows(self, text: str) -> None:
@@ -75,7 +68,6 @@ class Terminal:
         self.screen = self.screen.partition(text)[2]
 
     async def ended(self) -> int:
-        """The exit code."""
         async with asyncio.timeout(DEADLINE_S):
             return await self._process.wait()
 
@@ -99,7 +91,6 @@ class Cli:
         self._environ = environ
 
     async def __call__(self, *arguments: str, stdin: bytes = b"", environ: Environ = NOTHING) -> Finished:
-        """Run to the end."""
         async with self.started(*arguments, environ=environ) as process:
             async with asyncio.timeout(DEADLINE_S):
                 out, err = await process.communicate(stdin)
@@ -148,12 +139,10 @@ class Cli:
             os.close(slave)
 
     def environment(self, environ: Environ) -> dict[str, str]:
-        """All the child sees."""
         inherited = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
         own = {"PYTHONPATH": str(SOURCES), "HOME": str(self.home), "MAKAI_HOME": str(self.home), "LC_ALL": "C.UTF-8"}
         return inherited | own | dict(self._environ) | dict(environ)
 
 
 def interrupt(process: asyncio.subprocess.Process) -> None:
-    """Ctrl-C."""
     process.send_signal(signal.SIGINT)

@@ -8,5 +8,4 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def fixture(name: str) -> bytes:
-    """The bytes of one recorded file."""
     return (FIXTURES / name).read_bytes()

@@ -1,8 +1,4 @@
-"""Real sessions for tests: an owner over a real log, models that follow a script, and clients that wait with a bound.
-
-In: a scenario (see `providers.scenario`). Out: `Desk`, a client of one session. Nothing here stands in for a part of
-makai; only the model is scripted.
-"""
+"""Real sessions for tests: an owner over a real log, a scripted model, and clients that wait with a bound."""
 
 from __future__ import annotations
 
@@ -125,17 +121,14 @@ class Desk:
         return event
 
     async def until_asked(self) -> ApprovalRequested:
-        """Read until a person has to decide."""
         event = (await self.until(lambda logged: isinstance(logged.event, ApprovalRequested))).event
         assert isinstance(event, ApprovalRequested)
         return event
 
     def events(self, kind: type[FactT]) -> list[FactT]:
-        """What was seen of one kind."""
         return [logged.event for logged in self.seen if isinstance(logged.event, kind)]
 
     def kinds(self) -> list[str]:
-        """The types of what was seen, in order."""
         return [kind_of(logged.event) for logged in self.seen]
 
 
@@ -157,17 +150,14 @@ async def desk(
 
 
 def decoded(records: list[Record]) -> list[Logged]:
-    """Records as events."""
     return [msgspec.json.decode(record.line, type=Logged) for record in records]
 
 
 def kind_of(event: SessionEvent) -> str:
-    """The tag of an event."""
     return str(type(event).__struct_config__.tag)
 
 
 async def whole_log(sessions: Sessions, session_id: str) -> list[Logged]:
-    """Everything a session's log holds."""
     events: list[Logged] = []
     while page := await sessions.dispatch(ReadEvents(session_id, events[-1].event_id if events else 0)):
         events += decoded(page)

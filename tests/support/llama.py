@@ -1,8 +1,4 @@
-"""One real llama.cpp server for a whole test session.
-
-In: MAKAI_HOME (default ~/.makai) with the weights of `makai models pull smollm2`. Out: the fixture `llama_server`.
-Tests run on event loops of their own, so the server lives on a loop in a background thread.
-"""
+"""One real llama.cpp server for a whole test session."""
 
 from __future__ import annotations
 

@@ -24,8 +24,6 @@ SESSIONS = tuple(f"session-{number}" for number in range(8))
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """What the writer was told."""
-
     session_id: str
     first: int
     last: int

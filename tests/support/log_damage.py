@@ -16,8 +16,6 @@ CELL_HEADER = 16
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """What one flipped bit did."""
-
     detected: bool
     """By a reader of the session, or by the check."""
     confined: bool

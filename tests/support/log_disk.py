@@ -20,8 +20,6 @@ _DEADLINE_S = 60.0
 
 
 class Disk:
-    """A mounted ext4."""
-
     def __init__(self, image: Path, folder: Path) -> None:
         self._image = image
         self.folder = folder

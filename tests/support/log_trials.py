@@ -29,8 +29,6 @@ COMPARE_EVERY = 5
 
 
 class CrashReport(msgspec.Struct, frozen=True):
-    """What crashes left, over all rounds."""
-
     rounds: int
     acknowledged: int
     lost: int
@@ -61,7 +59,6 @@ class Ledger:
                 self._marks[event] = mark
 
     def compare(self, home: Path) -> None:
-        """With what is stored now."""
         stored, seconds = asyncio.run(_stored(home))
         self._problems += [f"{problem}" for problem in check(home).problems]
         self._slowest_open_s = max(self._slowest_open_s, seconds)
@@ -108,8 +105,6 @@ def child(home: Path, mark: str, *arguments: str, wrapper: Sequence[str] = ()) -
 
 
 class Listener:
-    """Hears what a writer says."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         self.process = process

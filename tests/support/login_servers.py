@@ -18,22 +18,18 @@ ORIGIN = "https://api.acme.example:443"
 
 
 def says(body: Any, status: int = 200, **headers: str) -> Script:
-    """An answer in JSON."""
     return answers(json.dumps(body).encode(), status, "application/json", **headers)
 
 
 def form_of(request: Request) -> dict[str, str]:
-    """The form that was posted."""
     return dict(urllib.parse.parse_qsl(request.body.decode()))
 
 
 def jwt(claims: dict[str, Any]) -> str:
-    """An unsigned token with these claims."""
     middle = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
     return f"eyJhbGciOiJub25lIn0.{middle}.signature"
 
 
 async def log_in(person: Person, provider: LoginProvider) -> Account:
-    """Run the provider's flow with this person."""
     async with AuthHttp() as http, asyncio.timeout(60):
         return await procedure_of(provider)(person, provider, http)

@@ -1,8 +1,4 @@
-"""Every way to use makai, as one small interface: see who is logged in, log in, ask a model.
-
-In: a MAKAI_HOME. Out: a `Way`: the command line, the Python SDK in this process and over a WebSocket, raw envelopes
-over stdio, the TypeScript SDK. Each keeps what it was told, so that tests can look for what must not be there.
-"""
+"""Every way to use makai, as one small interface: see who is logged in, log in, ask a model."""
 
 from __future__ import annotations
 
@@ -39,8 +35,6 @@ class Refused(Exception):
 
 
 class Way(Protocol):
-    """A user of one provider and one model."""
-
     told: list[str]
 
     async def status(self) -> str:
@@ -282,8 +276,6 @@ async def typescript(cli: Cli, provider_id: str, model_ref: str) -> AsyncIterato
 
 
 class _People(asyncio.TaskGroup):
-    """Those who open pages meanwhile."""
-
     def start(self, work: Awaitable[object]) -> None:
         async def do() -> None:
             await work

@@ -1,7 +1,4 @@
-"""A session that went on for long, written into the log of a server that is not running yet.
-
-In: a home and a number of exchanges. Out: the id of the session. The engine decides every event, as it would live.
-"""
+"""A session that went on for long, written into the log of a server that is not running yet."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ _BATCH = 1_000
 
 
 async def write_long_session(home: Path, session_id: str, exchanges: int, *, answer: str = "") -> None:
-    """Questions and answers, numbered from 0."""
     trial = Trial()
     trial.do(Create(now=trial.now, model_ref=SCENARIO_MODEL, title="A long one"))
     for number in range(exchanges):

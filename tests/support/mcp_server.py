@@ -62,8 +62,6 @@ TOOLS = [
 
 
 class TestServer:
-    """State of one server."""
-
     __test__ = False
 
     def __init__(self, options: argparse.Namespace) -> None:

@@ -1,8 +1,4 @@
-"""A session with MiniCodex clients and no server: the engine decides, a view projects, connections speak.
-
-In: what clients say and what an agent reports. Out: the frames each client would have been written, in order.
-The owner of a real connection reads logs and sockets; here both are lists.
-"""
+"""A session with MiniCodex clients and no server: the engine decides, a view projects, connections speak."""
 
 from __future__ import annotations
 
@@ -83,7 +79,6 @@ class Room:
         return [logged for logged in found if window.deltas or logged.event.__struct_config__.tag not in DELTA_TAGS]
 
     def publish(self) -> None:
-        """Everything the engine logged reaches the view."""
         for logged in self.trial.log[self.view.last_event_id :]:
             self.view.take(logged)
 
@@ -93,11 +88,9 @@ class Room:
         self.view = self.opened_view()
 
     def connect(self, *capabilities: str, session_id: str | None = SESSION) -> Client:
-        """A client that has said nothing yet."""
         return Client(self, capabilities, session_id)
 
     def with_view(self, view: SessionView) -> Room:
-        """The same session, seen through another view."""
         other = Room(self.trial, limits=self.limits)
         other.view = view
         return other
@@ -209,7 +202,6 @@ def check(frame: JSON, capabilities: tuple[str, ...]) -> None:
 
 
 def types(frames: list[JSON]) -> list[str]:
-    """The types, with the status of runs."""
     return [
         f"run_status {frame['run_state']['status']}" if frame["type"] == "run_status" else frame["type"]
         for frame in frames

@@ -1,8 +1,4 @@
-"""A program that speaks MiniCodex on a real WebSocket and keeps everything it is told.
-
-In: an address and a token. Out: frames as dicts, each checked against the generated schema as it arrives: with no
-capabilities named, against what the document knows and nothing else (MC-ENV-002).
-"""
+"""A program that speaks MiniCodex on a real WebSocket and keeps everything it is told."""
 
 from __future__ import annotations
 
@@ -35,8 +31,6 @@ class Ended(Exception):
 
 
 class MinicodexClient:
-    """One connection."""
-
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, capabilities: Sequence[str]) -> None:
         self.capabilities = tuple(capabilities)
         self.frames: list[JSON] = []
@@ -49,11 +43,9 @@ class MinicodexClient:
     # ------------------------------------------------------------ what it says
 
     async def say(self, kind: str, **fields: Any) -> None:
-        """Send a command."""
         await self.say_raw(msgspec.json.encode({"type": kind, **fields}).decode())
 
     async def say_raw(self, text: str) -> None:
-        """Send a text frame as it is."""
         await self._socket.send_str(text)
 
     async def hello(self) -> JSON:
@@ -104,7 +96,6 @@ class MinicodexClient:
         return await self.until(lambda frame: frame["type"] != "snapshot" and frame.get("event_id", 0) >= event_id)
 
     async def until_status(self, status: str) -> list[JSON]:
-        """Until the run is so."""
         return await self.until(lambda frame: frame["type"] == "run_status" and frame["run_state"]["status"] == status)
 
     async def until_over(self) -> list[JSON]:
@@ -125,29 +116,23 @@ class MinicodexClient:
             return end.code
 
     def of_type(self, kind: str) -> list[JSON]:
-        """What came of one type."""
         return [frame for frame in self.frames if frame["type"] == kind]
 
     def kinds(self) -> list[str]:
-        """The types of what came, in order."""
         return [frame["type"] for frame in self.frames]
 
     async def close(self) -> None:
-        """Hang up politely."""
         await self._socket.close()
 
     def drop(self) -> None:
-        """Be gone without a word."""
         response = self._socket._response
         if response.connection is not None and response.connection.transport is not None:
             response.connection.transport.abort()
 
     def pause(self) -> None:
-        """Read no more bytes from the socket."""
         self._transport().pause_reading()
 
     def go_on(self) -> None:
-        """Read again."""
         self._transport().resume_reading()
 
     def _transport(self) -> asyncio.ReadTransport:
@@ -158,5 +143,4 @@ class MinicodexClient:
 
 
 def logged(frames: Sequence[JSON]) -> list[JSON]:
-    """Those that are events of the log."""
     return [frame for frame in frames if "event_id" in frame and frame["type"] != "snapshot"]

@@ -1,7 +1,6 @@
-"""The conversations of `docs/protocol/minicodex.md`, held by the code itself.
+"""The conversations of `docs/protocol/minicodex.md`, held by the code itself; a test compares the two.
 
-In: nothing. Out: what client and server said, by name of the place in the document. Run this file to regenerate the document
-(PYTHONPATH=src:tests:. python tests/support/minicodex_examples.py); a test compares the two.
+To regenerate the document: PYTHONPATH=src:tests:. python tests/support/minicodex_examples.py
 """
 
 from __future__ import annotations
@@ -278,18 +277,15 @@ EXAMPLES = {
 
 
 def examples() -> dict[str, str]:
-    """Every conversation of the document."""
     return {name: make().text() for name, make in EXAMPLES.items()}
 
 
 def shown(document: str) -> list[JSON]:
-    """Every frame the document's conversations show."""
     blocks = "".join(match.group(0) for match in MARKED.finditer(document))
     return [json.loads(line[2:]) for line in blocks.splitlines() if line[:2] in ("→ ", "← ")]
 
 
 def main() -> None:
-    """Regenerate the document."""
     DOCUMENT.write_text(renewed(DOCUMENT.read_text(encoding="utf-8"), examples()), encoding="utf-8")
     sys.stdout.write(f"wrote {DOCUMENT.name}\n")
 

@@ -1,8 +1,4 @@
-"""A real, certified OAuth server for a whole test session, and a browser's part in logging in to it.
-
-In: node and npm. Out: the fixture `oidc_server`, and `Browser`, which walks the server's own pages by HTTP: it follows
-redirects, keeps cookies and submits forms, as a person would.
-"""
+"""A real, certified OAuth server for a whole test session, and a browser's part in logging in to it."""
 
 from __future__ import annotations
 
@@ -30,8 +26,6 @@ MAX_PAGES: Final = 20
 
 
 class OidcServer(msgspec.Struct, frozen=True):
-    """Where the server is."""
-
     issuer: str
     client_id: str = CLIENT_ID
 
@@ -107,8 +101,6 @@ class _Forms(HTMLParser):
 
 
 class Browser:
-    """A user who logs in and consents."""
-
     def __init__(self, user: str = "alice") -> None:
         self._typed = {"login": user, "password": "not checked"}
         self._session = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))

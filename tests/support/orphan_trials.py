@@ -34,8 +34,6 @@ WILD_COMMANDS = {
 
 
 class AbortReport(msgspec.Struct, frozen=True):
-    """What aborts left behind."""
-
     runs: int
     left: list[str]
     """One line per process that was still there one second after the cancellation."""
@@ -43,8 +41,6 @@ class AbortReport(msgspec.Struct, frozen=True):
 
 
 class Silent:
-    """A context without an observer."""
-
     call_id = "call_1"
 
     def progress(self, text: str) -> None:

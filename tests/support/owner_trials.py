@@ -1,9 +1,4 @@
-"""Sessions in disorder: clients that do anything at any time, owners that come and go, and what holds all the same.
-
-In: a folder and a seed. Out: a `Report` of how much happened; whatever is wrong is raised. The log is in memory and
-outlives its owners; an owner that dies loses it from one moment to the next, as a killed process does. Only the model
-is scripted. Choices come from the seed; how tasks interleave also depends on the machine.
-"""
+"""Sessions in disorder: clients that do anything at any time, owners that come and go, and what holds all the same."""
 
 from __future__ import annotations
 
@@ -146,8 +141,6 @@ class Watch(msgspec.Struct, eq=False):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """How much happened."""
-
     sessions: int
     events: int
     runs: int
@@ -159,8 +152,6 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Trial:
-    """One disorder, from its beginning to its check."""
-
     def __init__(self, folder: Path, seed: int) -> None:
         self._random = Random(seed)
         self._log = MortalLog(self._random)
@@ -428,7 +419,6 @@ class Trial:
 
 
 def facts(events: Sequence[Logged], kind: type[FactT]) -> list[FactT]:
-    """The events of one kind."""
     return [logged.event for logged in events if isinstance(logged.event, kind)]
 
 

@@ -120,8 +120,6 @@ def make_root(base: Path) -> tuple[Path, Path]:
 
 
 class RaceReport(msgspec.Struct, frozen=True):
-    """What a race brought."""
-
     tries: int
     outside: int
     inside: int

@@ -39,18 +39,14 @@ DEADLINE_S = 60.0
 
 
 class Peer:
-    """A client of the raw protocol."""
-
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
 
     async def say(self, *values: Any) -> None:
-        """Send frames: dicts, or bytes as they are."""
         async with asyncio.timeout(DEADLINE_S):
             await self.channel.send([encode(value) for value in values])
 
     async def hear(self) -> JSON:
-        """The next frame."""
         async with asyncio.timeout(DEADLINE_S):
             frame = await self.channel.receive()
         assert isinstance(frame, bytes), f"the connection ended: {frame}"

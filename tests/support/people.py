@@ -1,7 +1,4 @@
-"""The person at the other end of a login, for tests of flows.
-
-In: answers to give and what to do with a page. Out: everything that was said to them, in order.
-"""
+"""The person at the other end of a login, for tests of flows."""
 
 from __future__ import annotations
 
@@ -45,7 +42,6 @@ class Person:
         raise AssertionError("unreachable")
 
     async def pages(self) -> list[object]:
-        """Wait until every page has been dealt with."""
         return await asyncio.gather(*self._pages)
 
 

@@ -1,8 +1,4 @@
-"""A place to attack: a workspace, what lies around it, and servers.
-
-In: a folder. Out: a `Site` with everything the scripts of `sandbox_corpus` name, `run` to run one of them, and
-`damage`, which says what changed that must not.
-"""
+"""A place to attack: a workspace, what lies around it, and servers."""
 
 from __future__ import annotations
 
@@ -106,7 +102,6 @@ class Site:
         git_writable: bool = False,
         max_processes: int = 256,
     ) -> SandboxPolicy:
-        """The policy of a session in the workspace."""
         return session_policy(
             level,
             [self.root],
@@ -121,7 +116,6 @@ class Site:
     def run(
         self, sandbox: Detection, script: str, policy: SandboxPolicy | None = None, *, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a bash script in the sandbox."""
         return self.run_command(sandbox, ["bash", "-c", script], policy, cwd=cwd)
 
     def run_command(
@@ -176,7 +170,6 @@ def _look(path: Path) -> tuple[object, ...]:
 
 
 def remove_traces() -> None:
-    """After an attack that got through."""
     for path in TRACES:
         with contextlib.suppress(OSError):
             os.unlink(path)

@@ -62,7 +62,6 @@ class FakeServer:
         return envelope
 
     async def say(self, request: JSON, kind: str, payload: JSON, **fields: Any) -> None:
-        """An envelope in the scope of a request."""
         scope = "session_id" if "session_id" in request else "stream_id"
         number = self._sent[request[scope]] = self._sent.get(request[scope], 0) + 1
         envelope = {

@@ -1,7 +1,4 @@
-"""`makai serve` as a process that can be killed and started again over the same MAKAI_HOME.
-
-In: a folder and a scenario. Out: a `ServeProcess`, whose sessions are made over REST and spoken to over WebSocket.
-"""
+"""`makai serve` as a process that can be killed and started again over the same MAKAI_HOME."""
 
 from __future__ import annotations
 
@@ -26,8 +23,6 @@ _ADDRESS = re.compile(rb"listening on (http://\S+)")
 
 
 class ServeProcess:
-    """One server, however often its process is replaced."""
-
     def __init__(self, folder: Path, http: aiohttp.ClientSession, port: int, environ: Mapping[str, str]) -> None:
         self.folder = folder
         self.home = folder / "makai-home"
@@ -80,25 +75,21 @@ class ServeProcess:
         self.url = found[1].decode()
 
     async def kill(self) -> None:
-        """End it at once, with SIGKILL."""
         assert self._process is not None
         if self._process.returncode is None:
             self._process.kill()
         await self._process.communicate()
 
     def said(self) -> str:
-        """What all its processes wrote to standard error."""
         return (self.folder / "serve.log").read_text(encoding="utf-8", errors="replace")
 
     async def session(self, cwd: Path, mode: str = "ask") -> str:
-        """A new session with built-in tools."""
         body = {"model_ref": SCENARIO_MODEL, "mode": mode, "cwd": str(cwd)}
         async with self.http.post(f"{self.url}/api/sessions", json=body, headers=dict(self.headers)) as response:
             assert response.status == 201, await response.text()
             return str((await response.json())["session_id"])
 
     async def connect(self, session_id: str, *capabilities: str) -> MinicodexClient:
-        """A client that has said nothing yet."""
         return await connected(self.http, self.url, session_id, *capabilities, headers=self.headers)
 
 

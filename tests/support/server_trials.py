@@ -1,7 +1,4 @@
-"""Servers and connections that are cut off at random moments, and what was lost or done twice.
-
-In: how often, and a seed. Out: a report each, which tests compare with the bars.
-"""
+"""Servers and connections that are cut off at random moments, and what was lost or done twice."""
 
 from __future__ import annotations
 
@@ -192,7 +189,6 @@ async def _hear_for(client: MinicodexClient, seconds: float) -> None:
 
 
 async def _settles(server: ServeProcess, session_id: str) -> bool:
-    """Whether the run of the session ends."""
     url = f"{server.url}/api/sessions/{session_id}"
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline:
@@ -275,8 +271,6 @@ async def _left(mark: str, name: str, until: float) -> list[str]:
 
 
 class FuzzReport(msgspec.Struct, frozen=True):
-    """How fuzzed frames were answered."""
-
     frames: int
     codes: tuple[str, ...]
     unanswered: int

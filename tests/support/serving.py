@@ -1,8 +1,4 @@
-"""The real server on loopback for tests: its application, its guard, sessions over SQLite, and a scripted model.
-
-In: a folder and a scenario. Out: a `Site`, whose clients are real ones. Entering `serving` again with the same
-folder is the next start of the same server.
-"""
+"""The real server on loopback for tests: its application, its guard, sessions over SQLite, and a scripted model."""
 
 from __future__ import annotations
 
@@ -36,8 +32,6 @@ SUBPROTOCOL = "minicodex.v1"
 
 
 class Site:
-    """A running server."""
-
     def __init__(self, runner: web.AppRunner, port: int, sessions: Sessions, http: aiohttp.ClientSession) -> None:
         self._runner = runner
         self.port = port
@@ -69,7 +63,6 @@ class Site:
         headers: Mapping[str, str] = BEARER,
         protocols: tuple[str, ...] = (SUBPROTOCOL,),
     ) -> MinicodexClient:
-        """A client that has said nothing yet."""
         return await connected(self.http, self.url, session_id, *capabilities, headers=headers, protocols=protocols)
 
     async def client(self, session_id: str | None = None, *capabilities: str) -> MinicodexClient:

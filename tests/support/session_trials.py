@@ -1,7 +1,4 @@
-"""A session without a server: commands go to the engine, and what it decides is kept where a log and a runner would.
-
-In: commands, or the shorthands for the usual ones. Out: the log, the state and the effects so far.
-"""
+"""A session without a server: commands go to the engine, and what it decides is kept where a log and a runner would."""
 
 from __future__ import annotations
 
@@ -80,7 +77,6 @@ class Trial:
         )
 
     def report(self, *events: SessionEvent) -> None:
-        """Facts of the active run."""
         for event in events:
             self.do(Report(now=self.now, event=event, run_id=self.run.run_id))
 
@@ -100,7 +96,6 @@ class Trial:
         )
 
     def call(self, *call_ids: str, turn: int = 1, ask: bool = False) -> None:
-        """A turn that calls tools."""
         self.report(TurnStarted(turn=turn))
         for call_id in call_ids:
             self.report(ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)))

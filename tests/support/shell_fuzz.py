@@ -245,8 +245,6 @@ class Differences(msgspec.Struct, frozen=True):
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """What bash did with one text."""
-
     commands: tuple[tuple[str, ...], ...]
     files_created: int
 
@@ -380,7 +378,6 @@ _BWRAP = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "-
 
 
 def sandboxed() -> bool:
-    """Whether bubblewrap is here and may be used."""
     if shutil.which("bwrap") is None:
         return False
     return subprocess.run([*_BWRAP, "true"], capture_output=True, timeout=20, check=False).returncode == 0

@@ -44,7 +44,6 @@ ALL_CAPABILITIES = tuple(ModelCapability)
 
 
 def model(api: str, provider: str = "acme", **overrides: object) -> Model:
-    """A model with every capability."""
     fields: dict[str, object] = {
         "id": "test-model",
         "api": api,
@@ -64,7 +63,6 @@ def ask(
     options: StreamOptions | None = None,
     secret: str | None = "test-key",
 ) -> ProviderRequest:
-    """A request to that model."""
     return ProviderRequest(
         model=target,
         context=context or Context(messages=(UserMessage(content=prompt),)),
@@ -74,7 +72,6 @@ def ask(
 
 
 def new_parts(target: Model) -> Parts:
-    """Parts with a fixed clock and predictable ids."""
     ids = iter(f"made_{number}" for number in range(1, 1000))
     return Parts(target, TIMESTAMP, lambda: next(ids))
 
@@ -86,7 +83,6 @@ def decode(api: Api, request: ProviderRequest, data: bytes, chunk: int | None = 
 
 
 def decode_pieces(api: Api, request: ProviderRequest, pieces: Iterable[bytes]) -> list[StreamEvent]:
-    """The same for pieces cut by the caller."""
     parts = new_parts(request.model)
     parts.start()
     decoder = api.decoder(request, parts)
@@ -102,7 +98,6 @@ def decode_pieces(api: Api, request: ProviderRequest, pieces: Iterable[bytes]) -
 
 
 def decode_whole(api: Api, request: ProviderRequest, body: bytes) -> list[StreamEvent]:
-    """The events of a non-streamed answer."""
     parts = new_parts(request.model)
     parts.start()
     try:

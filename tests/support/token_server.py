@@ -1,8 +1,8 @@
 """A token endpoint on loopback whose refresh tokens rotate, for tests and the child processes they start.
 
 A refresh token is good for one use. A second use ends the whole login, as RFC 9700 section 4.14.2 recommends: every
-later request is answered `invalid_grant`. A *forgiving* server repeats its answer instead, as long as no client has used
-the token it gave.
+later request is answered `invalid_grant`. A *forgiving* server repeats its answer instead, until the token it
+gave is used.
 
 `refresh_procedure` is the other side: small, without an HTTP library, so that a child process starts fast and takes the
 same steps each time.
@@ -27,8 +27,6 @@ DEADLINE_S = 60.0
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An HTTP answer."""
-
     status: int
     body: bytes
 
@@ -51,7 +49,6 @@ class TokenServer:
         self._forgiving = forgiving
 
     def login(self, *, expires_at_ms: int) -> Account:
-        """What a login leaves in the store."""
         self.revoked = False
         self.issued += 1
         return Account(
@@ -110,7 +107,6 @@ class TokenServer:
 async def token_server(
     latency_s: Callable[[], float] = lambda: 0.0, *, forgiving: bool = False
 ) -> AsyncIterator[TokenServer]:
-    """Serve on a free port of this machine."""
     state = TokenServer(latency_s, forgiving=forgiving)
     server = await asyncio.start_server(state.serve, "127.0.0.1", 0)
     async with server:

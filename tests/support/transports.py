@@ -149,7 +149,6 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 async def read_to_the_end(channel: Channel) -> list[bytes | Oversized]:
-    """Everything that still arrives."""
     received = []
     while (frame := await channel.receive()) is not None:
         received.append(frame)

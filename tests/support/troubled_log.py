@@ -1,7 +1,4 @@
-"""A log in memory that is slow or fails when a test says so.
-
-In: what to hold up, and what to refuse. Out: as every log. What it refuses was never stored.
-"""
+"""A log in memory that is slow or fails when a test says so."""
 
 from __future__ import annotations
 

@@ -18,8 +18,6 @@ DEADLINE_S = 60.0
 
 
 class Request(msgspec.Struct):
-    """What a client sent."""
-
     method: str
     path: str
     headers: dict[str, str]
@@ -30,8 +28,6 @@ class Request(msgspec.Struct):
 
 
 class Upstream:
-    """The server's address and what it saw."""
-
     def __init__(self) -> None:
         self.url = ""
         self.requests: list[Request] = []
@@ -121,8 +117,6 @@ def head(status: int = 200, content_type: str = "text/event-stream", **headers: 
 
 
 def answers(body: bytes, status: int = 200, content_type: str = "text/event-stream", **headers: str) -> Script:
-    """A whole answer at once."""
-
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(head(status, content_type, **headers) + body)
 
@@ -130,7 +124,6 @@ def answers(body: bytes, status: int = 200, content_type: str = "text/event-stre
 
 
 def refuses(status: int, body: bytes = b"{}", **headers: str) -> Script:
-    """An HTTP error."""
     return answers(body, status, "application/json", **headers)
 
 

@@ -36,7 +36,6 @@ def envelope(kind: str, payload: JSON | None = None, **fields: Any) -> JSON:
 
 
 def ask(kind: str = "stream_request", **fields: Any) -> JSON:
-    """A request for the scripted echo model."""
     payload = {"model_ref": "scripted/scripted@echo", "context": {"messages": [{"role": "user", "content": "Hi"}]}}
     return {key: item for key, item in (envelope(kind, payload) | fields).items() if item is not None}
 
@@ -58,7 +57,6 @@ class Server:
         return self.heard()
 
     def heard(self) -> list[JSON]:
-        """The frames that wait to be written."""
         return [msgspec.json.decode(frame) for frame in self.connection.take()]
 
     def open(self, request: JSON | None = None) -> str:
