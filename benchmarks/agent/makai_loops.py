@@ -159,7 +159,7 @@ class Memory:
         return ApprovalDecided(call_id=call.call_id, decision="approve", by="mode")
 
     def steering(self) -> Sequence[UserInput]:
-        """Nobody says anything."""
+        """No steering input."""
         return ()
 
     def call_id(self, vendor_call_id: str) -> str:

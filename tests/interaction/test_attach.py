@@ -89,7 +89,7 @@ async def test_everything_can_be_asked_through_the_link_and_is_answered_the_same
         )
         assert await attached.dispatch(GetState(session_id)) == await owner.dispatch(GetState(session_id))
         assert await attached.dispatch(GetSession(session_id)) == await owner.dispatch(GetSession(session_id))
-        assert await attached.dispatch(GetSession("nobody")) is None
+        assert await attached.dispatch(GetSession("unknown")) is None
         assert await attached.dispatch(ListSessions()) == await owner.dispatch(ListSessions()) != []
         assert await attached.dispatch(ListSessions(SessionFilter(awaiting_approval=True))) == []
         assert await attached.dispatch(ListApprovals()) == await owner.dispatch(ListApprovals()) == []
@@ -105,7 +105,7 @@ async def test_refusals_arrive_as_they_were_raised(home: Path) -> None:
         session_id = await attached.dispatch(CreateSession(model_ref=MODEL_REF))
 
         with pytest.raises(SessionRefused) as unknown:
-            await attached.dispatch(RunCommand("nobody", send()))
+            await attached.dispatch(RunCommand("unknown", send()))
         with pytest.raises(SessionRefused) as idle:
             await attached.dispatch(RunCommand(session_id, Abort(now=0)))
         with pytest.raises(SessionRefused) as not_followed:
