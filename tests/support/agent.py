@@ -10,24 +10,11 @@ import msgspec
 
 from makai.agent.loop import run_agent
 from makai.agent.terms import AgentOutcome, AgentSettings, Standing
+from makai.core import session_events as ev
 from makai.core.content import Text, UserPart
 from makai.core.messages import StopReason, ToolMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions, ToolDefinition
-from makai.core.session_events import (
-    ApprovalDecided,
-    AssistantText,
-    AssistantTextDelta,
-    Decision,
-    FileDiff,
-    SessionEvent,
-    ToolCalled,
-    ToolFinished,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-    UserInput,
-)
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
@@ -43,31 +30,31 @@ class FakeHost:
     """Remembers every fact. `decisions` are by the name of the tool; what is not there is approved."""
 
     def __init__(
-        self, decisions: Mapping[str, Decision] | None = None, steering: Sequence[Sequence[UserInput]] = ()
+        self, decisions: Mapping[str, ev.Decision] | None = None, steering: Sequence[Sequence[ev.UserInput]] = ()
     ) -> None:
-        self.facts: list[SessionEvent] = []
-        self.questions: list[tuple[str, CallDescription, tuple[FileDiff, ...]]] = []
+        self.facts: list[ev.SessionEvent] = []
+        self.questions: list[tuple[str, CallDescription, tuple[ev.FileDiff, ...]]] = []
         self.decisions = dict(decisions or {})
         self.clock = 0.0
-        self.on_fact: Callable[[SessionEvent], None] = lambda fact: None
+        self.on_fact: Callable[[ev.SessionEvent], None] = lambda fact: None
         self._steering = [list(words) for words in steering]
         self._calls = 0
 
-    async def emit(self, event: SessionEvent) -> None:
+    async def emit(self, event: ev.SessionEvent) -> None:
         self.facts.append(event)
         self.on_fact(event)
         await asyncio.sleep(0)
 
     async def decide(
-        self, call: ToolCalled, description: CallDescription, diffs: tuple[FileDiff, ...]
-    ) -> ApprovalDecided:
+        self, call: ev.ToolCalled, description: CallDescription, diffs: tuple[ev.FileDiff, ...]
+    ) -> ev.ApprovalDecided:
         self.questions.append((call.call_id, description, diffs))
         await asyncio.sleep(0)
         decision = self.decisions.get(call.name, "approve")
         reason = "" if decision == "approve" else "not today"
-        return ApprovalDecided(call_id=call.call_id, decision=decision, by="rule", reason=reason)
+        return ev.ApprovalDecided(call_id=call.call_id, decision=decision, by="rule", reason=reason)
 
-    def steering(self) -> Sequence[UserInput]:
+    def steering(self) -> Sequence[ev.UserInput]:
         return self._steering.pop(0) if self._steering else ()
 
     def call_id(self, vendor_call_id: str) -> str:
@@ -81,10 +68,10 @@ class FakeHost:
         return self.clock
 
     @property
-    def told(self) -> list[SessionEvent]:
+    def told(self) -> list[ev.SessionEvent]:
         """The facts without the vendor's ids, which are random."""
         return [
-            msgspec.structs.replace(fact, vendor_call_id="") if isinstance(fact, ToolCalled) else fact
+            msgspec.structs.replace(fact, vendor_call_id="") if isinstance(fact, ev.ToolCalled) else fact
             for fact in self.facts
         ]
 
@@ -125,7 +112,7 @@ class FakeTool:
         *,
         kind: ToolKind = "read",
         schema: str = ANY_OBJECT,
-        diffs: Callable[[], tuple[FileDiff, ...]] = tuple,
+        diffs: Callable[[], tuple[ev.FileDiff, ...]] = tuple,
     ) -> None:
         self.definition = ToolDefinition(name=name, description=f"The tool {name}.", parameters_schema_json=schema)
         self._run = run
@@ -143,9 +130,9 @@ class FakeTool:
         return text_outcome(f"{self.definition.name} did it")
 
 
-def said(content: str | tuple[UserPart, ...], input_id: str = "i1") -> UserInput:
+def said(content: str | tuple[UserPart, ...], input_id: str = "i1") -> ev.UserInput:
     """Words of a user as a fact."""
-    return UserInput(input_id=input_id, content=content)
+    return ev.UserInput(input_id=input_id, content=content)
 
 
 def asked(words: str = "Hi") -> Context:
@@ -178,37 +165,37 @@ async def run(
 
 def turn(
     number: int,
-    *facts: SessionEvent,
+    *facts: ev.SessionEvent,
     stop: StopReason = "end_turn",
     usage: Usage | None = None,
     total: Usage | None = None,
     context_tokens: int | None = None,
-) -> list[SessionEvent]:
+) -> list[ev.SessionEvent]:
     """The facts of a turn that the model finished."""
     usage = usage or Usage()
     return [
-        TurnStarted(turn=number),
+        ev.TurnStarted(turn=number),
         *facts,
-        TurnEnded(turn=number, stop_reason=stop, usage=usage),
-        UsageReported(total=total or usage, context_tokens=context_tokens),
+        ev.TurnEnded(turn=number, stop_reason=stop, usage=usage),
+        ev.UsageReported(total=total or usage, context_tokens=context_tokens),
     ]
 
 
-def text(words: str, content_index: int = 0) -> list[SessionEvent]:
+def text(words: str, content_index: int = 0) -> list[ev.SessionEvent]:
     """The facts of a text block of which every delta is a word."""
     first, *others = words.split(" ")
     deltas = [first, *(f" {word}" for word in others)]
     return [
-        *(AssistantTextDelta(content_index=content_index, delta=delta) for delta in deltas),
-        AssistantText(content_index=content_index, text=words),
+        *(ev.AssistantTextDelta(content_index=content_index, delta=delta) for delta in deltas),
+        ev.AssistantText(content_index=content_index, text=words),
     ]
 
 
 def called(
     name: str, call_id: str = "c1", arguments_json: str = "{}", kind: str = "read", content_index: int = 0
-) -> ToolCalled:
+) -> ev.ToolCalled:
     """A call to a `FakeTool`."""
-    return ToolCalled(
+    return ev.ToolCalled(
         call_id=call_id,
         name=name,
         arguments_json=arguments_json,
@@ -218,8 +205,8 @@ def called(
     )
 
 
-def finished(call_id: str, words: str, *, is_error: bool = False, interrupted: bool = False) -> ToolFinished:
-    return ToolFinished(call_id=call_id, content=(Text(text=words),), is_error=is_error, interrupted=interrupted)
+def finished(call_id: str, words: str, *, is_error: bool = False, interrupted: bool = False) -> ev.ToolFinished:
+    return ev.ToolFinished(call_id=call_id, content=(Text(text=words),), is_error=is_error, interrupted=interrupted)
 
 
 def result_texts(request: ProviderRequest) -> list[tuple[str, bool]]:

@@ -7,21 +7,9 @@ from typing import TypeVar
 import msgspec
 import pytest
 
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import SessionRefused
-from makai.core.session_events import (
-    ApprovalRequested,
-    AssistantText,
-    Delivery,
-    Logged,
-    RunFinished,
-    SessionEvent,
-    ToolCalled,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
 from makai.core.usage import Usage
 from makai.sessions.commands import AnyEffect, Approve, Command, Create, Recovered, Report, Send
 from makai.sessions.draft import Decision
@@ -38,7 +26,7 @@ class Trial:
 
     def __init__(self) -> None:
         self.state = SessionState()
-        self.log: list[Logged] = []
+        self.log: list[ev.Logged] = []
         self.effects: list[AnyEffect] = []
         self.now = 1_000
 
@@ -70,17 +58,17 @@ class Trial:
         self.do(Create(now=self.now, model_ref=MODEL_REF))
         return self
 
-    def send(self, text: str, delivery: Delivery | None = None, client_msg_id: str | None = None) -> Decision:
+    def send(self, text: str, delivery: ev.Delivery | None = None, client_msg_id: str | None = None) -> Decision:
         input_id = f"input-{text}"
         return self.do(
             Send(now=self.now, input_id=input_id, content=text, delivery=delivery, client_msg_id=client_msg_id)
         )
 
-    def report(self, *events: SessionEvent) -> None:
+    def report(self, *events: ev.SessionEvent) -> None:
         for event in events:
             self.do(Report(now=self.now, event=event, run_id=self.run.run_id))
 
-    def report_refusal(self, event: SessionEvent) -> str:
+    def report_refusal(self, event: ev.SessionEvent) -> str:
         return self.refusal(Report(now=self.now, event=event, run_id=self.run.run_id))
 
     def approve(self, call_id: str) -> Decision:
@@ -89,22 +77,22 @@ class Trial:
     def answer(self, text: str, *, turn: int = 1) -> None:
         """A turn that only says something, and the end of the run."""
         self.report(
-            TurnStarted(turn=turn),
-            AssistantText(content_index=0, text=text),
-            TurnEnded(turn=turn, stop_reason="end_turn", usage=Usage(input=10, output=2)),
-            RunFinished(stop_reason="end_turn"),
+            ev.TurnStarted(turn=turn),
+            ev.AssistantText(content_index=0, text=text),
+            ev.TurnEnded(turn=turn, stop_reason="end_turn", usage=Usage(input=10, output=2)),
+            ev.RunFinished(stop_reason="end_turn"),
         )
 
     def call(self, *call_ids: str, turn: int = 1, ask: bool = False) -> None:
-        self.report(TurnStarted(turn=turn))
+        self.report(ev.TurnStarted(turn=turn))
         for call_id in call_ids:
-            self.report(ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)))
-        self.report(TurnEnded(turn=turn, stop_reason="tool_use", usage=Usage(input=10, output=5)))
+            self.report(ev.ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)))
+        self.report(ev.TurnEnded(turn=turn, stop_reason="tool_use", usage=Usage(input=10, output=5)))
         for call_id in call_ids if ask else ():
             self.report(asked(call_id))
 
     def run_tool(self, call_id: str) -> None:
-        self.report(ToolStarted(call_id=call_id), finished(call_id))
+        self.report(ev.ToolStarted(call_id=call_id), finished(call_id))
 
     # ------------------------------------------------------------ what came of it
 
@@ -113,10 +101,10 @@ class Trial:
         assert self.state.run is not None
         return self.state.run
 
-    def events(self) -> list[SessionEvent]:
+    def events(self) -> list[ev.SessionEvent]:
         return [logged.event for logged in self.log]
 
-    def last(self, count: int) -> list[SessionEvent]:
+    def last(self, count: int) -> list[ev.SessionEvent]:
         return self.events()[-count:]
 
     def of(self, kind: type[_Fact]) -> list[_Fact]:
@@ -130,8 +118,8 @@ def arguments(call_id: str) -> str:
     return f'{{"command":"echo {call_id}"}}'
 
 
-def asked(call_id: str, *, deadline_ms: int | None = None, grant: str = "") -> ApprovalRequested:
-    return ApprovalRequested(
+def asked(call_id: str, *, deadline_ms: int | None = None, grant: str = "") -> ev.ApprovalRequested:
+    return ev.ApprovalRequested(
         call_id=call_id,
         name="shell",
         arguments_json=arguments(call_id),
@@ -141,5 +129,5 @@ def asked(call_id: str, *, deadline_ms: int | None = None, grant: str = "") -> A
     )
 
 
-def finished(call_id: str, text: str = "done", *, is_error: bool = False) -> ToolFinished:
-    return ToolFinished(call_id=call_id, content=(Text(text=text),), is_error=is_error)
+def finished(call_id: str, text: str = "done", *, is_error: bool = False) -> ev.ToolFinished:
+    return ev.ToolFinished(call_id=call_id, content=(Text(text=text),), is_error=is_error)

@@ -10,16 +10,7 @@ from support.agent import FakeHost, FakeTool, ScriptedModels, asked, called, fin
 
 from makai.agent.loop import run_agent
 from makai.agent.terms import AgentSettings
-from makai.core.session_events import (
-    AssistantTextDelta,
-    Notice,
-    SessionEvent,
-    ToolCalled,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
+from makai.core import session_events as ev
 from makai.tools.base import ToolContext, ToolOutcome, text_outcome
 
 INTERRUPTED = "Interrupted: the run was aborted; what the tool did so far is unknown."
@@ -29,7 +20,7 @@ NOT_RUN = "Not run: the run was aborted."
 async def aborted(
     script: str,
     *tools: FakeTool,
-    when: Callable[[SessionEvent], bool],
+    when: Callable[[ev.SessionEvent], bool],
     host: FakeHost | None = None,
     times: int = 1,
     **settings: Any,
@@ -57,12 +48,12 @@ async def for_ever(arguments: Mapping[str, Any], context: ToolContext) -> ToolOu
 
 
 async def test_an_abort_while_the_model_speaks_ends_the_turn() -> None:
-    host = await aborted("say: Half\nstall", when=lambda fact: isinstance(fact, AssistantTextDelta))
+    host = await aborted("say: Half\nstall", when=lambda fact: isinstance(fact, ev.AssistantTextDelta))
 
     assert host.told == [
-        TurnStarted(turn=1),
-        AssistantTextDelta(content_index=0, delta="Half"),
-        TurnEnded(turn=1, stop_reason="aborted"),
+        ev.TurnStarted(turn=1),
+        ev.AssistantTextDelta(content_index=0, delta="Half"),
+        ev.TurnEnded(turn=1, stop_reason="aborted"),
     ]
     assert len(asyncio.all_tasks()) == 1
 
@@ -71,20 +62,20 @@ async def test_an_abort_before_the_answer_ended_closes_the_calls_it_had() -> Non
     """Also when it is asked for again while the last facts are on their way."""
 
     class Slow(FakeHost):
-        async def emit(self, event: SessionEvent) -> None:
+        async def emit(self, event: ev.SessionEvent) -> None:
             await super().emit(event)
             for _ in range(10):
                 await asyncio.sleep(0)
 
     tool = FakeTool("look")
     script = "tool: look {}\nsay: x\nstall"
-    host = await aborted(script, tool, when=lambda fact: isinstance(fact, AssistantTextDelta), host=Slow(), times=8)
+    host = await aborted(script, tool, when=lambda fact: isinstance(fact, ev.AssistantTextDelta), host=Slow(), times=8)
 
     assert host.told == [
-        TurnStarted(turn=1),
+        ev.TurnStarted(turn=1),
         called("look"),
-        AssistantTextDelta(content_index=1, delta="x"),
-        TurnEnded(turn=1, stop_reason="aborted"),
+        ev.AssistantTextDelta(content_index=1, delta="x"),
+        ev.TurnEnded(turn=1, stop_reason="aborted"),
         finished("c1", NOT_RUN, is_error=True),
     ]
     assert tool.ran == []
@@ -110,7 +101,7 @@ async def test_an_abort_while_tools_run_stops_them_and_says_which_were_interrupt
     host = await aborted(
         script,
         *tools,
-        when=lambda fact: isinstance(fact, ToolProgress) and next(started) == 1,
+        when=lambda fact: isinstance(fact, ev.ToolProgress) and next(started) == 1,
         times=times,
     )
 
@@ -122,10 +113,10 @@ async def test_an_abort_while_tools_run_stops_them_and_says_which_were_interrupt
             called("edit", "c3", kind="edit", content_index=2),
             stop="tool_use",
         ),
-        ToolStarted(call_id="c1"),
-        ToolStarted(call_id="c2"),
-        ToolProgress(call_id="c1", text="working"),
-        ToolProgress(call_id="c2", text="working"),
+        ev.ToolStarted(call_id="c1"),
+        ev.ToolStarted(call_id="c2"),
+        ev.ToolProgress(call_id="c1", text="working"),
+        ev.ToolProgress(call_id="c2", text="working"),
         finished("c1", INTERRUPTED, is_error=True, interrupted=True),
         finished("c2", INTERRUPTED, is_error=True, interrupted=True),
         finished("c3", NOT_RUN, is_error=True),
@@ -138,18 +129,18 @@ async def test_an_abort_while_a_person_is_asked_withdraws_the_question() -> None
     withdrawn: list[str] = []
 
     class Host(FakeHost):
-        async def decide(self, call: ToolCalled, *about: Any) -> Any:
+        async def decide(self, call: ev.ToolCalled, *about: Any) -> Any:
             try:
                 self.on_fact(call)
                 await asyncio.Event().wait()
             finally:
                 withdrawn.append(call.call_id)
 
-    asked_of: list[SessionEvent] = []
+    asked_of: list[ev.SessionEvent] = []
 
-    def second_time(fact: SessionEvent) -> bool:
+    def second_time(fact: ev.SessionEvent) -> bool:
         asked_of.append(fact)
-        return isinstance(fact, ToolCalled) and asked_of.count(fact) == 2
+        return isinstance(fact, ev.ToolCalled) and asked_of.count(fact) == 2
 
     host = await aborted("tool: look {}", FakeTool("look"), when=second_time, host=Host())
 
@@ -158,9 +149,11 @@ async def test_an_abort_while_a_person_is_asked_withdraws_the_question() -> None
 
 
 async def test_an_abort_while_a_rate_limit_is_waited_for_comes_at_once() -> None:
-    host = await aborted("fail: rate_limited retry_after=200s Slow down.", when=lambda fact: isinstance(fact, Notice))
+    host = await aborted(
+        "fail: rate_limited retry_after=200s Slow down.", when=lambda fact: isinstance(fact, ev.Notice)
+    )
 
-    assert [type(fact) for fact in host.facts] == [TurnStarted, TurnEnded, Notice]
+    assert [type(fact) for fact in host.facts] == [ev.TurnStarted, ev.TurnEnded, ev.Notice]
 
 
 async def test_a_tool_that_ignores_its_cancellation_does_not_hold_up_the_abort(
@@ -182,12 +175,12 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_hold_up_the_abort(
         host = await aborted(
             "tool: stubborn {}",
             FakeTool("stubborn", stubborn),
-            when=lambda fact: isinstance(fact, ToolStarted),
+            when=lambda fact: isinstance(fact, ev.ToolStarted),
             stop_grace_s=0.02,
         )
 
     assert host.told[4:] == [
-        ToolStarted(call_id="c1"),
+        ev.ToolStarted(call_id="c1"),
         finished("c1", INTERRUPTED, is_error=True, interrupted=True),
     ]
     let_go.set()
@@ -198,15 +191,17 @@ async def test_a_host_that_cannot_keep_the_last_facts_does_not_hold_up_the_abort
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Stuck(FakeHost):
-        async def emit(self, event: SessionEvent) -> None:
+        async def emit(self, event: ev.SessionEvent) -> None:
             await super().emit(event)
-            if isinstance(event, TurnEnded):
+            if isinstance(event, ev.TurnEnded):
                 await asyncio.Event().wait()
 
     monkeypatch.setattr("makai.agent.loop.CLEAN_UP_S", 0.02)
     with caplog.at_level(logging.ERROR):
-        host = await aborted("say: Half\nstall", when=lambda fact: isinstance(fact, AssistantTextDelta), host=Stuck())
+        host = await aborted(
+            "say: Half\nstall", when=lambda fact: isinstance(fact, ev.AssistantTextDelta), host=Stuck()
+        )
 
-    assert host.told == [*turn(1, *text("Half")[:1])[:2], TurnEnded(turn=1, stop_reason="aborted")]
+    assert host.told == [*turn(1, *text("Half")[:1])[:2], ev.TurnEnded(turn=1, stop_reason="aborted")]
     assert "did not end within" in caplog.text
     assert len(asyncio.all_tasks()) == 1

@@ -10,16 +10,8 @@ from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, fin
 
 from makai.agent.budget import capped
 from makai.agent.terms import AgentOutcome, AgentSettings, Standing
+from makai.core import session_events as ev
 from makai.core.request import StreamOptions
-from makai.core.session_events import (
-    AssistantTextDelta,
-    Notice,
-    SessionEvent,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-)
 from makai.core.usage import Price, Usage
 from makai.tools.base import ToolContext, ToolOutcome, text_outcome
 
@@ -34,7 +26,7 @@ async def test_output_tokens_end_the_run_before_its_calls_are_carried_out() -> N
     assert host.told == [
         *turn(1, called("look"), stop="tool_use", usage=usage, context_tokens=51),
         finished("c1", "Not run: the run reached its limit.", is_error=True),
-        Notice(
+        ev.Notice(
             level="warning",
             code="limit_output_tokens",
             message="The run reached its limit of 50 output tokens (50 used).",
@@ -50,7 +42,7 @@ async def test_money_ends_the_run_and_caches_cost_money_too() -> None:
 
     assert outcome.limit == "usd"
     assert outcome.usage.cost_usd == pytest.approx(0.001)
-    assert host.told[-1] == Notice(
+    assert host.told[-1] == ev.Notice(
         level="warning", code="limit_usd", message="The run reached its limit of 0.001 USD (0.0010 used)."
     )
 
@@ -66,14 +58,14 @@ async def test_an_answer_that_was_cut_by_the_limit_says_so() -> None:
 
     assert requests[0].options.max_tokens == 50
     assert (outcome.stop_reason, outcome.limit) == ("max_tokens", "output_tokens")
-    assert isinstance(host.told[-1], Notice)
+    assert isinstance(host.told[-1], ev.Notice)
 
 
 async def test_a_limit_of_money_for_a_model_without_a_price_is_not_silently_void() -> None:
     _, host, _ = await run("say: Hi", max_usd=1.0)
 
     assert host.told == [
-        Notice(
+        ev.Notice(
             level="warning",
             code="price_unknown",
             message="The price of scripted-model is unknown: the limit of 1 USD cannot be kept.",
@@ -102,16 +94,16 @@ def test_the_next_answer_may_use_what_is_left(
 
 # ---------------------------------------------------------------- time
 
-TIME_IS_UP = Notice(level="warning", code="limit_seconds", message="The run reached its limit of 0.05 s.")
+TIME_IS_UP = ev.Notice(level="warning", code="limit_seconds", message="The run reached its limit of 0.05 s.")
 
 
 async def test_time_ends_an_answer_that_does_not() -> None:
     outcome, host, _ = await run("say: Hm\nstall", max_seconds=0.05)
 
     assert host.told == [
-        TurnStarted(turn=1),
-        AssistantTextDelta(content_index=0, delta="Hm"),
-        TurnEnded(turn=1, stop_reason="aborted"),
+        ev.TurnStarted(turn=1),
+        ev.AssistantTextDelta(content_index=0, delta="Hm"),
+        ev.TurnEnded(turn=1, stop_reason="aborted"),
         TIME_IS_UP,
     ]
     assert outcome == AgentOutcome(stop_reason="max_turns", limit="seconds")
@@ -127,7 +119,7 @@ async def test_time_ends_a_tool_that_does_not() -> None:
 
     said = "Interrupted: the time of the run was up; what the tool did so far is unknown."
     assert host.told[4:] == [
-        ToolStarted(call_id="c1"),
+        ev.ToolStarted(call_id="c1"),
         finished("c1", said, is_error=True, interrupted=True),
         TIME_IS_UP,
     ]
@@ -137,8 +129,8 @@ async def test_time_ends_a_tool_that_does_not() -> None:
 async def test_time_is_looked_at_before_each_turn() -> None:
     host = FakeHost()
 
-    def an_hour_passes(fact: SessionEvent) -> None:
-        host.clock += 3600 if isinstance(fact, UsageReported) else 0
+    def an_hour_passes(fact: ev.SessionEvent) -> None:
+        host.clock += 3600 if isinstance(fact, ev.UsageReported) else 0
 
     host.on_fact = an_hour_passes
     outcome, _, requests = await run("tool: look {}", FakeTool("look"), host=host, max_seconds=1800.0)

@@ -11,57 +11,42 @@ from support.profiles import examples
 
 from makai.agent.loop import run_agent
 from makai.agent.terms import AgentOutcome, AgentSettings
+from makai.core import session_events as ev
 from makai.core.messages import ToolMessage
-from makai.core.session_events import (
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    Decision,
-    Reasoning,
-    ReasoningDelta,
-    SessionEvent,
-    ToolCalled,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UserInput,
-)
 from makai.core.usage import Usage
 from makai.providers.preparation import NO_RESULT, prepare
 
 
-def check_order(facts: list[SessionEvent]) -> None:
+def check_order(facts: list[ev.SessionEvent]) -> None:
     """Turns do not overlap and are numbered; what belongs into a turn is in one; calls end before the next turn."""
     open_turn: int | None = None
     last_turn = 0
     calls: dict[str, str] = {}
     for fact in facts:
         match fact:
-            case TurnStarted(turn=turn):
+            case ev.TurnStarted(turn=turn):
                 assert open_turn is None
                 assert turn == last_turn + 1
                 assert all(state == "finished" for state in calls.values())
                 open_turn = last_turn = turn
-            case TurnEnded(turn=turn):
+            case ev.TurnEnded(turn=turn):
                 assert turn == open_turn
                 open_turn = None
-            case AssistantText() | AssistantTextDelta() | Reasoning() | ReasoningDelta():
+            case ev.AssistantText() | ev.AssistantTextDelta() | ev.Reasoning() | ev.ReasoningDelta():
                 assert open_turn is not None
-            case UserInput() | Compacted():
+            case ev.UserInput() | ev.Compacted():
                 assert open_turn is None
-            case ToolCalled(call_id=call_id):
+            case ev.ToolCalled(call_id=call_id):
                 assert open_turn is not None
                 assert call_id not in calls
                 calls[call_id] = "called"
-            case ToolStarted(call_id=call_id):
+            case ev.ToolStarted(call_id=call_id):
                 assert open_turn is None
                 assert calls[call_id] == "called"
                 calls[call_id] = "started"
-            case ToolProgress(call_id=call_id):
+            case ev.ToolProgress(call_id=call_id):
                 assert calls[call_id] == "started"
-            case ToolFinished(call_id=call_id, interrupted=interrupted):
+            case ev.ToolFinished(call_id=call_id, interrupted=interrupted):
                 assert calls[call_id] in ("called", "started")
                 assert not interrupted or calls[call_id] == "started"
                 calls[call_id] = "finished"
@@ -82,7 +67,7 @@ def check_order(facts: list[SessionEvent]) -> None:
 )
 def test_every_run_is_lawful(
     script: str,
-    denial: Decision,
+    denial: ev.Decision,
     steering: list[bool],
     max_turns: int,
     max_output_tokens: int | None,
@@ -109,12 +94,12 @@ def test_every_run_is_lawful(
     outcome = asyncio.run(perform())
 
     check_order(host.facts)
-    started = [fact.call_id for fact in host.facts if isinstance(fact, ToolStarted)]
+    started = [fact.call_id for fact in host.facts if isinstance(fact, ev.ToolStarted)]
     assert len(started) == len(set(started)) >= sum(len(tool.ran) for tool in tools.values())
     assert outcome is not None or abort_after is not None
     if outcome is not None:
         assert (outcome.error is not None) == (outcome.stop_reason == "error")
-        turns = [fact.usage for fact in host.facts if isinstance(fact, TurnEnded)]
+        turns = [fact.usage for fact in host.facts if isinstance(fact, ev.TurnEnded)]
         summaries = sum(not request.context.tools for request in models.requests)
         assert outcome.usage == sum(turns, Usage()) or summaries
     for request in models.requests:

@@ -10,20 +10,10 @@ from support.agent import FakeHost, FakeTool, called, finished, result_texts, ru
 from makai.agent import progress as progress_module
 from makai.agent.progress import LARGEST_FACT, MOST_SHOWN, NO_MORE, Progress
 from makai.agent.terms import AgentOutcome, Standing
+from makai.core import session_events as ev
 from makai.core.content import Image, Text, ToolCall, ToolResult
 from makai.core.messages import AssistantMessage, ToolMessage, UserMessage
 from makai.core.request import Context
-from makai.core.session_events import (
-    FileDiff,
-    FilePlace,
-    PlanEntry,
-    PlanUpdated,
-    SessionEvent,
-    ToolCalled,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-)
 from makai.providers.preparation import prepare
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.plan import PlanTool
@@ -35,7 +25,7 @@ async def test_a_call_is_told_started_and_finished_and_its_result_goes_to_the_mo
 
     assert host.told == [
         *turn(1, *text("Wait"), called("look", arguments_json='{"at": "x"}', content_index=1), stop="tool_use"),
-        ToolStarted(call_id="c1"),
+        ev.ToolStarted(call_id="c1"),
         finished("c1", "look did it"),
         *turn(2, *text("Seen")),
     ]
@@ -47,7 +37,7 @@ async def test_a_call_is_told_started_and_finished_and_its_result_goes_to_the_mo
     assert result == ToolMessage(
         result=ToolResult(tool_call_id=vendor_call_id, tool_name="look", content=(Text(text="look did it"),))
     )
-    assert [fact.vendor_call_id for fact in host.facts if isinstance(fact, ToolCalled)] == [vendor_call_id]
+    assert [fact.vendor_call_id for fact in host.facts if isinstance(fact, ev.ToolCalled)] == [vendor_call_id]
 
 
 async def test_everything_a_tool_tells_is_in_the_facts() -> None:
@@ -57,14 +47,14 @@ async def test_everything_a_tool_tells_is_in_the_facts() -> None:
                 kind="edit",
                 title="Edit a.py",
                 subject="a.py",
-                locations=(FilePlace("/p/a.py", 3),),
-                diffs=(FileDiff(path="/p/a.py", old_text="a", new_text="b"),),
+                locations=(ev.FilePlace("/p/a.py", 3),),
+                diffs=(ev.FileDiff(path="/p/a.py", old_text="a", new_text="b"),),
             )
 
     async def edit(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return ToolOutcome(
             content=(Text(text="done"), Image(data="aGk=", mime_type="image/png")),
-            diffs=(FileDiff(path="/p/a.py", old_text="a", new_text="b"),),
+            diffs=(ev.FileDiff(path="/p/a.py", old_text="a", new_text="b"),),
             exit_code=0,
             omitted_bytes=7,
             spill_path="/p/rest",
@@ -72,18 +62,18 @@ async def test_everything_a_tool_tells_is_in_the_facts() -> None:
 
     _, host, _ = await run("tool: edit {}\n---\nsay: Done", Editor("edit", edit))
 
-    diff = FileDiff(path="/p/a.py", old_text="a", new_text="b")
+    diff = ev.FileDiff(path="/p/a.py", old_text="a", new_text="b")
     assert host.told[1:6:2] == [
-        ToolCalled(
+        ev.ToolCalled(
             call_id="c1",
             name="edit",
             arguments_json="{}",
             kind="edit",
             title="Edit a.py",
-            locations=(FilePlace("/p/a.py", 3),),
+            locations=(ev.FilePlace("/p/a.py", 3),),
         ),
         host.told[3],
-        ToolFinished(
+        ev.ToolFinished(
             call_id="c1",
             content=(Text(text="done"), Image(data="aGk=", mime_type="image/png")),
             diffs=(diff,),
@@ -127,8 +117,8 @@ async def test_independent_calls_run_beside_each_other_and_are_answered_in_any_o
     host = FakeHost()
     after = {"c3": "second", "c2": "first"}
 
-    def release(fact: SessionEvent) -> None:
-        if isinstance(fact, ToolFinished) and fact.call_id in after:
+    def release(fact: ev.SessionEvent) -> None:
+        if isinstance(fact, ev.ToolFinished) and fact.call_id in after:
             turns[after[fact.call_id]].set()
 
     host.on_fact = release
@@ -144,7 +134,7 @@ async def test_independent_calls_run_beside_each_other_and_are_answered_in_any_o
             ),
             stop="tool_use",
         ),
-        *(ToolStarted(call_id=call_id) for call_id in ("c1", "c2", "c3")),
+        *(ev.ToolStarted(call_id=call_id) for call_id in ("c1", "c2", "c3")),
         finished("c3", "third was here"),
         finished("c2", "second was here"),
         finished("c1", "first was here"),
@@ -200,8 +190,8 @@ async def test_a_later_change_is_described_anew_for_whoever_approves_it() -> Non
         file[0] += "+"
         return text_outcome("ok")
 
-    def diff() -> tuple[FileDiff, ...]:
-        return (FileDiff(path="f", old_text=file[0], new_text=f"{file[0]}+"),)
+    def diff() -> tuple[ev.FileDiff, ...]:
+        return (ev.FileDiff(path="f", old_text=file[0], new_text=f"{file[0]}+"),)
 
     tool = FakeTool("append", append, kind="edit", diffs=diff)
     _, host, _ = await run('tool: append {}\ntool: append {"n":2}\n---\nsay: Done', tool)
@@ -235,7 +225,7 @@ async def test_a_denial_that_ends_the_run_stops_the_calls_beside_it() -> None:
         raise AssertionError
 
     class Host(FakeHost):
-        async def decide(self, call: ToolCalled, *about: Any) -> Any:
+        async def decide(self, call: ev.ToolCalled, *about: Any) -> Any:
             if call.name == "delete":
                 await started.wait()
             return await super().decide(call, *about)
@@ -254,7 +244,7 @@ async def test_a_denial_that_ends_the_run_stops_the_calls_beside_it() -> None:
             called("change", "c3", kind="edit", content_index=2),
             stop="tool_use",
         ),
-        ToolStarted(call_id="c1"),
+        ev.ToolStarted(call_id="c1"),
         finished("c2", "denied: not today", is_error=True),
         finished("c1", f"Interrupted: {ended}; what the tool did so far is unknown.", is_error=True, interrupted=True),
         finished("c3", f"Not run: {ended}.", is_error=True),
@@ -271,11 +261,11 @@ async def test_a_plan_is_told_when_it_was_understood() -> None:
     host = FakeHost()
     _, host, _ = await run(f"tool: plan {steps}\n---\nsay: Go", PlanTool(), host=host)  # type: ignore[arg-type]
 
-    assert [fact for fact in host.facts if isinstance(fact, PlanUpdated)] == [
-        PlanUpdated(
+    assert [fact for fact in host.facts if isinstance(fact, ev.PlanUpdated)] == [
+        ev.PlanUpdated(
             entries=(
-                PlanEntry(content="Look", status="in_progress"),
-                PlanEntry(content="Leap", priority="high"),
+                ev.PlanEntry(content="Look", status="in_progress"),
+                ev.PlanEntry(content="Leap", priority="high"),
             )
         )
     ]
@@ -290,17 +280,17 @@ async def test_progress_is_gathered_and_comes_before_the_result() -> None:
     _, host, _ = await run("tool: chatter {}\n---\nsay: Done", FakeTool("chatter", chatter))
 
     assert host.told[4:7] == [
-        ToolStarted(call_id="c1"),
-        ToolProgress(call_id="c1", text="one two"),
+        ev.ToolStarted(call_id="c1"),
+        ev.ToolProgress(call_id="c1", text="one two"),
         finished("c1", "done"),
     ]
 
 
 async def test_progress_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_module, "INTERVAL_S", 0.0)
-    shown: list[ToolProgress] = []
+    shown: list[ev.ToolProgress] = []
 
-    async def emit(fact: ToolProgress) -> None:
+    async def emit(fact: ev.ToolProgress) -> None:
         shown.append(fact)
         await asyncio.sleep(0)
 
@@ -329,7 +319,7 @@ async def test_calls_that_were_open_when_the_server_ended_come_first_and_run_onc
             ToolMessage(result=ToolResult(tool_call_id="a", tool_name="look", content="seen")),
         )
     )
-    open_call = ToolCalled(
+    open_call = ev.ToolCalled(
         call_id="old-2", name="look", arguments_json='{"n":1}', vendor_call_id="b", kind="read", title="Use look"
     )
     tool = FakeTool("look")
@@ -341,7 +331,7 @@ async def test_calls_that_were_open_when_the_server_ended_come_first_and_run_onc
     )
 
     assert host.told == [
-        ToolStarted(call_id="old-2"),
+        ev.ToolStarted(call_id="old-2"),
         finished("old-2", "look did it"),
         *turn(2, *text("Both seen")),
     ]

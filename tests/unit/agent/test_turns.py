@@ -11,20 +11,12 @@ from makai.agent.silence import SilenceWatch
 from makai.agent.terms import AgentOutcome, AgentSettings, Standing
 from makai.agent.tool_calls import ToolCalls
 from makai.agent.turn import answer_of
+from makai.core import session_events as ev
 from makai.core.content import Text, ToolCall, ToolResult
 from makai.core.errors import AuthRequired, MakaiError, ProviderError, RateLimited
 from makai.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
-from makai.core.session_events import (
-    AssistantTextDelta,
-    Notice,
-    Reasoning,
-    ReasoningDelta,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
 from makai.core.stream_events import Done, Keepalive, Start, StreamEvent, TextDelta, TextEnd, TextStart
 from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
@@ -49,8 +41,8 @@ async def test_thinking_comes_before_words_and_keeps_its_signature() -> None:
 
     assert host.told == turn(
         1,
-        ReasoningDelta(content_index=0, delta="Hm."),
-        Reasoning(content_index=0, text="Hm.", signature="opaque"),
+        ev.ReasoningDelta(content_index=0, delta="Hm."),
+        ev.Reasoning(content_index=0, text="Hm.", signature="opaque"),
         *text("Hello", 1),
     )
 
@@ -98,9 +90,9 @@ async def test_a_run_that_reaches_its_limit_of_turns_says_so_and_its_turns_do_no
 
     assert host.told == [
         *turn(1, called("look"), stop="tool_use"),
-        ToolStarted(call_id="c1"),
+        ev.ToolStarted(call_id="c1"),
         finished("c1", "look did it"),
-        Notice(level="warning", code="limit_turns", message="The run reached its limit of 1 turns."),
+        ev.Notice(level="warning", code="limit_turns", message="The run reached its limit of 1 turns."),
     ]
     assert outcome == AgentOutcome(stop_reason="max_turns", limit="turns")
     assert len(requests) == len(tool.ran) == 1
@@ -124,7 +116,7 @@ async def test_words_said_meanwhile_are_read_between_two_turns() -> None:
 
     assert host.told == [
         *turn(1, called("look"), stop="tool_use"),
-        ToolStarted(call_id="c1"),
+        ev.ToolStarted(call_id="c1"),
         finished("c1", "look did it"),
         said("Faster!"),
         *turn(2, *text("Yes")),
@@ -159,10 +151,10 @@ async def test_an_answer_that_breaks_off_is_one_error_and_keeps_the_words_that_c
     outcome, host, _ = await run("say: Half an\nsay: answer\ncut")
 
     assert host.told == [
-        TurnStarted(turn=1),
+        ev.TurnStarted(turn=1),
         *text("Half an"),
-        AssistantTextDelta(content_index=1, delta="answer"),
-        TurnEnded(turn=1, stop_reason="error"),
+        ev.AssistantTextDelta(content_index=1, delta="answer"),
+        ev.TurnEnded(turn=1, stop_reason="error"),
     ]
     assert error_of(outcome) == (ProviderError, "the connection broke in the middle of the answer")
 
@@ -172,10 +164,10 @@ async def test_a_call_of_an_answer_that_broke_off_is_not_carried_out() -> None:
     outcome, host, _ = await run("tool: look {}\nsay: and\nfail: overloaded Too busy.", tool)
 
     assert host.told == [
-        TurnStarted(turn=1),
+        ev.TurnStarted(turn=1),
         called("look"),
-        AssistantTextDelta(content_index=1, delta="and"),
-        TurnEnded(turn=1, stop_reason="error"),
+        ev.AssistantTextDelta(content_index=1, delta="and"),
+        ev.TurnEnded(turn=1, stop_reason="error"),
         finished("c1", "Not run: the model's answer broke off.", is_error=True),
     ]
     assert tool.ran == []
@@ -187,8 +179,8 @@ async def test_what_a_broken_turn_used_is_counted() -> None:
     outcome, host, _ = await run("usage: input=7 output=2\nfail: provider_error Oops.")
 
     assert host.told == [
-        TurnStarted(turn=1),
-        TurnEnded(turn=1, stop_reason="error", usage=Usage(input=7, output=2)),
+        ev.TurnStarted(turn=1),
+        ev.TurnEnded(turn=1, stop_reason="error", usage=Usage(input=7, output=2)),
     ]
     assert outcome.usage == Usage(input=7, output=2)
 
@@ -197,9 +189,9 @@ async def test_a_rate_limit_is_waited_for_and_shown_as_what_it_is() -> None:
     outcome, host, requests = await run("fail: rate_limited retry_after=10ms Slow down.\n---\nsay: Hi")
 
     assert host.told == [
-        TurnStarted(turn=1),
-        TurnEnded(turn=1, stop_reason="error"),
-        Notice(
+        ev.TurnStarted(turn=1),
+        ev.TurnEnded(turn=1, stop_reason="error"),
+        ev.Notice(
             level="warning",
             code="rate_limited",
             message="Slow down. Waiting 0.01 s, then asking again (1 of 3).",
@@ -214,10 +206,10 @@ async def test_an_overload_in_the_middle_of_an_answer_is_tried_again_without_wha
     outcome, host, requests = await run("say: Half\nfail: overloaded Too busy.\n---\nsay: Whole", first_wait_s=0.001)
 
     assert host.told == [
-        TurnStarted(turn=1),
-        AssistantTextDelta(content_index=0, delta="Half"),
-        TurnEnded(turn=1, stop_reason="error"),
-        Notice(level="warning", code="overloaded", message="Too busy. Waiting 0.001 s, then asking again (1 of 3)."),
+        ev.TurnStarted(turn=1),
+        ev.AssistantTextDelta(content_index=0, delta="Half"),
+        ev.TurnEnded(turn=1, stop_reason="error"),
+        ev.Notice(level="warning", code="overloaded", message="Too busy. Waiting 0.001 s, then asking again (1 of 3)."),
         *turn(2, *text("Whole")),
     ]
     assert outcome == AgentOutcome(stop_reason="end_turn")
@@ -229,14 +221,17 @@ async def test_waiting_has_an_end() -> None:
 
     assert error_of(outcome) == (RateLimited, "Slow down.")
     assert len(requests) == 3
-    assert [type(fact) for fact in host.facts] == [TurnStarted, TurnEnded, Notice] * 2 + [TurnStarted, TurnEnded]
+    assert [type(fact) for fact in host.facts] == [ev.TurnStarted, ev.TurnEnded, ev.Notice] * 2 + [
+        ev.TurnStarted,
+        ev.TurnEnded,
+    ]
 
 
 async def test_a_wait_longer_than_anyone_would_wait_is_a_failure_at_once() -> None:
     outcome, host, _ = await run("fail: rate_limited retry_after=301s Come back later.")
 
     assert error_of(outcome) == (RateLimited, "Come back later.")
-    assert [type(fact) for fact in host.facts] == [TurnStarted, TurnEnded]
+    assert [type(fact) for fact in host.facts] == [ev.TurnStarted, ev.TurnEnded]
 
 
 async def test_patience_is_new_after_every_answer() -> None:
@@ -252,9 +247,9 @@ async def test_a_silent_provider_is_reported_once_and_still_waited_for() -> None
 
     # The scripted provider closes a block when the next one begins.
     assert host.told == [
-        TurnStarted(turn=1),
-        AssistantTextDelta(content_index=0, delta="Hm"),
-        Notice(
+        ev.TurnStarted(turn=1),
+        ev.AssistantTextDelta(content_index=0, delta="Hm"),
+        ev.Notice(
             level="info",
             code="provider_silent",
             message="scripted-model has said nothing for 0.02 s; still waiting.",
@@ -319,7 +314,7 @@ async def test_a_provider_that_breaks_its_contract_is_an_error_of_the_run() -> N
     outcome, host, _ = await run(Refusing(KeyError("x")))
 
     assert error_of(outcome) == (MakaiError, "Internal error in a provider: KeyError.")
-    assert host.told == [TurnStarted(turn=1), TurnEnded(turn=1, stop_reason="error")]
+    assert host.told == [ev.TurnStarted(turn=1), ev.TurnEnded(turn=1, stop_reason="error")]
 
 
 class Unfinished(ScriptedModels):
@@ -340,7 +335,7 @@ async def test_what_the_host_raises_comes_out_as_it_is() -> None:
     host = FakeHost()
 
     def refuse(fact: object) -> None:
-        if isinstance(fact, ToolStarted):
+        if isinstance(fact, ev.ToolStarted):
             raise OSError("disk full")
 
     host.on_fact = refuse

@@ -11,22 +11,10 @@ from support.profiles import examples
 
 from makai.agent.loop import run_agent
 from makai.agent.terms import AgentOutcome, AgentSettings, Standing
+from makai.core import session_events as ev
 from makai.core.messages import AssistantMessage, Message, ToolMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    Decision,
-    Logged,
-    RunFailed,
-    RunFinished,
-    SessionEvent,
-    ToolCalled,
-    ToolFinished,
-    TurnEnded,
-    UserInput,
-)
 from makai.sessions.commands import Abort, Command, Create, Report, Send
 from makai.sessions.engine import decide
 from makai.sessions.history import history
@@ -36,12 +24,12 @@ from makai.sessions.state import SessionState
 class SessionHost(FakeHost):
     """A host that is a session, in memory."""
 
-    def __init__(self, denial: Decision, abort_after: int | None) -> None:
+    def __init__(self, denial: ev.Decision, abort_after: int | None) -> None:
         super().__init__({"denied": denial})
         self.state = SessionState()
-        self.log: list[Logged] = []
+        self.log: list[ev.Logged] = []
         self._abort_after = abort_after
-        self._steer: list[UserInput] = []
+        self._steer: list[ev.UserInput] = []
         self.run_task: asyncio.Task[Any] | None = None
         self.do(Create(now=1, model_ref="scripted/scripted@scripted-model"))
         self.do(Send(now=1, input_id="first", content="Hi"))
@@ -53,24 +41,24 @@ class SessionHost(FakeHost):
         self.state = decision.state
         self.log.extend(decision.events)
 
-    def report(self, fact: SessionEvent) -> None:
+    def report(self, fact: ev.SessionEvent) -> None:
         self.do(Report(now=1, event=fact, run_id=self.run_id))
 
-    async def emit(self, event: SessionEvent) -> None:
+    async def emit(self, event: ev.SessionEvent) -> None:
         self.facts.append(event)
         self.report(event)
         if len(self.facts) == self._abort_after and self.run_task is not None:
             self.do(Abort(now=1))
             self.run_task.cancel()
         elif len(self.facts) == 3 and not self._steer:
-            self._steer.append(UserInput(input_id="more", content="More"))
+            self._steer.append(ev.UserInput(input_id="more", content="More"))
             self.do(Send(now=1, input_id="more", content="More", delivery="steer"))
         await asyncio.sleep(0)
 
-    async def decide(self, call: ToolCalled, *about: Any) -> ApprovalDecided:
+    async def decide(self, call: ev.ToolCalled, *about: Any) -> ev.ApprovalDecided:
         decided = await super().decide(call, *about)
         if decided.decision == "deny_abort":
-            question = ApprovalRequested(
+            question = ev.ApprovalRequested(
                 call_id=call.call_id, name=call.name, arguments_json=call.arguments_json, digest="d"
             )
             self.report(question)
@@ -79,7 +67,7 @@ class SessionHost(FakeHost):
             self.report(decided)
         return decided
 
-    def steering(self) -> list[UserInput]:
+    def steering(self) -> list[ev.UserInput]:
         waiting = {waiting.input_id for waiting in self.state.waiting}
         return [words for words in self._steer if words.input_id in waiting]
 
@@ -115,7 +103,7 @@ def content(messages: tuple[Message, ...]) -> list[object]:
     abort_after=st.none() | st.integers(1, 30),
 )
 def test_the_engine_takes_every_fact_and_has_nothing_left_to_close(
-    script: str, denial: Decision, abort_after: int | None
+    script: str, denial: ev.Decision, abort_after: int | None
 ) -> None:
     host = SessionHost(denial, abort_after)
     placed = history(host.log).placed()
@@ -135,16 +123,16 @@ def test_the_engine_takes_every_fact_and_has_nothing_left_to_close(
     outcome = asyncio.run(perform())
     before = len(host.log)
     if outcome is None:
-        host.report(RunFinished(stop_reason="aborted"))
+        host.report(ev.RunFinished(stop_reason="aborted"))
     elif outcome.error is not None:
-        host.report(RunFailed(code=outcome.error.code, message=outcome.error.message, usage=outcome.usage))
+        host.report(ev.RunFailed(code=outcome.error.code, message=outcome.error.message, usage=outcome.usage))
     else:
-        host.report(RunFinished(stop_reason=outcome.stop_reason, usage=outcome.usage))
+        host.report(ev.RunFinished(stop_reason=outcome.stop_reason, usage=outcome.usage))
 
     settlement = [logged.event for logged in host.log[before:]]
     run = host.state.run
     assert run is not None
-    assert not [fact for fact in settlement if isinstance(fact, ToolFinished | TurnEnded)]
+    assert not [fact for fact in settlement if isinstance(fact, ev.ToolFinished | ev.TurnEnded)]
     assert run.settled or run.run_id != host.run_id
     assert all(
         message.stop_reason is not None

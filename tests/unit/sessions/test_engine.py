@@ -5,43 +5,11 @@ from __future__ import annotations
 import pytest
 from support.session_trials import MODEL_REF, Trial, asked, finished
 
+from makai.core import session_events as ev
 from makai.core.content import Text
-from makai.core.session_events import (
-    ApprovalDecided,
-    AssistantText,
-    Compacted,
-    InputAccepted,
-    ModeChanged,
-    Notice,
-    RunAborted,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    RunStatusChanged,
-    SessionClosed,
-    SessionCreated,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UserInput,
-)
 from makai.core.usage import Usage
 from makai.harness.base import StartCompaction, StartRun
-from makai.sessions.commands import (
-    Abort,
-    CancelRun,
-    Close,
-    Compact,
-    Create,
-    Report,
-    ResolveApproval,
-    SetMode,
-    SetModel,
-    SetTitle,
-    Steer,
-)
+from makai.sessions import commands as cmd
 
 OUTSIDE = "Not run: the run was over before this tool started."
 
@@ -61,16 +29,16 @@ def test_a_plain_run_logs_its_whole_life_in_order(trial: Trial) -> None:
     trial.answer("hi")
 
     assert trial.events() == [
-        SessionCreated(model_ref=MODEL_REF),
-        RunStarted(run_number=1, model_ref=MODEL_REF),
-        RunStatusChanged(status="starting"),
-        UserInput(input_id="input-hello", content="hello", client_msg_id="m1"),
-        RunStatusChanged(status="running"),
-        TurnStarted(turn=1, model_ref=MODEL_REF),
-        AssistantText(content_index=0, text="hi"),
-        TurnEnded(turn=1, stop_reason="end_turn", usage=Usage(input=10, output=2)),
-        RunStatusChanged(status="finished"),
-        RunFinished(stop_reason="end_turn", usage=Usage(input=10, output=2)),
+        ev.SessionCreated(model_ref=MODEL_REF),
+        ev.RunStarted(run_number=1, model_ref=MODEL_REF),
+        ev.RunStatusChanged(status="starting"),
+        ev.UserInput(input_id="input-hello", content="hello", client_msg_id="m1"),
+        ev.RunStatusChanged(status="running"),
+        ev.TurnStarted(turn=1, model_ref=MODEL_REF),
+        ev.AssistantText(content_index=0, text="hi"),
+        ev.TurnEnded(turn=1, stop_reason="end_turn", usage=Usage(input=10, output=2)),
+        ev.RunStatusChanged(status="finished"),
+        ev.RunFinished(stop_reason="end_turn", usage=Usage(input=10, output=2)),
     ]
     assert [logged.event_id for logged in trial.log] == list(range(1, 11))
     assert {logged.run_id for logged in trial.log[1:]} == {run_id}
@@ -86,7 +54,7 @@ def test_every_run_has_an_id_of_its_own_even_for_a_reused_input_id(trial: Trial)
         trial.send("same")
         trial.answer("yes")
 
-    run_ids = [logged.run_id for logged in trial.log if isinstance(logged.event, RunStarted)]
+    run_ids = [logged.run_id for logged in trial.log if isinstance(logged.event, ev.RunStarted)]
     assert len(set(run_ids)) == 3
     assert trial.state.run_counter == 3
 
@@ -114,12 +82,12 @@ def test_a_queued_message_counts_as_seen_before_its_run_starts(trial: Trial) -> 
 @pytest.mark.req("MC-RUN-007")
 def test_a_failed_run_ends_in_one_error_and_the_session_goes_on(trial: Trial) -> None:
     trial.send("hello")
-    trial.report(TurnStarted(turn=1), RunFailed(code="overloaded", message="Too busy."))
+    trial.report(ev.TurnStarted(turn=1), ev.RunFailed(code="overloaded", message="Too busy."))
 
     assert trial.last(3) == [
-        TurnEnded(turn=1, stop_reason="error"),
-        RunStatusChanged(status="error"),
-        RunFailed(code="overloaded", message="Too busy."),
+        ev.TurnEnded(turn=1, stop_reason="error"),
+        ev.RunStatusChanged(status="error"),
+        ev.RunFailed(code="overloaded", message="Too busy."),
     ]
     trial.send("again")
     assert trial.run.run_number == 2
@@ -127,7 +95,7 @@ def test_a_failed_run_ends_in_one_error_and_the_session_goes_on(trial: Trial) ->
 
 def test_a_run_that_reports_its_own_usage_is_believed(trial: Trial) -> None:
     trial.send("hello")
-    trial.report(RunFinished(stop_reason="end_turn", usage=Usage(input=7, output=3, cost_usd=0.5)))
+    trial.report(ev.RunFinished(stop_reason="end_turn", usage=Usage(input=7, output=3, cost_usd=0.5)))
 
     assert trial.state.usage == Usage(input=7, output=3, cost_usd=0.5)
 
@@ -138,7 +106,7 @@ def test_time_never_decreases_although_the_clock_goes_backwards(trial: Trial) ->
     trial.now = 10
     trial.answer("hi")
     trial.now = 6_000
-    trial.do(SetTitle(now=trial.now, title="later"))
+    trial.do(cmd.SetTitle(now=trial.now, title="later"))
 
     times = [logged.ts for logged in trial.log]
     assert times == sorted(times)
@@ -155,8 +123,8 @@ def test_queued_messages_start_their_own_runs_in_order(trial: Trial) -> None:
     trial.answer("2")
     trial.answer("3")
 
-    assert [event.content for event in trial.of(UserInput)] == ["one", "two", "three"]
-    assert [event.content for event in trial.of(InputAccepted)] == ["two", "three"]
+    assert [event.content for event in trial.of(ev.UserInput)] == ["one", "two", "three"]
+    assert [event.content for event in trial.of(ev.InputAccepted)] == ["two", "three"]
     assert len(trial.effects_of(StartRun)) == 3
     assert trial.state.waiting == ()
 
@@ -165,13 +133,13 @@ def test_steering_words_reach_the_running_loop_and_are_said_when_it_has_read_the
     trial.send("one")
     trial.call("c1")
     trial.send("careful", "steer")
-    assert trial.effects[-1] == Steer(run_id=trial.run.run_id, input_id="input-careful", content="careful")
+    assert trial.effects[-1] == cmd.Steer(run_id=trial.run.run_id, input_id="input-careful", content="careful")
 
     trial.run_tool("c1")
-    trial.report(UserInput(input_id="input-careful", content="what a harness made of it"))
+    trial.report(ev.UserInput(input_id="input-careful", content="what a harness made of it"))
     trial.answer("ok", turn=2)
 
-    assert trial.of(UserInput)[-1] == UserInput(input_id="input-careful", content="careful")
+    assert trial.of(ev.UserInput)[-1] == ev.UserInput(input_id="input-careful", content="careful")
     assert trial.state.run_counter == 1
 
 
@@ -182,21 +150,21 @@ def test_steering_words_nobody_read_start_the_next_run_before_the_queue(trial: T
     trial.send("second", "steer")
     trial.answer("1")
 
-    assert trial.of(UserInput)[-1].content == "first"
-    assert trial.effects[-1] == Steer(run_id=trial.run.run_id, input_id="input-second", content="second")
+    assert trial.of(ev.UserInput)[-1].content == "first"
+    assert trial.effects[-1] == cmd.Steer(run_id=trial.run.run_id, input_id="input-second", content="second")
     trial.answer("2")
     trial.answer("3")
-    assert [event.content for event in trial.of(UserInput)] == ["one", "first", "second", "queued"]
+    assert [event.content for event in trial.of(ev.UserInput)] == ["one", "first", "second", "queued"]
 
 
 def test_words_for_a_run_that_is_being_aborted_wait_for_the_next_one(trial: Trial) -> None:
     trial.send("one")
-    trial.do(Abort(now=trial.now))
+    trial.do(cmd.Abort(now=trial.now))
     decision = trial.send("two", "steer")
     assert decision.effects == ()
 
-    trial.report(RunFinished(stop_reason="aborted"))
-    assert trial.of(UserInput)[-1].content == "two"
+    trial.report(ev.RunFinished(stop_reason="aborted"))
+    assert trial.of(ev.UserInput)[-1].content == "two"
 
 
 # ---------------------------------------------------------------- abort
@@ -206,62 +174,62 @@ def test_words_for_a_run_that_is_being_aborted_wait_for_the_next_one(trial: Tria
 def test_an_abort_resolves_what_is_pending_closes_what_is_open_and_ends_once(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", "c2", "c3")
-    trial.report(ToolStarted(call_id="c1"), asked("c2"))
+    trial.report(ev.ToolStarted(call_id="c1"), asked("c2"))
     before = len(trial.log)
-    trial.do(Abort(now=trial.now, by="web", reason="enough"))
+    trial.do(cmd.Abort(now=trial.now, by="web", reason="enough"))
     assert trial.effects[-2:] == [
-        ResolveApproval(
-            run_id=trial.run.run_id, decided=ApprovalDecided(call_id="c2", decision="deny_abort", by="abort")
+        cmd.ResolveApproval(
+            run_id=trial.run.run_id, decided=ev.ApprovalDecided(call_id="c2", decision="deny_abort", by="abort")
         ),
-        CancelRun(run_id=trial.run.run_id),
+        cmd.CancelRun(run_id=trial.run.run_id),
     ]
-    trial.report(AssistantText(content_index=0, text="late"), ToolProgress(call_id="c1", text="late"))
-    trial.report(RunFinished(stop_reason="end_turn"))
+    trial.report(ev.AssistantText(content_index=0, text="late"), ev.ToolProgress(call_id="c1", text="late"))
+    trial.report(ev.RunFinished(stop_reason="end_turn"))
 
     assert trial.events()[before:] == [
-        RunStatusChanged(status="aborting"),
-        RunAborted(by="web", reason="enough"),
-        ApprovalDecided(call_id="c2", decision="deny_abort", by="abort"),
-        ToolFinished(
+        ev.RunStatusChanged(status="aborting"),
+        ev.RunAborted(by="web", reason="enough"),
+        ev.ApprovalDecided(call_id="c2", decision="deny_abort", by="abort"),
+        ev.ToolFinished(
             call_id="c1",
             content=(Text(text="Interrupted: the run was over while this tool ran; what it did is unknown."),),
             is_error=True,
             interrupted=True,
         ),
-        ToolFinished(call_id="c2", content=(Text(text=OUTSIDE),), is_error=True),
-        ToolFinished(call_id="c3", content=(Text(text=OUTSIDE),), is_error=True),
-        RunStatusChanged(status="finished"),
-        RunFinished(stop_reason="aborted", usage=Usage(input=10, output=5)),
+        ev.ToolFinished(call_id="c2", content=(Text(text=OUTSIDE),), is_error=True),
+        ev.ToolFinished(call_id="c3", content=(Text(text=OUTSIDE),), is_error=True),
+        ev.RunStatusChanged(status="finished"),
+        ev.RunFinished(stop_reason="aborted", usage=Usage(input=10, output=5)),
     ]
 
 
 def test_a_tool_that_finishes_while_its_run_is_aborted_keeps_its_result(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1")
-    trial.report(ToolStarted(call_id="c1"))
-    trial.do(Abort(now=trial.now))
-    trial.report(finished("c1"), finished("c1"), RunFailed(code="aborted", message="cancelled"))
+    trial.report(ev.ToolStarted(call_id="c1"))
+    trial.do(cmd.Abort(now=trial.now))
+    trial.report(finished("c1"), finished("c1"), ev.RunFailed(code="aborted", message="cancelled"))
 
-    assert trial.of(ToolFinished) == [finished("c1")]
-    assert trial.last(1) == [RunFinished(stop_reason="aborted", usage=Usage(input=10, output=5))]
+    assert trial.of(ev.ToolFinished) == [finished("c1")]
+    assert trial.last(1) == [ev.RunFinished(stop_reason="aborted", usage=Usage(input=10, output=5))]
 
 
 def test_a_second_abort_changes_nothing(trial: Trial) -> None:
     trial.send("go")
-    trial.do(Abort(now=trial.now))
+    trial.do(cmd.Abort(now=trial.now))
 
-    assert trial.do(Abort(now=trial.now, run_id=trial.run.run_id)).events == ()
+    assert trial.do(cmd.Abort(now=trial.now, run_id=trial.run.run_id)).events == ()
 
 
 def test_a_run_that_its_agent_aborted_reads_like_every_aborted_run(trial: Trial) -> None:
     trial.send("go")
-    trial.report(RunFinished(stop_reason="aborted"))
+    trial.report(ev.RunFinished(stop_reason="aborted"))
 
     assert trial.last(4) == [
-        RunStatusChanged(status="aborting"),
-        RunAborted(by="agent"),
-        RunStatusChanged(status="finished"),
-        RunFinished(stop_reason="aborted"),
+        ev.RunStatusChanged(status="aborting"),
+        ev.RunAborted(by="agent"),
+        ev.RunStatusChanged(status="finished"),
+        ev.RunFinished(stop_reason="aborted"),
     ]
 
 
@@ -269,12 +237,12 @@ def test_late_reports_of_a_run_that_is_over_are_dropped(trial: Trial) -> None:
     trial.send("one")
     old = trial.run.run_id
     trial.call("c1", ask=True)
-    trial.do(Abort(now=trial.now))
-    trial.report(RunFinished(stop_reason="aborted"))
+    trial.do(cmd.Abort(now=trial.now))
+    trial.report(ev.RunFinished(stop_reason="aborted"))
     trial.send("two")
 
-    for event in (AssistantText(content_index=0, text="x"), finished("c1"), RunFinished(stop_reason="end_turn")):
-        assert trial.do(Report(now=trial.now, event=event, run_id=old)).events == ()
+    for event in (ev.AssistantText(content_index=0, text="x"), finished("c1"), ev.RunFinished(stop_reason="end_turn")):
+        assert trial.do(cmd.Report(now=trial.now, event=event, run_id=old)).events == ()
 
 
 # ---------------------------------------------------------------- the session itself
@@ -282,9 +250,9 @@ def test_late_reports_of_a_run_that_is_over_are_dropped(trial: Trial) -> None:
 
 def test_settings_are_events_only_when_they_change_something(trial: Trial) -> None:
     commands = (
-        SetMode(now=1, mode="plan"),
-        SetModel(now=1, model_ref="acme/acme-chat@two"),
-        SetTitle(now=1, title="A plan"),
+        cmd.SetMode(now=1, mode="plan"),
+        cmd.SetModel(now=1, model_ref="acme/acme-chat@two"),
+        cmd.SetTitle(now=1, title="A plan"),
     )
     for command in commands * 2:
         trial.do(command)
@@ -295,43 +263,43 @@ def test_settings_are_events_only_when_they_change_something(trial: Trial) -> No
 
 def test_a_new_model_is_for_the_next_run(trial: Trial) -> None:
     trial.send("one")
-    trial.do(SetModel(now=1, model_ref="acme/acme-chat@two"))
+    trial.do(cmd.SetModel(now=1, model_ref="acme/acme-chat@two"))
     trial.answer("1")
     trial.send("two")
 
-    assert [event.model_ref for event in trial.of(RunStarted)] == [MODEL_REF, "acme/acme-chat@two"]
+    assert [event.model_ref for event in trial.of(ev.RunStarted)] == [MODEL_REF, "acme/acme-chat@two"]
 
 
 def test_a_mode_may_change_during_a_run(trial: Trial) -> None:
     trial.send("one")
-    trial.do(SetMode(now=1, mode="full_access"))
+    trial.do(cmd.SetMode(now=1, mode="full_access"))
 
-    assert trial.last(1) == [ModeChanged(mode="full_access")]
+    assert trial.last(1) == [ev.ModeChanged(mode="full_access")]
     assert trial.log[-1].run_id is None
 
 
 def test_a_compaction_is_a_run_of_its_own(trial: Trial) -> None:
     trial.send("one")
     trial.answer("1")
-    trial.do(Compact(now=1, input_id="k1", instructions="keep names"))
+    trial.do(cmd.Compact(now=1, input_id="k1", instructions="keep names"))
     assert trial.effects[-1] == StartCompaction(run_id=trial.run.run_id, instructions="keep names", model_ref=MODEL_REF)
-    trial.report(Compacted(summary="They said hello.", through=10), RunFinished(stop_reason="end_turn"))
+    trial.report(ev.Compacted(summary="They said hello.", through=10), ev.RunFinished(stop_reason="end_turn"))
 
     assert trial.state.compacted_through == 10
     assert [type(event) for event in trial.last(6)] == [
-        RunStarted,
-        RunStatusChanged,
-        RunStatusChanged,
-        Compacted,
-        RunStatusChanged,
-        RunFinished,
+        ev.RunStarted,
+        ev.RunStatusChanged,
+        ev.RunStatusChanged,
+        ev.Compacted,
+        ev.RunStatusChanged,
+        ev.RunFinished,
     ]
 
 
 def test_a_compaction_is_not_resumed(trial: Trial) -> None:
     trial.send("one")
     trial.answer("1")
-    trial.do(Compact(now=1, input_id="k1"))
+    trial.do(cmd.Compact(now=1, input_id="k1"))
     trial.restart()
 
     assert trial.run.status == "error"
@@ -339,24 +307,24 @@ def test_a_compaction_is_not_resumed(trial: Trial) -> None:
 
 def test_a_fork_names_what_it_continues() -> None:
     trial = Trial()
-    trial.do(Create(now=1, model_ref=MODEL_REF, forked_from="s1", forked_at=12))
+    trial.do(cmd.Create(now=1, model_ref=MODEL_REF, forked_from="s1", forked_at=12))
 
-    assert trial.events() == [SessionCreated(model_ref=MODEL_REF, forked_from="s1", forked_at=12)]
-    assert trial.do(Compact(now=1, input_id="k1")).effects != ()
+    assert trial.events() == [ev.SessionCreated(model_ref=MODEL_REF, forked_from="s1", forked_at=12)]
+    assert trial.do(cmd.Compact(now=1, input_id="k1")).effects != ()
 
 
 def test_a_closed_session_still_takes_what_it_has_taken_before(trial: Trial) -> None:
     trial.send("one", client_msg_id="m1")
     trial.answer("1")
-    trial.do(Close(now=1, reason="done"))
+    trial.do(cmd.Close(now=1, reason="done"))
 
-    assert trial.last(1) == [SessionClosed(reason="done")]
+    assert trial.last(1) == [ev.SessionClosed(reason="done")]
     assert trial.send("one", client_msg_id="m1").events == ()
 
 
 def test_notices_may_come_without_a_run(trial: Trial) -> None:
-    notice = Notice(level="warning", code="mcp_down", message="The server x does not answer.")
-    trial.do(Report(now=1, event=notice))
+    notice = ev.Notice(level="warning", code="mcp_down", message="The server x does not answer.")
+    trial.do(cmd.Report(now=1, event=notice))
 
     assert trial.last(1) == [notice]
 

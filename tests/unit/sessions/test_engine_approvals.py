@@ -10,13 +10,7 @@ from makai.core.session_events import (
     RunStatusChanged,
     ToolStarted,
 )
-from makai.sessions.commands import (
-    Approve,
-    Deny,
-    ResolveApproval,
-    RunTool,
-    TimePassed,
-)
+from makai.sessions import commands as cmd
 from makai.sessions.state import Grant
 
 
@@ -39,11 +33,11 @@ def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
     decision = trial.approve("c1")
     decided = ApprovalDecided(call_id="c1", decision="approve", by="web")
     assert [logged.event for logged in decision.events] == [decided, RunStatusChanged(status="running")]
-    assert decision.effects == (ResolveApproval(run_id=trial.run.run_id, decided=decided),)
+    assert decision.effects == (cmd.ResolveApproval(run_id=trial.run.run_id, decided=decided),)
     assert trial.run.pending() == ()
 
     trial.report(ToolStarted(call_id="c1"))
-    assert trial.effects[-1] == RunTool(run_id=trial.run.run_id, call_id="c1")
+    assert trial.effects[-1] == cmd.RunTool(run_id=trial.run.run_id, call_id="c1")
     trial.report(finished("c1"))
     trial.answer("done", turn=2)
     assert trial.run.has_tool_output
@@ -53,9 +47,9 @@ def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
 def test_a_denied_call_does_not_run_and_the_run_goes_on(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", ask=True)
-    trial.do(Deny(now=trial.now, call_id="c1", by="web", reason="too risky"))
+    trial.do(cmd.Deny(now=trial.now, call_id="c1", by="web", reason="too risky"))
     denied = ApprovalDecided(call_id="c1", decision="deny_continue", by="web", reason="too risky")
-    assert trial.effects[-1] == ResolveApproval(run_id=trial.run.run_id, decided=denied)
+    assert trial.effects[-1] == cmd.ResolveApproval(run_id=trial.run.run_id, decided=denied)
     assert trial.report_refusal(ToolStarted(call_id="c1")) == "INVALID_COMMAND"
 
     trial.report(finished("c1", "denied: too risky", is_error=True))
@@ -80,9 +74,9 @@ def test_a_call_that_nobody_decides_is_denied_at_its_deadline(trial: Trial) -> N
     trial.call("c1", "c2")
     trial.report(asked("c1", deadline_ms=9_000), asked("c2"))
     assert trial.state.next_deadline() == 9_000
-    assert trial.do(TimePassed(now=8_999)).events == ()
+    assert trial.do(cmd.TimePassed(now=8_999)).events == ()
 
-    trial.do(TimePassed(now=9_000))
+    trial.do(cmd.TimePassed(now=9_000))
     assert trial.last(1) == [
         ApprovalDecided(call_id="c1", decision="deny_continue", by="deadline", reason="No decision came in time.")
     ]
@@ -94,12 +88,12 @@ def test_a_decision_for_the_session_sets_the_rule_that_was_offered(trial: Trial)
     trial.send("go")
     trial.call("c1", "c2")
     trial.report(asked("c1", grant="Bash(git log:*)"), asked("c2", grant="Bash(rm:*)"))
-    trial.do(Approve(now=trial.now, call_id="c1", by="web", scope="session", digest="digest of c1"))
-    trial.do(Deny(now=trial.now, call_id="c2", by="web", scope="always"))
+    trial.do(cmd.Approve(now=trial.now, call_id="c1", by="web", scope="session", digest="digest of c1"))
+    trial.do(cmd.Deny(now=trial.now, call_id="c2", by="web", scope="always"))
 
     assert trial.state.grants == (Grant(rule="Bash(git log:*)", allow=True), Grant(rule="Bash(rm:*)", allow=False))
     decided = ApprovalDecided(call_id="c1", decision="approve", by="web", scope="session", grant="Bash(git log:*)")
-    assert trial.effects_of(ResolveApproval)[0] == ResolveApproval(run_id=trial.run.run_id, decided=decided)
+    assert trial.effects_of(cmd.ResolveApproval)[0] == cmd.ResolveApproval(run_id=trial.run.run_id, decided=decided)
 
 
 def test_a_rule_may_decide_what_nobody_was_asked(trial: Trial) -> None:

@@ -10,16 +10,7 @@ import pytest
 from support.profiles import FAULTS
 from support.session_trials import MODEL_REF, arguments, asked, finished
 
-from makai.core.session_events import (
-    AssistantText,
-    AssistantTextDelta,
-    RunFinished,
-    SessionEvent,
-    ToolCalled,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
+from makai.core import session_events as ev
 from makai.sessions.commands import Approve, Command, Create, Report, Send
 from makai.sessions.engine import decide, fold
 from makai.sessions.state import SessionState
@@ -47,24 +38,24 @@ def commands() -> Iterator[Command]:
             yield Report(now=number, event=event, run_id="")
 
 
-def before_the_approval(call_id: str) -> list[SessionEvent]:
+def before_the_approval(call_id: str) -> list[ev.SessionEvent]:
     return [
-        TurnStarted(turn=1),
-        ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)),
-        TurnEnded(turn=1, stop_reason="tool_use"),
+        ev.TurnStarted(turn=1),
+        ev.ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id)),
+        ev.TurnEnded(turn=1, stop_reason="tool_use"),
         asked(call_id, grant="Bash(echo:*)"),
     ]
 
 
-def after_the_approval(call_id: str) -> list[SessionEvent]:
+def after_the_approval(call_id: str) -> list[ev.SessionEvent]:
     return [
-        ToolStarted(call_id=call_id),
+        ev.ToolStarted(call_id=call_id),
         finished(call_id),
-        TurnStarted(turn=2),
-        *[AssistantTextDelta(content_index=0, delta="word ")] * 20,
-        AssistantText(content_index=0, text="word " * 20),
-        TurnEnded(turn=2, stop_reason="end_turn"),
-        RunFinished(stop_reason="end_turn"),
+        ev.TurnStarted(turn=2),
+        *[ev.AssistantTextDelta(content_index=0, delta="word ")] * 20,
+        ev.AssistantText(content_index=0, text="word " * 20),
+        ev.TurnEnded(turn=2, stop_reason="end_turn"),
+        ev.RunFinished(stop_reason="end_turn"),
     ]
 
 

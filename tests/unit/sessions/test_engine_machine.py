@@ -11,77 +11,37 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.profiles import examples
 from support.session_trials import MODEL_REF, arguments, asked, finished
 
+from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    Delivery,
-    InputAccepted,
-    Logged,
-    Notice,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    RunStatusChanged,
-    SessionEvent,
-    ToolCalled,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UserInput,
-)
 from makai.harness.base import ResumeRun, StartCompaction, StartRun
-from makai.sessions.commands import (
-    Abort,
-    AnyEffect,
-    Approve,
-    CancelRun,
-    Close,
-    Command,
-    Compact,
-    Create,
-    Deny,
-    Recovered,
-    Report,
-    RunTool,
-    Send,
-    SetMode,
-    SetModel,
-    SetTitle,
-    TimePassed,
-)
+from makai.sessions import commands as cmd
 from makai.sessions.engine import Batch, decide, fold
 from makai.sessions.history import history
 from makai.sessions.state import SessionState, packed, unpacked
 
 call_ids = st.sampled_from(["c1", "c1#2", "c1#3", "c1#4", "c2", "c3"])
 msg_ids = st.none() | st.sampled_from(["m1", "m2", "m3"])
-deliveries: st.SearchStrategy[Delivery | None] = st.sampled_from([None, "queue", "queue", "steer"])
+deliveries: st.SearchStrategy[ev.Delivery | None] = st.sampled_from([None, "queue", "queue", "steer"])
 
-anything: st.SearchStrategy[SessionEvent] = st.one_of(
-    st.builds(TurnStarted, turn=st.integers(1, 6)),
-    st.builds(TurnEnded, turn=st.integers(1, 6), stop_reason=st.sampled_from(["end_turn", "error"])),
-    st.builds(AssistantText, content_index=st.just(0), text=st.just("words")),
-    call_ids.map(lambda call_id: ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id))),
+anything: st.SearchStrategy[ev.SessionEvent] = st.one_of(
+    st.builds(ev.TurnStarted, turn=st.integers(1, 6)),
+    st.builds(ev.TurnEnded, turn=st.integers(1, 6), stop_reason=st.sampled_from(["end_turn", "error"])),
+    st.builds(ev.AssistantText, content_index=st.just(0), text=st.just("words")),
+    call_ids.map(lambda call_id: ev.ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id))),
     st.builds(asked, call_ids, deadline_ms=st.none() | st.integers(100_000, 120_000), grant=st.just("shell")),
     st.builds(
-        ApprovalDecided,
+        ev.ApprovalDecided,
         call_id=call_ids,
         decision=st.sampled_from(["approve", "deny_continue", "deny_abort"]),
         by=st.just("rule"),
     ),
-    st.builds(ToolStarted, call_id=call_ids),
-    st.builds(ToolProgress, call_id=call_ids, text=st.just(".")),
+    st.builds(ev.ToolStarted, call_id=call_ids),
+    st.builds(ev.ToolProgress, call_id=call_ids, text=st.just(".")),
     st.builds(finished, call_ids),
-    st.builds(Compacted, summary=st.just("so far"), through=st.integers(0, 300)),
-    st.builds(RunFinished, stop_reason=st.sampled_from(["end_turn", "max_turns", "aborted", "error"])),
-    st.just(RunFailed(code="provider_error", message="no")),
-    st.just(Notice(level="info", code="x", message="x")),
+    st.builds(ev.Compacted, summary=st.just("so far"), through=st.integers(0, 300)),
+    st.builds(ev.RunFinished, stop_reason=st.sampled_from(["end_turn", "max_turns", "aborted", "error"])),
+    st.just(ev.RunFailed(code="provider_error", message="no")),
+    st.just(ev.Notice(level="info", code="x", message="x")),
 )
 
 
@@ -90,18 +50,18 @@ class Sessions(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.log: list[Logged] = []
-        self.effects: list[AnyEffect] = []
+        self.log: list[ev.Logged] = []
+        self.effects: list[cmd.AnyEffect] = []
         self.state = SessionState()
         self.batch = Batch(self.state)
         self.inputs = 0
         self.now = 100_000
-        self.do(Create(now=self.now, model_ref=MODEL_REF))
+        self.do(cmd.Create(now=self.now, model_ref=MODEL_REF))
         self.send(None, None)
 
     # ------------------------------------------------------------ how commands get there
 
-    def do(self, command: Command) -> None:
+    def do(self, command: cmd.Command) -> None:
         before = self.state
         try:
             decision = decide(self.state, command)
@@ -113,22 +73,22 @@ class Sessions(RuleBasedStateMachine):
         self.effects.extend(decision.effects)
         self.state = decision.state
 
-    def report(self, event: SessionEvent) -> None:
+    def report(self, event: ev.SessionEvent) -> None:
         run = self.state.run
-        self.do(Report(now=self.now, event=event, run_id=run.run_id if run else "none"))
+        self.do(cmd.Report(now=self.now, event=event, run_id=run.run_id if run else "none"))
 
     @rule(step=st.integers(-5_000, 20_000))
     def clock(self, step: int) -> None:
         self.now = max(0, self.now + step)
-        self.do(TimePassed(now=self.now))
+        self.do(cmd.TimePassed(now=self.now))
 
     # ------------------------------------------------------------ people
 
     @rule(msg_id=msg_ids, delivery=deliveries)
-    def send(self, msg_id: str | None, delivery: Delivery | None) -> None:
+    def send(self, msg_id: str | None, delivery: ev.Delivery | None) -> None:
         self.inputs += 1
         self.do(
-            Send(
+            cmd.Send(
                 now=self.now,
                 input_id=f"i{self.inputs}",
                 content=f"words {self.inputs}",
@@ -139,7 +99,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(msg_id=msg_ids)
     def send_that_is_not_committed(self, msg_id: str | None) -> None:
-        lost = Send(now=self.now, input_id="lost", content="lost", client_msg_id=msg_id, delivery="queue")
+        lost = cmd.Send(now=self.now, input_id="lost", content="lost", client_msg_id=msg_id, delivery="queue")
         try:
             decide(self.state, lost)
         except SessionRefused:
@@ -153,37 +113,37 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(call_id=call_ids, yes=st.booleans(), scope=st.sampled_from(["once", "once", "session"]))
     def answer(self, call_id: str, yes: bool, scope: Any) -> None:
-        kind = Approve if yes else Deny
+        kind = cmd.Approve if yes else cmd.Deny
         self.do(kind(now=self.now, call_id=call_id, by="web", scope=scope))
 
     @rule(stale=st.booleans())
     def abort(self, stale: bool) -> None:
-        self.do(Abort(now=self.now, run_id="stale" if stale else None))
+        self.do(cmd.Abort(now=self.now, run_id="stale" if stale else None))
 
     @rule(
         command=st.sampled_from(
             [
-                SetMode(now=0, mode="plan"),
-                SetModel(now=0, model_ref="acme/acme-chat@two"),
-                SetTitle(now=0, title="t"),
-                Create(now=0, model_ref=MODEL_REF),
-                Report(now=0, event=Notice(level="info", code="x", message="x")),
-                Compact(now=0, input_id=""),
+                cmd.SetMode(now=0, mode="plan"),
+                cmd.SetModel(now=0, model_ref="acme/acme-chat@two"),
+                cmd.SetTitle(now=0, title="t"),
+                cmd.Create(now=0, model_ref=MODEL_REF),
+                cmd.Report(now=0, event=ev.Notice(level="info", code="x", message="x")),
+                cmd.Compact(now=0, input_id=""),
             ]
         )
     )
-    def settings_and_nonsense(self, command: Command) -> None:
+    def settings_and_nonsense(self, command: cmd.Command) -> None:
         self.do(command)
 
     @rule()
     def compact(self) -> None:
         self.inputs += 1
-        self.do(Compact(now=self.now, input_id=f"i{self.inputs}"))
+        self.do(cmd.Compact(now=self.now, input_id=f"i{self.inputs}"))
 
     @precondition(lambda self: len(self.log) > 60)
     @rule()
     def close(self) -> None:
-        self.do(Close(now=self.now))
+        self.do(cmd.Close(now=self.now))
 
     # ------------------------------------------------------------ the server
 
@@ -191,11 +151,11 @@ class Sessions(RuleBasedStateMachine):
     def restart(self, can_resume: bool, from_bytes: bool) -> None:
         self.state = unpacked(packed(self.state)) if from_bytes else fold(self.log)
         before = self.state.active_run
-        self.do(Recovered(now=self.now, can_resume=can_resume))
+        self.do(cmd.Recovered(now=self.now, can_resume=can_resume))
         if before is None:
             return
         started = {call.call_id for call in before.calls.values() if call.status == "started"}
-        results = [logged.event for logged in self.log if isinstance(logged.event, ToolFinished)]
+        results = [logged.event for logged in self.log if isinstance(logged.event, ev.ToolFinished)]
         assert started <= {result.call_id for result in results if result.interrupted}
         after = self.state.active_run
         if after is not None and after.run_id == before.run_id:
@@ -205,10 +165,10 @@ class Sessions(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4), then_abort=st.booleans())
     def words_in_a_batch(self, count: int, then_abort: bool) -> None:
         batch = Batch(self.state)
-        delta = AssistantTextDelta(content_index=0, delta="x")
+        delta = ev.AssistantTextDelta(content_index=0, delta="x")
         run_id = self.state.run.run_id if self.state.run else "none"
-        commands: list[Command] = [Report(now=self.now, event=delta, run_id=run_id)] * count
-        for command in [*commands, *([Abort(now=self.now)] if then_abort else []), *commands]:
+        commands: list[cmd.Command] = [cmd.Report(now=self.now, event=delta, run_id=run_id)] * count
+        for command in [*commands, *([cmd.Abort(now=self.now)] if then_abort else []), *commands]:
             try:
                 self.effects.extend(batch.take(command))
             except SessionRefused:
@@ -232,7 +192,7 @@ class Sessions(RuleBasedStateMachine):
     def works_on(self, choices: list[int]) -> None:
         self.works(choices)
 
-    def sensible(self) -> list[SessionEvent]:
+    def sensible(self) -> list[ev.SessionEvent]:
         """What an agent might report next; it is too hasty at times."""
         run = self.state.active_run
         if run is None:
@@ -240,46 +200,49 @@ class Sessions(RuleBasedStateMachine):
         if run.turn_open:
             fresh = self.state.fresh_call_id("c1")
             return [
-                ToolCalled(call_id=fresh, name="shell", arguments_json=arguments(fresh)),
-                TurnEnded(turn=run.turn, stop_reason="tool_use" if run.calls else "end_turn"),
-                AssistantTextDelta(content_index=0, delta="x"),
-                AssistantText(content_index=0, text="words"),
+                ev.ToolCalled(call_id=fresh, name="shell", arguments_json=arguments(fresh)),
+                ev.TurnEnded(turn=run.turn, stop_reason="tool_use" if run.calls else "end_turn"),
+                ev.AssistantTextDelta(content_index=0, delta="x"),
+                ev.AssistantText(content_index=0, text="words"),
             ]
-        steps: list[SessionEvent] = []
+        steps: list[ev.SessionEvent] = []
         for call in run.calls.values():
             if call.status == "called":
                 deadline = self.now + 10_000 if len(steps) % 2 else None
-                steps += [asked(call.call_id, deadline_ms=deadline, grant="shell"), ToolStarted(call_id=call.call_id)]
+                steps += [
+                    asked(call.call_id, deadline_ms=deadline, grant="shell"),
+                    ev.ToolStarted(call_id=call.call_id),
+                ]
             elif call.status in ("approved", "pending"):
-                steps.append(ToolStarted(call_id=call.call_id))
+                steps.append(ev.ToolStarted(call_id=call.call_id))
             else:
                 steps.append(finished(call.call_id))
         if run.purpose == "compaction":
-            return [RunFinished(stop_reason="end_turn"), Compacted(summary="so far", through=run.last_event_id)]
-        steps.append(TurnStarted(turn=run.turn + 1))
+            return [ev.RunFinished(stop_reason="end_turn"), ev.Compacted(summary="so far", through=run.last_event_id)]
+        steps.append(ev.TurnStarted(turn=run.turn + 1))
         if not run.calls:
-            steps += [TurnStarted(turn=run.turn + 1)] * 2
-            steps += [UserInput(input_id=waiting.input_id, content="forged") for waiting in self.state.waiting]
-            steps += [RunFinished(stop_reason="end_turn"), Compacted(summary="so far", through=run.last_event_id)]
+            steps += [ev.TurnStarted(turn=run.turn + 1)] * 2
+            steps += [ev.UserInput(input_id=waiting.input_id, content="forged") for waiting in self.state.waiting]
+            steps += [ev.RunFinished(stop_reason="end_turn"), ev.Compacted(summary="so far", through=run.last_event_id)]
         return steps
 
     @rule(event=anything)
-    def says_anything(self, event: SessionEvent) -> None:
+    def says_anything(self, event: ev.SessionEvent) -> None:
         self.report(event)
 
     @rule()
     def reads_words_again(self) -> None:
         for logged in self.log[-20:]:
-            if isinstance(logged.event, UserInput | InputAccepted):
-                self.report(UserInput(input_id=logged.event.input_id, content="forged"))
+            if isinstance(logged.event, ev.UserInput | ev.InputAccepted):
+                self.report(ev.UserInput(input_id=logged.event.input_id, content="forged"))
 
     @rule()
     def an_old_run_speaks(self) -> None:
-        runs = [logged.run_id for logged in self.log if isinstance(logged.event, RunStarted)]
+        runs = [logged.run_id for logged in self.log if isinstance(logged.event, ev.RunStarted)]
         for run_id in runs[:-1]:
-            for event in (AssistantText(content_index=0, text="late"), RunFinished(stop_reason="end_turn")):
+            for event in (ev.AssistantText(content_index=0, text="late"), ev.RunFinished(stop_reason="end_turn")):
                 before = len(self.log)
-                self.do(Report(now=self.now, event=event, run_id=run_id))
+                self.do(cmd.Report(now=self.now, event=event, run_id=run_id))
                 assert len(self.log) == before
 
     # ------------------------------------------------------------ what must hold
@@ -299,14 +262,14 @@ class Sessions(RuleBasedStateMachine):
         active: str | None = None
         over: set[str] = set()
         for logged in self.log:
-            if isinstance(logged.event, RunStarted):
+            if isinstance(logged.event, ev.RunStarted):
                 assert active is None
                 active = logged.run_id
                 assert active is not None
             elif logged.run_id is not None:
                 assert logged.run_id == active
             assert logged.run_id not in over
-            if isinstance(logged.event, RunFinished | RunFailed):
+            if isinstance(logged.event, ev.RunFinished | ev.RunFailed):
                 assert active is not None
                 over.add(active)
                 active = None
@@ -322,9 +285,9 @@ class Sessions(RuleBasedStateMachine):
         }
         status = "idle"
         for logged in self.log:
-            if isinstance(logged.event, RunStarted):
+            if isinstance(logged.event, ev.RunStarted):
                 status = "idle"
-            elif isinstance(logged.event, RunStatusChanged):
+            elif isinstance(logged.event, ev.RunStatusChanged):
                 assert logged.event.status in allowed.get(status, {"starting"})
                 status = logged.event.status
 
@@ -333,7 +296,7 @@ class Sessions(RuleBasedStateMachine):
         run = self.state.active_run
         if run is not None:
             assert bool(run.pending()) == (run.status == "awaiting_approval")
-            cancelled = {effect.run_id for effect in self.effects if isinstance(effect, CancelRun)}
+            cancelled = {effect.run_id for effect in self.effects if isinstance(effect, cmd.CancelRun)}
             assert run.status != "aborting" or run.run_id in cancelled
 
     @invariant()
@@ -342,47 +305,47 @@ class Sessions(RuleBasedStateMachine):
         pending: set[str] = set()
         for logged in self.log:
             match logged.event:
-                case ToolCalled(call_id=call_id):
+                case ev.ToolCalled(call_id=call_id):
                     seen["called", call_id] += 1
-                case ApprovalRequested(call_id=call_id):
+                case ev.ApprovalRequested(call_id=call_id):
                     assert not seen["started", call_id]
                     seen["asked", call_id] += 1
                     pending.add(call_id)
-                case ApprovalDecided(call_id=call_id, decision=decision, by=by):
+                case ev.ApprovalDecided(call_id=call_id, decision=decision, by=by):
                     if call_id in pending and decision == "approve":
                         assert by == "web", "only people approve what people were asked"
                     seen["decided", call_id] += 1
                     seen[decision, call_id] += 1
                     pending.discard(call_id)
-                case ToolStarted(call_id=call_id):
+                case ev.ToolStarted(call_id=call_id):
                     assert call_id not in pending
                     assert not seen["deny_continue", call_id]
                     assert not seen["deny_abort", call_id]
                     assert not seen["finished", call_id]
                     seen["started", call_id] += 1
-                case ToolFinished(call_id=call_id):
+                case ev.ToolFinished(call_id=call_id):
                     assert call_id not in pending
                     seen["finished", call_id] += 1
-                case RunFinished() | RunFailed():
+                case ev.RunFinished() | ev.RunFailed():
                     assert not pending
-                case TurnStarted():
+                case ev.TurnStarted():
                     called = {call_id for what, call_id in seen if what == "called"}
                     assert all(seen["finished", call_id] for call_id in called)
         assert set(seen.values()) <= {0, 1}
 
     @invariant()
     def effects_happen_at_most_once(self) -> None:
-        tools = Counter(effect.call_id for effect in self.effects if isinstance(effect, RunTool))
+        tools = Counter(effect.call_id for effect in self.effects if isinstance(effect, cmd.RunTool))
         starts = Counter(effect.run_id for effect in self.effects if isinstance(effect, StartRun | StartCompaction))
         assert set(tools.values()) | set(starts.values()) <= {1}
-        runs = {logged.run_id for logged in self.log if isinstance(logged.event, RunStarted)}
+        runs = {logged.run_id for logged in self.log if isinstance(logged.event, ev.RunStarted)}
         assert set(starts) == runs
         assert {effect.run_id for effect in self.effects if isinstance(effect, ResumeRun)} <= runs
 
     @invariant()
     def messages_are_taken_once_and_keep_their_order(self) -> None:
-        said = [logged.event for logged in self.log if isinstance(logged.event, UserInput)]
-        taken = [logged.event for logged in self.log if isinstance(logged.event, InputAccepted)]
+        said = [logged.event for logged in self.log if isinstance(logged.event, ev.UserInput)]
+        taken = [logged.event for logged in self.log if isinstance(logged.event, ev.InputAccepted)]
         assert all(message.content != "forged" for message in said)
         assert set(Counter(message.input_id for message in said).values()) <= {1}
         ids = [(m.client_msg_id, m.input_id) for m in said] + [(t.client_msg_id, t.input_id) for t in taken]
@@ -406,10 +369,10 @@ class Sessions(RuleBasedStateMachine):
         if self.state.closed:
             return
         while self.state.active_run is not None:
-            self.do(Abort(now=self.now))
-            self.report(RunFinished(stop_reason="aborted"))
+            self.do(cmd.Abort(now=self.now))
+            self.report(ev.RunFinished(stop_reason="aborted"))
         assert self.state.waiting == ()
-        assert isinstance(self.log[-1].event, RunFinished) or self.state.run is None or self.state.run.settled
+        assert isinstance(self.log[-1].event, ev.RunFinished) or self.state.run is None or self.state.run.settled
 
 
 TestSessions = Sessions.TestCase

@@ -8,42 +8,10 @@ from typing import TypeAlias
 import pytest
 from support.session_trials import MODEL_REF, Trial, asked, finished
 
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import LogConflict
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    InputAccepted,
-    Logged,
-    ModeChanged,
-    PlanUpdated,
-    RunFinished,
-    RunStatusChanged,
-    SessionCreated,
-    SessionEvent,
-    ToolCalled,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UserInput,
-)
-from makai.sessions.commands import (
-    Abort,
-    Approve,
-    Close,
-    Command,
-    Compact,
-    Create,
-    Deny,
-    Report,
-    Send,
-    SetMode,
-    SetModel,
-    SetTitle,
-)
+from makai.sessions import commands as cmd
 from makai.sessions.engine import MAX_WAITING, evolve
 
 Situation: TypeAlias = Callable[[], Trial]
@@ -65,7 +33,7 @@ def idle() -> Trial:
 
 def closed() -> Trial:
     trial = idle()
-    trial.do(Close(now=1))
+    trial.do(cmd.Close(now=1))
     return trial
 
 
@@ -77,7 +45,7 @@ def running() -> Trial:
 
 def in_a_turn() -> Trial:
     trial = running()
-    trial.report(TurnStarted(turn=1))
+    trial.report(ev.TurnStarted(turn=1))
     return trial
 
 
@@ -101,13 +69,13 @@ def decided() -> Trial:
 
 def started() -> Trial:
     trial = decided()
-    trial.report(ToolStarted(call_id="c1"))
+    trial.report(ev.ToolStarted(call_id="c1"))
     return trial
 
 
 def aborting() -> Trial:
     trial = asking()
-    trial.do(Abort(now=1))
+    trial.do(cmd.Abort(now=1))
     return trial
 
 
@@ -118,19 +86,19 @@ def crowded() -> Trial:
     return trial
 
 
-def send(text: str = "hello", **fields: object) -> Send:
-    return Send(**({"now": 1, "input_id": "i1", "content": text} | fields))  # type: ignore[arg-type]
+def send(text: str = "hello", **fields: object) -> cmd.Send:
+    return cmd.Send(**({"now": 1, "input_id": "i1", "content": text} | fields))  # type: ignore[arg-type]
 
 
-def approve(call_id: str = "c1", **fields: object) -> Approve:
-    return Approve(**({"now": 1, "call_id": call_id, "by": "web"} | fields))  # type: ignore[arg-type]
+def approve(call_id: str = "c1", **fields: object) -> cmd.Approve:
+    return cmd.Approve(**({"now": 1, "call_id": call_id, "by": "web"} | fields))  # type: ignore[arg-type]
 
 
-def deny(call_id: str = "c1", **fields: object) -> Deny:
-    return Deny(**({"now": 1, "call_id": call_id, "by": "web"} | fields))  # type: ignore[arg-type]
+def deny(call_id: str = "c1", **fields: object) -> cmd.Deny:
+    return cmd.Deny(**({"now": 1, "call_id": call_id, "by": "web"} | fields))  # type: ignore[arg-type]
 
 
-COMMANDS: list[tuple[Situation, Command, str]] = [
+COMMANDS: list[tuple[Situation, cmd.Command, str]] = [
     # send
     (running, send(), "BUSY"),
     (asking, send(), "BUSY"),
@@ -159,104 +127,104 @@ COMMANDS: list[tuple[Situation, Command, str]] = [
     (asking, approve(scope="session"), "BAD_ARGUMENT"),
     (asking, approve(digest="of other arguments"), "APPROVAL_CONFLICT"),
     # abort
-    (idle, Abort(now=1), "NOT_RUNNING"),
-    (idle, Abort(now=1, run_id="r"), "NOT_RUNNING"),
-    (running, Abort(now=1, run_id="of yesterday"), "STALE_RUN_ID"),
+    (idle, cmd.Abort(now=1), "NOT_RUNNING"),
+    (idle, cmd.Abort(now=1, run_id="r"), "NOT_RUNNING"),
+    (running, cmd.Abort(now=1, run_id="of yesterday"), "STALE_RUN_ID"),
     # the session
-    (idle, Create(now=1, model_ref=MODEL_REF), "SESSION_EXISTS"),
-    (unknown, Create(now=1, model_ref=" "), "BAD_ARGUMENT"),
-    (unknown, Create(now=1, model_ref=MODEL_REF, mode="yolo"), "BAD_ARGUMENT"),  # type: ignore[arg-type]
-    (unknown, Create(now=1, model_ref=MODEL_REF, forked_from="s1"), "BAD_ARGUMENT"),
-    (unknown, Create(now=1, model_ref=MODEL_REF, forked_at=3), "BAD_ARGUMENT"),
-    (unknown, Create(now=1, model_ref=MODEL_REF, forked_from="s1", forked_at=-1), "BAD_ARGUMENT"),
-    (idle, SetMode(now=1, mode="yolo"), "BAD_ARGUMENT"),  # type: ignore[arg-type]
-    (idle, SetModel(now=1, model_ref=""), "BAD_ARGUMENT"),
-    (idle, SetTitle(now=1, title="x" * 501), "BAD_ARGUMENT"),
-    (running, Close(now=1), "BUSY"),
-    (running, Compact(now=1, input_id="k"), "BUSY"),
-    (idle, Compact(now=1, input_id=""), "BAD_ARGUMENT"),
-    (lambda: Trial().create(), Compact(now=1, input_id="k"), "INVALID_COMMAND"),
+    (idle, cmd.Create(now=1, model_ref=MODEL_REF), "SESSION_EXISTS"),
+    (unknown, cmd.Create(now=1, model_ref=" "), "BAD_ARGUMENT"),
+    (unknown, cmd.Create(now=1, model_ref=MODEL_REF, mode="yolo"), "BAD_ARGUMENT"),  # type: ignore[arg-type]
+    (unknown, cmd.Create(now=1, model_ref=MODEL_REF, forked_from="s1"), "BAD_ARGUMENT"),
+    (unknown, cmd.Create(now=1, model_ref=MODEL_REF, forked_at=3), "BAD_ARGUMENT"),
+    (unknown, cmd.Create(now=1, model_ref=MODEL_REF, forked_from="s1", forked_at=-1), "BAD_ARGUMENT"),
+    (idle, cmd.SetMode(now=1, mode="yolo"), "BAD_ARGUMENT"),  # type: ignore[arg-type]
+    (idle, cmd.SetModel(now=1, model_ref=""), "BAD_ARGUMENT"),
+    (idle, cmd.SetTitle(now=1, title="x" * 501), "BAD_ARGUMENT"),
+    (running, cmd.Close(now=1), "BUSY"),
+    (running, cmd.Compact(now=1, input_id="k"), "BUSY"),
+    (idle, cmd.Compact(now=1, input_id=""), "BAD_ARGUMENT"),
+    (lambda: Trial().create(), cmd.Compact(now=1, input_id="k"), "INVALID_COMMAND"),
 ]
 
 
 @pytest.mark.req("MC-RUN-005", "MC-RUN-010", "MC-APPR-005", "MC-APPR-006", "MC-CMD-009")
 @pytest.mark.parametrize(("situation", "command", "code"), COMMANDS)
 def test_a_command_that_does_not_fit_is_refused_and_changes_nothing(
-    situation: Situation, command: Command, code: str
+    situation: Situation, command: cmd.Command, code: str
 ) -> None:
     assert situation().refusal(command) == code
 
 
-FOR_ALL: list[Command] = [
+FOR_ALL: list[cmd.Command] = [
     send(),
     approve(),
     deny(),
-    Abort(now=1),
-    SetMode(now=1, mode="plan"),
-    SetModel(now=1, model_ref=MODEL_REF),
-    SetTitle(now=1, title="t"),
-    Compact(now=1, input_id="k"),
-    Close(now=1),
-    Report(now=1, event=PlanUpdated(entries=()), run_id="r"),
+    cmd.Abort(now=1),
+    cmd.SetMode(now=1, mode="plan"),
+    cmd.SetModel(now=1, model_ref=MODEL_REF),
+    cmd.SetTitle(now=1, title="t"),
+    cmd.Compact(now=1, input_id="k"),
+    cmd.Close(now=1),
+    cmd.Report(now=1, event=ev.PlanUpdated(entries=()), run_id="r"),
 ]
 
 
 @pytest.mark.parametrize("command", FOR_ALL)
-def test_nothing_can_be_asked_of_a_session_that_is_not_there_or_closed(command: Command) -> None:
+def test_nothing_can_be_asked_of_a_session_that_is_not_there_or_closed(command: cmd.Command) -> None:
     assert unknown().refusal(command) == "UNKNOWN_SESSION"
     assert closed().refusal(command) == "SESSION_CLOSED"
 
 
-REPORTS: list[tuple[Situation, SessionEvent, str]] = [
+REPORTS: list[tuple[Situation, ev.SessionEvent, str]] = [
     # what is not for agents to say
-    (running, SessionCreated(model_ref=MODEL_REF), "INVALID_COMMAND"),
-    (running, RunStatusChanged(status="finished"), "INVALID_COMMAND"),
-    (running, InputAccepted(input_id="i", content="x"), "INVALID_COMMAND"),
-    (running, ModeChanged(mode="full_access"), "INVALID_COMMAND"),
+    (running, ev.SessionCreated(model_ref=MODEL_REF), "INVALID_COMMAND"),
+    (running, ev.RunStatusChanged(status="finished"), "INVALID_COMMAND"),
+    (running, ev.InputAccepted(input_id="i", content="x"), "INVALID_COMMAND"),
+    (running, ev.ModeChanged(mode="full_access"), "INVALID_COMMAND"),
     # turns
-    (in_a_turn, TurnStarted(turn=2), "INVALID_COMMAND"),
-    (called, TurnStarted(turn=1), "INVALID_COMMAND"),
-    (called, TurnStarted(turn=2), "INVALID_COMMAND"),
-    (running, TurnEnded(turn=1, stop_reason="end_turn"), "INVALID_COMMAND"),
-    (in_a_turn, TurnEnded(turn=2, stop_reason="end_turn"), "INVALID_COMMAND"),
-    (running, AssistantText(content_index=0, text="x"), "INVALID_COMMAND"),
-    (running, AssistantTextDelta(content_index=0, delta="x"), "INVALID_COMMAND"),
-    (running, UserInput(input_id="nobody's", content="x"), "BAD_ARGUMENT"),
+    (in_a_turn, ev.TurnStarted(turn=2), "INVALID_COMMAND"),
+    (called, ev.TurnStarted(turn=1), "INVALID_COMMAND"),
+    (called, ev.TurnStarted(turn=2), "INVALID_COMMAND"),
+    (running, ev.TurnEnded(turn=1, stop_reason="end_turn"), "INVALID_COMMAND"),
+    (in_a_turn, ev.TurnEnded(turn=2, stop_reason="end_turn"), "INVALID_COMMAND"),
+    (running, ev.AssistantText(content_index=0, text="x"), "INVALID_COMMAND"),
+    (running, ev.AssistantTextDelta(content_index=0, delta="x"), "INVALID_COMMAND"),
+    (running, ev.UserInput(input_id="nobody's", content="x"), "BAD_ARGUMENT"),
     # calls
-    (running, ToolCalled(call_id="c9", name="shell", arguments_json="{}"), "INVALID_COMMAND"),
-    (in_a_turn, ToolCalled(call_id="old", name="shell", arguments_json="{}"), "BAD_ARGUMENT"),
-    (in_a_turn, ToolCalled(call_id="", name="shell", arguments_json="{}"), "BAD_ARGUMENT"),
+    (running, ev.ToolCalled(call_id="c9", name="shell", arguments_json="{}"), "INVALID_COMMAND"),
+    (in_a_turn, ev.ToolCalled(call_id="old", name="shell", arguments_json="{}"), "BAD_ARGUMENT"),
+    (in_a_turn, ev.ToolCalled(call_id="", name="shell", arguments_json="{}"), "BAD_ARGUMENT"),
     (called, asked("never"), "UNKNOWN_CALL_ID"),
     (asking, asked("c1"), "INVALID_COMMAND"),
     (
         called,
-        ApprovalRequested(call_id="c1", name="shell", arguments_json='{"command":"rm"}', digest="d"),
+        ev.ApprovalRequested(call_id="c1", name="shell", arguments_json='{"command":"rm"}', digest="d"),
         "BAD_ARGUMENT",
     ),
-    (asking, ToolStarted(call_id="c1"), "INVALID_COMMAND"),
-    (started, ToolStarted(call_id="c1"), "INVALID_COMMAND"),
-    (called, ToolStarted(call_id="never"), "UNKNOWN_CALL_ID"),
-    (called, ToolStarted(call_id="old"), "INVALID_COMMAND"),
+    (asking, ev.ToolStarted(call_id="c1"), "INVALID_COMMAND"),
+    (started, ev.ToolStarted(call_id="c1"), "INVALID_COMMAND"),
+    (called, ev.ToolStarted(call_id="never"), "UNKNOWN_CALL_ID"),
+    (called, ev.ToolStarted(call_id="old"), "INVALID_COMMAND"),
     (asking, finished("c1"), "INVALID_COMMAND"),
     (called, finished("old"), "INVALID_COMMAND"),
-    (asking, ApprovalDecided(call_id="c1", decision="approve", by="rule"), "APPROVAL_CONFLICT"),
-    (called, ApprovalDecided(call_id="c1", decision="deny_abort", by="rule"), "BAD_ARGUMENT"),
+    (asking, ev.ApprovalDecided(call_id="c1", decision="approve", by="rule"), "APPROVAL_CONFLICT"),
+    (called, ev.ApprovalDecided(call_id="c1", decision="deny_abort", by="rule"), "BAD_ARGUMENT"),
     (
         called,
-        ApprovalDecided(call_id="c1", decision="approve", by="rule", scope="session", grant="Bash(*)"),
+        ev.ApprovalDecided(call_id="c1", decision="approve", by="rule", scope="session", grant="Bash(*)"),
         "BAD_ARGUMENT",
     ),
     # the end
-    (in_a_turn, RunFinished(stop_reason="end_turn"), "INVALID_COMMAND"),
-    (running, RunFinished(stop_reason="error"), "BAD_ARGUMENT"),
-    (running, Compacted(summary="", through=1), "BAD_ARGUMENT"),
-    (running, Compacted(summary="s", through=0), "BAD_ARGUMENT"),
-    (running, Compacted(summary="s", through=10_000), "BAD_ARGUMENT"),
+    (in_a_turn, ev.RunFinished(stop_reason="end_turn"), "INVALID_COMMAND"),
+    (running, ev.RunFinished(stop_reason="error"), "BAD_ARGUMENT"),
+    (running, ev.Compacted(summary="", through=1), "BAD_ARGUMENT"),
+    (running, ev.Compacted(summary="s", through=0), "BAD_ARGUMENT"),
+    (running, ev.Compacted(summary="s", through=10_000), "BAD_ARGUMENT"),
 ]
 
 
 @pytest.mark.parametrize(("situation", "event", "code"), REPORTS)
-def test_a_report_that_breaks_a_rule_is_refused(situation: Situation, event: SessionEvent, code: str) -> None:
+def test_a_report_that_breaks_a_rule_is_refused(situation: Situation, event: ev.SessionEvent, code: str) -> None:
     assert situation().report_refusal(event) == code
 
 
@@ -265,35 +233,35 @@ def test_words_are_read_once_in_order_and_not_in_the_middle_of_a_turn() -> None:
     trial.send("later", "queue")
     trial.send("careful", "steer")
     trial.send("very careful", "steer")
-    read = UserInput(input_id="input-careful", content="careful")
+    read = ev.UserInput(input_id="input-careful", content="careful")
     assert trial.report_refusal(read) == "INVALID_COMMAND"
     for other in ("input-very careful", "input-later"):
-        assert trial.report_refusal(UserInput(input_id=other, content="x")) == "BAD_ARGUMENT"
-    trial.report(TurnEnded(turn=1, stop_reason="end_turn"), read)
+        assert trial.report_refusal(ev.UserInput(input_id=other, content="x")) == "BAD_ARGUMENT"
+    trial.report(ev.TurnEnded(turn=1, stop_reason="end_turn"), read)
 
     assert trial.report_refusal(read) == "BAD_ARGUMENT"
 
 
 def test_a_compaction_has_no_turns_and_reads_no_words() -> None:
     trial = idle()
-    trial.do(Compact(now=1, input_id="k"))
+    trial.do(cmd.Compact(now=1, input_id="k"))
     assert trial.send("careful", "steer").effects == ()
 
-    assert trial.report_refusal(TurnStarted(turn=1)) == "INVALID_COMMAND"
-    assert trial.report_refusal(UserInput(input_id="input-careful", content="careful")) == "INVALID_COMMAND"
+    assert trial.report_refusal(ev.TurnStarted(turn=1)) == "INVALID_COMMAND"
+    assert trial.report_refusal(ev.UserInput(input_id="input-careful", content="careful")) == "INVALID_COMMAND"
 
 
 def test_a_summary_cannot_end_inside_the_turn_that_is_open() -> None:
     trial = in_a_turn()
     inside = trial.state.last_event_id
-    assert trial.report_refusal(Compacted(summary="s", through=inside)) == "BAD_ARGUMENT"
-    trial.report(Compacted(summary="s", through=inside - 1))
+    assert trial.report_refusal(ev.Compacted(summary="s", through=inside)) == "BAD_ARGUMENT"
+    trial.report(ev.Compacted(summary="s", through=inside - 1))
 
-    assert trial.report_refusal(Compacted(summary="s", through=inside - 1)) == "BAD_ARGUMENT"
+    assert trial.report_refusal(ev.Compacted(summary="s", through=inside - 1)) == "BAD_ARGUMENT"
 
 
 def test_what_belongs_to_a_run_has_to_name_it() -> None:
-    assert running().refusal(Report(now=1, event=finished("c1"))) == "INVALID_COMMAND"
+    assert running().refusal(cmd.Report(now=1, event=finished("c1"))) == "INVALID_COMMAND"
 
 
 def test_arguments_that_break_the_schema_end_in_an_error_result_without_a_start() -> None:
@@ -310,6 +278,6 @@ def test_a_message_of_parts_is_a_message() -> None:
 
 def test_an_event_that_is_out_of_place_is_no_part_of_the_log() -> None:
     trial = idle()
-    stale = Logged(event_id=trial.state.last_event_id, ts=1, event=PlanUpdated(entries=()))
+    stale = ev.Logged(event_id=trial.state.last_event_id, ts=1, event=ev.PlanUpdated(entries=()))
     with pytest.raises(LogConflict, match="cannot follow"):
         evolve(trial.state, stale)

@@ -5,30 +5,11 @@ from __future__ import annotations
 import pytest
 from support.session_trials import MODEL_REF, Trial
 
+from makai.core import session_events as ev
 from makai.core.content import Text
-from makai.core.session_events import (
-    ApprovalDecided,
-    AssistantTextDelta,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    RunStatusChanged,
-    ToolCalled,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UserInput,
-)
 from makai.core.usage import Usage
 from makai.harness.base import ResumeRun
-from makai.sessions.commands import (
-    Abort,
-    Close,
-    RunTool,
-    Steer,
-)
+from makai.sessions import commands as cmd
 from makai.sessions.engine import MAX_RESUMES
 
 
@@ -42,7 +23,7 @@ def test_a_pending_approval_survives_a_restart_and_its_tool_runs_once(trial: Tri
     trial.call("c1", "c2", ask=True)
     trial.approve("c2")
     decision = trial.restart()
-    assert [logged.event for logged in decision.events] == [RunResumed()]
+    assert [logged.event for logged in decision.events] == [ev.RunResumed()]
     assert decision.effects == (ResumeRun(run_id=trial.run.run_id, model_ref=MODEL_REF),)
     assert trial.run.status == "awaiting_approval"
     assert {call.call_id: call.status for call in trial.run.calls.values()} == {"c1": "pending", "c2": "approved"}
@@ -51,25 +32,25 @@ def test_a_pending_approval_survives_a_restart_and_its_tool_runs_once(trial: Tri
     trial.run_tool("c1")
     trial.run_tool("c2")
     trial.answer("done", turn=2)
-    assert [effect.call_id for effect in trial.effects_of(RunTool)] == ["c1", "c2"]
+    assert [effect.call_id for effect in trial.effects_of(cmd.RunTool)] == ["c1", "c2"]
 
 
 def test_a_tool_that_ran_when_the_server_died_is_interrupted_and_never_run_again(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1")
-    trial.report(ToolStarted(call_id="c1"))
+    trial.report(ev.ToolStarted(call_id="c1"))
     trial.restart()
 
     assert trial.last(2) == [
-        ToolFinished(
+        ev.ToolFinished(
             call_id="c1",
             content=(Text(text="The server ended while this tool ran; what it did is unknown."),),
             is_error=True,
             interrupted=True,
         ),
-        RunResumed(),
+        ev.RunResumed(),
     ]
-    assert trial.report_refusal(ToolStarted(call_id="c1")) == "INVALID_COMMAND"
+    assert trial.report_refusal(ev.ToolStarted(call_id="c1")) == "INVALID_COMMAND"
 
 
 def test_a_run_whose_harness_cannot_resume_is_closed_as_interrupted_and_the_queue_goes_on(trial: Trial) -> None:
@@ -80,21 +61,21 @@ def test_a_run_whose_harness_cannot_resume_is_closed_as_interrupted_and_the_queu
     trial.restart(can_resume=False)
 
     assert trial.events()[before : before + 4] == [
-        ApprovalDecided(call_id="c1", decision="deny_abort", by="run_ended"),
-        ToolFinished(
+        ev.ApprovalDecided(call_id="c1", decision="deny_abort", by="run_ended"),
+        ev.ToolFinished(
             call_id="c1", content=(Text(text="Not run: the run failed before this tool started."),), is_error=True
         ),
-        RunStatusChanged(status="error"),
-        RunFailed(code="interrupted", message="The server ended during this run.", usage=Usage(input=10, output=5)),
+        ev.RunStatusChanged(status="error"),
+        ev.RunFailed(code="interrupted", message="The server ended during this run.", usage=Usage(input=10, output=5)),
     ]
-    assert trial.of(UserInput)[-1].content == "next"
+    assert trial.of(ev.UserInput)[-1].content == "next"
 
 
 def test_an_answer_that_broke_off_is_asked_for_again(trial: Trial) -> None:
     trial.send("go")
-    trial.report(TurnStarted(turn=1), AssistantTextDelta(content_index=0, delta="Hel"))
+    trial.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Hel"))
     trial.restart()
-    assert trial.last(2) == [TurnEnded(turn=1, stop_reason="error"), RunResumed()]
+    assert trial.last(2) == [ev.TurnEnded(turn=1, stop_reason="error"), ev.RunResumed()]
 
     trial.answer("Hello", turn=2)
     assert trial.run.status == "finished"
@@ -102,9 +83,9 @@ def test_an_answer_that_broke_off_is_asked_for_again(trial: Trial) -> None:
 
 def test_an_answer_that_broke_off_after_a_call_still_is_one(trial: Trial) -> None:
     trial.send("go")
-    trial.report(TurnStarted(turn=1), ToolCalled(call_id="c1", name="shell", arguments_json="{}"))
+    trial.report(ev.TurnStarted(turn=1), ev.ToolCalled(call_id="c1", name="shell", arguments_json="{}"))
     trial.restart()
-    assert trial.last(2) == [TurnEnded(turn=1, stop_reason="tool_use"), RunResumed()]
+    assert trial.last(2) == [ev.TurnEnded(turn=1, stop_reason="tool_use"), ev.RunResumed()]
 
     trial.run_tool("c1")
     trial.answer("done", turn=2)
@@ -114,22 +95,24 @@ def test_steering_words_are_handed_over_again_after_a_restart(trial: Trial) -> N
     trial.send("go")
     trial.send("careful", "steer")
 
-    assert trial.restart().effects[1:] == (Steer(run_id=trial.run.run_id, input_id="input-careful", content="careful"),)
+    assert trial.restart().effects[1:] == (
+        cmd.Steer(run_id=trial.run.run_id, input_id="input-careful", content="careful"),
+    )
 
 
 def test_a_run_that_was_being_aborted_is_over_after_a_restart(trial: Trial) -> None:
     trial.send("go")
-    trial.do(Abort(now=trial.now))
+    trial.do(cmd.Abort(now=trial.now))
     trial.restart()
 
-    assert trial.last(2) == [RunStatusChanged(status="finished"), RunFinished(stop_reason="aborted")]
+    assert trial.last(2) == [ev.RunStatusChanged(status="finished"), ev.RunFinished(stop_reason="aborted")]
 
 
 def test_a_run_that_ends_the_server_every_time_is_given_up(trial: Trial) -> None:
     trial.send("go")
     outcomes = []
     for _ in range(MAX_RESUMES + 1):
-        trial.report(TurnStarted(turn=trial.run.turn + 1))
+        trial.report(ev.TurnStarted(turn=trial.run.turn + 1))
         trial.restart()
         outcomes.append(trial.run.status)
 
@@ -141,15 +124,15 @@ def test_a_log_that_was_cut_before_the_settlement_gets_one(trial: Trial) -> None
     trial.send("go")
     trial.send("next", "queue")
     trial.answer("done")
-    cut = next(place for place, event in enumerate(trial.events()) if isinstance(event, RunFinished))
+    cut = next(place for place, event in enumerate(trial.events()) if isinstance(event, ev.RunFinished))
     del trial.log[cut:]
     trial.restart()
 
     assert [type(event) for event in trial.events()[cut:]] == [
-        RunFailed,
-        RunStarted,
-        RunStatusChanged,
-        UserInput,
+        ev.RunFailed,
+        ev.RunStarted,
+        ev.RunStatusChanged,
+        ev.UserInput,
     ]
 
 
@@ -157,15 +140,15 @@ def test_a_log_that_was_cut_between_two_runs_starts_the_next(trial: Trial) -> No
     trial.send("go")
     trial.send("next", "queue")
     trial.answer("done")
-    cut = next(place for place, event in enumerate(trial.events()) if isinstance(event, RunFinished)) + 1
+    cut = next(place for place, event in enumerate(trial.events()) if isinstance(event, ev.RunFinished)) + 1
     del trial.log[cut:]
     trial.restart()
 
-    assert trial.of(UserInput)[-1].content == "next"
+    assert trial.of(ev.UserInput)[-1].content == "next"
 
 
 def test_a_restart_of_an_idle_a_closed_and_an_unknown_session_is_no_event(trial: Trial) -> None:
     assert trial.restart().events == ()
-    trial.do(Close(now=trial.now))
+    trial.do(cmd.Close(now=trial.now))
     assert trial.restart().events == ()
     assert Trial().restart().events == ()

@@ -6,20 +6,8 @@ import msgspec
 import pytest
 from support.session_trials import Trial, asked
 
-from makai.core.session_events import (
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    RunAborted,
-    RunStatusChanged,
-    TurnStarted,
-)
-from makai.sessions.commands import (
-    Abort,
-    CancelRun,
-    Report,
-    SetTitle,
-)
+from makai.core import session_events as ev
+from makai.sessions import commands as cmd
 from makai.sessions.engine import Batch, evolve, fold
 from makai.sessions.state import Seen, SessionState, packed, unpacked
 
@@ -73,27 +61,27 @@ def test_events_this_version_does_not_know_only_take_their_number(trial: Trial) 
 
 def test_deltas_may_be_left_out_of_a_fold(trial: Trial) -> None:
     trial.send("go")
-    trial.report(TurnStarted(turn=1), *[AssistantTextDelta(content_index=0, delta="x")] * 5)
-    trial.report(AssistantText(content_index=0, text="xxxxx"))
+    trial.report(ev.TurnStarted(turn=1), *[ev.AssistantTextDelta(content_index=0, delta="x")] * 5)
+    trial.report(ev.AssistantText(content_index=0, text="xxxxx"))
 
-    assert fold(e for e in trial.log if not isinstance(e.event, AssistantTextDelta)) == trial.state
+    assert fold(e for e in trial.log if not isinstance(e.event, ev.AssistantTextDelta)) == trial.state
 
 
 def test_deltas_of_one_block_in_one_batch_are_one_event(trial: Trial) -> None:
     trial.send("go")
-    trial.report(TurnStarted(turn=1))
+    trial.report(ev.TurnStarted(turn=1))
     run_id = trial.run.run_id
     words = [(0, "He"), (0, "l"), (0, "lo"), (1, "you"), (1, " there")]
     batch = Batch(trial.state)
     for index, delta in words:
-        event = AssistantTextDelta(content_index=index, delta=delta)
-        assert batch.take(Report(now=trial.now, event=event, run_id=run_id)) == ()
-    batch.take(SetTitle(now=trial.now, title="t"))
-    batch.take(Report(now=trial.now, event=AssistantTextDelta(content_index=1, delta="!"), run_id=run_id))
+        event = ev.AssistantTextDelta(content_index=index, delta=delta)
+        assert batch.take(cmd.Report(now=trial.now, event=event, run_id=run_id)) == ()
+    batch.take(cmd.SetTitle(now=trial.now, title="t"))
+    batch.take(cmd.Report(now=trial.now, event=ev.AssistantTextDelta(content_index=1, delta="!"), run_id=run_id))
 
     assert [logged.event for logged in batch.events()][:2] == [
-        AssistantTextDelta(content_index=0, delta="Hello"),
-        AssistantTextDelta(content_index=1, delta="you there"),
+        ev.AssistantTextDelta(content_index=0, delta="Hello"),
+        ev.AssistantTextDelta(content_index=1, delta="you there"),
     ]
     assert [logged.event_id for logged in batch.events()] == [7, 8, 9, 10]
     assert batch.state == fold([*trial.log, *batch.events()])
@@ -101,15 +89,19 @@ def test_deltas_of_one_block_in_one_batch_are_one_event(trial: Trial) -> None:
 
 def test_a_batch_drops_what_comes_after_an_abort(trial: Trial) -> None:
     trial.send("go")
-    trial.report(TurnStarted(turn=1))
+    trial.report(ev.TurnStarted(turn=1))
     batch = Batch(trial.state)
-    delta = Report(now=1, event=AssistantTextDelta(content_index=0, delta="x"), run_id=trial.run.run_id)
+    delta = cmd.Report(now=1, event=ev.AssistantTextDelta(content_index=0, delta="x"), run_id=trial.run.run_id)
     batch.take(delta)
-    effects = batch.take(Abort(now=1))
+    effects = batch.take(cmd.Abort(now=1))
     batch.take(delta)
 
-    assert effects == (CancelRun(run_id=trial.run.run_id),)
-    assert [type(logged.event) for logged in batch.events()] == [AssistantTextDelta, RunStatusChanged, RunAborted]
+    assert effects == (cmd.CancelRun(run_id=trial.run.run_id),)
+    assert [type(logged.event) for logged in batch.events()] == [
+        ev.AssistantTextDelta,
+        ev.RunStatusChanged,
+        ev.RunAborted,
+    ]
 
 
 def test_a_request_that_is_pending_keeps_everything_a_client_shows(trial: Trial) -> None:
@@ -117,5 +109,5 @@ def test_a_request_that_is_pending_keeps_everything_a_client_shows(trial: Trial)
     trial.call("c1", ask=True)
     (pending,) = trial.run.pending()
 
-    assert isinstance(pending.request, ApprovalRequested)
+    assert isinstance(pending.request, ev.ApprovalRequested)
     assert pending.request == asked("c1")

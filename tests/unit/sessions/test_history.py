@@ -5,30 +5,11 @@ from __future__ import annotations
 import pytest
 from support.session_trials import Trial, arguments, asked, finished
 
+from makai.core import session_events as ev
 from makai.core.content import Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
-from makai.core.session_events import (
-    ApprovalDecided,
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    Notice,
-    PlanEntry,
-    PlanUpdated,
-    Reasoning,
-    ReasoningDelta,
-    RunAborted,
-    RunFailed,
-    RunFinished,
-    ToolCalled,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UserInput,
-)
 from makai.core.usage import Usage
 from makai.harness.base import PlacedMessage
 from makai.providers.preparation import prepare
@@ -107,14 +88,14 @@ def test_a_conversation_holds_words_calls_and_results_of_every_run(trial: Trial)
 def test_blocks_keep_their_order_and_signatures(trial: Trial) -> None:
     trial.send("go")
     trial.report(
-        TurnStarted(turn=1),
-        ReasoningDelta(content_index=0, delta="Hm"),
-        ReasoningDelta(content_index=0, delta="m."),
-        AssistantTextDelta(content_index=1, delta="Let me"),
-        Reasoning(content_index=0, text="Hmm.", signature="s0"),
-        AssistantText(content_index=1, text="Let me look.", signature="s1"),
-        Reasoning(content_index=2, text="", signature="s2", redacted=True),
-        ToolCalled(
+        ev.TurnStarted(turn=1),
+        ev.ReasoningDelta(content_index=0, delta="Hm"),
+        ev.ReasoningDelta(content_index=0, delta="m."),
+        ev.AssistantTextDelta(content_index=1, delta="Let me"),
+        ev.Reasoning(content_index=0, text="Hmm.", signature="s0"),
+        ev.AssistantText(content_index=1, text="Let me look.", signature="s1"),
+        ev.Reasoning(content_index=2, text="", signature="s2", redacted=True),
+        ev.ToolCalled(
             call_id="call_0#2",
             vendor_call_id="call_0",
             name="read",
@@ -123,7 +104,7 @@ def test_blocks_keep_their_order_and_signatures(trial: Trial) -> None:
             signature="s3",
             arguments_error="ends too early",
         ),
-        TurnEnded(turn=1, stop_reason="tool_use"),
+        ev.TurnEnded(turn=1, stop_reason="tool_use"),
         finished("call_0#2"),
     )
 
@@ -148,20 +129,20 @@ def test_blocks_keep_their_order_and_signatures(trial: Trial) -> None:
 def test_an_aborted_turn_keeps_the_words_that_arrived_but_not_half_a_thought(trial: Trial) -> None:
     trial.send("go")
     trial.report(
-        TurnStarted(turn=1),
-        ReasoningDelta(content_index=0, delta="Hm"),
-        AssistantTextDelta(content_index=1, delta="Hel"),
-        AssistantTextDelta(content_index=1, delta="lo"),
+        ev.TurnStarted(turn=1),
+        ev.ReasoningDelta(content_index=0, delta="Hm"),
+        ev.AssistantTextDelta(content_index=1, delta="Hel"),
+        ev.AssistantTextDelta(content_index=1, delta="lo"),
     )
     trial.do(Abort(now=1_000))
-    trial.report(RunFinished(stop_reason="aborted"))
+    trial.report(ev.RunFinished(stop_reason="aborted"))
 
     assert messages(trial) == (UserMessage(content="go"), said(Text(text="Hello"), stop_reason="aborted"))
 
 
 def test_a_turn_that_failed_and_was_tried_again_never_happened(trial: Trial) -> None:
     trial.send("go")
-    trial.report(TurnStarted(turn=1), AssistantTextDelta(content_index=0, delta="Hel"))
+    trial.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Hel"))
     trial.restart()
     trial.answer("Hello", turn=2)
 
@@ -171,9 +152,9 @@ def test_a_turn_that_failed_and_was_tried_again_never_happened(trial: Trial) -> 
 def test_a_turn_that_failed_for_good_keeps_its_words(trial: Trial) -> None:
     trial.send("go")
     trial.report(
-        TurnStarted(turn=1),
-        AssistantText(content_index=0, text="Half"),
-        RunFailed(code="overloaded", message="Too busy."),
+        ev.TurnStarted(turn=1),
+        ev.AssistantText(content_index=0, text="Half"),
+        ev.RunFailed(code="overloaded", message="Too busy."),
     )
     trial.send("again")
     trial.answer("whole")
@@ -189,11 +170,11 @@ def test_a_turn_that_failed_for_good_keeps_its_words(trial: Trial) -> None:
 def test_interrupted_and_denied_calls_are_error_results(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", "c2", "c3")
-    trial.report(ToolStarted(call_id="c1"), asked("c2"))
+    trial.report(ev.ToolStarted(call_id="c1"), asked("c2"))
     trial.restart()
     trial.do(Deny(now=1_000, call_id="c2", by="web"))
-    trial.report(finished("c2", "denied", is_error=True), ToolStarted(call_id="c3"))
-    trial.report(ToolFinished(call_id="c3", content=()))
+    trial.report(finished("c2", "denied", is_error=True), ev.ToolStarted(call_id="c3"))
+    trial.report(ev.ToolFinished(call_id="c3", content=()))
 
     assert messages(trial)[2:] == (
         answered("c1", "The server ended while this tool ran; what it did is unknown.", is_error=True),
@@ -215,7 +196,7 @@ def test_steering_words_are_where_they_were_read(trial: Trial) -> None:
     trial.send("careful", "steer")
     trial.run_tool("c1")
     assert messages(trial)[-1] == answered("c1")
-    trial.report(UserInput(input_id="input-careful", content="careful"))
+    trial.report(ev.UserInput(input_id="input-careful", content="careful"))
 
     assert messages(trial)[-2:] == (answered("c1"), UserMessage(content="careful"))
 
@@ -223,12 +204,12 @@ def test_steering_words_are_where_they_were_read(trial: Trial) -> None:
 def test_each_turn_names_the_model_that_answered(trial: Trial) -> None:
     trial.send("go")
     trial.report(
-        TurnStarted(turn=1, model_ref="acme/acme-chat@two"),
-        AssistantText(content_index=0, text="x"),
-        TurnEnded(turn=1, stop_reason="end_turn"),
-        TurnStarted(turn=2, model_ref="sonnet"),
-        AssistantText(content_index=0, text="y"),
-        TurnEnded(turn=2, stop_reason="end_turn"),
+        ev.TurnStarted(turn=1, model_ref="acme/acme-chat@two"),
+        ev.AssistantText(content_index=0, text="x"),
+        ev.TurnEnded(turn=1, stop_reason="end_turn"),
+        ev.TurnStarted(turn=2, model_ref="sonnet"),
+        ev.AssistantText(content_index=0, text="y"),
+        ev.TurnEnded(turn=2, stop_reason="end_turn"),
     )
 
     assert messages(trial)[1:] == (
@@ -247,7 +228,7 @@ def test_a_summary_stands_for_everything_up_to_its_event(trial: Trial) -> None:
     placed = history(trial.log).placed()
     cut = next(place.event_id for place in placed if place.message == said(Text(text="1"), usage=SPEAKING))
     trial.do(Compact(now=1_000, input_id="k1"))
-    trial.report(Compacted(summary="One was asked.", through=cut), RunFinished(stop_reason="end_turn"))
+    trial.report(ev.Compacted(summary="One was asked.", through=cut), ev.RunFinished(stop_reason="end_turn"))
     trial.send("three")
 
     assert history(trial.log).placed() == (
@@ -264,7 +245,7 @@ def test_cutting_between_a_turn_and_its_results_cuts_both(trial: Trial) -> None:
     trial.call("c1")
     cut = trial.state.last_event_id
     trial.run_tool("c1")
-    trial.report(Compacted(summary="A tool was called.", through=cut))
+    trial.report(ev.Compacted(summary="A tool was called.", through=cut))
     trial.answer("1", turn=2)
 
     assert messages(trial) == (
@@ -277,9 +258,9 @@ def test_a_finished_conversation_is_one_that_model_apis_take_as_it_is(trial: Tri
     trial.send("one")
     trial.call("c1", "c2", ask=True)
     trial.approve("c1")
-    trial.report(ToolStarted(call_id="c1"))
+    trial.report(ev.ToolStarted(call_id="c1"))
     trial.do(Abort(now=1_000))
-    trial.report(RunFinished(stop_reason="aborted"))
+    trial.report(ev.RunFinished(stop_reason="aborted"))
     trial.send("two")
     trial.answer("2")
     context = Context(messages=messages(trial))
@@ -293,21 +274,21 @@ def test_a_finished_conversation_is_one_that_model_apis_take_as_it_is(trial: Tri
 def test_a_transcript_shows_what_was_said_and_done_in_order(trial: Trial) -> None:
     trial.send("go")
     run_id = trial.run.run_id
-    notice = Notice(level="info", code="rate_limited", message="Waiting 3 s.")
-    plan = PlanUpdated(entries=(PlanEntry(content="look"),))
+    notice = ev.Notice(level="info", code="rate_limited", message="Waiting 3 s.")
+    plan = ev.PlanUpdated(entries=(ev.PlanEntry(content="look"),))
     trial.report(
-        TurnStarted(turn=1),
-        Reasoning(content_index=0, text="Hmm."),
-        AssistantText(content_index=1, text="Let me look."),
-        ToolCalled(call_id="c1", name="shell", arguments_json=arguments("c1"), content_index=2),
-        TurnEnded(turn=1, stop_reason="tool_use"),
+        ev.TurnStarted(turn=1),
+        ev.Reasoning(content_index=0, text="Hmm."),
+        ev.AssistantText(content_index=1, text="Let me look."),
+        ev.ToolCalled(call_id="c1", name="shell", arguments_json=arguments("c1"), content_index=2),
+        ev.TurnEnded(turn=1, stop_reason="tool_use"),
         asked("c1"),
     )
     trial.approve("c1")
     trial.run_tool("c1")
-    trial.report(notice, plan, TurnStarted(turn=2), AssistantTextDelta(content_index=0, delta="I see"))
+    trial.report(notice, plan, ev.TurnStarted(turn=2), ev.AssistantTextDelta(content_index=0, delta="I see"))
     trial.do(Abort(now=1_000, by="web"))
-    trial.report(RunFinished(stop_reason="aborted"))
+    trial.report(ev.RunFinished(stop_reason="aborted"))
 
     assert history(trial.log).items() == (
         UserItem(event_id=4, ts=1_000, run_id=run_id, content="go"),
@@ -317,23 +298,23 @@ def test_a_transcript_shows_what_was_said_and_done_in_order(trial: Trial) -> Non
             event_id=9,
             ts=1_000,
             run_id=run_id,
-            call=ToolCalled(call_id="c1", name="shell", arguments_json=arguments("c1"), content_index=2),
-            decision=ApprovalDecided(call_id="c1", decision="approve", by="web"),
+            call=ev.ToolCalled(call_id="c1", name="shell", arguments_json=arguments("c1"), content_index=2),
+            decision=ev.ApprovalDecided(call_id="c1", decision="approve", by="web"),
             result=finished("c1"),
         ),
         NoteItem(event_id=17, ts=1_000, run_id=run_id, event=notice),
         NoteItem(event_id=18, ts=1_000, run_id=run_id, event=plan),
         TextItem(event_id=20, ts=1_000, run_id=run_id, text="I see", whole=False),
-        NoteItem(event_id=22, ts=1_000, run_id=run_id, event=RunAborted(by="web")),
+        NoteItem(event_id=22, ts=1_000, run_id=run_id, event=ev.RunAborted(by="web")),
     )
 
 
 def test_a_transcript_keeps_what_a_summary_replaced(trial: Trial) -> None:
     trial.send("one")
     trial.answer("1")
-    summary = Compacted(summary="One was asked.", through=trial.state.last_event_id)
+    summary = ev.Compacted(summary="One was asked.", through=trial.state.last_event_id)
     trial.do(Compact(now=1_000, input_id="k1"))
-    trial.report(summary, RunFinished(stop_reason="end_turn"))
+    trial.report(summary, ev.RunFinished(stop_reason="end_turn"))
 
     kinds = [type(item) for item in history(trial.log).items()]
     assert kinds == [UserItem, TextItem, NoteItem]
@@ -341,7 +322,7 @@ def test_a_transcript_keeps_what_a_summary_replaced(trial: Trial) -> None:
 
 
 def test_a_failure_is_part_of_the_transcript(trial: Trial) -> None:
-    failure = RunFailed(code="auth_required", message="Log in.", hint="makai auth login acme")
+    failure = ev.RunFailed(code="auth_required", message="Log in.", hint="makai auth login acme")
     trial.send("go")
     trial.report(failure)
 

@@ -9,22 +9,9 @@ import pytest
 from support.troubled_log import TroubledLog, once
 
 from makai.aio.tasks import BackgroundTasks
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import StorageUnavailable
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantText,
-    Logged,
-    RunFailed,
-    RunFinished,
-    SessionEvent,
-    TitleChanged,
-    ToolCalled,
-    ToolFinished,
-    TurnEnded,
-    TurnStarted,
-)
 from makai.harness.base import RunPort, RunStart, Settlement
 from makai.harness.registry import UnknownHarness
 from makai.sessions.commands import Abort, Approve, Create, Send, SetTitle, TimePassed
@@ -55,7 +42,7 @@ class Stage(UnknownHarness):
         await self.session.submit(Create(now=self.now, model_ref="m"))
         await self.session.submit(Send(now=self.now, input_id="i1", content="Hi"))
 
-    async def until_settled(self) -> SessionEvent:
+    async def until_settled(self) -> ev.SessionEvent:
         """How the run ended; within a bound, for a run that never ends is what these tests are about."""
         await self.until(lambda state: state.active_run is None)
         return (await self.events())[-1]
@@ -70,19 +57,19 @@ class Stage(UnknownHarness):
                 await news.wait()
         unwatch()
 
-    async def events(self) -> list[SessionEvent]:
-        return [logged.event async for logged in replay(self.log, SESSION) if isinstance(logged, Logged)]
+    async def events(self) -> list[ev.SessionEvent]:
+        return [logged.event async for logged in replay(self.log, SESSION) if isinstance(logged, ev.Logged)]
 
 
-def asked(call_id: str, deadline_ms: int | None = None) -> ApprovalRequested:
-    return ApprovalRequested(call_id=call_id, name="shell", arguments_json="{}", digest="d", deadline_ms=deadline_ms)
+def asked(call_id: str, deadline_ms: int | None = None) -> ev.ApprovalRequested:
+    return ev.ApprovalRequested(call_id=call_id, name="shell", arguments_json="{}", digest="d", deadline_ms=deadline_ms)
 
 
-async def question(session: LiveSession, port: SessionRunPort, deadline_ms: int | None = None) -> ApprovalDecided:
+async def question(session: LiveSession, port: SessionRunPort, deadline_ms: int | None = None) -> ev.ApprovalDecided:
     """A turn with one call about which a person is asked."""
-    await session.report(port.run_id, TurnStarted(turn=1))
-    await session.report(port.run_id, ToolCalled(call_id="c1", name="shell", arguments_json="{}"))
-    await session.report(port.run_id, TurnEnded(turn=1, stop_reason="tool_use"))
+    await session.report(port.run_id, ev.TurnStarted(turn=1))
+    await session.report(port.run_id, ev.ToolCalled(call_id="c1", name="shell", arguments_json="{}"))
+    await session.report(port.run_id, ev.TurnEnded(turn=1, stop_reason="tool_use"))
     answer = port.question("c1")
     await session.report(port.run_id, asked("c1", deadline_ms))
     return await answer
@@ -90,23 +77,23 @@ async def question(session: LiveSession, port: SessionRunPort, deadline_ms: int 
 
 async def test_a_run_of_which_something_could_not_be_kept_has_failed_and_does_not_claim_otherwise() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
-        await session.report(port.run_id, TurnStarted(turn=1))
+        await session.report(port.run_id, ev.TurnStarted(turn=1))
         await session.submit(TimePassed(now=0))
         stage.log.gate.clear()
-        await session.report(port.run_id, AssistantText(content_index=0, text="the answer"))
-        await stage.log.until_appending(AssistantText)
+        await session.report(port.run_id, ev.AssistantText(content_index=0, text="the answer"))
+        await stage.log.until_appending(ev.AssistantText)
         # These wait behind the append that fails, and the run ends before anyone knows.
-        await session.report(port.run_id, TurnEnded(turn=1, stop_reason="end_turn"))
+        await session.report(port.run_id, ev.TurnEnded(turn=1, stop_reason="end_turn"))
         asyncio.get_running_loop().call_later(0.01, stage.log.gate.set)
-        return RunFinished(stop_reason="end_turn")
+        return ev.RunFinished(stop_reason="end_turn")
 
     stage = Stage(work)
-    stage.log.refuses = once(lambda event: isinstance(event, AssistantText))
+    stage.log.refuses = once(lambda event: isinstance(event, ev.AssistantText))
     await stage.begin()
     settled = await stage.until_settled()
-    assert isinstance(settled, RunFailed)
+    assert isinstance(settled, ev.RunFailed)
     assert settled.code == "storage_unavailable"
-    assert not any(isinstance(event, AssistantText) for event in await stage.events())
+    assert not any(isinstance(event, ev.AssistantText) for event in await stage.events())
 
 
 async def test_a_question_that_could_not_be_kept_does_not_wait_for_an_answer() -> None:
@@ -115,21 +102,21 @@ async def test_a_question_that_could_not_be_kept_does_not_wait_for_an_answer() -
         raise AssertionError("nobody was asked")
 
     stage = Stage(work)
-    stage.log.refuses = once(lambda event: isinstance(event, ApprovalRequested))
+    stage.log.refuses = once(lambda event: isinstance(event, ev.ApprovalRequested))
     await stage.begin()
     settled = await stage.until_settled()
-    assert isinstance(settled, RunFailed)
+    assert isinstance(settled, ev.RunFailed)
     assert settled.code == "storage_unavailable"
 
 
 async def test_an_event_that_no_log_can_hold_fails_its_run_and_nobody_else() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
-        await session.report(port.run_id, TurnStarted(turn=1))
+        await session.report(port.run_id, ev.TurnStarted(turn=1))
         await session.submit(TimePassed(now=0))
         stage.log.gate.clear()
-        await session.report(port.run_id, AssistantText(content_index=0, text="first"))
-        await stage.log.until_appending(AssistantText)
-        await session.report(port.run_id, AssistantText(content_index=1, text="\udc80 is no text"))
+        await session.report(port.run_id, ev.AssistantText(content_index=0, text="first"))
+        await stage.log.until_appending(ev.AssistantText)
+        await session.report(port.run_id, ev.AssistantText(content_index=1, text="\udc80 is no text"))
         renamed.append(asyncio.ensure_future(session.submit(SetTitle(now=1, title="Ours"))))
         await asyncio.sleep(0)
         stage.log.gate.set()
@@ -140,7 +127,7 @@ async def test_an_event_that_no_log_can_hold_fails_its_run_and_nobody_else() -> 
     stage = Stage(work)
     await stage.begin()
     settled = await stage.until_settled()
-    assert isinstance(settled, RunFailed)
+    assert isinstance(settled, ev.RunFailed)
     assert settled.code == "invalid_request"
     await renamed[0]
     assert stage.session.state.title == "Ours"
@@ -157,7 +144,7 @@ async def test_a_run_that_ends_in_something_unusual_has_failed(caplog: pytest.Lo
     stage = Stage(work)
     await stage.begin()
     settled = await stage.until_settled()
-    assert isinstance(settled, RunFailed)
+    assert isinstance(settled, ev.RunFailed)
     assert settled.code == "internal_error"
     assert "Unusual" in caplog.text
 
@@ -178,23 +165,23 @@ async def test_an_abort_in_the_same_commit_as_the_start_of_the_run_ends_it() -> 
     await asyncio.sleep(0)
     stage.log.gate.set()
     await asyncio.gather(title, sent, aborted)
-    assert await stage.until_settled() == RunFinished(stop_reason="aborted")
+    assert await stage.until_settled() == ev.RunFinished(stop_reason="aborted")
 
 
 async def test_a_question_runs_out_although_the_clock_went_backwards_meanwhile() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         decided = await question(session, port, deadline_ms=stage.now + 50)
         await session.report(
-            port.run_id, ToolFinished(call_id="c1", content=(Text(text=decided.reason),), is_error=True)
+            port.run_id, ev.ToolFinished(call_id="c1", content=(Text(text=decided.reason),), is_error=True)
         )
-        return RunFinished(stop_reason="end_turn")
+        return ev.RunFinished(stop_reason="end_turn")
 
     stage = Stage(work)
     await stage.begin()
     await stage.until(lambda state: state.next_deadline() is not None)
     stage.now -= 30  # when the alarm rings it is too early
     asyncio.get_running_loop().call_later(0.1, lambda: setattr(stage, "now", 2_000))
-    assert await stage.until_settled() == RunFinished(stop_reason="end_turn")
+    assert await stage.until_settled() == ev.RunFinished(stop_reason="end_turn")
 
 
 async def test_a_question_that_is_withdrawn_in_the_moment_of_its_decision_harms_nobody() -> None:
@@ -207,12 +194,12 @@ async def test_a_question_that_is_withdrawn_in_the_moment_of_its_decision_harms_
         session.withdraw(port.run_id, "c1", "The time of the run is up.")
         await approving
         assert (await asking).decision == "approve"
-        await session.report(port.run_id, ToolFinished(call_id="c1", content=(), is_error=True))
-        return RunFinished(stop_reason="max_turns")
+        await session.report(port.run_id, ev.ToolFinished(call_id="c1", content=(), is_error=True))
+        return ev.RunFinished(stop_reason="max_turns")
 
     stage = Stage(work)
     await stage.begin()
-    assert await stage.until_settled() == RunFinished(stop_reason="max_turns")
+    assert await stage.until_settled() == ev.RunFinished(stop_reason="max_turns")
 
 
 async def test_what_waits_for_its_commit_when_the_process_closes_is_committed_and_acknowledged() -> None:
@@ -223,7 +210,7 @@ async def test_what_waits_for_its_commit_when_the_process_closes_is_committed_an
     await stage.session.submit(Create(now=1, model_ref="m"))
     stage.log.gate.clear()
     titled = asyncio.ensure_future(stage.session.submit(SetTitle(now=1, title="one")))
-    await stage.log.until_appending(TitleChanged)
+    await stage.log.until_appending(ev.TitleChanged)
     sent = asyncio.ensure_future(stage.session.submit(Send(now=1, input_id="i1", content="Hi")))
     await asyncio.sleep(0)
     closing = asyncio.ensure_future(stage.tasks.close(10))
@@ -239,22 +226,22 @@ async def test_what_waits_for_its_commit_when_the_process_closes_is_committed_an
 
 async def test_a_session_whose_end_of_run_cannot_be_stored_yet_is_in_use() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
-        return RunFinished(stop_reason="end_turn")
+        return ev.RunFinished(stop_reason="end_turn")
 
     stage = Stage(work)
-    stage.log.refuses = once(lambda event: isinstance(event, RunFinished))
+    stage.log.refuses = once(lambda event: isinstance(event, ev.RunFinished))
     await stage.begin()
-    await stage.log.until_appending(RunFinished)
+    await stage.log.until_appending(ev.RunFinished)
     async with asyncio.timeout(60):
         while stage.session._committer is not None:
             await asyncio.wait({stage.session._committer})
     assert not stage.session.is_idle  # or another one would be loaded beside it
-    assert await stage.until_settled() == RunFinished(stop_reason="end_turn")
+    assert await stage.until_settled() == ev.RunFinished(stop_reason="end_turn")
 
 
 async def test_a_run_that_is_settled_leaves_the_session_idle() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
-        return RunFinished(stop_reason="end_turn")
+        return ev.RunFinished(stop_reason="end_turn")
 
     stage = Stage(work)
     await stage.begin()
