@@ -18,7 +18,7 @@ from agent.script import DESCRIPTION, LAST_WORD, PROMPT, SCHEMA, TOOL, squared, 
 from stream.traffic import MODEL_ID
 
 from makai.agent.loop import run_agent
-from makai.agent.terms import AgentSettings
+from makai.agent.settings import AgentSettings
 from makai.core.content import Text
 from makai.core.messages import ToolMessage, UserMessage
 from makai.core.model import Model, ModelCapability

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from makai.agent.loop import run_agent
-from makai.agent.terms import AgentOutcome, AgentSettings, Standing
+from makai.agent.settings import AgentOutcome, AgentSettings, Standing
 from makai.core import session_events as ev
 from makai.core.content import Text, UserPart
 from makai.core.messages import StopReason, ToolMessage, UserMessage

@@ -1,8 +1,7 @@
-"""Making a long conversation short: older turns become a summary, the newest stay as they are.
+"""Shortens a long conversation: older turns become a summary, the newest stay as they are.
 
-In: a conversation and the model it is for. Out: a summary and how many messages it stands for, or `NotShorter`. The
-summary is written by the same model from a plain transcript of bounded size, so that the request cannot overflow as
-the conversation did. Whether and how often to compact is the loop's decision.
+The same model writes the summary, from a plain transcript of bounded size, so that the request cannot overflow as the
+conversation did. Whether and how often to compact is the loop's decision.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 
 from makai.agent.conversation import CHARACTERS_PER_TOKEN, Conversation, estimated_tokens
 from makai.agent.host import Models
-from makai.agent.turn import Broken, guarded
+from makai.agent.turn import BrokenAnswer, guarded
 from makai.core.content import Text, Thinking, ToolCall
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
@@ -24,13 +23,13 @@ from makai.core.stream_events import Done
 from makai.core.usage import Usage
 
 DEFAULT_WINDOW = 128_000
-"""For models whose window nobody knows."""
+"""For models of unknown window."""
 KEPT_SHARE = 0.2
 TRANSCRIPT_SHARE = 0.6
 WORTHWHILE = 0.8
 """A summary that leaves more than this of the conversation is refused."""
-LONGEST_ENTRY = 4_000
-LONGEST_REQUEST = 8_000
+MAX_ENTRY_LENGTH = 4_000
+MAX_REQUEST_LENGTH = 8_000
 SUMMARY_TOKENS = 8_000
 
 _SUMMARY_TAG = "<summary>"
@@ -48,7 +47,7 @@ class NotShorter(Exception):
     """There is nothing to gain; the message says why."""
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What stands for the older part of a conversation."""
 
     text: str
@@ -61,13 +60,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 class Summarised(msgspec.Struct, frozen=True, kw_only=True):
     """What asking for a summary came to; it cost `usage` either way."""
 
-    summary: Summary | None = None
+    summary: ConversationSummary | None = None
     failure: str = ""
     usage: Usage = Usage()
 
 
 def summary_message(text: str) -> UserMessage:
-    """How a summary is told to a model."""
+    """A summary as the model reads it."""
     return UserMessage(content=f"{_SUMMARY_TAG}\n{text}\n</summary>")
 
 
@@ -97,7 +96,7 @@ async def summarised(
     older = conversation.messages[:count]
     most = int(window * TRANSCRIPT_SHARE) * CHARACTERS_PER_TOKEN
     message = await _written(models, model, _request(transcript(older, most), instructions), _modest(options))
-    if isinstance(message, Broken):
+    if isinstance(message, BrokenAnswer):
         return Summarised(failure=f"the summary failed: {message.error.message}", usage=message.usage)
     text = _with_request(message.text().strip(), conversation, count)
     kept = conversation.messages[count:]
@@ -105,14 +104,14 @@ async def summarised(
         return Summarised(failure="the model wrote no summary", usage=message.usage)
     if estimated_tokens((summary_message(text), *kept)) > WORTHWHILE * estimated_tokens(conversation.messages):
         return Summarised(failure="the summary is about as long as what it stands for", usage=message.usage)
-    summary = Summary(text=text, count=count, through=max(conversation.places[:count]))
+    summary = ConversationSummary(text=text, count=count, through=max(conversation.places[:count]))
     return Summarised(summary=summary, usage=message.usage)
 
 
 def cut(conversation: Conversation, keep_tokens: int) -> int:
     """How many messages to summarise, so that about `keep_tokens` stay word for word.
 
-    Calls stay with their results, and what the user said last and nobody answered is never summarised.
+    Calls stay with their results, and the last input without an answer is never summarised.
     """
     messages, places = conversation.messages, conversation.places
     end = len(messages)
@@ -136,7 +135,7 @@ def cut(conversation: Conversation, keep_tokens: int) -> int:
 def transcript(messages: Sequence[Message], most_characters: int) -> str:
     """The messages as text of bounded length; of too many the beginning and the end are kept."""
     entries = [entry for message in messages for entry in _entries(message)]
-    text = "\n\n".join(_middle_out(entry, LONGEST_ENTRY) for entry in entries)
+    text = "\n\n".join(_middle_out(entry, MAX_ENTRY_LENGTH) for entry in entries)
     return _middle_out(text, most_characters)
 
 
@@ -152,14 +151,16 @@ def _modest(options: StreamOptions) -> StreamOptions:
     return msgspec.structs.replace(options, max_tokens=most, tool_choice=None, json_schema=None, stop=())
 
 
-async def _written(models: Models, model: Model, context: Context, options: StreamOptions) -> AssistantMessage | Broken:
+async def _written(
+    models: Models, model: Model, context: Context, options: StreamOptions
+) -> AssistantMessage | BrokenAnswer:
     async with aclosing(guarded(models.stream(model, context, options))) as events:
         async for event in events:
-            if isinstance(event, Broken):
+            if isinstance(event, BrokenAnswer):
                 return event
             if isinstance(event, Done):
                 return event.message
-    return Broken(MakaiError("The provider ended without an answer."))
+    return BrokenAnswer(MakaiError("The provider ended without an answer."))
 
 
 def _with_request(summary: str, conversation: Conversation, count: int) -> str:
@@ -169,7 +170,7 @@ def _with_request(summary: str, conversation: Conversation, count: int) -> str:
     newest = next((m for m in reversed(conversation.messages[:count]) if isinstance(m, UserMessage)), None)
     if newest is None or _is_summary(newest):
         return summary
-    return f"{summary}\n\nThe user's last message was:\n{_middle_out(_words(newest), LONGEST_REQUEST)}"
+    return f"{summary}\n\nThe user's last message was:\n{_middle_out(_words(newest), MAX_REQUEST_LENGTH)}"
 
 
 def _entries(message: Message) -> list[str]:

@@ -1,8 +1,4 @@
-"""The conversation of a run while it grows, and how long it is.
-
-In: messages, each with its place in the log. Out: the messages to send, of which every tool call has its result. No
-vendor is known here; what a single one wants is `providers.history.prepare`'s business.
-"""
+"""The conversation of a run while it grows, and how long it is. Every tool call in it has a result."""
 
 from __future__ import annotations
 
@@ -61,7 +57,6 @@ class Conversation:
         self._add(results, place)
 
     def add_user(self, message: UserMessage, place: int) -> None:
-        """What a user said."""
         self._add((message,), place)
 
     def replace_older(self, count: int, summary: UserMessage) -> None:

@@ -1,55 +1,97 @@
-"""What surrounds the agent loop: whoever keeps its facts and asks people, and whoever answers as a model.
-
-In: nothing. Out: the two contracts of the loop. A session is behind one of them, and the loop must not know it.
-"""
+"""What surrounds the agent loop: the host that logs its facts, and the models that answer."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
+from makai.core import session_events as ev
+from makai.core.content import Text
+from makai.core.messages import StopReason
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
-from makai.core.session_events import ApprovalDecided, FileDiff, SessionEvent, ToolCalled, UserInput
 from makai.core.stream_events import StreamEvent
+from makai.core.usage import Usage
 from makai.tools.base import CallDescription
 
 
 class AgentHost(Protocol):
-    """The surroundings of one run. What it raises ends the run and comes out of the loop unchanged."""
+    """The surroundings of one run; a part of `harness.base.RunPort`. What it raises ends the run unchanged."""
 
-    async def emit(self, event: SessionEvent) -> None:
-        """Keep a fact; returns when it is durable (log before publish).
+    async def emit(self, event: ev.SessionEvent) -> None:
+        """Log a fact. The order of calls is the order of facts; a cancelled wait does not take the fact back."""
 
-        The order of calls is the order of facts, and the fact is taken before the first suspension: cancelling the
-        wait does not take it back. For everything but `tool_started` and `user_message` the host may return before
-        the fact is durable; it should for deltas.
-        """
-
-    def steering(self) -> Sequence[UserInput]:
-        """What users said since the last time, to be read before the next turn. The loop emits what it takes."""
+    def steering(self) -> Sequence[ev.UserInput]:
+        """The input since the last call, to be read before the next turn. The loop emits what it takes."""
 
     def call_id(self, vendor_call_id: str) -> str:
         """An id for a call that its model named so, unique in the session and never given out before."""
 
     def position(self) -> int:
-        """The number of the last fact that was kept; later facts get higher ones."""
+        """The number of the last committed fact; later facts get higher ones."""
 
     def now(self) -> float:
-        """Seconds of a clock that only goes forward."""
+        """Seconds of a monotonic clock."""
 
 
-Decide: TypeAlias = Callable[[ToolCalled, CallDescription, tuple[FileDiff, ...]], Awaitable[ApprovalDecided]]
+Decide: TypeAlias = Callable[[ev.ToolCalled, CallDescription, tuple[ev.FileDiff, ...]], Awaitable[ev.ApprovalDecided]]
 """Asks rules, mode and people about a call, and logs question and decision. A cancelled wait withdraws its question."""
 
 
 class Models(Protocol):
-    """Who answers. `providers.runtime.ModelRuntime` is one."""
+    """Answers as a model; `providers.runtime.ModelRuntime` does."""
 
     def resolve(self, model: str | Model | None) -> Model:
-        """The model of that name."""
+        """Resolves a model name."""
 
     def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Ask it, by the law of `providers.base.Provider`."""
+        """Asks the model, by the law of `providers.base.Provider`."""
+
+
+class Recorder:
+    """Emits facts and remembers what is open, so that no turn and no call stays open, however a run ends."""
+
+    def __init__(self, host: AgentHost) -> None:
+        self._host = host
+        self._open_turn: int | None = None
+        self._open_calls: dict[str, bool] = {}
+        """Call id -> whether the tool has started."""
+
+    async def emit(self, event: ev.SessionEvent) -> None:
+        if type(event) in _TRACKED:
+            self._note(event)
+        await self._host.emit(event)
+
+    def reopen(self, call: ev.ToolCalled) -> None:
+        """A call that an earlier part of the run logged."""
+        self._open_calls[call.call_id] = False
+
+    async def close(self, turn_reason: StopReason, why: str, usage: Usage | None = None) -> None:
+        """End the open turn, then every open call; `why` completes "Not run: " and "Interrupted: "."""
+        if self._open_turn is not None:
+            await self.emit(ev.TurnEnded(turn=self._open_turn, stop_reason=turn_reason, usage=usage or Usage()))
+        for call_id, started in tuple(self._open_calls.items()):
+            said = f"Interrupted: {why}; what the tool did so far is unknown." if started else f"Not run: {why}."
+            await self.emit(
+                ev.ToolFinished(call_id=call_id, content=(Text(text=said),), is_error=True, interrupted=started)
+            )
+
+    def _note(self, event: ev.SessionEvent) -> None:
+        match event:
+            case ev.TurnStarted(turn=turn):
+                self._open_turn = turn
+            case ev.TurnEnded():
+                self._open_turn = None
+            case ev.ToolCalled(call_id=call_id):
+                self._open_calls[call_id] = False
+            case ev.ToolStarted(call_id=call_id):
+                self._open_calls[call_id] = True
+            case ev.ToolFinished(call_id=call_id):
+                self._open_calls.pop(call_id, None)
+            case _:
+                raise AssertionError(f"{type(event).__name__} is not tracked")
+
+
+_TRACKED = frozenset({ev.TurnStarted, ev.TurnEnded, ev.ToolCalled, ev.ToolStarted, ev.ToolFinished})

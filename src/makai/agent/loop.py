@@ -1,16 +1,14 @@
-"""The agent loop: ask the model, carry out what it calls for, until it has nothing more to do or must stop.
+"""The agent loop: ask the model, run what it calls for, until it has nothing more to do or must stop.
 
-In: a host, models, a conversation, tools and settings. Out: facts through the host, and one `AgentOutcome`. It decides
-when there is another turn; how a turn, a call or a summary goes is in the files beside this one. It must not know
-sessions, protocols, stores or vendors.
+It decides when there is another turn; how a turn, a call or a summary works is in the modules beside this one.
 
     steering ─► limits ─► compaction if full ─► turn ─► calls ─┐
        ▲                                         │             │
        └─────────────────────────────────────────┼─────────────┘
                                                  └─► outcome
 
-Every model call is a turn of its own, also one that repeats a failed one; a failed turn without calls "never
-happened" for the conversation.
+Every model call is a turn, also one that repeats a failed one; a failed turn without calls is left out of the
+conversation.
 """
 
 from __future__ import annotations
@@ -20,15 +18,21 @@ from collections.abc import Mapping
 
 import msgspec
 
-from makai.agent.budget import Limit, capped, out_of_time, spent, turns_reached
 from makai.agent.compaction import summarised, summary_message
 from makai.agent.conversation import Conversation, context_tokens
-from makai.agent.host import AgentHost, Decide, Models
-from makai.agent.recorder import Recorder
-from makai.agent.silence import SilenceWatch
-from makai.agent.terms import AgentOutcome, AgentSettings, Standing
-from makai.agent.tool_calls import Call, RunDenied, ToolCalls
-from makai.agent.turn import Answer, answer_of
+from makai.agent.host import AgentHost, Decide, Models, Recorder
+from makai.agent.settings import (
+    AgentOutcome,
+    AgentSettings,
+    Limit,
+    Standing,
+    capped,
+    out_of_time,
+    spent,
+    turns_reached,
+)
+from makai.agent.tool_calls import PreparedCall, RunDenied, ToolCalls
+from makai.agent.turn import SilenceWatch, TurnAnswer, answer_of
 from makai.aio.cancellation import finish_cleanup
 from makai.core.content import content_for_model
 from makai.core.errors import ContextOverflow, MakaiError, Overloaded, ProviderError, RateLimited
@@ -54,8 +58,8 @@ async def run_agent(
 ) -> AgentOutcome:
     """Run until the model is done, a limit is reached or something fails.
 
-    A cancelled run raises `CancelledError`, after its tools have stopped and its last facts are out. What the host
-    raises comes out as it is.
+    A cancelled run raises `CancelledError`, after its tools have stopped and its last facts are logged. What the host
+    raises passes through.
     """
     recorder = Recorder(host)
     try:
@@ -102,7 +106,7 @@ def _conversation(context: Context, places: tuple[int, ...], position: int) -> C
 
 
 class _Run:
-    """One run while it goes on."""
+    """One active run."""
 
     def __init__(
         self,
@@ -125,7 +129,7 @@ class _Run:
         self._frame = msgspec.structs.replace(
             context, messages=(), tools=tuple(tool.definition for tool in tools.values())
         )
-        """What stays the same in every request."""
+        """What is the same in every request."""
         self._conversation = _conversation(context, standing.places, host.position())
         self._tool_calls = ToolCalls(host, recorder, tools, decide, settings)
         self._started_at = host.now() - standing.seconds
@@ -137,7 +141,6 @@ class _Run:
         """After how many answers a compaction was last tried."""
 
     async def go(self) -> AgentOutcome:
-        """The run, within its time."""
         timer = asyncio.timeout(self._seconds_left())
         try:
             async with timer:
@@ -152,10 +155,10 @@ class _Run:
         return await self._stopped_by(out_of_time(self._settings))
 
     async def _loop(self) -> AgentOutcome:
-        await self._warn_of_unknown_price()
+        await self._notice_unknown_price()
         if self._standing.open_calls:
             calls = [await self._tool_calls.retake(fact) for fact in self._standing.open_calls]
-            results = await self._tool_calls.carry_out(calls)
+            results = await self._tool_calls.run_all(calls)
             self._conversation.add_results(results, self._host.position())
         self._conversation.fill_in_results()
         while True:
@@ -180,17 +183,17 @@ class _Run:
             self._conversation.add_user(UserMessage(content=content_for_model(words.content)), self._host.position())
         return bool(said)
 
-    async def _ask(self) -> Answer:
+    async def _ask(self) -> TurnAnswer:
         self._turn += 1
         await self._recorder.emit(TurnStarted(turn=self._turn))
         context = msgspec.structs.replace(self._frame, messages=tuple(self._conversation.messages))
         options = capped(self._settings.options, self._settings, self._usage, self._model)
         stream = self._models.stream(self._model, context, options)
-        watch = SilenceWatch(self._settings.quiet_notice_s, self._tell_of_silence)
+        watch = SilenceWatch(self._settings.quiet_notice_s, self._notice_silence)
         return await answer_of(stream, self._recorder, self._tool_calls, watch)
 
-    async def _after(self, message: AssistantMessage, calls: list[Call]) -> AgentOutcome | None:
-        """What follows a whole answer: another turn (None), or the end."""
+    async def _after(self, message: AssistantMessage, calls: list[PreparedCall]) -> AgentOutcome | None:
+        """Continue after a whole answer: None for another turn, or the outcome."""
         self._answers += 1
         self._waits = 0
         self._usage += message.usage
@@ -201,7 +204,7 @@ class _Run:
         if limit and (calls or reason == "max_tokens"):
             await self._recorder.close("aborted", "the run reached its limit")
             return await self._stopped_by(limit)
-        results = await self._tool_calls.carry_out(calls) if calls else []
+        results = await self._tool_calls.run_all(calls) if calls else []
         self._conversation.add_answer(message, results, self._host.position())
         if calls or await self._take_steering():
             return None
@@ -218,8 +221,8 @@ class _Run:
 
     # ------------------------------------------------------------ when a turn fails
 
-    async def _after_failure(self, answer: Answer) -> AgentOutcome | None:
-        """What follows a broken answer: another try (None), or the one terminal error."""
+    async def _after_failure(self, answer: TurnAnswer) -> AgentOutcome | None:
+        """Continue after a broken answer: None for another try, or the outcome."""
         broken = answer.broken
         assert broken is not None, "an answer is whole or broken"
         self._usage += broken.usage
@@ -240,7 +243,7 @@ class _Run:
         wait_s = self._settings.first_wait_s * 2.0**self._waits
         if error.retry_after_ms is not None:
             wait_s = error.retry_after_ms / 1000
-        if self._waits >= self._settings.max_waits or wait_s > self._settings.longest_wait_s:
+        if self._waits >= self._settings.max_waits or wait_s > self._settings.max_wait_s:
             return False
         self._waits += 1
         number = f"{self._waits} of {self._settings.max_waits}"
@@ -249,7 +252,7 @@ class _Run:
         await asyncio.sleep(wait_s)
         return True
 
-    async def _tell_of_silence(self) -> None:
+    async def _notice_silence(self) -> None:
         message = f"{self._model.id} has said nothing for {self._settings.quiet_notice_s:g} s; still waiting."
         await self._recorder.emit(Notice(level="info", code="provider_silent", message=message))
 
@@ -263,7 +266,7 @@ class _Run:
                 await self._compact(f"The conversation has about {tokens:,} of {window:,} tokens")
 
     def _may_compact(self) -> bool:
-        """The guard against loops: tried once, it is not tried again for some turns, whether it helped or not."""
+        """A guard against loops: one try in `compact_every` turns, whether it helped or not."""
         return self._compacted_at is None or self._answers - self._compacted_at >= self._settings.compact_every
 
     async def _compact(self, why: str) -> bool:
@@ -301,7 +304,7 @@ class _Run:
         await self._recorder.emit(limit.notice())
         return AgentOutcome(stop_reason=limit.stop_reason, usage=self._usage, limit=limit.kind)
 
-    async def _warn_of_unknown_price(self) -> None:
+    async def _notice_unknown_price(self) -> None:
         if self._settings.max_usd is not None and self._model.price is None:
             limit = f"the limit of {self._settings.max_usd:g} USD cannot be kept"
             message = f"The price of {self._model.id} is unknown: {limit}."

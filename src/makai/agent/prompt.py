@@ -1,11 +1,9 @@
 """The system prompt of a session: who the agent is, where it works, and what the project says about itself.
 
-In: a working directory. Out: text of bounded size. Project files are data: they are quoted with their path, and until
-the user trusts the folder the model is told that they are nobody's orders. Links that lead out of the project, and what
-is `hidden`, are not read.
-
-In every directory from the root of the repository down to the working directory, `AGENTS.md` is read, else `CLAUDE.md`.
-Of skills (`skills/*/SKILL.md` in `.agents`, `.makai` or `.claude`) only name, description and path are told.
+Project files are data: they are quoted with their path, and until the user trusts the folder the prompt says that they
+are not instructions. Links that lead out of the project, and what is `hidden`, are not read. In every directory from
+the root of the repository down to the working directory, `AGENTS.md` is read, else `CLAUDE.md`. Of skills
+(`skills/*/SKILL.md` in `.agents`, `.makai` or `.claude`) the prompt has name, description and path.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from makai.tools.workspace import Workspace
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 SKILL_FOLDERS = (".agents/skills", ".makai/skills", ".claude/skills")
-LARGEST_FILE = 32_768
-MOST_BYTES = 65_536
-MOST_SKILLS = 50
-MOST_FOLDERS_LOOKED_AT = 500
-LARGEST_HEAD = 4_096
-LONGEST_NAME = 64
-LONGEST_DESCRIPTION = 500
+MAX_FILE_BYTES = 32_768
+MAX_BYTES = 65_536
+MAX_SKILLS = 50
+MAX_SKILL_FOLDERS = 500
+MAX_HEAD_BYTES = 4_096
+MAX_NAME_LENGTH = 64
+MAX_DESCRIPTION_LENGTH = 500
 
 BASE_PROMPT = """You are makai, an agent that works on a user's computer through the tools you are given.
 
@@ -88,25 +86,25 @@ def find_skills(workspace: Workspace, directories: Sequence[Path]) -> list[Skill
     """The skills of these directories; of two with one name the more specific counts."""
     found: dict[str, Skill] = {}
     for path in _skill_files(workspace, directories):
-        head = _read(workspace, path, LARGEST_HEAD)
+        head = _read(workspace, path, MAX_HEAD_BYTES)
         if head is not None and (skill := _skill(head[0], path)) is not None:
             found.pop(skill.name, None)
             found[skill.name] = skill
-    return list(found.values())[-MOST_SKILLS:]
+    return list(found.values())[-MAX_SKILLS:]
 
 
 def _quoted(workspace: Workspace, directories: Sequence[Path]) -> Iterator[str]:
     """The instruction files, quoted. The room is divided from the most specific one up: it matters most."""
-    left = MOST_BYTES
+    left = MAX_BYTES
     quoted: list[str] = []
     for directory in reversed(directories):
         for name in INSTRUCTION_FILES:
-            read = _read(workspace, directory / name, min(LARGEST_FILE, left))
+            read = _read(workspace, directory / name, min(MAX_FILE_BYTES, left))
             if read is None:
                 continue
             text, is_cut = read
             left -= len(text.encode())
-            more = "\n[the file goes on; read it when you need the rest]" if is_cut else ""
+            more = "\n[the file is longer; read it when you need the rest]" if is_cut else ""
             inert = _CLOSING_TAG.sub("<\\/", text)
             quoted.append(f'<project_file path="{directory / name}">\n{inert}{more}\n</project_file>')
             break
@@ -134,7 +132,7 @@ def _skill_files(workspace: Workspace, directories: Sequence[Path]) -> Iterator[
                 continue
             for name in names:
                 looked_at += 1
-                if looked_at > MOST_FOLDERS_LOOKED_AT:
+                if looked_at > MAX_SKILL_FOLDERS:
                     return
                 yield directory / folder / name / "SKILL.md"
 
@@ -159,7 +157,7 @@ def _skill(head: str, path: Path) -> Skill | None:
     name, description = (_one_line(fields.get(field, "")) for field in ("name", "description"))
     if not name or not description:
         return None
-    return Skill(name=name[:LONGEST_NAME], description=description[:LONGEST_DESCRIPTION], path=str(path))
+    return Skill(name=name[:MAX_NAME_LENGTH], description=description[:MAX_DESCRIPTION_LENGTH], path=str(path))
 
 
 def _one_line(text: str) -> str:

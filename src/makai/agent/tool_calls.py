@@ -1,11 +1,8 @@
-"""Carries out the tool calls of a turn.
-
-In: calls as the model wrote them. Out: one result for each, in their order, and the facts about them. It decides what
-may run beside what; whether a call may run at all is the host's decision, and what it does is the tool's.
+"""Runs the tool calls of a turn: one result for each, in their order.
 
 Calls that only look (read, search, fetch, think, other) run beside each other. One that changes files or runs a
 command waits for everything before it, and everything after it waits for it: the result is that of running all calls
-in the order in which the model wrote them.
+in the order in which the model wrote them. Whether a call may run is the decision of `Decide`.
 """
 
 from __future__ import annotations
@@ -17,12 +14,9 @@ from typing import Any
 
 import msgspec
 
-from makai.agent.host import AgentHost, Decide
-from makai.agent.progress import Progress
-from makai.agent.recorder import Recorder
-from makai.agent.schema import ArgumentsSchema
-from makai.agent.storable import storable, storable_part
-from makai.agent.terms import AgentSettings
+from makai.agent.host import AgentHost, Decide, Recorder
+from makai.agent.settings import AgentSettings
+from makai.agent.tool_io import ArgumentsSchema, ProgressReporter, storable, storable_part
 from makai.aio.cancellation import run_with_grace
 from makai.core import session_events as ev
 from makai.core.content import Text, ToolCall, ToolResult
@@ -35,22 +29,22 @@ log = logging.getLogger(__name__)
 
 NO_OUTPUT = "The tool gave no output."
 _ONE_AFTER_THE_OTHER = frozenset({"edit", "execute"})
-_MOST_NAMES = 100
+_MAX_NAMES = 100
 
 
 class RunDenied(Exception):
-    """Someone denied a call and with it the whole run."""
+    """A user denied a call and with it the whole run."""
 
 
-class Call(msgspec.Struct, kw_only=True):
-    """A call that can be carried out, or the reason why it cannot."""
+class PreparedCall(msgspec.Struct, kw_only=True):
+    """A call that can be run, or the reason why it cannot."""
 
     fact: ev.ToolCalled
     tool: Tool | None = None
     arguments: Mapping[str, Any] = {}
     description: CallDescription | None = None
     refusal: str | None = None
-    """What the model is told instead of a result."""
+    """What the model gets instead of a result."""
 
     @property
     def waits(self) -> bool:
@@ -79,8 +73,8 @@ class ToolCalls:
         self._last_call: object = None
         self._times = 0
 
-    async def take(self, part: ToolCall, content_index: int) -> Call:
-        """A call the model has just written whole; logs it."""
+    async def take(self, part: ToolCall, content_index: int) -> PreparedCall:
+        """Log and prepare a call that the model has just written whole."""
         fact = ev.ToolCalled(
             call_id=self._host.call_id(part.tool_call_id),
             name=part.name,
@@ -91,7 +85,7 @@ class ToolCalls:
             arguments_error=part.arguments_error,
             title=part.name,
         )
-        call = await self._understood(fact)
+        call = await self._prepared(fact)
         if call.description is not None:
             call.fact = msgspec.structs.replace(
                 fact,
@@ -102,13 +96,13 @@ class ToolCalls:
         await self._recorder.emit(call.fact)
         return call
 
-    async def retake(self, fact: ev.ToolCalled) -> Call:
-        """A call that is in the log since before the run was resumed."""
+    async def retake(self, fact: ev.ToolCalled) -> PreparedCall:
+        """Prepare a call that was logged before the run was resumed."""
         self._recorder.reopen(fact)
-        return await self._understood(fact)
+        return await self._prepared(fact)
 
-    async def carry_out(self, calls: Sequence[Call]) -> list[ToolMessage]:
-        """The results. `RunDenied` when a person ended the run; calls that are open then are the caller's to close."""
+    async def run_all(self, calls: Sequence[PreparedCall]) -> list[ToolMessage]:
+        """Run the calls. Raises `RunDenied` when a user ended the run; open calls are the caller's to close."""
         for call in calls:
             await self._count(call)
         results: dict[str, ToolMessage] = {}
@@ -123,23 +117,23 @@ class ToolCalls:
 
     # ------------------------------------------------------------ before a call
 
-    async def _understood(self, fact: ev.ToolCalled) -> Call:
+    async def _prepared(self, fact: ev.ToolCalled) -> PreparedCall:
         tool = self._tools.get(fact.name)
         if tool is None:
-            known = ", ".join(sorted(self._tools)[:_MOST_NAMES]) or "none"
-            return Call(fact=fact, refusal=f"There is no tool {fact.name!r}. The tools are: {known}.")
+            known = ", ".join(sorted(self._tools)[:_MAX_NAMES]) or "none"
+            return PreparedCall(fact=fact, refusal=f"There is no tool {fact.name!r}. The tools are: {known}.")
         if fact.arguments_error is not None:
-            return Call(fact=fact, refusal=f"Not run: {fact.arguments_error}")
+            return PreparedCall(fact=fact, refusal=f"Not run: {fact.arguments_error}")
         try:
             arguments = self._schemas[fact.name].arguments(fact.arguments_json)
-            return Call(fact=fact, tool=tool, arguments=arguments, description=await tool.describe(arguments))
+            return PreparedCall(fact=fact, tool=tool, arguments=arguments, description=await tool.describe(arguments))
         except InvalidRequest as error:
-            return Call(fact=fact, refusal=str(error))
+            return PreparedCall(fact=fact, refusal=str(error))
         except Exception as error:
-            return Call(fact=fact, refusal=_failure(fact.name, error))
+            return PreparedCall(fact=fact, refusal=_failure(fact.name, error))
 
-    async def _count(self, call: Call) -> None:
-        """Models get stuck: the same call again and again gets them nowhere, and costs."""
+    async def _count(self, call: PreparedCall) -> None:
+        """Refuse a call that the model repeats without end: it costs and leads nowhere."""
         written = call.fact.arguments_json if call.tool is None else call.arguments
         this_call = (call.fact.name, written)
         self._times = self._times + 1 if this_call == self._last_call else 1
@@ -157,10 +151,10 @@ class ToolCalls:
 
     # ------------------------------------------------------------ one call
 
-    async def _one(self, call: Call, is_later: bool, results: dict[str, ToolMessage]) -> None:
+    async def _one(self, call: PreparedCall, is_later: bool, results: dict[str, ToolMessage]) -> None:
         if is_later and call.refusal is None:
             # What the calls before it did may have changed what this one would do.
-            call = await self._understood(call.fact)
+            call = await self._prepared(call.fact)
         tool, description = call.tool, call.description
         if call.refusal is not None or tool is None or description is None:
             outcome = text_outcome(call.refusal or "", is_error=True)
@@ -179,10 +173,10 @@ class ToolCalls:
         if isinstance(tool, PlanTool) and not outcome.is_error:
             await self._recorder.emit(_plan(call.arguments))
 
-    async def _run(self, call: Call, tool: Tool) -> ToolOutcome:
+    async def _run(self, call: PreparedCall, tool: Tool) -> ToolOutcome:
         name = call.fact.name
         await self._recorder.emit(ev.ToolStarted(call_id=call.fact.call_id))
-        async with Progress(call.fact.call_id, self._recorder.emit) as progress:
+        async with ProgressReporter(call.fact.call_id, self._recorder.emit) as progress:
             try:
                 work = tool.run(call.arguments, progress)
                 return await run_with_grace(work, self._settings.stop_grace_s, f"the tool {name}")
@@ -196,7 +190,7 @@ class ToolCalls:
             except Exception as error:
                 return text_outcome(_failure(name, error), is_error=True)
 
-    async def _finish(self, call: Call, outcome: ToolOutcome) -> ToolMessage:
+    async def _finish(self, call: PreparedCall, outcome: ToolOutcome) -> ToolMessage:
         content = tuple(map(storable_part, outcome.content)) or (Text(text=NO_OUTPUT),)
         finished = ev.ToolFinished(
             call_id=call.fact.call_id,
@@ -220,9 +214,9 @@ class ToolCalls:
         )
 
 
-def _batches(calls: Sequence[Call]) -> Iterator[list[Call]]:
+def _batches(calls: Sequence[PreparedCall]) -> Iterator[list[PreparedCall]]:
     """Calls that may run beside each other, in order; one that changes things is alone."""
-    beside: list[Call] = []
+    beside: list[PreparedCall] = []
     for call in calls:
         if not call.waits:
             beside.append(call)
@@ -236,7 +230,7 @@ def _batches(calls: Sequence[Call]) -> Iterator[list[Call]]:
 
 
 def _failure(name: str, error: BaseException) -> str:
-    """A tool broke its contract: the model is told enough to try something else, the log has the rest."""
+    """What the model gets when a tool broke its contract; the server's log has the rest."""
     log.error("the tool %s failed", name, exc_info=error)
     return f"The tool {name} failed: {type(error).__name__}: {str(error)[:500]}"
 

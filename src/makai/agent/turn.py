@@ -1,24 +1,25 @@
-"""One model answer -> the facts of one turn.
+"""Follows one model answer and reports its facts as they happen.
 
-In: a stream of events. Out: facts as they happen, and the `Answer`. It does not decide whether there is another turn,
-and carries out nothing. Blocks that broke off have no whole fact: their deltas are all there is of them.
+A block that broke off has no whole fact: its deltas are all there is of it. Whether there is another turn is the
+loop's decision.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, TypeAlias
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
-from makai.agent.recorder import Recorder
-from makai.agent.silence import SilenceWatch
-from makai.agent.tool_calls import Call, ToolCalls
+from makai.agent.host import Recorder
+from makai.agent.tool_calls import PreparedCall, ToolCalls
+from makai.core import session_events as ev
 from makai.core.errors import Aborted, MakaiError, error_from_code
 from makai.core.messages import AssistantMessage
-from makai.core.session_events import AssistantText, AssistantTextDelta, Notice, Reasoning, ReasoningDelta
 from makai.core.stream_events import (
     Done,
     Failed,
@@ -35,54 +36,78 @@ from makai.core.usage import Usage
 log = logging.getLogger(__name__)
 
 
-class Broken(msgspec.Struct, frozen=True):
+class BrokenAnswer(msgspec.Struct, frozen=True):
     """A stream ended without a whole answer."""
 
     error: MakaiError
     usage: Usage = Usage()
 
 
-class Answer(msgspec.Struct, kw_only=True):
+class TurnAnswer(msgspec.Struct, kw_only=True):
     """How a turn ended: with a whole message, or broken."""
 
     message: AssistantMessage | None = None
-    broken: Broken | None = None
-    calls: list[Call] = []
+    broken: BrokenAnswer | None = None
+    calls: list[PreparedCall] = []
     """Every call that was logged, also of an answer that broke off afterwards."""
 
 
 async def answer_of(
     stream: AsyncGenerator[StreamEvent, None], recorder: Recorder, tool_calls: ToolCalls, watch: SilenceWatch
-) -> Answer:
+) -> TurnAnswer:
     """Follow a stream to its end."""
-    reader = _Reader(recorder, tool_calls)
+    answer = TurnAnswer()
     async with aclosing(guarded(stream)) as events, watch:
         async for event in events:
-            kind = type(event)
-            if kind is not Keepalive:  # alive, but nothing new
+            if type(event) is not Keepalive:  # alive, but nothing new
                 watch.news()
-            if (step := reader.steps.get(kind)) is not None:
-                await step(event)
-    return reader.answer
+            if isinstance(event, ToolCallEnd):
+                answer.calls.append(await tool_calls.take(event.tool_call, event.content_index))
+            elif isinstance(event, Done):
+                answer.message = event.message
+            elif isinstance(event, BrokenAnswer):
+                answer.broken = event
+            elif (fact := _fact(event)) is not None:
+                await recorder.emit(fact)
+    return answer
 
 
-async def guarded(stream: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[StreamEvent | Broken, None]:
-    """The events of a stream up to `Done`, or up to one `Broken`, whatever happens to it."""
+def _fact(event: StreamEvent) -> ev.SessionEvent | None:
+    """The fact that an event is; most kinds say nothing that a session keeps."""
+    match event:
+        case TextDelta(content_index=index, delta=delta):
+            return ev.AssistantTextDelta(content_index=index, delta=delta)
+        case ThinkingDelta(content_index=index, delta=delta):
+            return ev.ReasoningDelta(content_index=index, delta=delta)
+        case TextEnd(content_index=index, text=text, content_signature=signature):
+            return ev.AssistantText(content_index=index, text=text, signature=signature)
+        case ThinkingEnd(content_index=index, thinking=text, thinking_signature=signature, redacted=redacted):
+            return ev.Reasoning(content_index=index, text=text, signature=signature, redacted=redacted)
+        case Keepalive(note=note) if note:  # why nothing happens: a rate limit is no silence
+            return ev.Notice(level="warning", code=event.code, message=note)
+        case _:
+            return None
+
+
+async def guarded(stream: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[StreamEvent | BrokenAnswer, None]:
+    """The events of a stream up to `Done`, or up to one `BrokenAnswer`, however it ends."""
     try:
         async with aclosing(stream):
             async for event in stream:
                 if type(event) is Failed:
-                    yield Broken(_failure_of(event), event.usage or Usage())
+                    yield BrokenAnswer(_failure_of(event), event.usage or Usage())
                     return
                 yield event
                 if type(event) is Done:
                     return
-        yield Broken(MakaiError("The provider ended without an answer."))
+        yield BrokenAnswer(MakaiError("The provider ended without an answer."))
     except MakaiError as error:
-        yield Broken(error)
+        yield BrokenAnswer(error)
     except Exception as error:
         log.exception("a provider broke its contract")
-        yield Broken(MakaiError(f"Internal error in a provider: {type(error).__name__}.", hint="Please report this."))
+        yield BrokenAnswer(
+            MakaiError(f"Internal error in a provider: {type(error).__name__}.", hint="Please report this.")
+        )
 
 
 def _failure_of(event: Failed) -> MakaiError:
@@ -97,57 +122,38 @@ def _failure_of(event: Failed) -> MakaiError:
     )
 
 
-_Step: TypeAlias = Callable[[Any], Awaitable[None]]
+class SilenceWatch:
+    """Calls `tell` once per silence that lasts. One timer looks at a time stamp, so events cost nothing extra."""
 
+    def __init__(self, after_s: float, tell: Callable[[], Awaitable[None]]) -> None:
+        self._after_s = after_s
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._last_news = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._telling: asyncio.Future[None] | None = None
+        self._told = False
 
-class _Reader:
-    """Turns events into facts. Kinds of events without a step say nothing that a session keeps."""
+    async def __aenter__(self) -> Self:
+        self._timer = self._loop.call_later(self._after_s, self._look)
+        return self
 
-    def __init__(self, recorder: Recorder, tool_calls: ToolCalls) -> None:
-        self._emit = recorder.emit
-        self._tool_calls = tool_calls
-        self.answer = Answer()
-        self.steps: dict[type, _Step] = {
-            TextDelta: self._on_text,
-            ThinkingDelta: self._on_thinking,
-            TextEnd: self._on_text_end,
-            ThinkingEnd: self._on_thinking_end,
-            ToolCallEnd: self._on_call,
-            Done: self._on_done,
-            Broken: self._on_broken,
-            Keepalive: self._on_keepalive,
-        }
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._telling is not None:
+            await self._telling
 
-    async def _on_text(self, event: TextDelta) -> None:
-        await self._emit(AssistantTextDelta(content_index=event.content_index, delta=event.delta))
+    def news(self) -> None:
+        self._last_news = self._loop.time()
+        self._told = False
 
-    async def _on_thinking(self, event: ThinkingDelta) -> None:
-        await self._emit(ReasoningDelta(content_index=event.content_index, delta=event.delta))
-
-    async def _on_text_end(self, event: TextEnd) -> None:
-        fact = AssistantText(content_index=event.content_index, text=event.text, signature=event.content_signature)
-        await self._emit(fact)
-
-    async def _on_thinking_end(self, event: ThinkingEnd) -> None:
-        await self._emit(
-            Reasoning(
-                content_index=event.content_index,
-                text=event.thinking,
-                signature=event.thinking_signature,
-                redacted=event.redacted,
-            )
-        )
-
-    async def _on_call(self, event: ToolCallEnd) -> None:
-        self.answer.calls.append(await self._tool_calls.take(event.tool_call, event.content_index))
-
-    async def _on_keepalive(self, event: Keepalive) -> None:
-        """People are told why nothing happens: a rate limit is no silence."""
-        if event.note:
-            await self._emit(Notice(level="warning", code=event.code, message=event.note))
-
-    async def _on_done(self, event: Done) -> None:
-        self.answer.message = event.message
-
-    async def _on_broken(self, event: Broken) -> None:
-        self.answer.broken = event
+    def _look(self) -> None:
+        silent_s = self._loop.time() - self._last_news
+        if silent_s >= self._after_s and not self._told and (self._telling is None or self._telling.done()):
+            self._told = True
+            self._telling = asyncio.ensure_future(self._tell())
+        next_look_s = self._after_s if self._told else self._after_s - silent_s
+        self._timer = self._loop.call_later(max(next_look_s, 0.001), self._look)

@@ -5,7 +5,7 @@ It reads the user's configuration and, in a trusted folder, the project's. It mu
 approves anything.
 
 Read are `config.toml` and `mcp.json` in `MAKAI_HOME`, and, when it is trusted, `.makai/config.toml` (only
-`[permissions]`) and `.mcp.json` in the session's folder: servers once, rules anew for every run.
+`[permissions]`) and `.mcp.json` in the session's folder: servers once, rules again for every run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from makai.tools.workspace import Workspace
 
 PROJECT_CONFIG: Final = ".makai/config.toml"
 PROJECT_SERVERS: Final = ".mcp.json"
-_LARGEST_FILE: Final = 1024 * 1024
+_MAX_FILE_BYTES: Final = 1024 * 1024
 _WHAT_COMMANDS_MAY: Final[Mapping[SandboxLevel, str]] = {
     "read-only": "Commands can read files, but write nothing but temporary files, and have no network.",
     "workspace-write": "Commands can write only beneath the session's folders, but not in .git, and have no network.",
@@ -181,7 +181,7 @@ class Workbench:
             raise InvalidRequest("The folders of a session must be absolute paths.")
         folders = [Path(folder) for folder in dict.fromkeys((spec.cwd, *spec.roots))]
         hidden = _hidden(spec, folders)
-        Workspace(folders, hidden)  # a folder that is missing is told before anything is made
+        Workspace(folders, hidden)  # refuse a missing folder before anything is made
         remove_old_scratch(spec.environ, spec.makai_home)
         self._scratch = open_scratch(spec.session_id, spec.environ, spec.makai_home)
         self._workspace = Workspace(folders, hidden, readable=(self._scratch.output,))
@@ -198,7 +198,7 @@ class Workbench:
             )
         )
         self._notices.update(dict.fromkeys(_sandbox_notices(detection, spec.sandbox)))
-        self.rules()  # a rule that cannot be read is told now
+        self.rules()  # refuse a rule that cannot be read
         return self._configured_servers()
 
     def _user_permissions(self) -> PermissionsConfig:
@@ -248,11 +248,11 @@ class Workbench:
                 self._warn("project_not_trusted", f"{path} is ignored until you trust this folder.")
                 return None
             with self._workspace.open_read(path) as file:
-                data = file.read(_LARGEST_FILE + 1)
+                data = file.read(_MAX_FILE_BYTES + 1)
         except FileMissing:
             return None
-        if len(data) > _LARGEST_FILE:
-            raise InvalidRequest(f"{path} is larger than {_LARGEST_FILE:,} bytes.")
+        if len(data) > _MAX_FILE_BYTES:
+            raise InvalidRequest(f"{path} is larger than {_MAX_FILE_BYTES:,} bytes.")
         return _decoded(data, path)
 
     def _warn(self, code: str, message: str) -> None:
@@ -275,7 +275,7 @@ class _Sandbox:
         return self._spec.sandbox != "full-access" and self._detection.backend is None
 
     def wrap(self, argv: Sequence[str]) -> Sequence[str]:
-        """Confine a child that nobody is asked about; `NotSupported` when that is not possible."""
+        """Confine a child that runs without a question; `NotSupported` when that is not possible."""
         return self._detection.wrap(self._policy(), argv)
 
     def wrap_online(self, argv: Sequence[str]) -> Sequence[str]:
@@ -293,7 +293,7 @@ class _Sandbox:
         return nullcontext() if self.is_missing else self.holding()
 
     def _policy(self, *, network: bool = False) -> SandboxPolicy:
-        """Made anew each time: what has to be protected in the folders may have come into being since."""
+        """Made again each time: what has to be protected in the folders may be new."""
         return session_policy(
             self._spec.sandbox,
             self._roots,

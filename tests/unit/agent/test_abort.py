@@ -9,7 +9,7 @@ import pytest
 from support.agent import FakeHost, FakeTool, ScriptedModels, asked, called, finished, text, turn
 
 from makai.agent.loop import run_agent
-from makai.agent.terms import AgentSettings
+from makai.agent.settings import AgentSettings
 from makai.core import session_events as ev
 from makai.tools.base import ToolContext, ToolOutcome, text_outcome
 

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, finished, run, text, turn
 
-from makai.agent.budget import capped
-from makai.agent.terms import AgentOutcome, AgentSettings, Standing
+from makai.agent.settings import AgentOutcome, AgentSettings, Standing, capped
 from makai.core import session_events as ev
 from makai.core.request import StreamOptions
 from makai.core.usage import Price, Usage

@@ -7,7 +7,7 @@ from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, fin
 from makai.agent.compaction import NotShorter, cut, summary_message, transcript
 from makai.agent.conversation import Conversation
 from makai.agent.loop import run_compaction
-from makai.agent.terms import AgentOutcome, AgentSettings, Standing
+from makai.agent.settings import AgentOutcome, AgentSettings, Standing
 from makai.core.content import Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.request import Context

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from makai.agent.prompt import BASE_PROMPT, LARGEST_FILE, MOST_BYTES, project_root, system_prompt
+from makai.agent.prompt import BASE_PROMPT, MAX_BYTES, MAX_FILE_BYTES, project_root, system_prompt
 
 
 @pytest.fixture
@@ -71,11 +71,11 @@ def test_a_folder_outside_any_repository_is_its_own_project(tmp_path: Path) -> N
 
 def test_long_files_are_cut_and_all_of_them_are_bounded(project: Path) -> None:
     for folder in (project, project / "src", project / "src/deep"):
-        (folder / "AGENTS.md").write_text(f"{folder.name} " + "x" * 2 * LARGEST_FILE)
+        (folder / "AGENTS.md").write_text(f"{folder.name} " + "x" * 2 * MAX_FILE_BYTES)
     prompt = system_prompt(project / "src/deep")
 
-    assert len(prompt) < MOST_BYTES + 4000
-    assert prompt.count("[the file goes on; read it when you need the rest]") == 2
+    assert len(prompt) < MAX_BYTES + 4000
+    assert prompt.count("[the file is longer; read it when you need the rest]") == 2
     assert "\ndeep xxx" in prompt
     assert "\nrepo xxx" not in prompt  # the least specific one has no room left
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.agent import FakeTool, called, finished, result_texts, run, text, turn
 
-from makai.agent.terms import AgentOutcome
+from makai.agent.settings import AgentOutcome
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice, ToolCalled, ToolStarted
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome

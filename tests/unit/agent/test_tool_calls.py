@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from support.agent import FakeHost, FakeTool, called, finished, result_texts, run, text, turn
 
-from makai.agent import progress as progress_module
-from makai.agent.progress import LARGEST_FACT, MOST_SHOWN, NO_MORE, Progress
-from makai.agent.terms import AgentOutcome, Standing
+from makai.agent import tool_io
+from makai.agent.settings import AgentOutcome, Standing
+from makai.agent.tool_io import MAX_PROGRESS_LENGTH, MAX_SHOWN, NO_MORE, ProgressReporter
 from makai.core import session_events as ev
 from makai.core.content import Image, Text, ToolCall, ToolResult
 from makai.core.messages import AssistantMessage, ToolMessage, UserMessage
@@ -287,14 +287,14 @@ async def test_progress_is_gathered_and_comes_before_the_result() -> None:
 
 
 async def test_progress_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_module, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(tool_io, "PROGRESS_INTERVAL_S", 0.0)
     shown: list[ev.ToolProgress] = []
 
     async def emit(fact: ev.ToolProgress) -> None:
         shown.append(fact)
         await asyncio.sleep(0)
 
-    async with Progress("c1", emit) as progress:
+    async with ProgressReporter("c1", emit) as progress:
         for _ in range(200):
             progress.progress("x" * 10_000)
             if _ % 10 == 9:
@@ -302,8 +302,8 @@ async def test_progress_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     progress.progress("too late")
 
     assert shown[0].text.startswith("[83,616 characters left out]\nxxx")
-    assert max(len(fact.text) for fact in shown) < LARGEST_FACT + 100
-    assert MOST_SHOWN < sum(len(fact.text) for fact in shown) < MOST_SHOWN + 2 * LARGEST_FACT
+    assert max(len(fact.text) for fact in shown) < MAX_PROGRESS_LENGTH + 100
+    assert MAX_SHOWN < sum(len(fact.text) for fact in shown) < MAX_SHOWN + 2 * MAX_PROGRESS_LENGTH
     assert shown[-1].text.endswith(NO_MORE)
 
 

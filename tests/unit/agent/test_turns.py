@@ -6,11 +6,10 @@ from collections.abc import AsyncGenerator
 import pytest
 from support.agent import FakeHost, FakeTool, ScriptedModels, called, finished, run, said, text, turn
 
-from makai.agent.recorder import Recorder
-from makai.agent.silence import SilenceWatch
-from makai.agent.terms import AgentOutcome, AgentSettings, Standing
+from makai.agent.host import Recorder
+from makai.agent.settings import AgentOutcome, AgentSettings, Standing
 from makai.agent.tool_calls import ToolCalls
-from makai.agent.turn import answer_of
+from makai.agent.turn import SilenceWatch, answer_of
 from makai.core import session_events as ev
 from makai.core.content import Text, ToolCall, ToolResult
 from makai.core.errors import AuthRequired, MakaiError, ProviderError, RateLimited

@@ -10,7 +10,7 @@ from support.agent_scripts import SCRIPTS, all_tools
 from support.profiles import examples
 
 from makai.agent.loop import run_agent
-from makai.agent.terms import AgentOutcome, AgentSettings, Standing
+from makai.agent.settings import AgentOutcome, AgentSettings, Standing
 from makai.core import session_events as ev
 from makai.core.messages import AssistantMessage, Message, ToolMessage
 from makai.core.model import Model

@@ -6,7 +6,7 @@ from support.agent import FakeHost, asked
 
 from makai.agent.host import AgentHost, Models
 from makai.agent.loop import run_agent
-from makai.agent.terms import AgentSettings
+from makai.agent.settings import AgentSettings
 from makai.core.session_events import FileDiff, ToolFinished
 from makai.providers.runtime import ModelRuntime
 from makai.tools.base import Tool

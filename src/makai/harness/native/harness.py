@@ -10,7 +10,7 @@ import msgspec
 
 from makai.agent.host import Decide, Models
 from makai.agent.loop import run_agent, run_compaction
-from makai.agent.terms import AgentOutcome, AgentSettings, Standing
+from makai.agent.settings import AgentOutcome, AgentSettings, Standing
 from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.live_sessions import desk, owned_sessions
 
-from makai.agent.storable import storable
+from makai.agent.tool_io import storable
 from makai.core.content import Text
 from makai.core.session_events import RunFinished, ToolFinished, ToolProgress
 
