@@ -8,7 +8,7 @@ BENCH_LITELLM_BIN := .venv-bench-litellm/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults bench schema docs requirements clean lint model sdk page checkpage packages python-is-new-enough
+.PHONY: help run test check faults bench schema docs requirements clean lint model sdk page checkpage packages removevenv python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -71,6 +71,17 @@ packages: .venv/.ready
 
 model: .venv/.ready
 	@$(BIN)/makai models pull $(MODEL) || echo "SKIPPED: could not pull $(MODEL); tests that talk to a real local model will be skipped"
+
+# A PYTHON that was named and is not the one in .venv: start over with it.
+VERSION := -c 'import sys; print(sys.version_info[:2])'
+ifneq ($(origin PYTHON),file)
+ifneq ($(shell $(PYTHON) $(VERSION) 2>/dev/null),$(shell $(BIN)/python $(VERSION) 2>/dev/null))
+.venv/.ready: removevenv
+endif
+endif
+
+removevenv: python-is-new-enough
+	@rm -rf .venv
 
 .venv/.ready: pyproject.toml constraints.txt | python-is-new-enough
 	@echo "Installing makai and its tools into .venv (about a minute the first time) ..."

@@ -262,7 +262,7 @@ class Site:
 
 def chromium_or_skip() -> str:
     """Where the browser is; without it or without the built page these tests are skipped, and say so."""
-    path = shutil.which("chromium")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
         pytest.skip("chromium is not installed: the page was NOT tested in a browser")
     if not (PAGE / "index.html").exists():

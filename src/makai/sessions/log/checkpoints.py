@@ -15,7 +15,7 @@ from zlib import crc32
 from makai.sessions.log.base import Checkpoint
 
 _PUT: Final = """
-INSERT OR REPLACE INTO checkpoint SELECT ?1, ?2, ?3, ?4, ?5 FROM session WHERE session_key = ?1 AND last >= ?2
+INSERT OR REPLACE INTO checkpoint SELECT ?, ?, ?, ?, ? FROM session WHERE session_key = ? AND last >= ?
 """
 _GET: Final = """
 SELECT c.event_id, c.format, c.data, c.checksum, s.last
@@ -26,7 +26,7 @@ FROM session AS s JOIN checkpoint AS c USING (session_key) WHERE s.session_id = 
 def put(connection: sqlite3.Connection, session_key: int, session_id: str, checkpoint: Checkpoint) -> bool:
     """In the place of the former one; False when the session is gone or has not got so far."""
     row = (session_key, checkpoint.event_id, checkpoint.format, checkpoint.data, _checksum(session_id, checkpoint))
-    return connection.execute(_PUT, row).rowcount > 0
+    return connection.execute(_PUT, (*row, session_key, checkpoint.event_id)).rowcount > 0
 
 
 def load(connection: sqlite3.Connection, session_id: str) -> Checkpoint | None:

@@ -29,8 +29,8 @@ def next_lease(connection: sqlite3.Connection) -> Lease:
 
 def take(connection: sqlite3.Connection, lease: Lease) -> None:
     """Become the owner with the current transaction: after it, the appends of all former holders are refused."""
-    new = (lease.holder, lease.generation)
-    taken = connection.execute("UPDATE lease SET holder = ?1, generation = ?2 WHERE generation < ?2", new)
+    new = (lease.holder, lease.generation, lease.generation)
+    taken = connection.execute("UPDATE lease SET holder = ?, generation = ? WHERE generation < ?", new)
     if not taken.rowcount:
         check_held(connection, lease)
 

@@ -33,9 +33,8 @@ def put_grants(connection: sqlite3.Connection, grants: Iterable[StoredGrant]) ->
 def list_grants(connection: sqlite3.Connection, folder: str | None) -> list[StoredGrant]:
     """Of one folder, or of all; those that do not verify are left out."""
     rows = connection.execute(
-        "SELECT folder, rule, data, checksum FROM permission_grant WHERE ?1 IS NULL OR folder = ?1"
-        " ORDER BY folder, rule",
-        (folder,),
+        "SELECT folder, rule, data, checksum FROM permission_grant WHERE ? IS NULL OR folder = ? ORDER BY folder, rule",
+        (folder, folder),
     ).fetchall()
     return [grant for row in rows if (grant := _grant(row)) is not None]
 

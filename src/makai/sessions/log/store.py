@@ -172,9 +172,9 @@ def purge(connection: sqlite3.Connection, most: int) -> bool:
     found = connection.execute("SELECT session_key FROM deleted LIMIT 1").fetchone()
     if found is None:
         return False
-    chosen = "SELECT event_id FROM event WHERE session_key = ?1 LIMIT ?2"
+    chosen = "SELECT event_id FROM event WHERE session_key = ? LIMIT ?"
     removed = connection.execute(
-        f"DELETE FROM event WHERE session_key = ?1 AND event_id IN ({chosen})", (found[0], most)
+        f"DELETE FROM event WHERE session_key = ? AND event_id IN ({chosen})", (found[0], found[0], most)
     )
     if removed.rowcount < most:
         connection.execute("DELETE FROM delta_run WHERE session_key = ?", found)
