@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import msgspec
@@ -27,6 +29,17 @@ async def begin(makai: Cli, *words: str) -> str:
     assert isinstance(result, dict)
     session_id: str = result["session_id"]
     return session_id
+
+
+@asynccontextmanager
+async def serving(makai: Cli) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A server that owns the sessions."""
+    async with makai.started("serve", "--port", "0") as process, asyncio.timeout(120):
+        assert process.stdout is not None
+        assert b"http://" in await process.stdout.readline()
+        yield process
+        process.terminate()
+        await process.communicate()
 
 
 def listed(finished: Finished) -> list[dict[str, object]]:
@@ -185,7 +198,22 @@ async def test_folders_are_trusted_and_no_longer(makai: Cli, tmp_path: Path) -> 
     assert scripts.json() == {"folder": str(folder), "trusted": False}
 
 
-async def test_what_was_allowed_for_ever_is_listed_and_taken_back(makai: Cli, tmp_path: Path) -> None:
+async def test_folders_are_trusted_and_the_log_is_checked_while_a_server_runs(makai: Cli, tmp_path: Path) -> None:
+    await begin(makai, "Hello")
+    async with serving(makai) as server:
+        trusted = await makai("sessions", "trust", "--yes", str(tmp_path))
+        checked = await makai("sessions", "repair", "--check", "--json")
+        repaired = await makai("sessions", "repair")
+    later = await makai("sessions", "trust", str(tmp_path))
+
+    assert trusted.out == later.out == f"{tmp_path} is trusted\n"
+    report = checked.json()
+    assert isinstance(report, dict)
+    assert (checked.code, report["sessions"], report["problems"], report["kept_as"]) == (0, 1, [], None)
+    assert (repaired.code, f"kill {server.pid}" in repaired.err) == (1, True)
+
+
+async def test_saved_permissions_are_listed_and_revoked_while_a_server_runs(makai: Cli, tmp_path: Path) -> None:
     folder, scenario = tmp_path / "project", tmp_path / "scenario.txt"
     folder.mkdir()
     scenario.write_text('tool: write {"path": "new.txt", "content": "hi"}\n---\nsay: Done it.')
@@ -196,12 +224,13 @@ async def test_what_was_allowed_for_ever_is_listed_and_taken_back(makai: Cli, tm
         terminal.press("a\n")
         await terminal.shows("Done it.")
         assert await terminal.ended() == 0
-    told = (await makai("sessions", "grants", "--all", "--json")).json()
-    assert isinstance(told, dict)
-    (grant,) = told["grants"]
-    nothing_here = await makai("sessions", "grants")
-    unknown = await makai("sessions", "grants", "--revoke", "Bash(no:*)")
-    revoked = await makai("sessions", "grants", "--folder", str(folder), "--revoke", grant["rule"])
+    async with serving(makai):
+        told = (await makai("sessions", "grants", "--all", "--json")).json()
+        assert isinstance(told, dict)
+        (grant,) = told["grants"]
+        nothing_here = await makai("sessions", "grants")
+        unknown = await makai("sessions", "grants", "--revoke", "Bash(no:*)")
+        revoked = await makai("sessions", "grants", "--folder", str(folder), "--revoke", grant["rule"])
 
     assert (grant["folder"], grant["allow"], grant["by"]) == (str(folder), True, "run")
     assert (nothing_here.code, nothing_here.out) == (0, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support.attach import MODEL_REF, Programs, programs, read_until
@@ -17,16 +18,23 @@ from makai.harness.base import ToolAnswer, ToolRequest
 from makai.server.session_router import SessionRouter
 from makai.sessions.commands import Abort, Approve, Send, SetTitle
 from makai.sessions.log import encoding
-from makai.sessions.log.base import Record, SessionFilter
+from makai.sessions.log.base import Record, SessionFilter, TrustedFolder
+from makai.sessions.owner import HANDLERS, OwnedSessions
 from makai.sessions.requests import (
+    CheckLog,
     CreateSession,
     DeleteSession,
     GetSession,
     GetState,
     IsTrusted,
     ListApprovals,
+    ListGrants,
     ListSessions,
+    ListTrusted,
+    Query,
     ReadEvents,
+    Request,
+    RevokeGrant,
     RunCommand,
     SetTrust,
 )
@@ -80,22 +88,48 @@ async def test_everything_can_be_asked_through_the_link_and_is_answered_the_same
         await read_until(owner.follow(session_id), "run_finished")
         await attached.dispatch(SetTrust(str(home), True))
 
+        queries: list[Request[object]] = [
+            ReadEvents(session_id, 2, 3),
+            ReadEvents(session_id, deltas=False),
+            GetState(session_id),
+            GetSession(session_id),
+            GetSession("unknown"),
+            ListSessions(),
+            ListSessions(SessionFilter(awaiting_approval=True)),
+            ListApprovals(),
+            IsTrusted(str(home / "project")),
+            ListTrusted(),
+            ListGrants(),
+            CheckLog(),
+        ]
+        answers = [await attached.dispatch(query) for query in queries]
+
         assert receipt.run_id is not None
-        assert await attached.dispatch(ReadEvents(session_id, 2, 3)) == await owner.dispatch(
-            ReadEvents(session_id, 2, 3)
-        )
-        assert await attached.dispatch(ReadEvents(session_id, deltas=False)) == await owner.dispatch(
-            ReadEvents(session_id, deltas=False)
-        )
-        assert await attached.dispatch(GetState(session_id)) == await owner.dispatch(GetState(session_id))
-        assert await attached.dispatch(GetSession(session_id)) == await owner.dispatch(GetSession(session_id))
-        assert await attached.dispatch(GetSession("unknown")) is None
-        assert await attached.dispatch(ListSessions()) == await owner.dispatch(ListSessions()) != []
-        assert await attached.dispatch(ListSessions(SessionFilter(awaiting_approval=True))) == []
-        assert await attached.dispatch(ListApprovals()) == await owner.dispatch(ListApprovals()) == []
-        assert await attached.dispatch(IsTrusted(str(home))) is await owner.dispatch(IsTrusted(str(home))) is True
+        assert answers == [await owner.dispatch(query) for query in queries]
+        assert answers[-4:-1] == [True, [TrustedFolder(str(home), True)], []]
+        assert await attached.dispatch(RevokeGrant(str(home), "Bash(ls)")) is False
         assert await attached.dispatch(DeleteSession(session_id)) is True
         assert await attached.dispatch(DeleteSession(session_id)) is False
+
+
+class CountEvents(Query[dict[str, int]], frozen=True):
+    """An operation that only this test knows: its definition, and below its handler."""
+
+    session_ids: tuple[str, ...]
+
+
+async def test_a_new_operation_needs_one_definition_and_one_handler(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def count(sessions: OwnedSessions, request: CountEvents) -> dict[str, int]:
+        return {one: len(await sessions.dispatch(ReadEvents(one))) for one in request.session_ids}
+
+    monkeypatch.setitem(HANDLERS, cast(type[Request[object]], CountEvents), count)
+    async with programs(home) as sharing:
+        owner, attached = await sharing.start("owner"), await sharing.start("attached")
+        session_id = await owner.dispatch(CreateSession(model_ref=MODEL_REF))
+
+        assert await attached.dispatch(CountEvents((session_id, "unknown"))) == {session_id: 1, "unknown": 0}
 
 
 async def test_refusals_arrive_as_they_were_raised(home: Path) -> None:

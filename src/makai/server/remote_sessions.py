@@ -5,14 +5,13 @@
 When the link breaks, unanswered requests fail in one of two ways. `ChannelClosed`: the owner did not carry it out.
 `TransportError`: it may have.
 
-One task reads and one writes; neither waits for a caller. A follower holds at most one batch that was not asked for.
+Reading and writing never wait for a caller. A follower holds at most one batch that was not asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -34,7 +33,8 @@ from makai.protocols.attach.frames import (
 from makai.server.owner_socket import FILE_NAME, GREETING_S, MAX_REQUESTS
 from makai.sessions.log.base import Record
 from makai.sessions.requests import AnswerT, Request
-from makai.transports.channel import Channel, Oversized
+from makai.transports.channel import Channel
+from makai.transports.connection import ConnectionShell, Outbox
 from makai.transports.unix import connect_unix
 
 PING_EVERY_S: Final = 10.0
@@ -51,19 +51,16 @@ class RemoteSessions:
         """Set when the link has ended."""
         self.moving = False
         """The owner is closing: it takes no more requests and will end the link."""
-        self._channel = channel
         self._why_lost = ""
         self._number = 0
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
         self._waiting: dict[int, asyncio.Future[wire.AttachAnswer | wire.Records]] = {}
         self._followers: dict[int, RemoteFollower] = {}
         self._executors: dict[int, _RemoteExecutor] = {}
-        self._unsent: deque[bytes] = deque()
-        self._something_to_send = asyncio.Event()
         self._heard_at = asyncio.get_running_loop().time()
         self._tasks = BackgroundTasks()
-        self._tasks.start(self._read(), "makai-link-reader")
-        self._tasks.start(self._write(), "makai-link-writer")
+        self._outbox = Outbox()
+        self._shell = ConnectionShell(channel, self._outbox, self._receive, self._on_lost, name="makai-link")
         self._tasks.start(self._watch(), "makai-link-watch")
 
     @classmethod
@@ -116,9 +113,9 @@ class RemoteSessions:
 
     async def close(self) -> None:
         """Close the link. May be repeated."""
-        self._lose("it was closed")
+        self._shell.lose(ChannelClosed("it was closed"))
         await self._tasks.close(_END_S)
-        await self._channel.close()
+        await self._shell.close(flush_s=0)
 
     # ------------------------------------------------------------ sending
 
@@ -145,8 +142,8 @@ class RemoteSessions:
     def post(self, frame: bytes) -> None:
         """Send without waiting. What goes unanswered is small, and one per follower, executor or call at most."""
         if not self.lost.is_set():
-            self._unsent.append(frame)
-            self._something_to_send.set()
+            self._outbox.put(frame)
+            self._shell.wake()
 
     def _gone(self) -> str:
         return (
@@ -159,13 +156,8 @@ class RemoteSessions:
         """Start the delivery of batches; returns the follower's number on the link."""
         self.check()
         number = self._next()
-        self.post(
-            encoded(
-                wire.Follow(
-                    number=number, session_id=follower.session_id, after=follower.cursor, deltas=follower.deltas
-                )
-            )
-        )
+        session_id, after, deltas = follower.session_id, follower.cursor, follower.deltas
+        self.post(encoded(wire.Follow(number=number, session_id=session_id, after=after, deltas=deltas)))
         self._followers[number] = follower
         return number
 
@@ -181,21 +173,17 @@ class RemoteSessions:
         return self._tasks.start(self._execute(executor, wanted), "makai-link-tool")
 
     async def _execute(self, executor: _RemoteExecutor, wanted: wire.Execute) -> None:
-        said: wire.Message
         try:
-            said = wire.Executed(call=wanted.call, answer=await executor.execute(wanted.request))
-            frame = encoded(said)
+            frame = encoded(wire.Executed(call=wanted.call, answer=await executor.execute(wanted.request)))
         except Exception as error:  # any failure of a client's tool fails the call, not the link
             frame = encoded(wire.ExecuteFailed(call=wanted.call, problem=problem_of(error)))
         self.post(frame)
 
     # ------------------------------------------------------------ the link
 
-    def _lose(self, why: str) -> None:
-        """Fail everything that waits. Only the first reason counts."""
-        if self.lost.is_set():
-            return
-        self._why_lost = why
+    def _on_lost(self, error: MakaiError | None) -> None:
+        """Fail everything that waits."""
+        self._why_lost = error.message if error is not None else "the process has ended or closed it"
         self.lost.set()
         for waiter in self._waiting.values():
             if not waiter.done():
@@ -206,39 +194,16 @@ class RemoteSessions:
         for executor in list(self._executors.values()):
             executor.unregister()
 
-    async def _read(self) -> None:
-        why = "the process has ended or closed it"
-        try:
-            while isinstance(frame := await self._channel.receive(), bytes):
-                self._heard_at = asyncio.get_running_loop().time()
-                self._take(from_owner(frame))
-            if isinstance(frame, Oversized):
-                why = f"a message exceeds {frame.limit} bytes"
-        except MakaiError as error:
-            why = error.message
-        finally:
-            self._lose(why)
-
-    async def _write(self) -> None:
-        try:
-            while True:
-                await self._something_to_send.wait()
-                self._something_to_send.clear()
-                frames = list(self._unsent)
-                self._unsent.clear()
-                await self._channel.send(frames)
-        except TransportError as error:
-            self._lose(error.message)
-
     async def _watch(self) -> None:
         """Give up on an owner that is silent: a stopped process still holds its lock and its socket."""
         while asyncio.get_running_loop().time() - self._heard_at < SILENCE_S:
             self.post(encoded(wire.AttachPing()))
             await asyncio.sleep(PING_EVERY_S)
-        self._lose(f"it said nothing for {SILENCE_S:g} s")
+        self._shell.lose(TransportError(f"it said nothing for {SILENCE_S:g} s"))
 
-    def _take(self, said: wire.FromOwner) -> None:
-        match said:
+    def _receive(self, frame: bytes) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        match said := from_owner(frame):
             case wire.AttachAnswer(number=number):
                 self._settle(number, said)
             case wire.Records(number=number):
@@ -265,7 +230,7 @@ class RemoteSessions:
             case wire.Refused(problem=problem):
                 raise exception_of(problem)
             case wire.AttachWelcome():
-                raise ParseError("it said welcome twice")
+                raise ParseError("it sent welcome twice")
             case _:
                 assert_never(said)
 

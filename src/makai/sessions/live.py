@@ -57,7 +57,7 @@ ABORT_S: Final = 10.0
 WINDOW_S: Final = 0.005
 """How long facts that no caller waits for are gathered, counted from the start of the previous commit."""
 CHECKPOINT_EVERY: Final = 1_000
-STATE_FORMAT: Final = 1
+STATE_FORMAT: Final = 2
 """Of `state.packed`; a checkpoint of another format is not read."""
 MAX_SLEEP_S: Final = 30.0
 """How long an alarm is trusted: a computer that slept, or whose time was set, has another idea of how late it is."""

@@ -280,9 +280,11 @@ def _on_called(state: SessionState, event: ev.ToolCalled, logged: ev.Logged) -> 
 
 def _on_decided(state: SessionState, event: ev.ApprovalDecided, logged: ev.Logged) -> SessionState:
     if event.grant and event.scope != "once":
-        grant = Grant(rule=event.grant, allow=event.decision == "approve")
-        others = tuple(other for other in state.grants if other.rule != event.grant)
-        state = _evolved(state, grants=(*others, grant))
+        # One for always is kept by the log, where it can be revoked; here it only replaces an earlier one.
+        grants = tuple(other for other in state.grants if other.rule != event.grant)
+        if event.scope == "session":
+            grants = (*grants, Grant(rule=event.grant, allow=event.decision == "approve"))
+        state = _evolved(state, grants=grants)
     return _in_run(_on_call_decided, state, event, logged)
 
 

@@ -89,11 +89,21 @@ def test_a_decision_for_the_session_sets_the_rule_that_was_offered(trial: Trial)
     trial.call("c1", "c2")
     trial.report(asked("c1", grant="Bash(git log:*)"), asked("c2", grant="Bash(rm:*)"))
     trial.do(cmd.Approve(now=trial.now, call_id="c1", by="web", scope="session", digest="digest of c1"))
-    trial.do(cmd.Deny(now=trial.now, call_id="c2", by="web", scope="always"))
+    trial.do(cmd.Deny(now=trial.now, call_id="c2", by="web", scope="session"))
 
     assert trial.state.grants == (Grant(rule="Bash(git log:*)", allow=True), Grant(rule="Bash(rm:*)", allow=False))
     decided = ApprovalDecided(call_id="c1", decision="approve", by="web", scope="session", grant="Bash(git log:*)")
     assert trial.effects_of(cmd.ResolveApproval)[0] == cmd.ResolveApproval(run_id=trial.run.run_id, decided=decided)
+
+
+def test_a_decision_for_always_replaces_one_for_the_session_and_is_left_to_the_log(trial: Trial) -> None:
+    trial.send("go")
+    trial.call("c1", "c2")
+    trial.report(asked("c1", grant="Bash(rm:*)"), asked("c2", grant="Bash(rm:*)"))
+    trial.do(cmd.Deny(now=trial.now, call_id="c1", by="web", scope="session"))
+    trial.do(cmd.Approve(now=trial.now, call_id="c2", by="web", scope="always", digest="digest of c2"))
+
+    assert trial.state.grants == ()
 
 
 def test_a_rule_may_decide_what_nobody_was_asked(trial: Trial) -> None:

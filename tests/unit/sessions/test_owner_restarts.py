@@ -29,7 +29,7 @@ from makai.harness.base import ToolAnswer, ToolRequest
 from makai.sessions.commands import Approve, Create, Deny
 from makai.sessions.log.base import Pending
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.requests import GetState, ListApprovals, ListSessions, RunCommand
+from makai.sessions.requests import GetState, ListApprovals, ListGrants, ListSessions, RevokeGrant, RunCommand
 from makai.sessions.state import fold
 
 WRITES = 'tool: shell {"command": "echo x >> made"}\n---\nsay: Done.'
@@ -167,6 +167,22 @@ async def test_a_grant_for_always_is_remembered_by_the_next_session_in_the_folde
         await other.send("Make it again")
         assert isinstance(await other.until_settled(), RunFinished)
         assert [event.by for event in other.events(ApprovalDecided)] == ["rule"]
+
+
+async def test_a_revoked_grant_no_longer_counts_in_the_session_it_was_given_in(tmp_path: Path, project: Path) -> None:
+    call = 'tool: shell {"command": "touch made"}\n---\nsay: Done.'
+    async with owned_sessions(tmp_path, f"{call}\n---\n{call}") as sessions:
+        client = await desk(sessions, cwd=project)
+        await client.send("Make it")
+        asked = await client.until_asked()
+        always = Approve(now=0, call_id=asked.call_id, by="tester", scope="always")
+        await sessions.dispatch(RunCommand(client.session_id, always))
+        await client.until_settled()
+        (grant,) = await sessions.dispatch(ListGrants(str(project)))
+        assert await sessions.dispatch(RevokeGrant(grant.folder, grant.rule))
+
+        await client.send("Make it again")
+        assert (await client.until_asked()).grant == grant.rule
 
 
 async def test_two_processes_cannot_own_one_home(tmp_path: Path) -> None:
