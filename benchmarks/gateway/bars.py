@@ -1,4 +1,4 @@
-"""The promises about the server (issue 3, "Bars"), computed from the rows of one run. They are about the WebSocket."""
+"""The promises about the server, computed from the rows of one run. They are about the WebSocket."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bars import Bar
 from gateway.measure import Row
-from gateway.plan import FLAT_50, FLAT_500, LITELLM, LIVE, WEBSOCKET, Config, Gateway
+from gateway.plan import FLAT_50, FLAT_500, FLOOR, LITELLM, LIVE, WEBSOCKET, Config, Gateway
 
 
 def find(rows: Sequence[Row], gateway: Gateway, config: Config) -> Row | None:
@@ -33,6 +33,9 @@ def gateway_bars(rows: Sequence[Row]) -> list[Bar]:
         name = f"times less CPU than LiteLLM proxy, {config.title}"
         bars.append(Bar(name, limit, ratio(rows, config), "x", at_least=True))
     live, many = find(rows, WEBSOCKET, LIVE), find(rows, WEBSOCKET, FLAT_500)
+    floor = find(rows, FLOOR, LIVE)
+    above_floor = live.cpu_us / floor.cpu_us if live and floor else None
+    bars.append(Bar(f"CPU of the bare relay on aiohttp, {LIVE.title}", 1.15, above_floor, "x"))
     delivered = 100.0 if live else None
     bars.append(Bar(f"deltas delivered, {LIVE.title}", 100, delivered, " %", at_least=True))
     late = live.first_delta_median_ms if live else None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import makai
-from makai.catalog.vendors import builtin_vendors
+from makai.catalog.vendor_table import builtin_vendors
 from makai.core.config import LoginConfig, PermissionsConfig, ProviderConfig
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ import jsonschema_rs
 from makai.core.session_events import ApprovalRequested, Logged, RunStarted, SessionEvent, ToolCalled, UserInput
 from makai.protocols.makai.agent_payloads import AgentStarted, ToolExecute
 from makai.protocols.makai.agent_projection import AgentProjection
-from makai.protocols.makai.server import Limits, ServerConnection
+from makai.protocols.makai.server import ConnectionLimits, ServerConnection
 from support.wire import JSON, NOW_MS, Server, envelope, new_id
 from tools.schema import makai_client_schema, makai_server_schema
 
@@ -23,7 +23,7 @@ SERVER_SCHEMA = jsonschema_rs.validator_for(makai_server_schema())
 class AgentServer(Server):
     """A server with sessions, spoken to in one session's scope. Every frame is held to the schema."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits | None = None) -> None:
         super().__init__(limits)
         self.connection = ServerConnection(limits, clock=lambda: NOW_MS, agents=True)
         self.session_id = new_id()

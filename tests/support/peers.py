@@ -19,7 +19,7 @@ from aiohttp import web
 
 from makai.core.home import home_directory
 from makai.core.secret import Secret
-from makai.protocols.makai.server import Limits
+from makai.protocols.makai.server import ConnectionLimits
 from makai.providers.runtime import ModelRuntime
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
@@ -67,7 +67,9 @@ class Peer:
 
 
 @asynccontextmanager
-async def open_peer(kind: str, environ: Mapping[str, str], limits: Limits | None = None) -> AsyncIterator[Peer]:
+async def open_peer(
+    kind: str, environ: Mapping[str, str], limits: ConnectionLimits | None = None
+) -> AsyncIterator[Peer]:
     """A client connected to a new server over one transport."""
     async with open_server(kind, environ, limits) as connect:
         yield await connect()
@@ -75,7 +77,7 @@ async def open_peer(kind: str, environ: Mapping[str, str], limits: Limits | None
 
 @asynccontextmanager
 async def open_server(
-    kind: str, environ: Mapping[str, str], limits: Limits | None = None
+    kind: str, environ: Mapping[str, str], limits: ConnectionLimits | None = None
 ) -> AsyncIterator[Callable[[], Awaitable[Peer]]]:
     """A new server, and how to connect to it any number of times.
 

@@ -10,7 +10,7 @@ import msgspec
 
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import StreamEvent
-from makai.protocols.makai.server import Command, Limits, OpenStream, ServerConnection
+from makai.protocols.makai.server import Command, ConnectionLimits, OpenStream, ServerConnection
 
 NOW_MS = 1_760_000_000_000
 JSON = dict[str, Any]
@@ -47,7 +47,7 @@ def encode(value: Any) -> bytes:
 class Server:
     """A `ServerConnection` that is spoken to in dicts."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits | None = None) -> None:
         self.connection = ServerConnection(limits, clock=lambda: NOW_MS)
         self.commands: list[Command] = []
 

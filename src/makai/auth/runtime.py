@@ -25,6 +25,8 @@ AuthStatus: TypeAlias = Literal[
 
 
 class AccountStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored login."""
+
     name: str
     auth_status: AuthStatus
     is_default: bool

@@ -5,7 +5,9 @@ In: nothing. Out: `VENDORS`. A row states facts of the vendor's own documentatio
 
 from __future__ import annotations
 
-from makai.catalog.vendors import Vendor
+from functools import cache
+
+from makai.catalog.vendors import Vendor, VendorTable
 from makai.core.model import ChatQuirks
 from makai.core.version import __version__
 
@@ -287,3 +289,9 @@ VENDORS: tuple[Vendor, ...] = (
         listing="none",
     ),
 )
+
+
+@cache
+def builtin_vendors() -> VendorTable:
+    """The vendors that makai knows without asking."""
+    return VendorTable(VENDORS)

@@ -117,7 +117,8 @@ def pull_command(name: str, source: Path | None) -> int:
     from makai.cli.console import run_async
     from makai.cli.pull_progress import show_progress
     from makai.core.home import home_directory
-    from makai.providers.local.weights import find_model, pull
+    from makai.providers.local.install import pull
+    from makai.providers.local.weights import find_model
 
     model = find_model(name)
     try:

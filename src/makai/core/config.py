@@ -1,6 +1,7 @@
-"""`config.toml`: the user's settings for every command. Pure; an error names the line or key that is wrong.
+"""`config.toml`: what a user may settle once for every command (DESIGN §10).
 
-Its JSON Schema is published as `schema/config.json`. Unknown keys are refused: a misspelt setting must not be ignored.
+In: the file's text. Out: a `Config`, or `InvalidRequest` naming the line or key that is wrong. Pure. Its JSON Schema is
+published as `schema/config.json`. Unknown keys are refused: a misspelt setting must not be ignored in silence.
 
     [providers.corp]
     name = "Our gateway"
@@ -20,7 +21,7 @@ Its JSON Schema is published as `schema/config.json`. Unknown keys are refused: 
     [store]
     url = "sqlite"
 
-A project may set only `[permissions]`, in its `.makai/config.toml` and once its folder is trusted.
+Of all this, a project may settle only `[permissions]`, in its `.makai/config.toml` and once its folder is trusted.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The whole file."""
+
     providers: dict[str, ProviderConfig] = {}
     permissions: PermissionsConfig = PermissionsConfig()
     store: StoreConfig = StoreConfig()

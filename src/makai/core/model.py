@@ -1,6 +1,7 @@
-"""The execution-plane model: everything an adapter needs to talk to one model, but no credential.
+"""The execution-plane model: everything an adapter needs to talk to one model.
 
-How a server's dialect differs from the standard is data (`ChatQuirks`).
+In: rows of the catalog or a caller's own object. Out: `Model`. It holds no credential and no vendor logic;
+how a server's dialect differs from the standard is data (`ChatQuirks`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ReasoningEffort: TypeAlias = Literal["off", "minimal", "low", "medium", "high", 
 
 
 class ModelCapability(StrEnum):
-    """What a model can do (MK-MODEL-006)."""
+    """What a model can do (document 000 §5)."""
 
     CHAT = "chat"
     STREAMING = "streaming"
@@ -62,7 +63,7 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Pass-through of Anthropic cache marks (OpenRouter)."""
     prompt_cache_key: bool = False
     store: bool = False
-    """Whether the API has `store`, which is always switched off."""
+    """Whether the API has `store`, which we always switch off."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,6 +1,7 @@
 """How one generation of Claude differs from the next, as data, and how each is asked to think.
 
-Adding a model is a row of `DIALECTS`.
+In: a model id, an effort. Out: the dialect of the Messages API that the model accepts, and the request fields for its
+thinking. Adding a model is a row of `DIALECTS`. Knows nothing of messages and answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The contracts of a provider. Nothing here does I/O or knows a vendor.
+"""What a provider is, in three small contracts.
 
 `Api` is one vendor wire format, pure: a request becomes bytes, an answer's bytes become parts. `Provider` is anything
-that turns a `ProviderRequest` into stream events; `providers.http.HttpProvider` makes one out of an `Api`.
+that turns a `ProviderRequest` into stream events; `providers.http.HttpProvider` makes one out of an `Api`. Nothing
+here does I/O or knows a vendor.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class Api(Protocol):
 class Provider(Protocol):
     """A source of model answers.
 
-    `stream` may raise before its first event, for what can be checked locally. After `start` it never raises: it ends
-    in exactly one `done` or `error` (MK-PROV-014). Closing the generator cancels the upstream request at once.
+    The law (DESIGN §4): `stream` may raise before its first event, for what can be checked locally. After `start` it
+    never raises: it ends in exactly one `done` or `error`. Closing the generator cancels the upstream request at once.
     """
 
     def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:

@@ -1,6 +1,8 @@
-"""Google Code Assist: the Gemini API inside an envelope, for accounts that log in instead of paying by key. Pure.
+"""Google Code Assist: the Gemini API inside an envelope, for accounts that sign in instead of paying by key.
 
-Everything about Gemini itself is in `google_generative_ai`; this file knows the envelope and the address.
+In: a `ProviderRequest`, or bytes of an SSE answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
+Everything about Gemini itself is in `google_generative_ai`; this file knows the envelope and the address. How the
+token was obtained is not its business.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ class GoogleGeminiCli:
     id = "google-gemini-cli"
 
     def request(self, request: ProviderRequest) -> HttpRequest:
+        """The HTTP request for one streamed answer."""
         model, options = request.model, request.options
         headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if request.secret:
@@ -40,6 +43,7 @@ class GoogleGeminiCli:
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> GoogleDecoder:
+        """A decoder for the answer."""
         return GoogleDecoder(request, parts, _unwrap)
 
 

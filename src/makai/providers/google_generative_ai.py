@@ -1,7 +1,8 @@
-"""Google Gemini API: `models/{id}:streamGenerateContent`. Pure.
+"""Google Gemini API: `models/{id}:streamGenerateContent`.
 
-What the generations of Gemini do differently is data (`FAMILIES`). `generate_content` and `GoogleDecoder` are the codec
-without its address and envelope; the Code Assist adapter wraps them.
+In: a `ProviderRequest`, or bytes of an SSE answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
+What the generations of Gemini do differently is data (`FAMILIES`). `generate_content` and `GoogleDecoder` are the
+codec without its address and envelope; the Code Assist adapter wraps them.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class GoogleGenerativeAI:
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> GoogleDecoder:
+        """A decoder for the answer."""
         return GoogleDecoder(request, parts, _chunk_decoder.decode)
 
 
@@ -371,6 +373,7 @@ class GoogleDecoder:
         self._response_id: str | None = None
 
     def feed(self, data: bytes) -> None:
+        """Some bytes of the SSE stream."""
         for payload in self._sse.feed_data(data):
             self._payload(payload)
 

@@ -1,6 +1,8 @@
-"""The user's logins as the runtime uses them: one store, one refresher, one place where logins run.
+"""The user's logins as the runtime uses them: one store, one refresher, one place where login flows run.
 
-What only a login needs is imported when one starts.
+In: an environment and MAKAI_HOME. Out: a keychain and vendor table for the resolver, refreshed credentials, statuses,
+and the auth runtime that protocols and the command line drive. It must not know models or protocols. What only a login
+needs is imported when one starts.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from makai.auth.keychain import Keychain, credential_of
 from makai.auth.store import CredentialStore
 from makai.catalog.builtin import ModelRow
 from makai.catalog.descriptors import AuthStatus
-from makai.catalog.vendors import VendorTable, builtin_vendors
+from makai.catalog.vendor_table import builtin_vendors
+from makai.catalog.vendors import VendorTable
 from makai.core.config import Config, parse_config
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
@@ -27,6 +30,8 @@ CONFIG_FILE = "config.toml"
 
 
 class Logins:
+    """Everything about credentials in one process."""
+
     def __init__(self, environ: Mapping[str, str], home: Path) -> None:
         self._environ = environ
         self.config = read_config(home / CONFIG_FILE)
@@ -37,23 +42,24 @@ class Logins:
         self._refresher: Refresher | None = None
 
     def auth(self) -> AuthRuntime:
+        """Where logins run."""
         self._make()
         assert self._auth is not None
         return self._auth
 
     async def refreshed(self, credential: Credential, *, rejected: Secret | None = None) -> Credential:
-        """The credential of the same account, refreshed where needed (MK-AUTH-019)."""
+        """The credential of the same account, good to send now (document 000 §8)."""
         self._make()
         assert self._refresher is not None
         account = await self._refresher.fresh(credential.provider_id, credential.account, rejected=rejected)
         return credential_of(credential.provider_id, account)
 
     def statuses(self) -> dict[str, AuthStatus]:
-        """The current status of each provider."""
+        """What is known about each provider here and now."""
         return {provider.id: AuthStatus(provider.auth_status) for provider in self.auth().list_providers()}
 
     async def close(self) -> None:
-        """End running logins; let a refresh that is under way store its answer."""
+        """End running logins; let a refresh that is under way keep its answer."""
         if self._auth is not None:
             await self._auth.close()
         if self._refresher is not None:

@@ -1,5 +1,6 @@
-"""OpenAI chat completions: the dialect most servers speak, each a little differently. Pure.
+"""OpenAI chat completions: the dialect most servers speak, each a little differently.
 
+In: a `ProviderRequest`, or bytes of an SSE answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
 How OpenAI, Groq, DeepSeek, Mistral, xAI, OpenRouter, llama.cpp and the others differ is data (`ChatQuirks` of the
 model); this file has no vendor names in its logic.
 """
@@ -44,6 +45,7 @@ class OpenAICompletions:
     id = "openai-completions"
 
     def request(self, request: ProviderRequest) -> HttpRequest:
+        """The HTTP request for one streamed answer."""
         model, quirks = request.model, request.model.quirks
         headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if request.secret:
@@ -55,6 +57,7 @@ class OpenAICompletions:
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> ChatDecoder:
+        """A decoder for the answer."""
         return ChatDecoder(request, parts)
 
 
@@ -336,6 +339,7 @@ class ChatDecoder:
         self._tool_ids: dict[int, str] = {}
 
     def feed(self, data: bytes) -> None:
+        """Some bytes of the event stream."""
         for payload in self._sse.feed_data(data):
             if payload == b"[DONE]":
                 self._done()
@@ -343,6 +347,7 @@ class ChatDecoder:
                 self._chunk(self._parse(payload))
 
     def whole(self, body: bytes) -> None:
+        """A completion that came in one piece."""
         self._chunk(self._parse(body))
 
     def close(self) -> None:

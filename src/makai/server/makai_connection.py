@@ -23,8 +23,8 @@ from makai.protocols.makai.projection import failed
 from makai.protocols.makai.server import (
     CancelStream,
     Command,
+    ConnectionLimits,
     EndConnection,
-    Limits,
     ListModels,
     OpenStream,
     ServerConnection,
@@ -54,7 +54,7 @@ class MakaiServer:
     def __init__(
         self,
         backend: Backend,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         metrics: Metrics | None = None,
         sessions: OpenSessions | None = None,
     ) -> None:
@@ -62,17 +62,17 @@ class MakaiServer:
         self.sessions = sessions
         self.metrics = metrics or Metrics()
         self.draining = False
-        self._limits = limits or Limits()
+        self.limits = limits or ConnectionLimits()
         self._running = 0
         self._quiet = asyncio.Event()
 
     async def serve(self, channel: Channel) -> None:
         """Serve one client until it or the channel is gone."""
-        await self._serve(_Connection(self, channel, self._limits, close_when_idle=False))
+        await self._serve(_Connection(self, channel, close_when_idle=False))
 
     async def serve_until_idle(self, channel: Channel) -> None:
         """The same, but close the channel when no request is running: what a POST answered by SSE wants."""
-        await self._serve(_Connection(self, channel, self._limits, close_when_idle=True))
+        await self._serve(_Connection(self, channel, close_when_idle=True))
 
     async def drain(self, seconds: float) -> None:
         """Refuse new requests and give the running ones so long to end."""
@@ -107,10 +107,10 @@ class MakaiServer:
 class _Connection:
     """One client's channel, protocol state and tasks."""
 
-    def __init__(self, server: MakaiServer, channel: Channel, limits: Limits, *, close_when_idle: bool) -> None:
+    def __init__(self, server: MakaiServer, channel: Channel, *, close_when_idle: bool) -> None:
         self._server = server
         self._channel = channel
-        self._protocol = ServerConnection(limits, agents=server.sessions is not None)
+        self._protocol = ServerConnection(server.limits, agents=server.sessions is not None)
         self._close_when_idle = close_when_idle
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hanging_up: asyncio.Task[None] | None = None

@@ -83,7 +83,7 @@ class GuardedRequest(msgspec.Struct, frozen=True):
     peer: str
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class GuardRefusal(msgspec.Struct, frozen=True):
     """An HTTP status, a code for programs and a sentence for people."""
 
     status: int
@@ -91,13 +91,13 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
 
 
-MISDIRECTED: Final = Refusal(421, "invalid_request", "This server does not answer to that Host.")
-BAD_TARGET: Final = Refusal(400, "invalid_request", "The request target must be a path.")
-FOREIGN_ORIGIN: Final = Refusal(403, "invalid_request", "This server does not answer to that Origin.")
-UNAUTHORIZED: Final = Refusal(401, "auth_required", "Send the server's token as `Authorization: Bearer`.")
-TOO_MANY_FAILURES: Final = Refusal(429, "rate_limited", "Too many wrong tokens; wait a minute.")
-TOO_LARGE: Final = Refusal(413, "invalid_request", "The request body is too large.")
-TOO_MANY_CONNECTIONS: Final = Refusal(503, "overloaded", "Too many connections are open.")
+MISDIRECTED: Final = GuardRefusal(421, "invalid_request", "This server does not answer to that Host.")
+BAD_TARGET: Final = GuardRefusal(400, "invalid_request", "The request target must be a path.")
+FOREIGN_ORIGIN: Final = GuardRefusal(403, "invalid_request", "This server does not answer to that Origin.")
+UNAUTHORIZED: Final = GuardRefusal(401, "auth_required", "Send the server's token as `Authorization: Bearer`.")
+TOO_MANY_FAILURES: Final = GuardRefusal(429, "rate_limited", "Too many wrong tokens; wait a minute.")
+TOO_LARGE: Final = GuardRefusal(413, "invalid_request", "The request body is too large.")
+TOO_MANY_CONNECTIONS: Final = GuardRefusal(503, "overloaded", "Too many connections are open.")
 
 
 class Guard:
@@ -111,7 +111,7 @@ class Guard:
         self._failures = _FailureCounter(config.failures)
         self._used_tickets: dict[str, int] = {}
 
-    def check(self, request: GuardedRequest, now: float) -> Refusal | None:
+    def check(self, request: GuardedRequest, now: float) -> GuardRefusal | None:
         """Why `request`, received at `now` (seconds of any steady clock), is refused; `None` if it is not."""
         hosts = _values(request.headers, b"host")
         if len(hosts) != 1 or hosts[0] not in self._hosts:
@@ -178,7 +178,7 @@ class Guard:
         self._used_tickets[nonce] = until
         return True
 
-    def refuse_token(self, peer: str, now: float) -> Refusal:
+    def refuse_token(self, peer: str, now: float) -> GuardRefusal:
         """The answer to a wrong token. A right one is never held up: another process may share the peer's address."""
         return UNAUTHORIZED if self._failures.allows(peer, now) else TOO_MANY_FAILURES
 

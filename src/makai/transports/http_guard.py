@@ -13,7 +13,7 @@ from typing import TypeAlias
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest, Refusal
+from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest, GuardRefusal
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -43,7 +43,7 @@ def guard_middleware(guard: Guard) -> Middleware:
     return guarded
 
 
-def _refused(refusal: Refusal) -> web.Response:
+def _refused(refusal: GuardRefusal) -> web.Response:
     headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
     response = web.json_response(
         {"error": {"code": refusal.code, "message": refusal.message}}, status=refusal.status, headers=headers

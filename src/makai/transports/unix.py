@@ -31,10 +31,10 @@ from makai.transports.stdio import StdioChannel
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS: Final = 256
+MAX_CONNECTIONS: Final = 256
 
 _BACKLOG: Final = 128
-_LONGEST_ADDRESS: Final = 107  # sun_path has 108 bytes, the last of which is NUL
+_MAX_ADDRESS_BYTES: Final = 107  # sun_path has 108 bytes, the last of which is NUL
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _NO_DESCRIPTORS_PAUSE_S: Final = 0.2
 _END_DEADLINE_S: Final = 5.0
@@ -134,7 +134,7 @@ class UnixListener:
             peer = _peer(connection)
             if peer.uid != os.geteuid():
                 log.warning("refused process %d of user %d", peer.pid, peer.uid)
-            elif self._count >= MOST_CONNECTIONS:
+            elif self._count >= MAX_CONNECTIONS:
                 log.warning("refused process %d: %d are connected", peer.pid, self._count)
             else:
                 self._begin(connection, peer)
@@ -186,7 +186,7 @@ def _remove_stale(path: Path) -> None:
 
 @contextlib.contextmanager
 def _address(path: Path) -> Iterator[str]:
-    if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
+    if len(os.fsencode(path)) <= _MAX_ADDRESS_BYTES:
         yield str(path)
         return
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

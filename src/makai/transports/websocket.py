@@ -31,7 +31,7 @@ CONNECT_DEADLINE_S: Final = 10.0
 
 _INLINE_BYTES: Final = 64 * 1024
 """Frames above this are compressed in a thread: the loop must not stand still for the other connections."""
-_LONGEST_REASON_BYTES: Final = 123
+_MAX_REASON_BYTES: Final = 123
 """A close frame has 125 bytes (RFC 6455 section 5.5), two of them for the code."""
 _WINDOW_BITS: Final = 15
 _GONE: Final = "The WebSocket peer is gone."
@@ -182,7 +182,7 @@ class _ServerChannel:
 
 def _close_reason(reason: str) -> bytes:
     """`reason`, cut between two characters."""
-    return reason.encode()[:_LONGEST_REASON_BYTES].decode(errors="ignore").encode()
+    return reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
 
 
 class ConnectionState(StrEnum):

@@ -1,5 +1,8 @@
 """Server-sent events, both directions.
 
+In: chunks of bytes, cut anywhere. Out: events; and events to bytes. This module must not know HTTP, reconnecting or
+what the data means.
+
 The decoder follows the WHATWG rules ("parsing an event stream"): UTF-8 with replacement of invalid bytes, one leading
 byte order mark dropped, lines end at CR, LF or CRLF and nowhere else, one space after the colon dropped, `data` lines
 joined by LF, no event without data, an `id` with NUL ignored and any other kept for later events, `retry` only of ASCII

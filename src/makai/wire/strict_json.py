@@ -1,6 +1,7 @@
 """Strict JSON: the one door through which JSON text enters makai.
 
-Bytes or text become a plain value, or a typed one by the caller's decoder. Nothing but `ParseError` is raised.
+In: bytes or text from anywhere. Out: a plain or typed value, or `ParseError`; never another exception.
+This module must not know what a document means; callers bring their own `msgspec.json.Decoder`.
 
 RFC 8259 leaves several things to the parser. The decisions here hold on every protocol and transport, because
 whatever is accepted must fit into every store and travel over every transport:

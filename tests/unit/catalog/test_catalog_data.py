@@ -11,7 +11,7 @@ from makai.catalog.builtin import ModelRow, builtin
 from makai.catalog.descriptors import ModelLifecycle
 from makai.catalog.model_ref import format_model_ref, parse_model_ref
 from makai.catalog.resolver import DEFAULT_ORDER
-from makai.catalog.vendors import builtin_vendors
+from makai.catalog.vendor_table import builtin_vendors
 from makai.core.model import ModelCapability
 
 

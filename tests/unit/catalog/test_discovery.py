@@ -21,7 +21,8 @@ from makai.catalog.discovery import (
     read_listing,
     with_known_facts,
 )
-from makai.catalog.vendors import ASSUMED_CAPABILITIES, builtin_vendors
+from makai.catalog.vendor_table import builtin_vendors
+from makai.catalog.vendors import ASSUMED_CAPABILITIES
 from makai.core.errors import ParseError
 from makai.core.model import ModelCapability
 from makai.core.secret import Secret

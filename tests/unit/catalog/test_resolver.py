@@ -7,7 +7,8 @@ import pytest
 from makai.catalog.builtin import ModelRow
 from makai.catalog.descriptors import AuthStatus
 from makai.catalog.resolver import Resolver
-from makai.catalog.vendors import ASSUMED_CAPABILITIES, builtin_vendors
+from makai.catalog.vendor_table import builtin_vendors
+from makai.catalog.vendors import ASSUMED_CAPABILITIES
 from makai.core.errors import AuthRequired, InvalidRequest, ModelNotFound, ModelRefError, ModelRetired
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.usage import Price
@@ -275,7 +276,7 @@ def test_the_default_model_is_that_of_the_first_credential(
 
 def test_auth_status_never_raises() -> None:
     resolver = Resolver({"OPENAI_API_KEY": "k", "GROQ_BASE_URL": "nonsense", "GROQ_API_KEY": "k", "XAI_API_KEY": "é"})
-    providers = ("openai", "anthropic", "groq", "xai", "ollama", "local", "unknown")
+    providers = ("openai", "anthropic", "groq", "xai", "ollama", "local", "nobody")
     assert [resolver.auth_status(provider) for provider in providers] == [
         AuthStatus.AUTHENTICATED,
         AuthStatus.LOGIN_REQUIRED,

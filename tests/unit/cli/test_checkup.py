@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from support.upstream import answers, upstream
 
-from makai.catalog.vendors import builtin_vendors
+from makai.catalog.vendor_table import builtin_vendors
 from makai.cli.checkup import (
     Checkup,
     HomeCheck,

@@ -25,7 +25,7 @@ from makai.protocols.makai.agent_payloads import (
     ToolListResponse,
 )
 from makai.protocols.makai.agent_projection import AgentProjection
-from makai.protocols.makai.server import Limits, ListModels
+from makai.protocols.makai.server import ConnectionLimits, ListModels
 
 # ---------------------------------------------------------------- starting
 
@@ -98,7 +98,7 @@ def test_a_start_that_cannot_be_meant_is_nacked_and_its_scope_is_free_again(payl
 
 
 def test_agent_requests_belong_to_a_session_and_sessions_are_limited() -> None:
-    server = AgentServer(Limits(sessions=1)).attached()
+    server = AgentServer(ConnectionLimits(sessions=1)).attached()
     (nack,) = server.say(envelope("agent_start", {"model_ref": REF}))
     assert nack["payload"]["error_code"] == "invalid_request"
     (nack,) = server.say(envelope("agent_start", {"model_ref": REF}, stream_id=None, session_id=new_id()))

@@ -16,7 +16,7 @@ from makai.protocols.makai.auth_payloads import (
     AuthUrl,
 )
 from makai.protocols.makai.envelope import Scope
-from makai.protocols.makai.server import Limits
+from makai.protocols.makai.server import ConnectionLimits
 from tools.schema import makai_client_schema, makai_server_schema
 
 FLOW: JSON = {"provider_id": "acme"}
@@ -147,7 +147,7 @@ def test_a_query_during_a_login_does_not_disturb_its_numbering() -> None:
 
 
 def test_several_logins_run_at_once_up_to_a_limit() -> None:
-    server = Server(Limits(logins=2))
+    server = Server(ConnectionLimits(logins=2))
     first, second = login(server), login(server)
     (nack,) = server.say(envelope("auth_login_start", FLOW))
     assert code(nack) == "rate_limited"

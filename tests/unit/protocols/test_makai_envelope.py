@@ -6,7 +6,7 @@ import pytest
 from support.wire import Server, ask, encode, envelope, new_id
 
 from makai.protocols.makai.envelope import MessageIds, Problem, is_uuid, read_envelope
-from makai.protocols.makai.server import Limits
+from makai.protocols.makai.server import ConnectionLimits
 
 # Document 000 §7, the five normative examples.
 EXAMPLES: list[dict[str, Any]] = [
@@ -248,7 +248,7 @@ def test_pings_are_exempt_from_inbound_sequences_and_counted_outbound() -> None:
 
 
 def test_a_frame_that_was_too_large_is_answered() -> None:
-    server = Server(Limits(frame_bytes=1000))
+    server = Server(ConnectionLimits(frame_bytes=1000))
     (answer,) = server.say(ask(x_padding="y" * 2000))
     assert answer["code"] == "unknown_envelope"
     server.connection.receive_oversized(1000)

@@ -12,7 +12,7 @@ from makai.protocols.makai.client import ClientConnection
 from makai.protocols.makai.envelope import Fragment, Scope
 from makai.protocols.makai.fragments import FragmentLimits, Joined, Reassembler, cut
 from makai.protocols.makai.payloads import ChatMessage, RequestContext, StreamRequest
-from makai.protocols.makai.server import Limits, OpenStream
+from makai.protocols.makai.server import ConnectionLimits, OpenStream
 
 SCOPE = Scope("stream_id", new_id())
 MANY_BYTES = "é☂😀 and plain text. " * 500
@@ -96,7 +96,7 @@ def test_a_request_too_large_for_a_frame_reaches_the_server_in_pieces() -> None:
     frames = client.take()
     assert len(frames) > 3
     assert all(len(frame) <= 4096 for frame in frames)
-    server = Server(Limits(frame_bytes=4096))
+    server = Server(ConnectionLimits(frame_bytes=4096))
     random.Random(3).shuffle(frames)
     for frame in frames:
         assert server.say(frame) == []
@@ -112,7 +112,7 @@ def test_a_request_too_large_for_a_frame_reaches_the_server_in_pieces() -> None:
 
 
 def test_an_answer_too_large_for_a_frame_reaches_the_client_in_pieces() -> None:
-    server = Server(Limits(frame_bytes=4096))
+    server = Server(ConnectionLimits(frame_bytes=4096))
     stream_id = server.open(ask("complete_request"))
     final = msgspec.structs.replace(EMPTY, content=(Text(text=MANY_BYTES),), stop_reason="end_turn")
     server.connection.event(stream_id, Done("end_turn", final))
@@ -126,7 +126,7 @@ def test_an_answer_too_large_for_a_frame_reaches_the_client_in_pieces() -> None:
 
 
 def test_a_message_that_never_completes_is_nacked_when_its_time_is_over() -> None:
-    server = Server(Limits(fragments=FragmentLimits(seconds=30)))
+    server = Server(ConnectionLimits(fragments=FragmentLimits(seconds=30)))
     whole = new_id()
     piece = envelope("stream_request", {"data": "AAAA"}, fragment={"index": 0, "total": 2, "id": whole})
     assert server.say(piece, now=0.0) == []

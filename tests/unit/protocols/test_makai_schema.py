@@ -18,12 +18,12 @@ from makai.protocols.makai.payloads import (
     ChatMessage,
     CompleteRequest,
     Goodbye,
-    Ping,
+    PingPayload,
     RequestContext,
     RequestOptions,
     StreamRequest,
 )
-from makai.protocols.makai.server import Limits
+from makai.protocols.makai.server import ConnectionLimits
 from tools.schema import makai_client_schema, makai_server_schema
 
 SERVER = jsonschema_rs.validator_for(makai_server_schema())
@@ -62,7 +62,7 @@ def test_replies_refusals_and_host_frames_fit() -> None:
 
 
 def test_fragments_fit() -> None:
-    server = Server(Limits(frame_bytes=1500))
+    server = Server(ConnectionLimits(frame_bytes=1500))
     parts = new_parts(model("x"))
     parts.start()
     parts.text(0, "x" * 5000)
@@ -85,7 +85,7 @@ REQUESTS = {
         options=RequestOptions(temperature=1.0, stop=("x",), metadata={"a": "b"}, reasoning_effort="high"),
     ),
     "abort_request": AbortRequest(new_id(), "enough"),
-    "ping": Ping(),
+    "ping": PingPayload(),
     "goodbye": Goodbye(),
 }
 

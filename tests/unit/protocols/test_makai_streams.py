@@ -22,7 +22,7 @@ from makai.core.stream_events import (
 )
 from makai.core.usage import Usage
 from makai.protocols.makai.envelope import Scope
-from makai.protocols.makai.server import CancelStream, EndConnection, Limits, ListModels, OpenStream
+from makai.protocols.makai.server import CancelStream, ConnectionLimits, EndConnection, ListModels, OpenStream
 
 FINAL = msgspec.structs.replace(
     EMPTY, content=(Text(text="Hello"),), stop_reason="end_turn", usage=Usage(input=3, output=2), response_id="r"
@@ -301,7 +301,7 @@ def test_many_streams_interleave_and_each_counts_for_itself() -> None:
 
 
 def test_the_hundred_and_first_stream_is_refused_until_another_ends() -> None:
-    server = Server(Limits(streams=100))
+    server = Server(ConnectionLimits(streams=100))
     ids = [server.open() for _ in range(100)]
     (nack,) = server.say(ask())
     assert code(nack) == "rate_limited"

@@ -17,7 +17,8 @@ from aiohttp.test_utils import TestServer
 
 from makai.core.errors import InvalidRequest, MakaiError, ModelNotFound, NotSupported, ParseError, ProviderError
 from makai.providers.local import fetch
-from makai.providers.local.weights import SMOLLM2, LocalModel, PullProgress, find_model, install, installed
+from makai.providers.local.install import install
+from makai.providers.local.weights import SMOLLM2, LocalModel, PullProgress, find_model, installed
 
 GGUF = b"GGUF" + bytes(range(256)) * 12_000
 MEMBER = "tiny_weights/tiny.gguf"

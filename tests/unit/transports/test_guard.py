@@ -16,7 +16,7 @@ from makai.transports.guard import (
     Guard,
     GuardConfig,
     GuardedRequest,
-    Refusal,
+    GuardRefusal,
 )
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -49,7 +49,7 @@ def check(
     host: bytes = b"127.0.0.1:8717",
     guard: Guard | None = None,
     now: float = 0.0,
-) -> Refusal | None:
+) -> GuardRefusal | None:
     request = GuardedRequest(method, target, [(b"Host", host), *headers], "127.0.0.1")
     return (guard or Guard(CONFIG)).check(request, now)
 
@@ -238,7 +238,7 @@ def test_only_reading_a_health_check_is_free(method: str) -> None:
         (b"\xb2", TOO_LARGE),
     ],
 )
-def test_a_body_above_the_limit_is_refused_before_it_is_read(length: bytes, refusal: Refusal | None) -> None:
+def test_a_body_above_the_limit_is_refused_before_it_is_read(length: bytes, refusal: GuardRefusal | None) -> None:
     assert check(BEARER, (b"Content-Length", length), method="POST") == refusal
 
 

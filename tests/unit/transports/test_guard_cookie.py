@@ -13,7 +13,7 @@ from makai.transports.guard import (
     Guard,
     GuardConfig,
     GuardedRequest,
-    Refusal,
+    GuardRefusal,
     page_cookie,
 )
 
@@ -27,7 +27,7 @@ UPGRADE = (b"Upgrade", b"websocket")
 
 def check(
     *headers: tuple[bytes, bytes], target: str = "/api/sessions", method: str = "GET", host: bytes = b"127.0.0.1:8717"
-) -> Refusal | None:
+) -> GuardRefusal | None:
     guard = Guard(GuardConfig(TOKEN, PORT))
     return guard.check(GuardedRequest(method, target, [(b"Host", host), *headers], "127.0.0.1"), 0.0)
 

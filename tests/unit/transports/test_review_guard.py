@@ -14,7 +14,7 @@ from makai.transports.guard import (
     Guard,
     GuardConfig,
     GuardedRequest,
-    Refusal,
+    GuardRefusal,
     page_cookie,
     page_ticket,
 )
@@ -43,12 +43,12 @@ def check(
     method: str = "GET",
     target: str = "/api/sessions",
     host: bytes = b"127.0.0.1:8717",
-) -> Refusal | None:
+) -> GuardRefusal | None:
     request = GuardedRequest(method, target, [(b"Host", host), *headers], "127.0.0.1")
     return (guard or guard_at(Clock())).check(request, 0.0)
 
 
-def trade(guard: Guard, ticket: Secret | str, **more: str) -> Refusal | None:
+def trade(guard: Guard, ticket: Secret | str, **more: str) -> GuardRefusal | None:
     text = ticket if isinstance(ticket, str) else ticket.reveal()
     request = {"method": "POST", "target": TRADE_PATH, **more}
     bearer = (b"Authorization", f"Bearer {text}".encode())

@@ -1,4 +1,7 @@
-"""A login without a vendor and without network, for tests: one question, one answer (see `catalog.logins`)."""
+"""A login without a vendor, for trying out clients: one question, one answer.
+
+In: the answer. Out: an account with a token that nobody accepts. It talks to no server.
+"""
 
 from __future__ import annotations
 

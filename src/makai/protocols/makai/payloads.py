@@ -80,7 +80,7 @@ class AbortRequest(Payload, frozen=True):
     reason: str | None = None
 
 
-class Ping(Payload, frozen=True):
+class PingPayload(Payload, frozen=True):
     pass
 
 
@@ -105,7 +105,7 @@ class Nack(Payload, frozen=True, kw_only=True):
     hint: str | None = None
 
 
-class Pong(Payload, frozen=True):
+class PongPayload(Payload, frozen=True):
     ping_id: str
 
 
@@ -118,7 +118,7 @@ class StreamError(Payload, frozen=True, kw_only=True):
     hint: str | None = None
 
 
-class ErrorEvent(Payload, frozen=True, kw_only=True):
+class ErrorPayload(Payload, frozen=True, kw_only=True):
     reason: Literal["aborted", "error"]
     error_message: str | None = None
     error_code: str | None = None
@@ -207,7 +207,7 @@ class ProxyResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 CLIENT_PAYLOADS: dict[str, type[msgspec.Struct]] = {
-    "ping": Ping,
+    "ping": PingPayload,
     "goodbye": Goodbye,
     "models_request": ModelsRequest,
     "stream_request": StreamRequest,
@@ -221,7 +221,7 @@ ResultPayload: TypeAlias = AssistantMessage | ProxyResult
 SERVER_PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "ack": (Ack,),
     "nack": (Nack,),
-    "pong": (Pong,),
+    "pong": (PongPayload,),
     "goodbye": (Goodbye,),
     "models_response": (ModelsResponse,),
     "start": (StartEvent,),
@@ -236,7 +236,7 @@ SERVER_PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "toolcall_end": (ToolCallEndEvent, ProxyToolCallEnd),
     "keepalive": (KeepaliveEvent,),
     "done": (DoneEvent, ProxyDone),
-    "error": (ErrorEvent,),
+    "error": (ErrorPayload,),
     "result": (AssistantMessage, ProxyResult),
     "stream_error": (StreamError,),
 }

@@ -32,7 +32,7 @@ from makai.protocols.makai.payloads import (
     BlockStart,
     Delta,
     DoneEvent,
-    ErrorEvent,
+    ErrorPayload,
     KeepaliveEvent,
     Nack,
     ProxyDone,
@@ -130,9 +130,9 @@ def _extras(call: ToolCall) -> ToolCallExtras | None:
     return None if extras == ToolCallExtras() else extras
 
 
-def error_event(event: Failed) -> ErrorEvent:
+def error_event(event: Failed) -> ErrorPayload:
     """The terminal event of a stream that broke off."""
-    return ErrorEvent(
+    return ErrorPayload(
         reason=event.reason,
         error_message=event.error_message,
         error_code=wire_code(event.error_code),

@@ -34,7 +34,7 @@ from makai.core.usage import Usage
 from makai.protocols.makai.payloads import (
     BlockStart,
     Delta,
-    ErrorEvent,
+    ErrorPayload,
     ProxyResult,
     ProxyToolCallEnd,
     TextEndEvent,
@@ -62,7 +62,7 @@ _thinking_end = _decoder(ThinkingEndEvent)
 _tool_start = _decoder(ToolCallStartEvent)
 _tool_end = _decoder(ProxyToolCallEnd)
 _done = _decoder(_DoneFields)
-_error = _decoder(ErrorEvent)
+_error = _decoder(ErrorPayload)
 _result = _decoder(ProxyResult)
 _whole = _decoder(AssistantMessage)
 

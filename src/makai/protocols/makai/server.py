@@ -40,7 +40,7 @@ from makai.protocols.makai.payloads import (
     CompleteRequest,
     Goodbye,
     Nack,
-    Pong,
+    PongPayload,
     StreamRequest,
 )
 from makai.protocols.makai.projection import (
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from makai.protocols.makai.agent import AgentScopes
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one connection may cost us."""
 
     frame_bytes: int = 16 * 1024 * 1024
@@ -115,9 +115,13 @@ class ServerConnection:
     """One client, until its transport closes."""
 
     def __init__(
-        self, limits: Limits | None = None, clock: Callable[[], int] = unix_milliseconds, *, agents: bool = False
+        self,
+        limits: ConnectionLimits | None = None,
+        clock: Callable[[], int] = unix_milliseconds,
+        *,
+        agents: bool = False,
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = limits or ConnectionLimits()
         self._serves_agents = agents
         self._agents: AgentScopes | None = None
         self._sender = EnvelopeSender(self._limits.frame_bytes, clock)
@@ -252,7 +256,7 @@ class ServerConnection:
         scope, message_id = envelope.scope, envelope.message_id
         kind = envelope.type
         if kind == "ping":
-            self._reply(scope, "pong", Pong(message_id), message_id)
+            self._reply(scope, "pong", PongPayload(message_id), message_id)
             return []
         if self._agents is not None and envelope.sequence == 1 and self._agents.is_resting(scope):
             self._agents.begin_anew(scope)
