@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias, assert_never
-
-import msgspec
+from typing import Final, assert_never
 
 from makai.aio.tasks import BackgroundTasks
 from makai.core import session_events as ev
@@ -43,13 +40,13 @@ from makai.harness.base import (
 )
 from makai.sessions import commands as cmd
 from makai.sessions.engine import Batch, decide
+from makai.sessions.inbox import Effects, Inbox, Order
 from makai.sessions.log.base import Checkpoint, EventLog, Pending
 from makai.sessions.run_port import SessionRunPort
 from makai.sessions.state import SessionState, evolve, packed
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH: Final = 2_000
 MAX_PENDING: Final = 4_000
 """How many facts of a run may wait for their commit before the run waits too."""
 ABORT_S: Final = 10.0
@@ -66,37 +63,10 @@ _BROKEN: Final = ev.RunFailed(
     code="internal_error", message="The agent broke the order of events.", hint="Please report this."
 )
 
-Effects: TypeAlias = tuple[cmd.AnyEffect, ...]
-
 
 async def no_executor(request: ToolRequest) -> ToolAnswer | None:
     """No client executes tools for the session."""
     return None
-
-
-class _Order(msgspec.Struct, eq=False, gc=False):
-    """A command on its way through the inbox."""
-
-    command: cmd.Command
-    waiter: asyncio.Future[Effects] | None
-
-    @property
-    def is_urgent(self) -> bool:
-        """Whether a caller, or a person who has to decide, waits for the commit."""
-        command = self.command
-        return (
-            self.waiter is not None
-            or not isinstance(command, cmd.Report)
-            or isinstance(command.event, ev.ApprovalRequested)
-        )
-
-    def done(self, effects: Effects) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(effects)
-
-    def fail(self, error: MakaiError) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_exception(error)
 
 
 class LiveSession:
@@ -131,13 +101,11 @@ class LiveSession:
         self.harness = harness
         self.execute = execute
         self._tasks = tasks
-        self._inbox: deque[_Order] = deque()
+        self._inbox = Inbox()
         self._committer: asyncio.Task[None] | None = None
         self._window: asyncio.TimerHandle | None = None
         """Starts the committer; set while the inbox holds only facts that can wait."""
         self._window_ends = 0.0
-        self._has_urgent = False
-        """Whether the inbox holds an order that cannot wait."""
         self._room = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -181,7 +149,7 @@ class LiveSession:
         if self.stale:
             raise self.stale
         waiter: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
-        self._put(_Order(command, waiter))
+        self._put(Order(command, waiter))
         return await waiter
 
     async def report(self, run_id: str, event: ev.SessionEvent) -> None:
@@ -192,8 +160,9 @@ class LiveSession:
         if self.is_closing:
             return
         self._check(run_id)
-        self._put(_Order(cmd.Report(now=self.clock(), event=event, run_id=run_id), None))
-        while len(self._inbox) > MAX_PENDING:
+        self._inbox.put_report(self.clock(), run_id, event)
+        self._wake_committer()
+        while self._inbox.facts > MAX_PENDING:
             self._room.clear()
             await self._room.wait()
 
@@ -228,17 +197,19 @@ class LiveSession:
         late: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
         late.add_done_callback(lambda done: done.cancelled() or done.exception())
         if not self.is_closing:
-            self._put(_Order(cmd.Report(now=self.clock(), event=withdrawn, run_id=run_id), late))
+            self._put(Order(cmd.Report(now=self.clock(), event=withdrawn, run_id=run_id), late))
 
     def _check(self, run_id: str) -> None:
         port = self.port
         if port is not None and port.run_id == run_id and port.failure is not None:
             raise port.failure
 
-    def _put(self, order: _Order) -> None:
-        self._inbox.append(order)
-        if not self._has_urgent and order.is_urgent:
-            self._has_urgent = True
+    def _put(self, order: Order) -> None:
+        self._inbox.put(order)
+        self._wake_committer()
+
+    def _wake_committer(self) -> None:
+        if self._inbox.has_urgent:
             self._end_window()
         if self._committer is None and self._window is None:
             self._start_committer()
@@ -247,7 +218,7 @@ class LiveSession:
         """Commit now, or when the window of facts that can wait is over."""
         loop = asyncio.get_running_loop()
         remaining_s = self._window_ends - loop.time()
-        if remaining_s > 0 and not self._has_urgent and not self.is_closing:
+        if remaining_s > 0 and not self._inbox.has_urgent and not self.is_closing:
             self._window = loop.call_later(remaining_s, self._commit_now)
         else:
             self._commit_now()
@@ -266,20 +237,17 @@ class LiveSession:
     # ------------------------------------------------------------ the commit
 
     async def _commit_all(self) -> None:
-        orders: list[_Order] = []
+        orders: list[Order] = []
         try:
             loop = asyncio.get_running_loop()
-            while self._inbox and (self._has_urgent or self.is_closing or loop.time() >= self._window_ends):
+            while self._inbox and (self._inbox.has_urgent or self.is_closing or loop.time() >= self._window_ends):
                 self._window_ends = loop.time() + WINDOW_S
-                orders = [self._inbox.popleft() for _ in range(min(len(self._inbox), MAX_BATCH))]
-                self._has_urgent = any(order.is_urgent for order in self._inbox)
+                orders = self._inbox.take()
                 await self._commit(orders)
                 self._room.set()
         except BaseException:
             # The disk outlasted the patience of `close`, or there is a bug.
-            left = (*orders, *self._inbox)
-            self._inbox.clear()
-            for order in left:
+            for order in (*orders, *self._inbox.take_all()):
                 self._refuse(order, StorageUnavailable("Whether this was stored is unknown.", hint="Look, then retry."))
             raise
         finally:
@@ -288,15 +256,15 @@ class LiveSession:
             if self._inbox:
                 self._start_committer()
 
-    async def _commit(self, orders: list[_Order]) -> None:
+    async def _commit(self, orders: list[Order]) -> None:
         batch = Batch(self.state)
-        decided: list[tuple[_Order, Effects]] = []
+        decided: list[tuple[Order, Effects]] = []
         for order in orders:
             try:
                 if (failure := self._failure(order.command)) is not None:
                     self._refuse(order, failure)
                 else:
-                    decided.append((order, batch.take(order.command)))
+                    decided.append((order, batch.take(order.whole())))
             except SessionRefused as error:
                 self._refuse(order, error)
         events = batch.events()
@@ -318,7 +286,7 @@ class LiveSession:
             self._set_alarm()
             self.save_checkpoint_if_due()
 
-    async def _not_stored(self, orders: list[_Order], error: MakaiError) -> None:
+    async def _not_stored(self, orders: list[Order], error: MakaiError) -> None:
         if isinstance(error, InvalidRequest) and len(orders) > 1:
             # One of them holds what no log can: the others must not suffer for it.
             half = len(orders) // 2
@@ -356,7 +324,7 @@ class LiveSession:
         port = self.port
         return port.failure if port is not None and port.run_id == command.run_id else None
 
-    def _refuse(self, order: _Order, error: MakaiError) -> None:
+    def _refuse(self, order: Order, error: MakaiError) -> None:
         """Whoever waits is told; a fact that nobody waits for ends its run, for its log would have a hole."""
         command, port = order.command, self.port
         if order.waiter is not None:
@@ -394,7 +362,7 @@ class LiveSession:
         if deadline > self.clock():
             self._set_alarm()
         else:
-            self._put(_Order(cmd.TimePassed(now=self.clock()), None))
+            self._put(Order(cmd.TimePassed(now=self.clock())))
 
     def forget(self) -> None:
         """Stop the timers, because nothing more will be asked of this object; commit what was reported so far."""

@@ -218,7 +218,9 @@ class OwnedSessions:
         """The id and the settings of a new session, with its folders resolved; refuses an id that exists."""
         harness = self._harnesses.get(create.harness)
         harness.check(create.cwd, create.roots, create.terms)
-        create = msgspec.structs.replace(await asyncio.to_thread(_resolved, create), capabilities=harness.capabilities)
+        if create.cwd is not None or create.roots:
+            create = await asyncio.to_thread(_resolved, create)
+        create = msgspec.structs.replace(create, capabilities=harness.capabilities)
         session_id = wanted_id or str(uuid4())
         if session_id in self._withheld or await self._log.last(session_id):
             raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")

@@ -25,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import ClassVar, Final, TypeAlias
 
 import msgspec
@@ -53,8 +54,8 @@ class Append(msgspec.Struct, frozen=True, eq=False):
     waiter: asyncio.Future[tuple[int, int]]
 
     @property
-    def can_wait(self) -> bool:
-        return all(body.is_delta for body in self.bodies)
+    def is_urgent(self) -> bool:
+        return not all(body.is_delta for body in self.bodies)
 
     @property
     def may_change_grants(self) -> bool:
@@ -65,6 +66,7 @@ class Delete(msgspec.Struct, frozen=True, eq=False):
     """A session to forget."""
 
     may_change_grants: ClassVar[bool] = False
+    is_urgent: ClassVar[bool] = True
     session_id: str
     waiter: asyncio.Future[bool]
 
@@ -73,6 +75,7 @@ class Change(msgspec.Struct, frozen=True, eq=False):
     """Something beside the events that is to be durable, in a transaction of its own."""
 
     may_change_grants: ClassVar[bool] = True
+    is_urgent: ClassVar[bool] = True
     apply: Callable[[sqlite3.Connection], bool]
     waiter: asyncio.Future[bool]
 
@@ -81,6 +84,7 @@ class Save(msgspec.Struct, frozen=True, eq=False):
     """A checkpoint to keep when there is time."""
 
     may_change_grants: ClassVar[bool] = False
+    is_urgent: ClassVar[bool] = False
     session_id: str
     checkpoint: Checkpoint
     waiter: asyncio.Future[bool]
@@ -129,10 +133,9 @@ class Writer:
         self._unsynced: sqlite3.Connection | None = None
         self._heads = heads
         self._settle = settle
-        self._changed = threading.Condition()
-        self._requests: deque[Request] = deque()
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        """None is the last."""
         self._saves: deque[tuple[int, Save]] = deque()
-        self._urgent = 0
         self._stopping = False
         self._began = 0.0
         self._pages = 0
@@ -143,19 +146,12 @@ class Writer:
         self._thread.start()
 
     def submit(self, request: Request) -> None:
-        """Queue a request. Whoever calls bounds how much is under way."""
-        urgent = not (request.can_wait if isinstance(request, Append) else isinstance(request, Save))
-        with self._changed:
-            self._requests.append(request)
-            self._urgent += urgent
-            if urgent or len(self._requests) == 1:
-                self._changed.notify()
+        """Queue a request. The caller bounds how much is under way."""
+        self._requests.put(request)
 
     def stop(self, timeout_s: float) -> bool:
         """Finish what is queued and close the connection; False when it is not done in time. Blocks."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
+        self._requests.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -175,22 +171,28 @@ class Writer:
 
     def _next_group(self) -> list[Request] | None:
         """What to commit next; empty when there is time to tidy up, None at the end."""
-        with self._changed:
-            while not self._requests and not self._stopping:
-                if self._may_have_deleted or self._saves:
-                    return []
-                self._changed.wait()
-            while self._requests and not self._urgent and not self._stopping:
-                remaining = self._began + WINDOW_S - time.monotonic()
-                if remaining <= 0:
-                    break
-                self._changed.wait(remaining)
-            if not self._requests:
-                return None
-            group = list(self._requests)
-            self._requests.clear()
-            self._urgent = 0
-        self._began = time.monotonic()
+        group: list[Request] = []
+        is_urgent = self._stopping
+        while True:
+            if is_urgent or (not group and (self._may_have_deleted or self._saves)):
+                timeout_s: float | None = 0.0
+            elif group:
+                timeout_s = max(self._began + WINDOW_S - time.monotonic(), 0.0)
+            else:
+                timeout_s = None
+            try:
+                request = self._requests.get(timeout=timeout_s) if timeout_s != 0.0 else self._requests.get_nowait()
+            except Empty:
+                break
+            if request is None:
+                self._stopping = True
+            else:
+                group.append(request)
+            is_urgent = is_urgent or request is None or request.is_urgent
+        if group:
+            self._began = time.monotonic()
+        elif self._stopping:
+            return None
         return group
 
     def _carry_out(self, group: list[Request]) -> list[Outcome]:

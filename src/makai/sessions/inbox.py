@@ -1,0 +1,111 @@
+"""Commands of a session on their way to the next commit.
+
+Deltas of one block that arrive before the commit are joined here, so that a stream of words costs one decision per
+commit and not one per word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from makai.core import session_events as ev
+from makai.core.errors import MakaiError
+from makai.sessions import commands as cmd
+
+Effects: TypeAlias = tuple[cmd.AnyEffect, ...]
+
+
+class Order(msgspec.Struct, eq=False, gc=False):
+    """A command, and the future of the caller that waits for its commit."""
+
+    command: cmd.Command
+    waiter: asyncio.Future[Effects] | None = None
+    words: list[str] | None = None
+    """Of a delta: what is said, with the deltas of the same block that followed it."""
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a caller, or a person who has to decide, waits for the commit."""
+        command = self.command
+        can_wait = isinstance(command, cmd.Report) and not isinstance(command.event, ev.ApprovalRequested)
+        return self.waiter is not None or not can_wait
+
+    def whole(self) -> cmd.Command:
+        """The command to decide: of deltas that were joined, one report of all they say."""
+        command = self.command
+        if self.words is None or len(self.words) == 1 or not isinstance(command, cmd.Report):
+            return command
+        return replace(command, event=replace(command.event, delta="".join(self.words)))
+
+    def done(self, effects: Effects) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(effects)
+
+    def fail(self, error: MakaiError) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_exception(error)
+
+
+class Inbox:
+    """What the next commits hold, in order."""
+
+    MAX_BATCH: Final = 2_000
+    """Orders in one commit."""
+
+    def __init__(self) -> None:
+        self._orders: deque[Order] = deque()
+        self.has_urgent = False
+        """Whether an order is here that cannot wait."""
+        self.facts = 0
+        """How many reports were put, each delta counted, and not taken yet."""
+
+    def __bool__(self) -> bool:
+        return bool(self._orders)
+
+    def put(self, order: Order) -> None:
+        self._orders.append(order)
+        self.facts += 1
+        if not self.has_urgent:
+            self.has_urgent = order.is_urgent
+
+    def put_report(self, now: int, run_id: str, event: ev.SessionEvent) -> None:
+        """Add a fact that no caller waits for."""
+        if not isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta):
+            self.put(Order(cmd.Report(now=now, event=event, run_id=run_id)))
+        elif (words := self._words_before(run_id, event)) is not None:
+            words.append(event.delta)
+            self.facts += 1
+        else:
+            self.put(Order(cmd.Report(now=now, event=event, run_id=run_id), words=[event.delta]))
+
+    def take(self) -> list[Order]:
+        """The orders of the next commit."""
+        orders = [self._orders.popleft() for _ in range(min(len(self._orders), self.MAX_BATCH))]
+        self.has_urgent = any(order.is_urgent for order in self._orders)
+        self.facts = sum(1 if order.words is None else len(order.words) for order in self._orders)
+        return orders
+
+    def take_all(self) -> list[Order]:
+        orders = list(self._orders)
+        self._orders.clear()
+        self.has_urgent, self.facts = False, 0
+        return orders
+
+    def _words_before(self, run_id: str, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> list[str] | None:
+        """Of the newest order, when it is a delta of the same block."""
+        order = self._orders[-1] if self._orders else None
+        if order is None or order.words is None or not isinstance(order.command, cmd.Report):
+            return None
+        first = order.command.event
+        is_same = (
+            type(first) is type(event)
+            and isinstance(first, ev.AssistantTextDelta | ev.ReasoningDelta)
+            and first.content_index == event.content_index
+            and order.command.run_id == run_id
+        )
+        return order.words if is_same else None
