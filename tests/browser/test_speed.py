@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Browser, Response, expect
 from support.browser import Site, Window, site_of
 from support.long_session import write_long_session
+from support.machine import slack
 from support.profiles import FAULTS
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ async def test_a_session_of_5000_messages_is_complete_within_a_second_of_a_reloa
             await window.page.wait_for_function("() => window.completeAt !== undefined")
             took.append(await window.page.evaluate("() => window.completeAt"))
         record_measure("reload to the full transcript of 5,000 messages", "< 1,000 ms", f"{min(took):.0f} ms")
-        assert min(took) < 1_000 * SLACK, took
+        assert min(took) < 1_000 * SLACK * slack(), took
         # All of it is there, although only what is near the screen is drawn.
         drawn = await window.test_id("user-message").count()
         assert 0 < drawn < 300
@@ -126,7 +127,7 @@ async def test_typing_stays_quick_while_words_stream_in(site: Site, record_measu
         record_measure("a key to the next frame while text streams in, p95", "< 50 ms", found)
         await window.page.keyboard.press("Escape")
         await expect(window.test_id("notice")).to_have_text("Stopped.")
-        assert p95 < 50 * SLACK, tries
+        assert p95 < 50 * SLACK * slack(), tries
 
 
 async def _heap(window: Window) -> tuple[float, int]:

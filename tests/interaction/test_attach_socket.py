@@ -20,6 +20,7 @@ import pytest
 from support.agent import ScriptedModels
 from support.attach import MODEL_REF, RawLink, programs
 from support.log_events import pending, steps
+from support.machine import slack
 from support.profiles import FAULTS
 
 if TYPE_CHECKING:
@@ -366,6 +367,6 @@ async def test_the_link_is_fast_enough_to_forget(home: Path, record_measure: Rec
     record_measure("attach: time to attach", "< 100 ms", f"{attach_ms:.1f} ms")
     record_measure("attach: an event over the link", "< 50 us", f"{per_event_us:.1f} us")
     record_measure("attach: a request over the link", "< 5 ms", f"{request_us:.0f} us")
-    assert attach_ms < 100
-    assert per_event_us < 50
-    assert request_us < 5000
+    assert attach_ms < 100 * slack()
+    assert per_event_us < 50 * slack()
+    assert request_us < 5000 * slack()

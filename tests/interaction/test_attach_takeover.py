@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.attach_trials import TakeoverReport, killed_owners
+from support.machine import slack
 
 if TYPE_CHECKING:
     from conftest import RecordMeasure
@@ -22,7 +23,7 @@ def test_an_owner_is_killed_20_times_and_exactly_one_follower_takes_over(
 
     record_measure(f"takeover: owner killed {ROUNDS} times, slowest", "< 10 s", f"{report.slowest_takeover_s:.2f} s")
     assert report.acknowledged > ROUNDS
-    assert report.slowest_takeover_s < 10
+    assert report.slowest_takeover_s < 10 * slack()
     assert report == TakeoverReport(
         rounds=ROUNDS,
         takeovers=(1,) * ROUNDS,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from support.machine import slack
 from support.places import folder_outside_tmp
 from support.sandbox_corpus import ATTACKS, SELF_APPROVAL, WORK, Attack, Work
 from support.sandbox_site import SECRET, UNCONFINED, Site, remove_traces
@@ -205,7 +206,7 @@ def test_nothing_outlives_a_command_in_bubblewrap(site: Site) -> None:
 
     site.run(_backend("bubblewrap"), f"setsid -f sleep {mark} >/dev/null 2>&1; (sleep {mark} &) >/dev/null 2>&1")
 
-    deadline = time.monotonic() + 1.0  # the kernel ends a namespace a moment after its first process
+    deadline = time.monotonic() + slack()  # the kernel ends a namespace a moment after its first process
     while (alive := _processes_with(mark.encode())) and time.monotonic() < deadline:
         os.sched_yield()
     assert alive == []

@@ -12,6 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from makai.sessions.requests import GetState
+from support.machine import slack
 from support.minicodex_client import BOTH, JSON, Ended, MinicodexClient, logged
 from support.orphan_trials import WILD_COMMANDS, processes_with
 from support.serve_process import ServeProcess, serve_process
@@ -256,7 +257,7 @@ async def aborted_sessions(folder: Path, runs: int, *, seed: int) -> AbortedRuns
             assert answer == "accepted", f"{name}: {answer}"
             await client.until("turn_done")
             slowest = max(slowest, time.monotonic() - begun)
-            left += await _left(mark, name, until=begun + 1)
+            left += await _left(mark, name, until=begun + slack())
     return AbortedRuns(runs, tuple(left), slowest)
 
 

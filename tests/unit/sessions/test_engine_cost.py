@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pytest
+from support.machine import slack
 from support.profiles import FAULTS
 from support.session_trials import MODEL_REF, arguments, asked, finished
 
@@ -105,5 +106,5 @@ def test_an_event_costs_the_same_in_a_long_session(record_measure: RecordMeasure
         measured = f"{before:.2f} µs at {SMALL:,}, {after:.2f} µs at {LARGE:,} events"
         record_measure(f"{what}, per event", f"flat, <= {BAR_US:.0f} µs", measured)
         # Generous, because the machine is shared: anything that grows with the session would be a hundredfold.
-        assert after < 3 * before + 1
-        assert after < BAR_US
+        assert after < 3 * before * slack() + 1
+        assert after < BAR_US * slack()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.log_events import pending, steps, words
 from support.log_trials import CrashReport, killed_writers
+from support.machine import slack
 
 if TYPE_CHECKING:
     from conftest import RecordMeasure
@@ -390,7 +391,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(home: Path, record_measure: 
 
     record_measure(f"log: kill -9 at {points} points, {report.acknowledged} acked: lost", "0", str(report.lost))
     assert report.acknowledged > points
-    assert report.slowest_open_s < 2
+    assert report.slowest_open_s < 2 * slack()
     assert report == CrashReport(points, report.acknowledged, 0, 0, (), report.slowest_open_s)
 
 
@@ -409,7 +410,7 @@ async def test_appending_is_fast(log: SqliteLog, record_measure: RecordMeasure) 
 
     best = max([await rate(trial) for trial in range(3)])
     record_measure("log: appended, 100 sessions x 10 events", f">= {APPEND_BAR}/CPU s", f"{best:,.0f}/CPU s")
-    assert best >= APPEND_BAR
+    assert best * slack() >= APPEND_BAR
 
 
 async def test_replaying_is_fast(log: SqliteLog, record_measure: RecordMeasure) -> None:
@@ -424,7 +425,7 @@ async def test_replaying_is_fast(log: SqliteLog, record_measure: RecordMeasure) 
 
     best = max([await rate() for _ in range(3)])
     record_measure("log: replayed", f">= {REPLAY_BAR}/CPU s", f"{best:,.0f}/CPU s")
-    assert best >= REPLAY_BAR
+    assert best * slack() >= REPLAY_BAR
 
 
 async def test_words_reach_the_disk_within_the_window(log: SqliteLog, record_measure: RecordMeasure) -> None:
@@ -437,4 +438,4 @@ async def test_words_reach_the_disk_within_the_window(log: SqliteLog, record_mea
 
     median_ms = sorted(waits)[50] * 1000
     record_measure("log: a delta is durable after (median)", "<= 15 ms", f"{median_ms:.1f} ms")
-    assert median_ms <= 15
+    assert median_ms <= 15 * slack()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fixtures import fixture
+from support.machine import slack
 from support.shell_fuzz import ALLOW, DENY, commands, differences
 
 if TYPE_CHECKING:
@@ -304,4 +305,4 @@ def test_a_decision_is_quick(record_measure: RecordMeasure) -> None:
 
     # The best batch: other work on the machine only ever adds.
     record_measure("shell decision of three commands", "<= 5 ms", f"{min(batches_us):.0f} us")
-    assert min(batches_us) < 5_000
+    assert min(batches_us) < 5_000 * slack()

@@ -1,0 +1,13 @@
+"""How busy this machine is. Bars on measured time hold on a quiet one."""
+
+from __future__ import annotations
+
+import os
+
+
+def slack() -> float:
+    """What to multiply a bar with: 1 on a quiet machine, more where tasks compete for the cores."""
+    with open("/proc/loadavg", encoding="ascii") as found:
+        last_minute, _, _, tasks, _ = found.read().split()
+    runnable = max(float(last_minute), int(tasks.partition("/")[0]))
+    return max(1.0, 3 * runnable / (os.cpu_count() or 1))
