@@ -16,28 +16,11 @@ from makai.core.request import ToolDefinition
 from makai.core.session_events import Logged, SessionTerms, ToolFinished
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.server.session_router import SessionRouter
+from makai.sessions import requests as req
 from makai.sessions.commands import Abort, Approve, Send, SetTitle
 from makai.sessions.log import encoding
 from makai.sessions.log.base import Record, SessionFilter, TrustedFolder
 from makai.sessions.owner import HANDLERS, OwnedSessions
-from makai.sessions.requests import (
-    CheckLog,
-    CreateSession,
-    DeleteSession,
-    GetSession,
-    GetState,
-    IsTrusted,
-    ListApprovals,
-    ListGrants,
-    ListSessions,
-    ListTrusted,
-    Query,
-    ReadEvents,
-    Request,
-    RevokeGrant,
-    RunCommand,
-    SetTrust,
-)
 
 TOOL = ToolDefinition(name="look", description="Looks.", parameters_schema_json='{"type":"object"}')
 CALLS_A_TOOL = 'tool: look {"where": "there"}\n---\nsay: Seen.'
@@ -54,14 +37,14 @@ def send(text: str = "hi") -> Send:
 
 async def whole_log(sessions: SessionRouter, session_id: str) -> list[Record]:
     records: list[Record] = []
-    while page := await sessions.dispatch(ReadEvents(session_id, records[-1].event_id if records else 0)):
+    while page := await sessions.dispatch(req.ReadEvents(session_id, records[-1].event_id if records else 0)):
         records += page
     return records
 
 
 async def session_with_a_tool(sessions: SessionRouter) -> str:
     terms = SessionTerms(tools=(TOOL,))
-    return await sessions.dispatch(CreateSession(model_ref=MODEL_REF, mode="full_access", terms=terms))
+    return await sessions.dispatch(req.CreateSession(model_ref=MODEL_REF, mode="full_access", terms=terms))
 
 
 def outcome(records: list[Record]) -> ToolFinished:
@@ -83,36 +66,36 @@ async def test_the_first_program_owns_and_the_second_attaches(home: Path) -> Non
 async def test_everything_can_be_asked_through_the_link_and_is_answered_the_same(home: Path) -> None:
     async with programs(home) as sharing:
         owner, attached = await sharing.start("owner"), await sharing.start("attached")
-        session_id = await attached.dispatch(CreateSession(model_ref=MODEL_REF, title="One"))
-        receipt = await attached.dispatch(RunCommand(session_id, send()))
+        session_id = await attached.dispatch(req.CreateSession(model_ref=MODEL_REF, title="One"))
+        receipt = await attached.dispatch(req.RunCommand(session_id, send()))
         await read_until(owner.follow(session_id), "run_finished")
-        await attached.dispatch(SetTrust(str(home), True))
+        await attached.dispatch(req.SetTrust(str(home), True))
 
-        queries: list[Request[object]] = [
-            ReadEvents(session_id, 2, 3),
-            ReadEvents(session_id, deltas=False),
-            GetState(session_id),
-            GetSession(session_id),
-            GetSession("unknown"),
-            ListSessions(),
-            ListSessions(SessionFilter(awaiting_approval=True)),
-            ListApprovals(),
-            IsTrusted(str(home / "project")),
-            ListTrusted(),
-            ListGrants(),
-            CheckLog(),
+        queries: list[req.Request[object]] = [
+            req.ReadEvents(session_id, 2, 3),
+            req.ReadEvents(session_id, deltas=False),
+            req.GetState(session_id),
+            req.GetSession(session_id),
+            req.GetSession("unknown"),
+            req.ListSessions(),
+            req.ListSessions(SessionFilter(awaiting_approval=True)),
+            req.ListApprovals(),
+            req.IsTrusted(str(home / "project")),
+            req.ListTrusted(),
+            req.ListGrants(),
+            req.CheckLog(),
         ]
         answers = [await attached.dispatch(query) for query in queries]
 
         assert receipt.run_id is not None
         assert answers == [await owner.dispatch(query) for query in queries]
         assert answers[-4:-1] == [True, [TrustedFolder(str(home), True)], []]
-        assert await attached.dispatch(RevokeGrant(str(home), "Bash(ls)")) is False
-        assert await attached.dispatch(DeleteSession(session_id)) is True
-        assert await attached.dispatch(DeleteSession(session_id)) is False
+        assert await attached.dispatch(req.RevokeGrant(str(home), "Bash(ls)")) is False
+        assert await attached.dispatch(req.DeleteSession(session_id)) is True
+        assert await attached.dispatch(req.DeleteSession(session_id)) is False
 
 
-class CountEvents(Query[dict[str, int]], frozen=True):
+class CountEvents(req.Query[dict[str, int]], frozen=True):
     """An operation that only this test knows: its definition, and below its handler."""
 
     session_ids: tuple[str, ...]
@@ -122,12 +105,12 @@ async def test_a_new_operation_needs_one_definition_and_one_handler(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def count(sessions: OwnedSessions, request: CountEvents) -> dict[str, int]:
-        return {one: len(await sessions.dispatch(ReadEvents(one))) for one in request.session_ids}
+        return {one: len(await sessions.dispatch(req.ReadEvents(one))) for one in request.session_ids}
 
-    monkeypatch.setitem(HANDLERS, cast(type[Request[object]], CountEvents), count)
+    monkeypatch.setitem(HANDLERS, cast(type[req.Request[object]], CountEvents), count)
     async with programs(home) as sharing:
         owner, attached = await sharing.start("owner"), await sharing.start("attached")
-        session_id = await owner.dispatch(CreateSession(model_ref=MODEL_REF))
+        session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF))
 
         assert await attached.dispatch(CountEvents((session_id, "unknown"))) == {session_id: 1, "unknown": 0}
 
@@ -136,18 +119,18 @@ async def test_refusals_arrive_as_they_were_raised(home: Path) -> None:
     async with programs(home) as sharing:
         await sharing.start("owner")
         attached = await sharing.start("attached")
-        session_id = await attached.dispatch(CreateSession(model_ref=MODEL_REF))
+        session_id = await attached.dispatch(req.CreateSession(model_ref=MODEL_REF))
 
         with pytest.raises(SessionRefused) as unknown:
-            await attached.dispatch(RunCommand("unknown", send()))
+            await attached.dispatch(req.RunCommand("unknown", send()))
         with pytest.raises(SessionRefused) as idle:
-            await attached.dispatch(RunCommand(session_id, Abort(now=0)))
+            await attached.dispatch(req.RunCommand(session_id, Abort(now=0)))
         with pytest.raises(SessionRefused) as not_followed:
             await attached.follow("unknown").next()
         with pytest.raises(SessionRefused) as exists:
-            await attached.dispatch(CreateSession(model_ref=MODEL_REF, session_id=session_id))
+            await attached.dispatch(req.CreateSession(model_ref=MODEL_REF, session_id=session_id))
         with pytest.raises(InvalidRequest):
-            await attached.dispatch(RunCommand(session_id, SetTitle(now=0, title="a\0b")))
+            await attached.dispatch(req.RunCommand(session_id, SetTitle(now=0, title="a\0b")))
 
     codes = [error.value.code for error in (unknown, idle, not_followed, exists)]
     assert codes == ["UNKNOWN_SESSION", "NOT_RUNNING", "UNKNOWN_SESSION", "SESSION_EXISTS"]
@@ -156,10 +139,10 @@ async def test_refusals_arrive_as_they_were_raised(home: Path) -> None:
 async def test_followers_in_both_programs_receive_the_log(home: Path) -> None:
     async with programs(home, "repeat: 3000 word") as sharing:
         owner, attached = await sharing.start("owner"), await sharing.start("attached")
-        session_id = await owner.dispatch(CreateSession(model_ref=MODEL_REF))
+        session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF))
         followers = [attached.follow(session_id), attached.follow(session_id, after=3), owner.follow(session_id)]
         reading = asyncio.gather(*(read_until(follower, "run_finished") for follower in followers))
-        await attached.dispatch(RunCommand(session_id, send()))
+        await attached.dispatch(req.RunCommand(session_id, send()))
         received = await reading
         log = await whole_log(owner, session_id)
 
@@ -171,7 +154,7 @@ async def test_a_follower_that_is_closed_wakes_with_nothing(home: Path) -> None:
     async with programs(home) as sharing:
         await sharing.start("owner")
         attached = await sharing.start("attached")
-        follower = attached.follow(await attached.dispatch(CreateSession(model_ref=MODEL_REF)), after=1)
+        follower = attached.follow(await attached.dispatch(req.CreateSession(model_ref=MODEL_REF)), after=1)
         waiting = asyncio.ensure_future(follower.next())
         await asyncio.sleep(0)
         follower.close()
@@ -183,12 +166,12 @@ async def test_a_follower_that_is_closed_wakes_with_nothing(home: Path) -> None:
 async def test_a_deleted_session_ends_its_followers(home: Path) -> None:
     async with programs(home) as sharing:
         owner, attached = await sharing.start("owner"), await sharing.start("attached")
-        session_id = await owner.dispatch(CreateSession(model_ref=MODEL_REF))
+        session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF))
         follower = attached.follow(session_id)
         await follower.next()
         waiting = asyncio.ensure_future(follower.next())
-        await attached.dispatch(ListSessions())  # by its answer the owner has got what was said before it
-        await owner.dispatch(DeleteSession(session_id))
+        await attached.dispatch(req.ListSessions())  # by its answer the owner has got what was said before it
+        await owner.dispatch(req.DeleteSession(session_id))
 
         with pytest.raises(SessionRefused) as refused:
             await waiting
@@ -207,7 +190,7 @@ async def test_an_attached_program_carries_out_its_own_tools(home: Path) -> None
         attached = await sharing.start("attached")
         session_id = await session_with_a_tool(attached)
         await attached.register_executor(session_id, execute)
-        await attached.dispatch(RunCommand(session_id, send()))
+        await attached.dispatch(req.RunCommand(session_id, send()))
         records = await read_until(attached.follow(session_id), "run_finished")
 
     (request,) = requests
@@ -226,7 +209,7 @@ async def test_a_tool_that_breaks_is_an_error_of_the_call_and_not_of_the_link(ho
         attached = await sharing.start("attached")
         session_id = await session_with_a_tool(attached)
         await attached.register_executor(session_id, execute)
-        await attached.dispatch(RunCommand(session_id, send()))
+        await attached.dispatch(req.RunCommand(session_id, send()))
         records = await read_until(attached.follow(session_id), "run_finished")
 
         assert outcome(records).is_error
@@ -249,9 +232,9 @@ async def test_an_abort_cancels_the_tool_in_the_other_program(home: Path) -> Non
         attached = await sharing.start("attached")
         session_id = await session_with_a_tool(attached)
         await attached.register_executor(session_id, execute)
-        await attached.dispatch(RunCommand(session_id, send()))
+        await attached.dispatch(req.RunCommand(session_id, send()))
         await begun.wait()
-        await attached.dispatch(RunCommand(session_id, Abort(now=0)))
+        await attached.dispatch(req.RunCommand(session_id, Abort(now=0)))
         await cancelled.wait()
         await read_until(attached.follow(session_id), "run_finished")
 
@@ -269,7 +252,7 @@ async def test_a_program_that_leaves_fails_the_calls_that_wait_for_it(home: Path
         owner, attached = await sharing.start("owner"), await sharing.start("attached")
         session_id = await session_with_a_tool(owner)
         executor = await attached.register_executor(session_id, execute)
-        await owner.dispatch(RunCommand(session_id, send()))
+        await owner.dispatch(req.RunCommand(session_id, send()))
         await begun.wait()
         if leaves_by == "leave":
             executor.unregister()
@@ -289,7 +272,7 @@ async def test_after_closing_nothing_can_be_asked(home: Path) -> None:
             await sessions.close()
             await sessions.close()
             with pytest.raises(ChannelClosed):
-                await sessions.dispatch(ListSessions())
+                await sessions.dispatch(req.ListSessions())
 
         assert [await follower.next() for follower in followers] == [[], []]
 
@@ -304,11 +287,11 @@ async def closed_owner(sharing: Programs) -> tuple[SessionRouter, SessionRouter,
 async def test_an_owner_that_closes_is_followed_by_exactly_one_other(home: Path) -> None:
     async with programs(home) as sharing:
         owner, second, third = await closed_owner(sharing)
-        session_id = await owner.dispatch(CreateSession(model_ref=MODEL_REF))
+        session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF))
         followers = [second.follow(session_id), third.follow(session_id)]
         first = [await follower.next() for follower in followers]
         await owner.close()
-        await second.dispatch(RunCommand(session_id, SetTitle(now=0, title="after it")))
+        await second.dispatch(req.RunCommand(session_id, SetTitle(now=0, title="after it")))
         rest = [await read_until(follower, "after it") for follower in followers]
         log = await whole_log(third, session_id)
 
@@ -327,7 +310,7 @@ async def test_executors_are_registered_again_with_the_next_owner(home: Path) ->
         await second.register_executor(session_id, execute)
         await third.register_executor(session_id, execute)
         await owner.close()
-        await second.dispatch(RunCommand(session_id, send()))
+        await second.dispatch(req.RunCommand(session_id, send()))
         records = await read_until(second.follow(session_id), "run_finished")
 
     assert outcome(records).content == (Text(text="a fox"),)
@@ -342,13 +325,13 @@ async def test_a_question_that_outlives_its_owner_is_answered_and_the_tool_runs_
     async with programs(home, script) as sharing:
         owner, second, _ = await closed_owner(sharing)
         terms = SessionTerms(builtin_tools=True)
-        session_id = await owner.dispatch(CreateSession(model_ref=MODEL_REF, cwd=folder, terms=terms))
-        await second.dispatch(RunCommand(session_id, send()))
+        session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF, cwd=folder, terms=terms))
+        await second.dispatch(req.RunCommand(session_id, send()))
         follower = second.follow(session_id)
         await read_until(follower, "approval_requested")
         await owner.close()
-        (question,) = await second.dispatch(ListApprovals())
-        await second.dispatch(RunCommand(session_id, Approve(now=0, call_id=question.request.call_id, by="test")))
+        (question,) = await second.dispatch(req.ListApprovals())
+        await second.dispatch(req.RunCommand(session_id, Approve(now=0, call_id=question.request.call_id, by="test")))
         rest = await read_until(follower, "run_finished")
 
     assert outcome(rest).exit_code == 0
@@ -358,11 +341,11 @@ async def test_a_question_that_outlives_its_owner_is_answered_and_the_tool_runs_
 async def test_commands_given_while_the_owner_closes_are_carried_out_once(home: Path) -> None:
     async with programs(home) as sharing:
         owner, second, third = await closed_owner(sharing)
-        session_id = await owner.dispatch(CreateSession(model_ref=MODEL_REF))
+        session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF))
         closing = asyncio.ensure_future(owner.close())
         titles = [f"title {number}" for number in range(20)]
         asked = (
-            program.dispatch(RunCommand(session_id, SetTitle(now=0, title=title)))
+            program.dispatch(req.RunCommand(session_id, SetTitle(now=0, title=title)))
             for title, program in zip(titles, [second, third] * 10, strict=True)
         )
         await asyncio.gather(closing, *asked)

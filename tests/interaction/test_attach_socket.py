@@ -32,27 +32,16 @@ from makai.core.secret import Secret
 from makai.core.session_events import SessionCreated
 from makai.harness.base import ToolAnswer
 from makai.protocols.attach import greeting
+from makai.protocols.attach import messages as wire
 from makai.protocols.attach.frames import encoded, encoded_request
-from makai.protocols.attach.messages import (
-    AttachAnswer,
-    AttachPing,
-    AttachPong,
-    AttachWelcome,
-    Executed,
-    Failure,
-    Follow,
-    Pull,
-    Records,
-    Refused,
-)
 from makai.server import owner_socket
 from makai.server.owner_socket import FILE_NAME, MAX_REQUESTS, OwnerSocket
 from makai.server.remote_sessions import RemoteSessions
+from makai.sessions import requests as req
 from makai.sessions.commands import SetTitle
 from makai.sessions.log.base import BATCH_EVENTS, Record, SessionFilter
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.requests import CreateSession, GetSession, GetState, ListSessions, ReadEvents, RunCommand
 
 FRAMES = 10_000 if FAULTS else 500
 
@@ -111,7 +100,7 @@ async def test_the_socket_of_a_dead_owner_is_replaced(home: Path) -> None:
         await RemoteSessions.connect(home)
     async with owner(home):
         link = await RemoteSessions.connect(home)
-        assert await link.dispatch(ListSessions()) == []
+        assert await link.dispatch(req.ListSessions()) == []
         await link.close()
 
 
@@ -128,10 +117,10 @@ async def test_a_home_whose_path_is_longer_than_an_address_is_shared_too(tmp_pat
     async with programs(home) as sharing:
         first = await sharing.start("owner")
         second = await sharing.start("attached")
-        session_id = await second.dispatch(CreateSession(model_ref=MODEL_REF))
+        session_id = await second.dispatch(req.CreateSession(model_ref=MODEL_REF))
 
         assert not second.is_owner
-        assert (await first.dispatch(GetSession(session_id))) is not None
+        assert (await first.dispatch(req.GetSession(session_id))) is not None
         assert (home / FILE_NAME).is_socket()
 
 
@@ -140,7 +129,7 @@ async def test_a_process_that_cannot_read_the_home_is_refused(home: Path) -> Non
         link = await RawLink.open(home)
         answer = await link.ask(greeting.hello(os.getpid(), Secret("guessed")))
 
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, wire.Refused)
         assert answer.problem.code == "auth_required"
         assert await link.hear() is None
         await link.channel.close()
@@ -152,7 +141,7 @@ async def test_another_version_is_refused_by_name(home: Path) -> None:
         hello = greeting.hello(4711, load_or_create_token(home))
         answer = await link.ask(msgspec.structs.replace(hello, makai="99.0"))
 
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, wire.Refused)
         assert f"Restart process {os.getpid()}, the older one" in (answer.problem.hint or "")
         await link.channel.close()
 
@@ -163,7 +152,7 @@ async def test_a_process_that_does_not_greet_is_hung_up_on(home: Path, monkeypat
         silent = await RawLink.open(home)
         assert await silent.hear() is None
         rude = await RawLink.open(home)
-        assert isinstance(await rude.ask(AttachPing()), Refused)
+        assert isinstance(await rude.ask(wire.AttachPing()), wire.Refused)
         assert await rude.hear() is None
         for link in (silent, rude):
             await link.channel.close()
@@ -195,18 +184,18 @@ async def test_a_process_of_another_user_is_refused(reachable_home: Path) -> Non
 
 async def test_a_follower_gets_one_batch_and_the_next_when_it_pulls(home: Path) -> None:
     async with owner(home) as (sessions, _):
-        session_id = await sessions.dispatch(CreateSession(model_ref=MODEL_REF))
+        session_id = await sessions.dispatch(req.CreateSession(model_ref=MODEL_REF))
         link = await RawLink.open(home)
-        assert isinstance(await link.greet(home), AttachWelcome)
-        first = await link.ask(Follow(number=1, session_id=session_id))
-        await sessions.dispatch(RunCommand(session_id, SetTitle(now=0, title="more")))
-        pong = await link.ask(AttachPing())
-        second = await link.ask(Pull(number=1))
+        assert isinstance(await link.greet(home), wire.AttachWelcome)
+        first = await link.ask(wire.Follow(number=1, session_id=session_id))
+        await sessions.dispatch(req.RunCommand(session_id, SetTitle(now=0, title="more")))
+        pong = await link.ask(wire.AttachPing())
+        second = await link.ask(wire.Pull(number=1))
         await link.channel.close()
 
-    assert isinstance(first, Records)
-    assert isinstance(second, Records)
-    assert (first.ids, type(pong), second.ids) == ([1], AttachPong, [2])
+    assert isinstance(first, wire.Records)
+    assert isinstance(second, wire.Records)
+    assert (first.ids, type(pong), second.ids) == ([1], wire.AttachPong, [2])
 
 
 class CountingLog(MemoryLog):
@@ -228,13 +217,13 @@ async def test_a_process_that_does_not_read_slows_nobody_and_nothing_is_read_for
         await log.append("long", steps(2000, "x" * 1000), 1)
         stalled = await RawLink.open(home)
         await stalled.greet(home)
-        pages = [encoded_request(number, ReadEvents("long")) for number in range(1, 50)]
-        follows = [encoded(Follow(number=number, session_id="long")) for number in range(50, 60)]
+        pages = [encoded_request(number, req.ReadEvents("long")) for number in range(1, 50)]
+        follows = [encoded(wire.Follow(number=number, session_id="long")) for number in range(50, 60)]
         await stalled.channel.send([*pages, *follows])
         link = await RemoteSessions.connect(home)
         start = time.perf_counter()
         for _ in range(20):
-            assert len(await link.dispatch(ReadEvents("long"))) == 1000
+            assert len(await link.dispatch(req.ReadEvents("long"))) == 1000
         assert time.perf_counter() - start < 40
         reads_for_the_stalled = log.reads - 20
         await link.close()
@@ -258,13 +247,15 @@ async def test_too_many_requests_at_once_are_refused_one_by_one(home: Path) -> N
         link = await RawLink.open(home)
         await link.greet(home)
         count = MAX_REQUESTS * 3
-        await link.channel.send([encoded_request(n, CreateSession(model_ref="m")) for n in range(count)])
+        await link.channel.send([encoded_request(n, req.CreateSession(model_ref="m")) for n in range(count)])
         answers = [await link.hear() for _ in range(count)]
-        refused = [answer for answer in answers if isinstance(answer, Failure)]
+        refused = [answer for answer in answers if isinstance(answer, wire.Failure)]
 
-        assert sorted(a.number for a in answers if isinstance(a, AttachAnswer | Failure)) == list(range(count))
+        assert sorted(a.number for a in answers if isinstance(a, wire.AttachAnswer | wire.Failure)) == list(
+            range(count)
+        )
         assert {answer.problem.code for answer in refused} == {"overloaded"}
-        assert len(answers) - len(refused) == len(await sessions.dispatch(ListSessions(SessionFilter(limit=1000))))
+        assert len(answers) - len(refused) == len(await sessions.dispatch(req.ListSessions(SessionFilter(limit=1000))))
         assert len(answers) - len(refused) >= MAX_REQUESTS
         await link.channel.close()
 
@@ -272,14 +263,14 @@ async def test_too_many_requests_at_once_are_refused_one_by_one(home: Path) -> N
 def originals(chance: random.Random, session_id: str) -> bytes:
     number = chance.randint(0, 5)
     frames = [
-        encoded_request(number, CreateSession(model_ref="m")),
-        encoded_request(number, RunCommand(session_id, SetTitle(now=0, title="mutated"))),
-        encoded_request(number, ReadEvents(session_id)),
-        encoded_request(number, ListSessions()),
-        encoded(Follow(number=number, session_id=session_id)),
-        encoded(Pull(number=number)),
-        encoded(Executed(call=number, answer=ToolAnswer(content=()))),
-        encoded(AttachPing()),
+        encoded_request(number, req.CreateSession(model_ref="m")),
+        encoded_request(number, req.RunCommand(session_id, SetTitle(now=0, title="mutated"))),
+        encoded_request(number, req.ReadEvents(session_id)),
+        encoded_request(number, req.ListSessions()),
+        encoded(wire.Follow(number=number, session_id=session_id)),
+        encoded(wire.Pull(number=number)),
+        encoded(wire.Executed(call=number, answer=ToolAnswer(content=()))),
+        encoded(wire.AttachPing()),
     ]
     return chance.choice(frames)
 
@@ -309,7 +300,7 @@ async def test_mutated_frames_never_harm_the_owner(home: Path, record_measure: R
     chance = random.Random(2026)
     links = 0
     async with owner(home) as (sessions, _):
-        session_id = await sessions.dispatch(CreateSession(model_ref=MODEL_REF))
+        session_id = await sessions.dispatch(req.CreateSession(model_ref=MODEL_REF))
         honest = await RemoteSessions.connect(home)
         link: RawLink | None = None
         for number in range(FRAMES):
@@ -319,8 +310,8 @@ async def test_mutated_frames_never_harm_the_owner(home: Path, record_measure: R
                 if chance.random() < 0.9:
                     await link.greet(home)
             try:
-                await link.channel.send([mutated(originals(chance, session_id), chance), encoded(AttachPing())])
-                while (said := await link.hear()) is not None and not isinstance(said, AttachPong):
+                await link.channel.send([mutated(originals(chance, session_id), chance), encoded(wire.AttachPing())])
+                while (said := await link.hear()) is not None and not isinstance(said, wire.AttachPong):
                     pass
             except TransportError:
                 said = None
@@ -328,10 +319,10 @@ async def test_mutated_frames_never_harm_the_owner(home: Path, record_measure: R
                 await link.channel.close()
                 link = None
             if number % 50 == 0:
-                assert await honest.dispatch(GetSession(session_id)) is not None
+                assert await honest.dispatch(req.GetSession(session_id)) is not None
         if link is not None:
             await link.channel.close()
-        assert await honest.dispatch(GetState(session_id)) == await sessions.dispatch(GetState(session_id))
+        assert await honest.dispatch(req.GetState(session_id)) == await sessions.dispatch(req.GetState(session_id))
         await honest.close()
     record_measure(f"attach: {FRAMES} mutated frames, {links} links: owner lost", "0", "0")
 
@@ -361,7 +352,7 @@ async def test_the_link_is_fast_enough_to_forget(home: Path, record_measure: Rec
         per_event_us = (time.perf_counter() - start) / received * 1e6
         start = time.perf_counter()
         for _ in range(200):
-            await link.dispatch(GetSession(session_id))
+            await link.dispatch(req.GetSession(session_id))
         request_us = (time.perf_counter() - start) / 200 * 1e6
         await link.close()
     record_measure("attach: time to attach", "< 100 ms", f"{attach_ms:.1f} ms")

@@ -1,7 +1,7 @@
 """Sessions over plain HTTP: `/api/sessions…`, `/api/approvals`, `/api/harnesses`, `/api/info`.
 
-In: JSON requests that passed the guard. Out: JSON. What happens in a session is followed over `/ws`; here sessions are
-listed, made, forked, exported and deleted. It must not know how sessions work inside.
+Sessions are listed, made, forked, exported and deleted here; their events are followed over `/ws`. The guard has
+checked the requests before.
 """
 
 from __future__ import annotations
@@ -23,25 +23,17 @@ from makai.protocols.minicodex.snapshot import page
 from makai.server.backend import Backend
 from makai.server.demo import make_demo
 from makai.server.session_views import read_transcript
+from makai.sessions import requests as req
 from makai.sessions.export import jsonl, markdown
 from makai.sessions.log.base import Record, SessionFilter, SessionSummary
-from makai.sessions.requests import (
-    CreateSession,
-    DeleteSession,
-    ForkSession,
-    GetSession,
-    ListApprovals,
-    ListSessions,
-    ReadEvents,
-)
 from makai.sessions.service import Sessions
 
 MAX_BODY: Final = 256 * 1024
-MOST_LISTED: Final = 500
+MAX_LISTED: Final = 500
 _SEARCHED: Final = 5_000
 """How many sessions a search looks through."""
-_MOST_AT_ONCE: Final = 100
-"""So many sessions may have been used in the same millisecond, and are shown on one page."""
+_MAX_PER_MS: Final = 100
+"""Sessions that were used in the same millisecond are on one page, at most so many more than its limit."""
 _STATUS: Final = {
     "UNKNOWN_SESSION": 404,
     "SESSION_EXISTS": 409,
@@ -75,14 +67,11 @@ class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionRoutes:
-    """The routes of one server."""
-
     def __init__(self, sessions: OpenSessions, backend: Backend) -> None:
         self._sessions = sessions
         self._backend = backend
 
     def add_to(self, app: web.Application) -> None:
-        """Put the routes into an application."""
         for method, path, handler in (
             ("GET", "/api/info", self._info),
             ("GET", "/api/sessions", self._list),
@@ -97,8 +86,8 @@ class SessionRoutes:
         ):
             app.router.add_route(method, path, _answering(handler))
 
-    def new_session(self) -> CreateSession:
-        """What a client gets who asks for a session and says nothing about it."""
+    def new_session(self) -> req.CreateSession:
+        """The session of a client that names no settings."""
         return self._wanted(NewBody())
 
     # ------------------------------------------------------------ routes
@@ -119,12 +108,12 @@ class SessionRoutes:
         )
 
     async def _list(self, request: web.Request) -> web.Response:
-        limit = _number(request, "limit", 100, least=1, most=MOST_LISTED)
+        limit = _number(request, "limit", 100, least=1, most=MAX_LISTED)
         before = _number(request, "before", 0) or None
         words = request.query.get("q", "").casefold().split()
         sessions = await self._sessions()
         found = await sessions.dispatch(
-            ListSessions(SessionFilter(limit=_SEARCHED if words else limit + _MOST_AT_ONCE, updated_before_ms=before))
+            req.ListSessions(SessionFilter(limit=_SEARCHED if words else limit + _MAX_PER_MS, updated_before_ms=before))
         )
         if words:
             found = [summary for summary in found if _has(summary, words)]
@@ -141,13 +130,13 @@ class SessionRoutes:
         return _json(_shown(await self._summary(request)))
 
     async def _delete(self, request: web.Request) -> web.Response:
-        if not await (await self._sessions()).dispatch(DeleteSession(request.match_info["id"])):
+        if not await (await self._sessions()).dispatch(req.DeleteSession(request.match_info["id"])):
             raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
         return web.Response(status=204)
 
     async def _fork(self, request: web.Request) -> web.Response:
         body = await _body(request, ForkBody)
-        wanted = ForkSession(origin=request.match_info["id"], at=body.at)
+        wanted = req.ForkSession(origin=request.match_info["id"], at=body.at)
         return _json({"session_id": await (await self._sessions()).dispatch(wanted)}, 201)
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
@@ -178,7 +167,7 @@ class SessionRoutes:
         return web.Response(body=page(reader), content_type="application/json")
 
     async def _approvals(self, request: web.Request) -> web.Response:
-        pending = await (await self._sessions()).dispatch(ListApprovals())
+        pending = await (await self._sessions()).dispatch(req.ListApprovals())
         return _json(
             {
                 "pending": [
@@ -201,15 +190,15 @@ class SessionRoutes:
     # ------------------------------------------------------------ parts
 
     async def _summary(self, request: web.Request) -> SessionSummary:
-        summary = await (await self._sessions()).dispatch(GetSession(request.match_info["id"]))
+        summary = await (await self._sessions()).dispatch(req.GetSession(request.match_info["id"]))
         if summary is None:
             raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
         return summary
 
-    def _wanted(self, body: NewBody) -> CreateSession:
+    def _wanted(self, body: NewBody) -> req.CreateSession:
         if body.demo:
             return make_demo(os.environ)
-        return CreateSession(
+        return req.CreateSession(
             model_ref=body.model_ref or self._default_model_ref(),
             mode=body.mode,
             harness=body.harness,
@@ -224,7 +213,7 @@ class SessionRoutes:
 
 
 def _answering(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Any:
-    """The handler, with what it refuses told in JSON."""
+    """The handler, with its errors as JSON."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
@@ -260,19 +249,19 @@ def _number(request: web.Request, name: str, default: int, *, least: int = 0, mo
 
 async def _records(sessions: Sessions, session_id: str) -> AsyncIterator[Record]:
     after = 0
-    while page_of_log := await sessions.dispatch(ReadEvents(session_id, after)):
+    while page_of_log := await sessions.dispatch(req.ReadEvents(session_id, after)):
         for record in page_of_log:
             yield record
         after = page_of_log[-1].event_id
 
 
 def _shown(summary: SessionSummary) -> dict[str, Any]:
-    """Every field, also those that have their default: a page should not have to know defaults."""
+    """Every field, also defaults: the page does not know them."""
     return {name: getattr(summary, name) for name in summary.__struct_fields__}
 
 
 def _page(found: list[SessionSummary], limit: int) -> list[SessionSummary]:
-    """The first of them. The next page begins at another millisecond, so one is never divided."""
+    """The first of them; all sessions of one millisecond are on the same page."""
     end = limit
     while end < len(found) and found[end].updated_ms == found[end - 1].updated_ms:
         end += 1

@@ -1,7 +1,6 @@
-"""The sessions of this MAKAI_HOME, opened when somebody first asks for them.
+"""The sessions of this MAKAI_HOME, opened on first use and shared by all connections of this process.
 
-In: a backend, and the folder. Out: one `Sessions` for everyone in this process. Until then nothing of sessions is
-imported: `makai stdio` answers a ping without them.
+Nothing of sessions is imported before: `makai stdio` answers a ping without them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class SessionSource:
     """`get` is what `MakaiServer` takes as `sessions`. Without a folder it is the user's `MAKAI_HOME`."""
 
     def __init__(self, backend: Backend, home: Path | None = None, *, durable: bool = False) -> None:
-        """`durable`: an owner that stays, so runs that others left are resumed without being asked for."""
+        """A `durable` owner resumes the runs of dead owners at once, others when a session is first used."""
         self._backend = backend
         self._home = home
         self._durable = durable
@@ -32,7 +31,6 @@ class SessionSource:
         self._closed = False
 
     async def get(self) -> Sessions:
-        """The sessions: owned by this process, or by the one that has them."""
         async with self._opening:
             if self._closed:
                 raise ChannelClosed("The server is closing.")
@@ -41,7 +39,6 @@ class SessionSource:
             return self._sessions
 
     async def close(self) -> None:
-        """Let go of them, if they were ever wanted."""
         async with self._opening:
             self._closed = True
             if self._sessions is not None:

@@ -1,10 +1,7 @@
 """A session as a file: Markdown for people, JSON lines for programs.
 
-In: what lists know about a session, and the records of its log in order. Out: Markdown text, or lines of bytes. Pure;
-where they are read from and written to is known elsewhere.
-
-The lines are those of the log, one event each, so nothing is lost. The Markdown leaves out what only machines need
-(deltas, signatures, numbers of turns) and is safe to open: see `markdown_text`.
+The lines are those of the log, one event each, so nothing is lost. The Markdown leaves out what only programs need
+(deltas, signatures, numbers of turns) and is safe to open: see `markdown_text`. No I/O.
 """
 
 from __future__ import annotations
@@ -14,38 +11,17 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final, assert_never
 
+from makai.core import session_events as ev
 from makai.core.content import Image, SessionPart, Text, for_model
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    Compacted,
-    FileDiff,
-    Logged,
-    Notice,
-    PlanUpdated,
-    RunAborted,
-    RunFailed,
-    RunFinished,
-    SessionCreated,
-    ToolFinished,
-)
 from makai.core.usage import Usage
-from makai.sessions.history import (
-    History,
-    NoteItem,
-    TextItem,
-    ThinkingItem,
-    ToolItem,
-    TranscriptItem,
-    UserItem,
-)
+from makai.sessions import history
 from makai.sessions.log.base import Record, SessionSummary
 from makai.sessions.log.encoding import decoded_one
 from makai.sessions.markdown_text import closed, code_span, diff_block, fenced, json_block, plain, quoted
 
-# Inside a JSON string these may stand as they are, but a terminal obeys the first two groups and some readers of
-# lines end a line at the third. As escapes they are the same JSON.
-_OBEYED: Final = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
+# Valid inside a JSON string, but a terminal interprets the first two groups, and some readers end a line at the third.
+# As escapes they are the same JSON.
+_CONTROL: Final = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 
 _BOXES: Final = {"pending": "[ ]", "in_progress": "[ ] (now)", "completed": "[x]"}
 _DECISIONS: Final = {"approve": "Approved", "deny_continue": "Denied", "deny_abort": "Denied, and the run stopped,"}
@@ -55,9 +31,9 @@ _DECISIONS: Final = {"approve": "Approved", "deny_continue": "Denied", "deny_abo
 
 
 def jsonl(records: Iterable[Record]) -> Iterator[bytes]:
-    """The log's own lines, each with its end."""
+    """The stored lines, each with a line end."""
     for record in records:
-        yield _OBEYED.sub(_escape, record.line) + b"\n"
+        yield _CONTROL.sub(_escape, record.line) + b"\n"
 
 
 def _escape(found: re.Match[bytes]) -> bytes:
@@ -68,31 +44,30 @@ def _escape(found: re.Match[bytes]) -> bytes:
 
 
 def markdown(summary: SessionSummary, records: Iterable[Record]) -> str:
-    """The session from its beginning to its end, for people."""
-    history = History()
-    created: SessionCreated | None = None
-    questions: dict[str, ApprovalRequested] = {}
+    transcript = history.History()
+    created: ev.SessionCreated | None = None
+    questions: dict[str, ev.ApprovalRequested] = {}
     ends: list[tuple[int, str]] = []
     for record in records:
         logged = decoded_one(record)
-        history.apply(logged)
-        if not isinstance(logged, Logged):
+        transcript.apply(logged)
+        if not isinstance(logged, ev.Logged):
             continue
         match logged.event:
-            case SessionCreated() as event:
+            case ev.SessionCreated() as event:
                 created = event
-            case ApprovalRequested() as event:
+            case ev.ApprovalRequested() as event:
                 questions[event.call_id] = event
-            case RunFinished() | RunFailed() as event:
+            case ev.RunFinished() | ev.RunFailed() as event:
                 ends.append((logged.event_id, _run_end(event)))
             case _:
                 pass
-    blocks = [(item.event_id, _item(item, questions)) for item in history.items()]
+    blocks = [(item.event_id, _item(item, questions)) for item in transcript.items()]
     said = [text for _, text in sorted([*blocks, *ends], key=lambda block: block[0]) if text]
     return "\n\n".join([_head(summary, created), *(said or ["Nothing was said yet."])]) + "\n"
 
 
-def _head(summary: SessionSummary, created: SessionCreated | None) -> str:
+def _head(summary: SessionSummary, created: ev.SessionCreated | None) -> str:
     facts = {
         "Session": code_span(summary.session_id),
         "Model": code_span(summary.model_ref),
@@ -109,12 +84,11 @@ def _head(summary: SessionSummary, created: SessionCreated | None) -> str:
 
 
 def time_text(ms: int) -> str:
-    """A time of the log, the same on every machine."""
+    """A time of the log in UTC, so that it is the same on every machine."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def usage_text(usage: Usage) -> str:
-    """Tokens and money in a few words."""
     counts = [f"{usage.input + usage.cache_read + usage.cache_write:,} tokens in"]
     if usage.cache_read:
         counts.append(f"of these {usage.cache_read:,} from a cache")
@@ -124,25 +98,25 @@ def usage_text(usage: Usage) -> str:
     return ", ".join(counts)
 
 
-def _run_end(event: RunFinished | RunFailed) -> str:
-    """The line under a run. How a failed one failed is told by its note."""
-    ended = "" if isinstance(event, RunFailed) else f"{event.stop_reason}; "
+def _run_end(event: ev.RunFinished | ev.RunFailed) -> str:
+    """The line under a run. The note of a failed run says why it failed."""
+    ended = "" if isinstance(event, ev.RunFailed) else f"{event.stop_reason}; "
     return f"*({ended}{usage_text(event.usage)})*"
 
 
-def _item(item: TranscriptItem, questions: dict[str, ApprovalRequested]) -> str:
+def _item(item: history.TranscriptItem, questions: dict[str, ev.ApprovalRequested]) -> str:
     match item:
-        case UserItem():
+        case history.UserItem():
             return f"## User, {time_text(item.ts)}\n\n{quoted(_user_text(item.content))}"
-        case TextItem():
+        case history.TextItem():
             ending = "" if item.whole else "\n\n*(broken off here)*"
             return f"## Assistant\n\n{closed(item.text)}{ending}" if item.text.strip() else ""
-        case ThinkingItem():
+        case history.ThinkingItem():
             words = item.text if item.text.strip() else "(withheld by the provider)" if item.redacted else ""
             return f"### Thinking\n\n{quoted(words)}" if words else ""
-        case ToolItem():
+        case history.ToolItem():
             return "\n\n".join(_tool(item, questions.get(item.call.call_id)))
-        case NoteItem():
+        case history.NoteItem():
             return _note(item)
         case _:
             assert_never(item)
@@ -165,7 +139,7 @@ def _part_text(part: SessionPart) -> str:
 # ---------------------------------------------------------------- tools
 
 
-def _tool(item: ToolItem, question: ApprovalRequested | None) -> Iterator[str]:
+def _tool(item: history.ToolItem, question: ev.ApprovalRequested | None) -> Iterator[str]:
     call = item.call
     yield f"### Tool {code_span(call.name)}{': ' + plain(call.title) if call.title else ''}"
     yield json_block(call.arguments_json)
@@ -183,15 +157,15 @@ def _tool(item: ToolItem, question: ApprovalRequested | None) -> Iterator[str]:
         yield "(no result so far)"
 
 
-def _diffs(item: ToolItem, question: ApprovalRequested | None) -> tuple[FileDiff, ...]:
-    """What the call changed; what it would have changed, when it did not come to that."""
+def _diffs(item: history.ToolItem, question: ev.ApprovalRequested | None) -> tuple[ev.FileDiff, ...]:
+    """What the call changed, or would have changed when it did not run."""
     if item.result is not None and item.result.diffs:
         return item.result.diffs
     return question.diffs if question is not None else ()
 
 
-def _decision(decision: ApprovalDecided) -> str:
-    text = f"**{_DECISIONS[decision.decision]} by {plain(decision.by) or 'nobody we know'}**"
+def _decision(decision: ev.ApprovalDecided) -> str:
+    text = f"**{_DECISIONS[decision.decision]} by {plain(decision.by) or 'an unknown client'}**"
     if decision.scope != "once":
         text += f", {decision.scope}"
     if decision.grant:
@@ -199,7 +173,7 @@ def _decision(decision: ApprovalDecided) -> str:
     return f"{text}: {plain(decision.reason)}" if decision.reason else text
 
 
-def _result(result: ToolFinished) -> Iterator[str]:
+def _result(result: ev.ToolFinished) -> Iterator[str]:
     facts = [
         "failed" if result.is_error else "",
         "interrupted, what it did is unknown" if result.interrupted else "",
@@ -213,23 +187,23 @@ def _result(result: ToolFinished) -> Iterator[str]:
     yield fenced(text, "text") if text else "(no output)"
 
 
-# ---------------------------------------------------------------- what nobody said
+# ---------------------------------------------------------------- notes
 
 
-def _note(item: NoteItem) -> str:
+def _note(item: history.NoteItem) -> str:
     match item.event:
-        case Notice(level=level, message=message):
+        case ev.Notice(level=level, message=message):
             return quoted(f"**{level}:** {plain(message)}")
-        case PlanUpdated(entries=entries):
+        case ev.PlanUpdated(entries=entries):
             return "\n".join(
                 ["### Plan", "", *(f"- {_BOXES[entry.status]} {plain(entry.content)}" for entry in entries)]
             )
-        case Compacted(summary=summary):
+        case ev.Compacted(summary=summary):
             return f"### Summary of everything above, for the model\n\n{quoted(summary)}"
-        case RunFailed(code=code, message=message, hint=hint):
+        case ev.RunFailed(code=code, message=message, hint=hint):
             hint = f" {plain(hint)}" if hint else ""
             return quoted(f"**The run failed** ({plain(code)}): {plain(message)}{hint}")
-        case RunAborted(by=by, reason=reason):
+        case ev.RunAborted(by=by, reason=reason):
             who = f" by {plain(by)}" if by else ""
             return quoted(f"**Stopped{who}**{': ' + plain(reason) if reason else ''}")
         case _:

@@ -1,8 +1,4 @@
-"""Readers of live sessions.
-
-In: a cursor. Out: the records above it, in order, for as long as somebody asks for more. A follower holds a cursor and
-no events: the log is its buffer, so one that is slow costs nothing, slows nobody and misses nothing.
-"""
+"""Followers of live sessions, in the process that owns the log. The log is their buffer: they hold only a cursor."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from makai.sessions.log.base import EventLog, Record
 
 
 class LiveFollower:
-    """A `service.Follower` in the process that owns the log."""
+    """A `service.Follower`."""
 
     def __init__(self, log: EventLog, find: Callable[[], Awaitable[LiveSession]], after: int, deltas: bool) -> None:
         self._log = log
@@ -29,11 +25,10 @@ class LiveFollower:
 
     @property
     def cursor(self) -> int:
-        """The last event that was given out, or left out because nobody wants deltas."""
         return self._cursor
 
     async def next(self) -> list[Record]:
-        """The next records; none only after `close`, of this follower or of the log."""
+        """Returns an empty list after `close` of this follower or of the log."""
         while not self._closed:
             session = self._session
             if session is None or session.stale:
@@ -58,7 +53,6 @@ class LiveFollower:
         return []
 
     def close(self) -> None:
-        """Stop; whoever waits is woken."""
         self._closed = True
         if self._unwatch is not None:
             self._unwatch()

@@ -17,22 +17,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
-from makai.core.session_events import (
-    AgentSession,
-    ApprovalDecided,
-    Compacted,
-    InputAccepted,
-    Logged,
-    ModeChanged,
-    ModelChanged,
-    RunFailed,
-    RunFinished,
-    SessionClosed,
-    SessionCreated,
-    TermsChanged,
-    TitleChanged,
-)
 from makai.sessions.commands import Create
 from makai.sessions.conversation import with_broken_turns
 from makai.sessions.log.base import EventLog, Pending
@@ -46,14 +32,14 @@ BATCH: Final = 1_000
 MAX_BATCH: Final = 8_000
 """The limit inside a run that is longer than a batch; a log takes 10,000 events at once."""
 _OF_THE_ORIGIN: Final = (
-    AgentSession,
-    SessionCreated,
-    SessionClosed,
-    ModeChanged,
-    ModelChanged,
-    TermsChanged,
-    TitleChanged,
-    InputAccepted,
+    ev.AgentSession,
+    ev.SessionCreated,
+    ev.SessionClosed,
+    ev.ModeChanged,
+    ev.ModelChanged,
+    ev.TermsChanged,
+    ev.TitleChanged,
+    ev.InputAccepted,
 )
 
 
@@ -87,15 +73,17 @@ async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncI
     """The origin's numbers of what was copied, in order; the copy's are `first`, `first + 1`, ..."""
     batch: list[Pending] = []
     async for logged in with_broken_turns(log, origin, 0, through):
-        if not isinstance(logged, Logged) or isinstance(logged.event, _OF_THE_ORIGIN):
+        if not isinstance(logged, ev.Logged) or isinstance(logged.event, _OF_THE_ORIGIN):
             continue
         event = logged.event
-        if isinstance(event, Compacted):
+        if isinstance(event, ev.Compacted):
             event = msgspec.structs.replace(event, through=first + _count_until(numbers, event.through) - 1)
-        elif isinstance(event, ApprovalDecided):
+        elif isinstance(event, ev.ApprovalDecided):
             # The person granted it to the origin, and may have revoked it since.
             event = msgspec.structs.replace(event, scope="once", grant="")
-        if len(batch) >= MAX_BATCH or (len(batch) >= BATCH and isinstance(batch[-1].event, RunFinished | RunFailed)):
+        if len(batch) >= MAX_BATCH or (
+            len(batch) >= BATCH and isinstance(batch[-1].event, ev.RunFinished | ev.RunFailed)
+        ):
             yield batch
             batch = []
         copy = Pending(logged.ts, logged.run_id, event)

@@ -1,7 +1,7 @@
-"""Foreign text as Markdown that cannot get out of its place.
+"""Untrusted text of users, models and tools as Markdown: fenced blocks, code spans, quotes, diffs.
 
-In: text that users, models and tools wrote. Out: pieces of Markdown: fenced blocks, code spans, quotes, diffs. Pure. No
-piece can swallow what follows it, and none holds a character that a terminal or an editor would obey instead of show.
+No piece can change how the text after it is read, and none holds a character that a terminal or an editor would
+interpret instead of show.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ from makai.core.session_events import FileDiff
 _FENCE: Final = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _INDENTED_FENCE: Final = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _FENCE_ANYWHERE: Final = re.compile(r"```|~~~")
-# §4.6: these begin raw HTML that goes on, past blank lines, until an end that may never come.
+# §4.6: these begin raw HTML that continues past blank lines until its end tag, which may be missing.
 _ENDLESS_HTML: Final = re.compile(r"( {0,3})<(?=!--|\?|![A-Za-z\[]|/?(?:script|pre|style|textarea)\b)", re.IGNORECASE)
 _SPECIAL: Final = re.compile(r"([\\`*_<>\[\]#|~])")
 _TICKS: Final = re.compile(r"`+")
 
-_LARGEST_COMPARED: Final = 2_000
-"""Lines; more than that are shown as replaced as a whole: comparing takes time in the square of them."""
+_MAX_COMPARED: Final = 2_000
+"""Lines; longer texts are shown as replaced as a whole, because comparing takes quadratic time."""
 
-
-_OBEYED: Final = (
+_CONTROL: Final = (
     *(code for code in range(0x20) if code not in (0x09, 0x0A)),
     *range(0x7F, 0xA0),
     *(0x2028, 0x2029, 0xFEFF),  # line ends only some readers know, and a mark that only the first character may be
     *(0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),  # they reorder text (Trojan Source)
 )
-_ESCAPES: Final = {code: f"\\u{code:04x}" for code in _OBEYED}
+_ESCAPES: Final = {code: f"\\u{code:04x}" for code in _CONTROL}
 
 
 def visible(text: str) -> str:
-    """The text with every character that would be obeyed written as its escape."""
+    """The text with every control character written as its escape."""
     return text.replace("\r\n", "\n").translate(_ESCAPES)
 
 
@@ -48,12 +47,12 @@ def one_line(text: str, most: int = 200) -> str:
 
 
 def plain(text: str) -> str:
-    """Words on one line that mean nothing in Markdown."""
+    """The text on one line, without any meaning in Markdown."""
     return _SPECIAL.sub(r"\\\1", one_line(text))
 
 
 def code_span(text: str) -> str:
-    """Words on one line as code; §6.1: a span ends at a run of backticks as long as the one that opened it."""
+    """The text on one line as code; §6.1: a span ends at a run of backticks as long as the one that opened it."""
     line = one_line(text)
     ticks = "`" * (1 + max((len(run) for run in _TICKS.findall(line)), default=0))
     pad = " " if line.startswith("`") or line.endswith("`") else ""
@@ -68,12 +67,12 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def quoted(text: str) -> str:
-    """A quote; what is open in it ends with it, because it is a container (§5.1)."""
+    """A quote; an open block in it ends with it, because a quote is a container (§5.1)."""
     return "\n".join(f"> {line}".rstrip() for line in visible(text).strip("\n").split("\n"))
 
 
 def closed(text: str) -> str:
-    """Markdown of a model, read as Markdown: a fence it left open is closed, and HTML that would not end is text.
+    """Markdown of a model as Markdown, with an open fence closed, and HTML without an end as text.
 
     Fences inside lists and quotes would take a whole Markdown parser to follow; a text that has them is quoted.
     """
@@ -98,12 +97,11 @@ def _fence_after(fence: str, mark: str, info: str) -> str:
 
 
 def diff_block(diff: FileDiff) -> str:
-    """What changed in a file."""
     return fenced("\n".join(diff_lines(diff)), "diff")
 
 
 def diff_lines(diff: FileDiff) -> list[str]:
-    """What changed in a file, as lines of a unified diff; characters are as they are in the file."""
+    """A unified diff; its characters are those of the file, not escaped."""
     path = one_line(diff.path).lstrip("/")
     old_name = "/dev/null" if diff.old_text is None else f"a/{path}"
     return _compared((diff.old_text or "").splitlines(), diff.new_text.splitlines(), old_name, f"b/{path}")
@@ -111,7 +109,7 @@ def diff_lines(diff: FileDiff) -> list[str]:
 
 def _compared(before: list[str], after: list[str], old_name: str, new_name: str) -> list[str]:
     head = [f"--- {old_name}", f"+++ {new_name}"]
-    if max(len(before), len(after)) <= _LARGEST_COMPARED:
+    if max(len(before), len(after)) <= _MAX_COMPARED:
         lines = list(unified_diff(before, after, old_name, new_name, lineterm=""))
         return lines or [*head, "(only line ends changed)"]
     same = 0
@@ -126,7 +124,7 @@ def _compared(before: list[str], after: list[str], old_name: str, new_name: str)
 
 
 def json_block(text: str) -> str:
-    """JSON, indented where it is JSON."""
+    """Indented JSON; text that is no JSON stays as it is."""
     try:
         pretty = msgspec.json.format(text.encode(), indent=2).decode()
     except (msgspec.DecodeError, UnicodeError):

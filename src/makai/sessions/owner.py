@@ -34,17 +34,7 @@ from makai.sessions.commands import Abort, Create, Recovered
 from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied, fork_of
 from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
-from makai.sessions.log.base import (
-    EventLog,
-    LogReport,
-    PendingApproval,
-    Record,
-    SessionFilter,
-    SessionSummary,
-    StoredGrant,
-    TrustedFolder,
-    replay,
-)
+from makai.sessions.log import base
 from makai.sessions.log.opening import open_log
 from makai.sessions.requests import AnswerT, Request
 from makai.sessions.state import SessionState, evolve, unpacked
@@ -61,7 +51,6 @@ _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "abortin
 
 
 def unix_ms() -> int:
-    """Now, for logs and people."""
     return time.time_ns() // 1_000_000
 
 
@@ -86,7 +75,7 @@ class OwnedSessions:
     def __init__(
         self,
         home: Path,
-        log: EventLog,
+        log: base.EventLog,
         models: Models,
         clock: Callable[[], int] = unix_ms,
         harnesses: Sequence[Harness] = (),
@@ -104,7 +93,7 @@ class OwnedSessions:
         self._loading: dict[str, asyncio.Future[None]] = {}
         self._tool_executors: dict[str, ToolExecutors] = {}
         self._withheld: set[str] = set()
-        """Sessions that are being deleted, or are forks that are not whole yet: nobody may use them now."""
+        """Sessions that are being deleted or forked, and cannot be used meanwhile."""
 
     @classmethod
     async def open(
@@ -112,11 +101,11 @@ class OwnedSessions:
         home: Path,
         models: Models,
         *,
-        log: EventLog | None = None,
+        log: base.EventLog | None = None,
         recover_all: bool = False,
         harnesses: Sequence[Harness] = (),
     ) -> OwnedSessions:
-        """Own the sessions of a folder, or `HomeInUse`. `recover_all` is for owners that stay."""
+        """Own the sessions of a folder, or raise `HomeInUse`. `recover_all` is for owners that stay."""
         if log is None:
             log = await open_log(home)
         sessions = cls(home, log, models, harnesses=harnesses)
@@ -236,7 +225,7 @@ class OwnedSessions:
         return req.Receipt(last=session.state.last_event_id, run_id=run_id)
 
     @_handles(req.ReadEvents)
-    async def _read(self, page: req.ReadEvents) -> list[Record]:
+    async def _read(self, page: req.ReadEvents) -> list[base.Record]:
         return await self._log.read_raw(page.session_id, page.after, page.limit, deltas=page.deltas)
 
     @_handles(req.GetState)
@@ -244,15 +233,15 @@ class OwnedSessions:
         return (await self._session(request.session_id)).state
 
     @_handles(req.ListSessions)
-    async def _summaries(self, request: req.ListSessions) -> list[SessionSummary]:
+    async def _summaries(self, request: req.ListSessions) -> list[base.SessionSummary]:
         return await self._log.sessions(request.filter)
 
     @_handles(req.GetSession)
-    async def _summary(self, request: req.GetSession) -> SessionSummary | None:
+    async def _summary(self, request: req.GetSession) -> base.SessionSummary | None:
         return await self._log.session(request.session_id)
 
     @_handles(req.ListApprovals)
-    async def _approvals(self, request: req.ListApprovals) -> list[PendingApproval]:
+    async def _approvals(self, request: req.ListApprovals) -> list[base.PendingApproval]:
         return await self._log.pending_approvals()
 
     @_handles(req.DeleteSession)
@@ -272,7 +261,7 @@ class OwnedSessions:
         return await self._log.is_trusted(await asyncio.to_thread(os.path.realpath, request.folder))
 
     @_handles(req.ListTrusted)
-    async def _trusted(self, request: req.ListTrusted) -> list[TrustedFolder]:
+    async def _trusted(self, request: req.ListTrusted) -> list[base.TrustedFolder]:
         return await self._log.trusted_folders()
 
     @_handles(req.SetTrust)
@@ -280,7 +269,7 @@ class OwnedSessions:
         await self._log.trust(await asyncio.to_thread(os.path.realpath, request.folder), request.trusted)
 
     @_handles(req.ListGrants)
-    async def _grants(self, request: req.ListGrants) -> list[StoredGrant]:
+    async def _grants(self, request: req.ListGrants) -> list[base.StoredGrant]:
         return await self._log.grants(request.folder)
 
     @_handles(req.RevokeGrant)
@@ -288,13 +277,12 @@ class OwnedSessions:
         return await self._log.revoke(request.folder, request.rule)
 
     @_handles(req.CheckLog)
-    async def _check(self, request: req.CheckLog) -> LogReport:
+    async def _check(self, request: req.CheckLog) -> base.LogReport:
         return await self._log.check()
 
     # ------------------------------------------------------------ what runs need
 
     def tool_executors(self, session_id: str) -> ToolExecutors:
-        """Clients that carry out the session's own tools."""
         for known, tool_executors in list(self._tool_executors.items()):
             if not tool_executors and known not in self._live:
                 del self._tool_executors[known]
@@ -306,9 +294,9 @@ class OwnedSessions:
     # ------------------------------------------------------------ live sessions
 
     async def _session(self, session_id: str) -> LiveSession:
-        """The session, loaded and recovered once, however many ask at the same time.
+        """The session, loaded and recovered once, also for concurrent callers.
 
-        It is used without a pause after this returns, so that it cannot be forgotten in between.
+        Use it without awaiting first: an idle session may be dropped from memory at any await.
         """
         while True:
             if self._tasks.closing:
@@ -329,7 +317,7 @@ class OwnedSessions:
     def _loaded(self, session_id: str, done: asyncio.Future[None]) -> None:
         self._loading.pop(session_id, None)
         if not done.cancelled():
-            done.exception()  # whoever asked is told, if they still want to know
+            done.exception()  # the callers that still wait raise it
 
     async def _load(self, session_id: str) -> None:
         if (outdated := self._live.get(session_id)) is not None and outdated.stale:
@@ -344,12 +332,12 @@ class OwnedSessions:
         state = session.state
         if state.active_run is not None or (state.waiting and not state.closed):
             await session.submit(Recovered(now=self._clock(), can_resume=session.harness.capabilities.resume))
-        # Not before: one that could not be recovered would be busy for ever.
+        # Not before: a session that could not be recovered would stay busy.
         self._make_room()
         self._live[session_id] = session
         session.save_checkpoint_if_due()
 
-    async def _read_session(self, session_id: str, summary: SessionSummary) -> LiveSession:
+    async def _read_session(self, session_id: str, summary: base.SessionSummary) -> LiveSession:
         state = SessionState()
         checkpoint = await self._log.checkpoint(session_id)
         if checkpoint is not None and checkpoint.format == STATE_FORMAT:
@@ -358,7 +346,7 @@ class OwnedSessions:
             except msgspec.DecodeError:
                 state = SessionState()  # of an older makai
         checkpointed = state.last_event_id
-        async for logged in replay(self._log, session_id, checkpointed, deltas=False):
+        async for logged in base.replay(self._log, session_id, checkpointed, deltas=False):
             state = evolve(state, logged)
         # Deltas at the very end were not read, and change nothing but the numbers.
         state = msgspec.structs.replace(state, last_event_id=summary.events, last_ts=summary.updated_ms)
@@ -398,7 +386,7 @@ class OwnedSessions:
         return existed
 
     async def _stop(self, session: LiveSession) -> None:
-        """Abort the active run, and those that wait behind it, until none is left; but not for ever."""
+        """Abort the active run and the queued ones; gives up after a timeout."""
         news = asyncio.Event()
         unwatch = self._log.watch(session.session_id, news.set)
         try:
@@ -420,7 +408,7 @@ class OwnedSessions:
         before: int | None = None
         seen: set[str] = set()
         while True:
-            page = await self._log.sessions(SessionFilter(limit=_PAGE, updated_before_ms=before))
+            page = await self._log.sessions(base.SessionFilter(limit=_PAGE, updated_before_ms=before))
             new = [summary for summary in page if summary.session_id not in seen]
             if not new:
                 return
@@ -435,7 +423,7 @@ class OwnedSessions:
             await self._session(session_id)
         except SessionRefused:
             pass  # it was deleted meanwhile
-        except MakaiError as error:  # whoever asks for it is told again, and the others are recovered
+        except MakaiError as error:  # it is raised again when the session is used
             log.error("session %s cannot be recovered: %s", session_id, error)
 
 

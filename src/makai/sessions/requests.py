@@ -19,17 +19,7 @@ import msgspec
 from makai.core.errors import SessionRefused
 from makai.core.session_events import PermissionMode, SessionTerms
 from makai.sessions import commands as cmd
-from makai.sessions.log.base import (
-    BATCH_EVENTS,
-    NEWEST,
-    LogReport,
-    PendingApproval,
-    Record,
-    SessionFilter,
-    SessionSummary,
-    StoredGrant,
-    TrustedFolder,
-)
+from makai.sessions.log import base
 from makai.sessions.state import SessionState
 
 AnswerT = TypeVar("AnswerT")
@@ -158,12 +148,12 @@ class RunCommand(Request[Receipt], frozen=True):
                 assert_never(self.command)
 
 
-class ReadEvents(Query[list[Record]], frozen=True):
+class ReadEvents(Query[list[base.Record]], frozen=True):
     """A page of the log, at most `limit` events above `after`. Does not load or recover the session."""
 
     session_id: str
     after: int = 0
-    limit: int = BATCH_EVENTS
+    limit: int = base.BATCH_EVENTS
     deltas: bool = True
 
 
@@ -173,17 +163,17 @@ class GetState(Query[SessionState], frozen=True):
     session_id: str
 
 
-class ListSessions(Query[list[SessionSummary]], frozen=True):
+class ListSessions(Query[list[base.SessionSummary]], frozen=True):
     """Sessions, the newest first."""
 
-    filter: SessionFilter = NEWEST
+    filter: base.SessionFilter = base.NEWEST
 
 
-class GetSession(Query[SessionSummary | None], frozen=True):
+class GetSession(Query[base.SessionSummary | None], frozen=True):
     session_id: str
 
 
-class ListApprovals(Query[list[PendingApproval]], frozen=True):
+class ListApprovals(Query[list[base.PendingApproval]], frozen=True):
     """The open approval requests of all sessions."""
 
 
@@ -202,7 +192,7 @@ class IsTrusted(Query[bool], frozen=True):
     folder: str
 
 
-class ListTrusted(Query[list[TrustedFolder]], frozen=True):
+class ListTrusted(Query[list[base.TrustedFolder]], frozen=True):
     """Folders about which a person decided, by path."""
 
 
@@ -217,7 +207,7 @@ class SetTrust(Request[None], frozen=True):
         return True
 
 
-class ListGrants(Query[list[StoredGrant]], frozen=True):
+class ListGrants(Query[list[base.StoredGrant]], frozen=True):
     """Saved permissions of one folder, or of all folders, by folder and rule."""
 
     folder: str | None = None
@@ -233,7 +223,7 @@ class RevokeGrant(Request[bool], frozen=True):
 # ---------------------------------------------------------------- the log
 
 
-class CheckLog(Query[LogReport], frozen=True):
+class CheckLog(Query[base.LogReport], frozen=True):
     """Read and verify the whole log; changes nothing."""
 
 
@@ -256,7 +246,7 @@ def _leaves(kind: type[Request[Any]]) -> Iterator[type[Request[Any]]]:
 @lru_cache(maxsize=128)
 def answer_type(kind: type[Request[Any]]) -> Any:
     """The type that a request's class statement declares for its answer."""
-    for base in getattr(kind, "__orig_bases__", ()):
-        if arguments := get_args(base):
+    for parent in getattr(kind, "__orig_bases__", ()):
+        if arguments := get_args(parent):
             return arguments[0]
     return answer_type(kind.__base__)

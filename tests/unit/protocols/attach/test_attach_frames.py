@@ -17,6 +17,7 @@ from makai.core.errors import InvalidRequest, ParseError
 from makai.core.secret import Secret
 from makai.core.session_events import SessionTerms
 from makai.harness.base import ToolAnswer, ToolRequest
+from makai.protocols.attach import messages as wire
 from makai.protocols.attach.frames import (
     MAX_FRAME_BYTES,
     answer_of,
@@ -29,44 +30,8 @@ from makai.protocols.attach.frames import (
     records_of,
     request_of,
 )
-from makai.protocols.attach.messages import (
-    AttachAnswer,
-    AttachHello,
-    AttachPing,
-    AttachPong,
-    AttachProblem,
-    AttachWelcome,
-    CancelExecute,
-    Execute,
-    Executed,
-    ExecuteFailed,
-    Failure,
-    Follow,
-    FromAttached,
-    FromOwner,
-    Message,
-    Moved,
-    Pull,
-    Records,
-    Refused,
-    RegisterExecutor,
-    RequestMessage,
-    Unfollow,
-    UnregisterExecutor,
-)
+from makai.sessions import commands as cmd
 from makai.sessions import requests as req
-from makai.sessions.commands import (
-    Abort,
-    Approve,
-    Close,
-    Compact,
-    Deny,
-    Send,
-    SetMode,
-    SetModel,
-    SetTerms,
-    SetTitle,
-)
 from makai.sessions.log.base import (
     LogProblem,
     LogReport,
@@ -79,31 +44,31 @@ from makai.sessions.log.base import (
 from makai.sessions.requests import UserCommand
 from makai.wire.ndjson import NDJSONDecoder
 
-PROBLEM = AttachProblem(
+PROBLEM = wire.AttachProblem(
     code="BUSY", message="A run is active.", hint="Wait.", kind="SessionRefused", details={"code": "BUSY"}
 )
 COMMANDS: list[UserCommand] = [
-    Send(now=0, input_id="i1", content="hi", client_msg_id="c1", delivery="queue"),
-    Approve(now=0, call_id="c", by="cli", scope="always", digest="d"),
-    Deny(now=0, call_id="c", by="cli"),
-    Abort(now=0, run_id="r"),
-    SetMode(now=0, mode="plan"),
-    SetModel(now=0, model_ref="a/b@c"),
-    SetTitle(now=0, title="\u2028 \U0001f600"),
-    SetTerms(now=0, terms=SessionTerms(builtin_tools=True)),
-    Compact(now=0, input_id="i2"),
-    Close(now=0),
+    cmd.Send(now=0, input_id="i1", content="hi", client_msg_id="c1", delivery="queue"),
+    cmd.Approve(now=0, call_id="c", by="cli", scope="always", digest="d"),
+    cmd.Deny(now=0, call_id="c", by="cli"),
+    cmd.Abort(now=0, run_id="r"),
+    cmd.SetMode(now=0, mode="plan"),
+    cmd.SetModel(now=0, model_ref="a/b@c"),
+    cmd.SetTitle(now=0, title="\u2028 \U0001f600"),
+    cmd.SetTerms(now=0, terms=SessionTerms(builtin_tools=True)),
+    cmd.Compact(now=0, input_id="i2"),
+    cmd.Close(now=0),
 ]
-SAID_BY_ATTACHED: list[FromAttached] = [
-    AttachHello(makai="0.1.0", format=1, pid=7, key=Secret("a key")),
-    RegisterExecutor(number=8, session_id="s"),
-    Follow(number=11, session_id="s", after=12, deltas=False),
-    Pull(number=11),
-    Unfollow(number=11),
-    Executed(call=1, answer=ToolAnswer(content=(Text(text="done"),), details_json="{}")),
-    ExecuteFailed(call=1, problem=PROBLEM),
-    UnregisterExecutor(number=8),
-    AttachPing(),
+SAID_BY_ATTACHED: list[wire.FromAttached] = [
+    wire.AttachHello(makai="0.1.0", format=1, pid=7, key=Secret("a key")),
+    wire.RegisterExecutor(number=8, session_id="s"),
+    wire.Follow(number=11, session_id="s", after=12, deltas=False),
+    wire.Pull(number=11),
+    wire.Unfollow(number=11),
+    wire.Executed(call=1, answer=ToolAnswer(content=(Text(text="done"),), details_json="{}")),
+    wire.ExecuteFailed(call=1, problem=PROBLEM),
+    wire.UnregisterExecutor(number=8),
+    wire.AttachPing(),
 ]
 REQUESTS: list[req.Request[Any]] = [
     req.CreateSession(model_ref="a/b@c", roots=("/a", "/b")),
@@ -137,30 +102,32 @@ ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.ListGrants(), [GRANT]),
     (req.CheckLog(), LogReport(sessions=1, events=2, problems=(LogProblem("s", 2, "damaged or missing"),))),
 ]
-SAID_BY_OWNER: list[FromOwner] = [
-    AttachWelcome(makai="0.1.0", format=1, pid=7),
-    Refused(problem=PROBLEM),
-    AttachAnswer(number=1, result=msgspec.Raw(b'{"last":3}')),
-    Failure(number=1, problem=PROBLEM),
-    Moved(number=1),
-    Records(number=1, ids=[1, 3], lines=[msgspec.Raw(b'{"event_id":1}'), msgspec.Raw(b'{"event_id":3,"new":[1.50]}')]),
-    Execute(
+SAID_BY_OWNER: list[wire.FromOwner] = [
+    wire.AttachWelcome(makai="0.1.0", format=1, pid=7),
+    wire.Refused(problem=PROBLEM),
+    wire.AttachAnswer(number=1, result=msgspec.Raw(b'{"last":3}')),
+    wire.Failure(number=1, problem=PROBLEM),
+    wire.Moved(number=1),
+    wire.Records(
+        number=1, ids=[1, 3], lines=[msgspec.Raw(b'{"event_id":1}'), msgspec.Raw(b'{"event_id":3,"new":[1.50]}')]
+    ),
+    wire.Execute(
         call=1,
         executor=8,
         request=ToolRequest(session_id="s", run_id="r", call_id="c", name="look", arguments={"a": [1, None]}),
     ),
-    CancelExecute(call=1),
-    AttachPong(),
+    wire.CancelExecute(call=1),
+    wire.AttachPong(),
 ]
 
 
 @pytest.mark.parametrize("message", SAID_BY_ATTACHED, ids=lambda message: type(message).__name__)
-def test_what_an_attached_process_says_arrives_as_it_was_said(message: FromAttached) -> None:
+def test_what_an_attached_process_says_arrives_as_it_was_said(message: wire.FromAttached) -> None:
     assert from_attached(encoded(message)) == message
 
 
 @pytest.mark.parametrize("message", SAID_BY_OWNER, ids=lambda message: type(message).__name__)
-def test_what_the_owner_says_arrives_as_it_was_said(message: FromOwner) -> None:
+def test_what_the_owner_says_arrives_as_it_was_said(message: wire.FromOwner) -> None:
     assert plain(from_owner(encoded(message))) == plain(message)
 
 
@@ -168,7 +135,7 @@ def test_what_the_owner_says_arrives_as_it_was_said(message: FromOwner) -> None:
 def test_a_request_arrives_as_it_was_asked(request_: req.Request[Any]) -> None:
     message = from_attached(encoded_request(7, request_))
 
-    assert isinstance(message, RequestMessage)
+    assert isinstance(message, wire.RequestMessage)
     assert (message.number, request_of(message)) == (7, request_)
 
 
@@ -182,13 +149,13 @@ def test_every_operation_is_among_the_tested_requests() -> None:
 def test_an_answer_arrives_as_the_type_that_its_request_declares(request_: req.Request[Any], answer: object) -> None:
     message = from_owner(encoded_answer(7, request_, answer))
 
-    assert isinstance(message, AttachAnswer | Records)
+    assert isinstance(message, wire.AttachAnswer | wire.Records)
     assert answer_of(request_, message) == answer
 
 
 def test_a_request_of_an_unknown_type_is_refused() -> None:
     with pytest.raises(ParseError, match="not a request"):
-        request_of(RequestMessage(number=1, request=msgspec.Raw(b'{"type":"of_a_newer_makai"}')))
+        request_of(wire.RequestMessage(number=1, request=msgspec.Raw(b'{"type":"of_a_newer_makai"}')))
 
 
 def test_bytes_that_come_one_by_one_say_the_same_as_the_whole() -> None:
@@ -209,27 +176,27 @@ def test_events_pass_unchanged_to_the_byte() -> None:
 
     message = from_owner(encoded_records(9, records))
 
-    assert isinstance(message, Records)
+    assert isinstance(message, wire.Records)
     assert message.number == 9
     assert records_of(message) == records
 
 
 def test_a_batch_whose_numbers_do_not_fit_its_events_is_refused() -> None:
     with pytest.raises(ParseError):
-        records_of(Records(number=1, ids=[1], lines=[]))
+        records_of(wire.Records(number=1, ids=[1], lines=[]))
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
 def test_text_that_no_log_holds_is_refused_before_it_is_sent(text: str) -> None:
     with pytest.raises(InvalidRequest):
-        encoded_request(1, req.RunCommand("s", SetTitle(now=0, title=text)))
+        encoded_request(1, req.RunCommand("s", cmd.SetTitle(now=0, title=text)))
 
 
 def test_a_backslash_before_u0000_is_no_nul() -> None:
-    request = req.RunCommand("s", SetTitle(now=0, title="\\u0000"))
+    request = req.RunCommand("s", cmd.SetTitle(now=0, title="\\u0000"))
     message = from_attached(encoded_request(1, request))
 
-    assert isinstance(message, RequestMessage)
+    assert isinstance(message, wire.RequestMessage)
     assert request_of(message) == request
 
 
@@ -246,9 +213,9 @@ def test_a_mutated_frame_is_a_message_or_a_parse_error(frame: bytes, data: st.Da
 
     for read in (from_attached, from_owner):
         with suppress(ParseError):
-            assert isinstance(read(mutated), Message)
+            assert isinstance(read(mutated), wire.Message)
 
 
-def plain(message: FromOwner) -> object:
+def plain(message: wire.FromOwner) -> object:
     """With what is not decoded yet as bytes: `Raw` objects compare by identity."""
     return msgspec.json.decode(encoded(message))
