@@ -75,7 +75,7 @@ class FakeServer:
         }
         await self.channel.send([msgspec.json.encode(envelope | fields)])
 
-    def begin_anew(self, request: JSON) -> None:
+    def restart(self, request: JSON) -> None:
         """The scope of this request is over; whatever comes in it next counts from 1."""
         del self._sent[request.get("session_id") or request["stream_id"]]
 

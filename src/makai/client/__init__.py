@@ -1,1 +1,1 @@
-"""The Python SDK: a program's own connection to makai, in process, to a child or to a server (document 000 §3)."""
+"""The Python SDK: a program's own connection to makai, in process, to a child or to a server."""

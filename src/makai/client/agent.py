@@ -1,10 +1,8 @@
 """`client.agent`: runs with tools and turns, in sessions that outlive them.
 
-In: the caller's request. Out: an `AgentRunResponse`, or events of which exactly one, the last, is terminal (document
-000 §3.4). A failure after the server accepted the run is its terminal `error` event; refusals, a needed login and a
-lost connection are raised: one failure surfaces once. Whoever leaves a run stops it; whoever only follows a session
-does not. A lost connection stops nothing: the session goes on, and `attach` follows it again. It must not know how
-frames travel.
+A failure after the server accepted the run is its terminal `error` event; refusals, a needed login and a lost
+connection are raised: one failure surfaces once. Leaving a run stops it; leaving a session that is only followed does
+not. After a lost connection the session continues, and `attach` follows it again.
 """
 
 from __future__ import annotations
@@ -86,7 +84,7 @@ class AgentApi:
         tools: AgentTools | None = None,
         on_permission_request: PermissionHandler | None = None,
     ) -> AgentFollower:
-        """Follow a session and all its runs, whoever starts them, until the loop is left.
+        """Follow a session and all its runs, also those of other clients, until the loop is left.
 
         Events come from `after_event_id` on; without it from the start of the active run, or from now. `tools` replace
         those that were declared for the session, and this client carries them out.
@@ -98,7 +96,7 @@ class AgentApi:
         return AgentFollower(self._connection, self._links, session_id_of(session_id), start, callbacks)
 
     async def stop(self, session_id: str, *, reason: str | None = None) -> None:
-        """Stop the run that is active in a session, whoever started it; nothing happens when there is none."""
+        """Stop the active run of a session, also one of another client; nothing happens when there is none."""
         link = self._links.link(session_id_of(session_id))
         await link.ask("agent_stop", AgentStop(reason=reason), "agent_stopped")
 
@@ -112,7 +110,7 @@ class AgentApi:
 
 
 class _Run:
-    """One run, with its second attempt after a login (document 000 §3.6)."""
+    """One run, with its second attempt after a login."""
 
     def __init__(
         self, connection: MakaiConnection, auth: AuthApi, links: SessionLinks, request: AgentRunRequest
@@ -130,7 +128,7 @@ class _Run:
 
     @property
     def view(self) -> RunView | None:
-        """The attempt that goes on."""
+        """The active attempt."""
         return self._view
 
     async def next(self) -> Heard | None:
@@ -211,13 +209,13 @@ class AgentStream:
     def __aiter__(self) -> AgentStreamIterator:
         if self._iterator is not None:
             raise MakaiStreamError("a stream can be iterated once; run the agent again", kind="unknown")
-        # The loop alone holds the iterator, so `break` drops it, and with it the run, whoever holds the stream.
+        # The loop alone holds the iterator, so `break` drops it, and with it the run, although the stream lives on.
         iterator = AgentStreamIterator(self, self._connection, self._run)
         self._iterator = weakref.ref(iterator)
         return iterator
 
     async def aclose(self) -> None:
-        """Stop the run if it still goes on; for `contextlib.aclosing`."""
+        """Stop the run if it is still active; for `contextlib.aclosing`."""
         self._run.leave()
 
 
@@ -252,7 +250,7 @@ class AgentStreamIterator:
         return heard.event
 
     async def aclose(self) -> None:
-        """Stop the run if it still goes on."""
+        """Stop the run if it is still active."""
         self._over = True
         self._run.leave()
 

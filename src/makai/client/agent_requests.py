@@ -1,8 +1,4 @@
-"""What callers of `client.agent` write -> what is asked.
-
-In: a request object, or its fields as keyword arguments. Out: a typed request, and the payloads that carry it out;
-`InvalidRequest` for what cannot be meant. Pure.
-"""
+"""What callers of `client.agent` write -> a typed request and its payloads."""
 
 from __future__ import annotations
 
@@ -113,7 +109,7 @@ def message_of(request: AgentRunRequest) -> AgentMessage:
 
 
 def _split(request: AgentRunRequest) -> tuple[str | None, tuple[ChatMessage, ...]]:
-    """Instructions and conversation: the protocol takes them apart, document 000's `messages` holds both."""
+    """Instructions and conversation: the protocol takes them apart, `messages` holds both."""
     count = 0
     for message in request.messages:
         if message.role not in ("system", "developer"):

@@ -1,7 +1,4 @@
-"""The shapes of `client.agent`: document 000 §3 and §3.4 in Python, and what makai adds to run tools and ask people.
-
-In: nothing. Out: frozen Structs; fields are the document's, additions of ours come last and have defaults.
-"""
+"""The types of `client.agent`: what makai adds to run tools and to ask people comes last and has defaults."""
 
 from __future__ import annotations
 
@@ -29,13 +26,13 @@ class AgentToolResult(Shape, frozen=True, kw_only=True):
 
     content: str | tuple[Text, ...]
     is_error: bool = False
-    """The model is told that the tool failed; the run goes on."""
+    """The model learns that the tool failed; the run continues."""
     details_json: str | None = None
 
 
 ExecuteTool: TypeAlias = Callable[[dict[str, Any]], Any]
 """Gets the arguments the model wrote, and answers: text, an `AgentToolResult`, text parts, or any other value, which is
-sent as JSON. What it raises is told to the model as an error. Async functions are awaited, and cancelled when the run
+sent as JSON. The model gets what it raises as an error. Async functions are awaited, and cancelled when the run
 no longer wants their answer; plain functions run in a worker thread."""
 
 
@@ -55,7 +52,7 @@ class AgentTool(Shape, frozen=True, kw_only=True):
 
     @property
     def definition(self) -> ToolDefinition:
-        """What the model is told about the tool."""
+        """What the model gets to know about the tool."""
         text = self.parameters_schema_json
         if text is None:
             text = NO_PARAMETERS if self.schema is None else msgspec.json.encode(self.schema).decode()
@@ -72,7 +69,7 @@ class Allow(Shape, frozen=True, kw_only=True):
 
 
 class Deny(Shape, frozen=True, kw_only=True):
-    """The call may not run; the model is told why and goes on."""
+    """The call may not run; the model learns why and continues."""
 
     reason: str = ""
 
@@ -102,14 +99,14 @@ class AgentRunOptions(RunOptions, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class AgentRunRequest(Shape, frozen=True, kw_only=True):
-    """One agent run. Everything below `options` is ours; it describes the session, whose first run sets it."""
+    """One agent run. Everything below `options` describes the session, whose first run sets it."""
 
     model_ref: str
     """As `models.list` gave it: opaque, never taken apart here."""
     messages: tuple[ChatMessage, ...]
     """What follows the last assistant message is said to the agent; the session remembers the rest itself."""
     tools: tuple[AgentTool, ...] | None = None
-    """None leaves a session that exists the tools it has; whoever declared those carries them out."""
+    """None leaves an existing session its tools; the client that declared those carries them out."""
     options: AgentRunOptions = AgentRunOptions()
     system_prompt: str | None = None
     """Instead of makai's own instructions. A system message at the head of `messages` means the same."""

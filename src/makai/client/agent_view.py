@@ -1,8 +1,6 @@
-"""A session as one caller hears it: its events in order, and the end of the caller's own run.
+"""A session as one caller sees it: its events in order, and the end of the caller's own run.
 
-In: envelopes of the session as they arrive. Out: `AgentStreamEvent`s as they are asked for, and calls of the caller's
-own functions. Of a run exactly one terminal event is told, the last (document 000 §3.4); it waits for the run's
-settlement, which says more about the same end. It must not know how sessions are attached.
+A run has exactly one terminal event, the last one; it waits for the run's settlement, which says more about the end.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class _Result(msgspec.Struct, frozen=True, kw_only=True):
-    """`agent_result`; stop reasons of later versions pass through (document 000 §3)."""
+    """`agent_result`; stop reasons of later versions pass through."""
 
     message: _Answer
     usage: Usage
@@ -127,7 +125,7 @@ class AgentView:
         return bool(self._events)
 
     def leave(self) -> None:
-        """The caller wants no more; the session goes on. May be repeated."""
+        """Stop listening; the session continues. May be repeated."""
         self._finish(abort=False)
 
     # ------------------------------------------------------------ for its session
@@ -153,7 +151,7 @@ class AgentView:
         if not self._over:
             self._failure = error = failure()
             if error.kind == "transport_error":
-                error.hint = f"The session {self.session_id} goes on: client.agent.attach follows it."
+                error.hint = f"The session {self.session_id} continues: client.agent.attach follows it."
             self._finish(abort=False)
 
     # ------------------------------------------------------------ inside
@@ -264,7 +262,7 @@ class RunView(AgentView):
         if reply.type == "agent_error":
             self.error = failure_in(reply)
             if isinstance(self.error, MakaiAuthError):
-                # A needed login is the caller's turn to act: raised, with the provider's id (document 000 §3.6).
+                # A needed login is the caller's turn to act: raised, with the provider's id.
                 self._failure = self.error
                 self._finish(abort=False)
                 return

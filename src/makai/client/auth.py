@@ -1,7 +1,6 @@
 """`client.auth`: who is logged in, logging in, and what to do when a request needs a login.
 
-In: provider ids and handlers. Out: protocol messages over the client's one connection, and their outcome. It must not
-start programs, read credential files or hand out tokens: credentials stay with the server (document 000 §3.6).
+Credentials stay with the server: nothing here starts programs, reads credential files or hands out tokens.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Final
 import msgspec
 
 from makai.client.connection import MakaiConnection
-from makai.client.failures import as_auth_error, broken_protocol, transport_failure
-from makai.client.login_flow import INTERACTION_REQUIRED, LoginFlow
+from makai.client.failures import as_auth_error
+from makai.client.login_flow import INTERACTION_REQUIRED, RemoteLogin
 from makai.client.types import (
     AuthFlowHandlers,
     AuthOptions,
@@ -23,8 +22,8 @@ from makai.client.types import (
     ProviderAuthInfo,
 )
 from makai.core.errors import MakaiAuthError, MakaiStreamError
+from makai.protocols.makai.auth_payloads import AuthProvidersRequest
 
-LISTING_DEADLINE_S: Final = 120.0
 _CANNOT_LOG_IN: Final = frozenset({INTERACTION_REQUIRED, "not_implemented"})
 
 
@@ -34,15 +33,11 @@ class _Providers(msgspec.Struct, frozen=True):
     providers: tuple[ProviderAuthInfo, ...]
 
 
-class _Nothing(msgspec.Struct, frozen=True):
-    pass
-
-
 _providers = msgspec.json.Decoder(_Providers).decode
 
 
 class AuthApi:
-    """Logins. At most one flow is active per client (document 000 §3.6): later ones wait for it."""
+    """Logins. At most one flow is active per client: later ones wait for it."""
 
     def __init__(self, connection: MakaiConnection, options: AuthOptions, on_login: Callable[[], None]) -> None:
         self._connection = connection
@@ -56,7 +51,10 @@ class AuthApi:
     async def list_providers(self) -> tuple[ProviderAuthInfo, ...]:
         """Every provider and whether it can be used."""
         try:
-            return await self._list()
+            listed = await self._connection.ask(
+                "auth_providers_request", AuthProvidersRequest(), "auth_providers_response", _providers
+            )
+            return listed.providers
         except MakaiStreamError as error:
             raise as_auth_error(error) from error
 
@@ -94,7 +92,7 @@ class AuthApi:
             try:
                 await self._run(error.provider_id, self._options.handlers)
             except MakaiAuthError as reason:
-                # Fail fast with the typed auth_required: the caller has to log in by hand (document 000 §3.6).
+                # Fail fast with the typed auth_required: the caller has to log in by hand.
                 if reason.code in _CANNOT_LOG_IN:
                     raise error from reason
                 raise
@@ -103,7 +101,7 @@ class AuthApi:
         """One flow, while it is our turn."""
         outcome: MakaiAuthError | None = None
         try:
-            await LoginFlow(await self._connection.open(), provider_id, handlers, account).run()
+            await RemoteLogin(await self._connection.open(), provider_id, handlers, account).run()
             self._on_login()
         except MakaiAuthError as error:
             outcome = error
@@ -114,18 +112,3 @@ class AuthApi:
         finally:
             self.logins += 1
             self._outcomes[provider_id] = (self.logins, outcome)
-
-    async def _list(self) -> tuple[ProviderAuthInfo, ...]:
-        exchange = await self._connection.open()
-        try:
-            exchange.send("auth_providers_request", _Nothing())
-            async with asyncio.timeout(LISTING_DEADLINE_S):
-                while (reply := await exchange.next()).type != "auth_providers_response":
-                    pass
-            return _providers(reply.payload).providers
-        except TimeoutError:
-            raise transport_failure(f"the server did not list its providers within {LISTING_DEADLINE_S:g} s") from None
-        except (msgspec.DecodeError, ValueError) as error:
-            raise broken_protocol(f"a malformed auth_providers_response: {error}") from error
-        finally:
-            exchange.end()

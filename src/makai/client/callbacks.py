@@ -1,9 +1,4 @@
-"""The caller's own functions in an agent's run: tools it carries out, and permissions it is asked for.
-
-In: `tool_execute` and `permission_request` of one session, and the news that nobody wants an answer any more. Out:
-`tool_result` and `permission_response`, through the function it is given. Each call is a task of the connection. It
-must not know how sessions are attached.
-"""
+"""The caller's own functions in an agent's run: its tools, and its decisions about permissions. Each call is a task."""
 
 from __future__ import annotations
 
@@ -47,11 +42,11 @@ class Callbacks:
             self._asking[request.tool_call_id] = request.run_id, spawn(work, f"makai-permission-{request.tool_name}")
 
     def call_is_over(self, tool_call_id: str) -> None:
-        """Nobody wants the result of this call any more."""
+        """Cancel a call whose result is no longer wanted."""
         _cancel(self._executing.pop(tool_call_id, None))
 
     def is_decided(self, tool_call_id: str) -> None:
-        """Somebody decided; whoever is still asking need not."""
+        """Stop asking: the request was decided."""
         _cancel(self._asking.pop(tool_call_id, None))
 
     def run_is_over(self, run_id: str | None = None) -> None:
@@ -105,7 +100,7 @@ async def called(function: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def result_of(answer: Any) -> AgentToolResult:
-    """What a tool's function answered, as the model is told it."""
+    """What a tool's function answered, in the form that the model gets."""
     match answer:
         case AgentToolResult():
             return answer

@@ -1,8 +1,4 @@
-"""Where to connect, and the client that results.
-
-In: options, or the same as keyword arguments. Out: a `MakaiClient`, by `await` or `async with`. The only module of the
-SDK that knows which transports there are; each is imported when it is chosen.
-"""
+"""Connects a client to the place that its options name. Transports are imported when they are chosen."""
 
 from __future__ import annotations
 
@@ -75,7 +71,7 @@ class Connecting:
 
 
 def create_makai_client(options: MakaiClientOptions | None = None) -> Connecting:
-    """A connected client (document 000 §3); `connect` is the same with keyword arguments."""
+    """A connected client; `connect` is the same with keyword arguments."""
     return Connecting(_checked(options or MakaiClientOptions()))
 
 

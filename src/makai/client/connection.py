@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,11 +30,14 @@ from makai.transports.connection import ConnectionShell
 UNREAD_BYTES: Final = 16 * 1024 * 1024
 """How much of one answer may wait for a caller who does not read it."""
 
+ANSWER_DEADLINE_S: Final = 120.0
+"""A listing may ask several vendors; none of them may hold the caller up."""
 _REPLY_OVERHEAD: Final = 256
 """What a waiting reply costs beside its payload."""
 _WRITE_DEADLINE_S: Final = 60.0
 _FLUSH_DEADLINE_S: Final = 1.0
 
+_Answer = TypeVar("_Answer")
 Failure: TypeAlias = Callable[[], MakaiStreamError]
 """Makes a new exception for every caller that gets it."""
 
@@ -72,6 +75,22 @@ class MakaiConnection:
         exchange = Exchange(self, self._protocol.begin(kind))
         self._listeners[exchange.scope.id] = exchange
         return exchange
+
+    async def ask(self, kind: str, payload: Any, until: str, decode: Callable[[msgspec.Raw], _Answer]) -> _Answer:
+        """Send a request that has one answer, and return that."""
+        exchange = await self.open()
+        try:
+            exchange.send(kind, payload)
+            async with asyncio.timeout(ANSWER_DEADLINE_S):
+                while (reply := await exchange.next()).type != until:
+                    pass
+            return decode(reply.payload)
+        except TimeoutError:
+            raise transport_failure(f"the server did not answer a {kind} within {ANSWER_DEADLINE_S:g} s") from None
+        except (msgspec.DecodeError, ValueError) as error:
+            raise broken_protocol(f"a malformed {until}: {error}") from error
+        finally:
+            exchange.end()
 
     async def ready(self) -> None:
         """Wait until the server has taken what was sent before; raises on a connection that has failed."""
@@ -191,7 +210,7 @@ class Exchange:
         return bool(self._replies)
 
     def end(self) -> None:
-        """The last reply was taken, or nobody wants more; may be repeated."""
+        """Ignore what still arrives; may be repeated."""
         self.ended = True
         self._connection.forget(self.scope)
 

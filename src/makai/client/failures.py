@@ -1,7 +1,6 @@
-"""What a server or a transport said went wrong -> one of the SDK's two exceptions.
+"""What a server or a transport reported -> one of the SDK's two exceptions.
 
-In: codes and messages. Out: `MakaiAuthError` (somebody has to log in, or a login went wrong) or `MakaiStreamError`
-(everything else). It must not know envelopes or transports.
+`MakaiAuthError` means that a login is needed or failed, `MakaiStreamError` everything else.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def broken_protocol(what: str) -> MakaiStreamError:
 
 
 def as_auth_error(error: ClientFailure, provider_id: str | None = None) -> MakaiAuthError:
-    """What went wrong in an auth operation, as document 000 §3 wants it reported there."""
+    """What went wrong in an auth operation, as the exception that auth operations raise."""
     if isinstance(error, MakaiAuthError):
         return error
     return MakaiAuthError(

@@ -1,8 +1,4 @@
-"""One login, from `auth_login_start` to `auth_login_result` (document 000 §4).
-
-In: an exchange, a provider id and the caller's handlers. Out: a return when the login succeeded, else an exception.
-Events reach the handlers flattened and in wire order. It must not know other logins, policies or credentials.
-"""
+"""One login, from `auth_login_start` to `auth_login_result`. Events reach the handlers flattened and in wire order."""
 
 from __future__ import annotations
 
@@ -23,35 +19,15 @@ from makai.client.types import (
     MakaiAuthEvent,
 )
 from makai.core.errors import MakaiAuthError, MakaiStreamError
+from makai.protocols.makai.auth_payloads import AuthCancel, AuthLoginStart, AuthPromptResponse
 from makai.protocols.makai.client import Reply
 
 INTERACTION_REQUIRED: Final = "interaction_required"
-"""The code of a login that needed a person while nobody was there to take part."""
+"""The code of a login that needed a person while no handler was given."""
 CANCEL_DEADLINE_S: Final = 5.0
 """How long a server may take to confirm that it cancelled."""
 
 _EVENT_TYPES: Final = ("auth_url", "prompt", "progress", "success", "error")
-
-
-class LoginStart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The payload of `auth_login_start`."""
-
-    provider_id: str
-    account: str | None = None
-
-
-class PromptResponse(msgspec.Struct, frozen=True):
-    """The payload of `auth_prompt_response`."""
-
-    flow_id: str
-    prompt_id: str
-    answer: str
-
-
-class Cancel(msgspec.Struct, frozen=True):
-    """The payload of `auth_cancel`."""
-
-    flow_id: str
 
 
 class _Result(msgspec.Struct, frozen=True):
@@ -62,7 +38,7 @@ _result = msgspec.json.Decoder(_Result).decode
 _fields = msgspec.json.Decoder(dict[str, dict[str, Any]]).decode
 
 
-class LoginFlow:
+class RemoteLogin:
     """A login that runs once."""
 
     def __init__(
@@ -74,19 +50,19 @@ class LoginFlow:
         self._handlers = handlers
         self._flow_id = exchange.scope.id
         self._last_error: AuthErrorEvent | None = None
-        self._answering: asyncio.Future[PromptResponse] | None = None
+        self._answering: asyncio.Future[AuthPromptResponse] | None = None
         self._url_shown = False
 
     async def run(self) -> None:
         """Log in. Whatever ends this early, also a cancelled task, cancels the flow on the server."""
-        self._exchange.send("auth_login_start", LoginStart(self._provider_id, self._account))
+        self._exchange.send("auth_login_start", AuthLoginStart(provider_id=self._provider_id, account=self._account))
         try:
             await self._follow()
         except _GivenUp as reason:
             await self._cancel()
             raise reason.error from reason.error.__cause__
         except asyncio.CancelledError:
-            self._exchange.send("auth_cancel", Cancel(self._flow_id))
+            self._exchange.send("auth_cancel", AuthCancel(self._flow_id))
             raise
         finally:
             self._exchange.end()
@@ -129,8 +105,8 @@ class LoginFlow:
         if isinstance(event, AuthPromptEvent):
             self._prompt(event)
         elif isinstance(event, AuthUrlEvent) and self._handlers == AuthFlowHandlers():
-            # A page that nobody is told about will never be opened.
-            raise self._nobody_there()
+            # Without a handler the page would never be opened.
+            raise self._needs_person()
         elif isinstance(event, AuthUrlEvent):
             self._url_shown = True
 
@@ -148,23 +124,23 @@ class LoginFlow:
         if self._handlers.on_prompt is None:
             if prompt.allow_empty and self._url_shown:
                 return  # only another way to finish what the user does in the browser
-            raise self._nobody_there()
+            raise self._needs_person()
         if self._answering is not None:
             self._answering.cancel()
         self._answering = asyncio.ensure_future(self._answer(prompt))
 
-    async def _answer(self, prompt: AuthPromptEvent) -> PromptResponse:
+    async def _answer(self, prompt: AuthPromptEvent) -> AuthPromptResponse:
         assert self._handlers.on_prompt is not None
         try:
             answer = self._handlers.on_prompt(prompt)
             text = answer if isinstance(answer, str) else await answer
         except Exception as error:
             raise _GivenUp(self._failed_handler("on_prompt", error)) from error
-        return PromptResponse(prompt.flow_id, prompt.prompt_id, text)
+        return AuthPromptResponse(flow_id=prompt.flow_id, prompt_id=prompt.prompt_id, answer=text)
 
     async def _cancel(self) -> None:
         """Ask the server to stop, and wait for its word; its last events still reach `on_event`."""
-        self._exchange.send("auth_cancel", Cancel(self._flow_id))
+        self._exchange.send("auth_cancel", AuthCancel(self._flow_id))
         with suppress(TimeoutError, MakaiAuthError, MakaiStreamError, _GivenUp):
             async with asyncio.timeout(CANCEL_DEADLINE_S):
                 while (reply := await self._exchange.next()).type != "auth_login_result":
@@ -184,7 +160,7 @@ class LoginFlow:
         last = self._last_error
         raise self._error(last.message if last else "the login failed", "provider_error", last.code if last else None)
 
-    def _nobody_there(self) -> _GivenUp:
+    def _needs_person(self) -> _GivenUp:
         message = f"logging in to {self._provider_id} needs a person, but no handler was given"
         return _GivenUp(self._error(message, "cancelled", INTERACTION_REQUIRED))
 

@@ -1,12 +1,7 @@
-"""`client.models`: which models there are, with the cache rules of document 000 §2.3.
-
-In: filters. Out: the server's answer, from the cache while it is fresh. It never filters itself: `resolve` is a
-`models_request` with an exact filter (§3.5). It must not know how frames travel.
-"""
+"""`client.models`: the models that the server lists, cached. The server filters, also for `resolve`."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -16,15 +11,12 @@ import msgspec
 
 from makai.catalog.descriptors import ModelDescriptor, ModelsRequest, ModelsResponse
 from makai.client.connection import MakaiConnection
-from makai.client.failures import broken_protocol, transport_failure
 from makai.client.requests import shape_of
 from makai.client.types import ResolveModelRequest, ResolveModelResponse
 from makai.core.errors import InvalidRequest, MakaiStreamError
 
 DEFAULT_MAX_AGE_MS: Final = 300_000
-"""For a server that does not say (document 000 §2.3)."""
-LISTING_DEADLINE_S: Final = 120.0
-"""A listing may ask several vendors; none of them may hold the caller up for ever."""
+"""For a server that does not say."""
 _MAX_CACHED: Final = 64
 _Shape = TypeVar("_Shape", bound=msgspec.Struct)
 
@@ -102,7 +94,7 @@ class ModelsApi:
         return None
 
     def forget(self) -> None:
-        """Ask anew next time: a login has changed what can be used."""
+        """Forget what was listed: a login has changed what can be used."""
         self._cache.clear()
 
     async def _list(self, filters: ModelsRequest) -> ModelsResponse:
@@ -110,30 +102,15 @@ class ModelsApi:
         # MK-SDK-019: stale only when now_ms is strictly greater
         if cached is not None and self._now_ms() <= cached.fetched_at_ms + cached.cache_max_age_ms:
             return cached
-        response = await self._ask(filters)
+        listing = await self._connection.ask("models_request", filters, "models_response", _listing)
+        response = ModelsResponse(
+            models=listing.models, fetched_at_ms=listing.fetched_at_ms, cache_max_age_ms=listing.cache_max_age_ms
+        )
         self._cache[filters] = response
         self._cache.move_to_end(filters)
         if len(self._cache) > _MAX_CACHED:
             self._cache.popitem(last=False)
         return response
-
-    async def _ask(self, filters: ModelsRequest) -> ModelsResponse:
-        exchange = await self._connection.open()
-        try:
-            exchange.send("models_request", filters)
-            async with asyncio.timeout(LISTING_DEADLINE_S):
-                while (reply := await exchange.next()).type != "models_response":
-                    pass
-            listing = _listing(reply.payload)
-        except TimeoutError:
-            raise transport_failure(f"the server did not list its models within {LISTING_DEADLINE_S:g} s") from None
-        except (msgspec.DecodeError, ValueError) as error:
-            raise broken_protocol(f"a malformed models_response: {error}") from error
-        finally:
-            exchange.end()
-        return ModelsResponse(
-            models=listing.models, fetched_at_ms=listing.fetched_at_ms, cache_max_age_ms=listing.cache_max_age_ms
-        )
 
 
 def _filters(kind: type[_Shape], request: _Shape | Mapping[str, Any] | None, fields: dict[str, Any]) -> _Shape:

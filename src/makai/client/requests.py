@@ -1,8 +1,4 @@
-"""What callers write -> what is asked.
-
-In: a request object, or its fields as keyword arguments; messages as strings, dicts of the document's shape, or
-messages of makai. Out: a typed request and its payload; `InvalidRequest` for what cannot be meant. Pure.
-"""
+"""What callers write -> a typed request and its payload; `InvalidRequest` for what cannot be meant."""
 
 from __future__ import annotations
 

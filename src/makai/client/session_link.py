@@ -1,7 +1,4 @@
-"""One session on this connection: the scope it is talked about in, and who listens.
-
-In: requests about the session; replies in its scope. Out: answers to those requests, and everything else to the one
-view that is attached. It must not know what runs and events are.
+"""One session on this connection: its scope, the requests in it, and the one view that is attached to it.
 
 The server counts a session's envelopes from `agent_start` to `agent_stopped`, and for a question outside that from the
 question to its answer. So a scope is begun for one of the two, and nothing is sent in it after what ends it; the next
@@ -57,7 +54,7 @@ class SessionLinks:
         self._links: weakref.WeakValueDictionary[str, SessionLink] = weakref.WeakValueDictionary()
 
     def link(self, session_id: str) -> SessionLink:
-        """The one link of a session; it lives as long as somebody uses it."""
+        """The one link of a session; it lives as long as it is used."""
         link = self._links.get(session_id)
         if link is None:
             link = self._links[session_id] = SessionLink(self._connection, session_id)
@@ -81,7 +78,7 @@ class SessionLink:
         self._saying = ""
         """The words on their way, by message id."""
         self._said = False
-        """The session took words of ours, so its active run is ours."""
+        """The session accepted this client's message, so the active run is this client's."""
         self._abort = False
         self._turn = asyncio.Lock()
         self._over = asyncio.Event()
@@ -128,7 +125,7 @@ class SessionLink:
         await self._send(kind, payload, "ack", accept)
 
     def post(self, kind: str, payload: msgspec.Struct) -> None:
-        """Send something to the session whose answer nobody waits for, while it is attached."""
+        """Send something to the session without waiting for an answer, while it is attached."""
         if self._attached and not self._stopping and self._scope is not None:
             self._connection.post(self._scope, kind, payload)
 
@@ -233,13 +230,13 @@ class SessionLink:
             raise _late() from None
 
     def _let_go(self) -> None:
-        """Stop only a run of our own: until our words are answered, the active run may be somebody else's."""
+        """Stop only a run of this client: until its message is answered, the active run may be another client's."""
         if self._attached and not self._stopping and self._saying not in self._requests and self._scope is not None:
             self._connection.post(self._scope, "agent_stop", AgentStop(detach=not (self._abort and self._said)))
             self._stopping = True
 
     def _detached(self) -> Attached | None:
-        """Who was attached. The session may be promised to somebody else already."""
+        """The view that was attached; another one may be waiting for the session already."""
         view, self._view = self._view, None
         if self._user is view:
             self._user = None

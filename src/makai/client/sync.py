@@ -1,138 +1,69 @@
-"""The client for scripts and notebooks: the same methods without `await`.
+"""The client for scripts and notebooks: the same methods without `await`, from any thread.
 
-In: calls from any thread. Out: the same results, events and exceptions as the async client, which runs on an event loop
-of its own in a background thread (`portal`). It must not know the protocol. Handlers of a login run in worker threads,
-so that `input()` in one does not stop the connection. `client.agent` is in `sync_agent`.
+The async client runs on an event loop in a background thread (`portal`). Handlers of a login run in worker threads, so
+that `input()` in one does not stop the connection; tools and permission handlers do so in both clients.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import msgspec
 
-from makai.catalog.descriptors import ModelsRequest, ModelsResponse
+from makai.client.agent import AgentApi, AgentFollower, AgentStream
+from makai.client.agent_types import AgentRunResponse, AgentStreamEvent
 from makai.client.auth import AuthApi
 from makai.client.client import MakaiClient
 from makai.client.connect import Connecting, connect
 from makai.client.models import ModelsApi
-from makai.client.portal import Portal, read_ahead
+from makai.client.portal import Portal, events_of, read_ahead
 from makai.client.provider import ProviderApi, ProviderStream
-from makai.client.requests import Messages, Options, Tools
-from makai.client.sync_agent import SyncAgent
-from makai.client.types import (
-    AuthFlowHandlers,
-    AuthOptions,
-    CompletionResponse,
-    LoginResult,
-    ProviderAuthInfo,
-    ProviderCompleteRequest,
-    ProviderStreamEvent,
-    ResolveModelRequest,
-    ResolveModelResponse,
-)
+from makai.client.types import AuthFlowHandlers, AuthOptions, CompletionResponse, LoginResult, ProviderStreamEvent
 from makai.core.secret import Secret
 from makai.server.backend import Backend
 
+_Api = TypeVar("_Api")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_Made = TypeVar("_Made")
 
-class SyncAuth:
-    """`client.auth` without `await`."""
 
-    def __init__(self, portal: Portal, api: AuthApi) -> None:
+class _SyncApi(Generic[_Api]):
+    """One of the client's APIs, without `await`."""
+
+    def __init__(self, portal: Portal, api: _Api) -> None:
         self._portal = portal
         self._api = api
 
-    def list_providers(self) -> tuple[ProviderAuthInfo, ...]:
-        """Every provider and whether it can be used."""
-        return self._portal.run(self._api.list_providers())
 
-    def login(
-        self, provider_id: str, handlers: AuthFlowHandlers | None = None, *, account: str | None = None
-    ) -> LoginResult:
-        """Log in; raises unless it succeeds."""
-        own = _in_threads(handlers or AuthFlowHandlers())
-        return self._portal.run(self._api.login(provider_id, own, account=account))
+def _waiting(
+    method: Callable[Concatenate[_Api, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate[_SyncApi[_Api], _P], _T]:
+    """The method for callers who wait. Ctrl-C while waiting cancels it."""
 
+    @functools.wraps(method)
+    def call(self: _SyncApi[_Api], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return self._portal.run(method(self._api, *args, **kwargs))
 
-class SyncModels:
-    """`client.models` without `await`."""
-
-    def __init__(self, portal: Portal, api: ModelsApi) -> None:
-        self._portal = portal
-        self._api = api
-
-    def list(
-        self,
-        request: ModelsRequest | Mapping[str, Any] | None = None,
-        *,
-        provider_id: str | None = None,
-        api: str | None = None,
-        model_id: str | None = None,
-        include_deprecated: bool | None = None,
-        include_login_required: bool | None = None,
-    ) -> ModelsResponse:
-        """Every model that matches the filters."""
-        return self._portal.run(
-            self._api.list(
-                request,
-                provider_id=provider_id,
-                api=api,
-                model_id=model_id,
-                include_deprecated=include_deprecated,
-                include_login_required=include_login_required,
-            )
-        )
-
-    def resolve(
-        self,
-        request: ResolveModelRequest | Mapping[str, Any] | None = None,
-        *,
-        provider_id: str | None = None,
-        model_id: str | None = None,
-        api: str | None = None,
-    ) -> ResolveModelResponse:
-        """The one model of this name."""
-        return self._portal.run(self._api.resolve(request, provider_id=provider_id, model_id=model_id, api=api))
+    return call
 
 
-class SyncProvider:
-    """`client.provider` without `await`."""
+def _making(
+    method: Callable[Concatenate[_Api, _P], _T], make: Callable[[Portal, _T], _Made]
+) -> Callable[Concatenate[_SyncApi[_Api], _P], _Made]:
+    """The method with its stream for a plain `for` loop."""
 
-    def __init__(self, portal: Portal, api: ProviderApi) -> None:
-        self._portal = portal
-        self._api = api
+    @functools.wraps(method)
+    def call(self: _SyncApi[_Api], /, *args: _P.args, **kwargs: _P.kwargs) -> _Made:
+        return make(self._portal, method(self._api, *args, **kwargs))
 
-    def complete(
-        self,
-        request: ProviderCompleteRequest | Mapping[str, Any] | None = None,
-        *,
-        model_ref: str | None = None,
-        messages: Messages | None = None,
-        tools: Tools | None = None,
-        options: Options | None = None,
-    ) -> CompletionResponse:
-        """Ask a model and wait for the whole answer."""
-        return self._portal.run(
-            self._api.complete(request, model_ref=model_ref, messages=messages, tools=tools, options=options)
-        )
-
-    def stream(
-        self,
-        request: ProviderCompleteRequest | Mapping[str, Any] | None = None,
-        *,
-        model_ref: str | None = None,
-        messages: Messages | None = None,
-        tools: Tools | None = None,
-        options: Options | None = None,
-    ) -> SyncProviderStream:
-        """Ask a model and get the answer as it arrives: `for event in client.provider.stream(...)`."""
-        stream = self._api.stream(request, model_ref=model_ref, messages=messages, tools=tools, options=options)
-        return SyncProviderStream(self._portal, stream)
+    return call
 
 
 class SyncProviderStream:
@@ -149,6 +80,83 @@ class SyncProviderStream:
 
     def __iter__(self) -> Iterator[ProviderStreamEvent]:
         return read_ahead(self._portal, aiter(self._stream))
+
+
+class SyncAgentStream:
+    """The events of one run, for a plain `for` loop. Leaving it early stops the run."""
+
+    def __init__(self, portal: Portal, stream: AgentStream) -> None:
+        self._portal = portal
+        self._stream = stream
+        self.session_id = stream.session_id
+
+    @property
+    def response(self) -> AgentRunResponse | None:
+        """The newest answer with the usage of all turns, once `agent_end` was delivered."""
+        return self._stream.response
+
+    @property
+    def event_id(self) -> int | None:
+        """Where `attach` can continue, when the connection is lost."""
+        return self._stream.event_id
+
+    def __iter__(self) -> Iterator[AgentStreamEvent]:
+        # Only the generator holds the iterator: leaving the loop drops it, and that stops the run.
+        return events_of(self._portal, aiter(self._stream))
+
+
+class SyncAgentFollower:
+    """What happens in a session, for a plain `for` loop. Leaving it leaves the session as it is."""
+
+    def __init__(self, portal: Portal, follower: AgentFollower) -> None:
+        self._portal = portal
+        self._follower = follower
+        self.session_id = follower.session_id
+
+    @property
+    def event_id(self) -> int | None:
+        """Where another `attach` can continue after what was delivered."""
+        return self._follower.event_id
+
+    def __iter__(self) -> Iterator[AgentStreamEvent]:
+        return events_of(self._portal, aiter(self._follower))
+
+
+class SyncAuth(_SyncApi[AuthApi]):
+    """`client.auth` without `await`."""
+
+    list_providers = _waiting(AuthApi.list_providers)
+
+    def login(
+        self, provider_id: str, handlers: AuthFlowHandlers | None = None, *, account: str | None = None
+    ) -> LoginResult:
+        """Log in; raises unless it succeeds."""
+        own = _in_threads(handlers or AuthFlowHandlers())
+        return self._portal.run(self._api.login(provider_id, own, account=account))
+
+
+class SyncModels(_SyncApi[ModelsApi]):
+    """`client.models` without `await`."""
+
+    list = _waiting(ModelsApi.list)
+    resolve = _waiting(ModelsApi.resolve)
+
+
+class SyncProvider(_SyncApi[ProviderApi]):
+    """`client.provider` without `await`."""
+
+    complete = _waiting(ProviderApi.complete)
+    stream = _making(ProviderApi.stream, SyncProviderStream)
+
+
+class SyncAgent(_SyncApi[AgentApi]):
+    """`client.agent` without `await`."""
+
+    run = _waiting(AgentApi.run)
+    stream = _making(AgentApi.stream, SyncAgentStream)
+    attach = _making(AgentApi.attach, SyncAgentFollower)
+    stop = _waiting(AgentApi.stop)
+    status = _waiting(AgentApi.status)
 
 
 class SyncMakaiClient:
@@ -189,13 +197,7 @@ def connect_sync(
     own = auth or AuthOptions()
     in_threads = msgspec.structs.replace(own, handlers=_in_threads(own.handlers))
     connecting = connect(
-        url,
-        token=token,
-        stdio=stdio,
-        command=command,
-        environ=environ,
-        backend=backend,
-        auth=in_threads,
+        url, token=token, stdio=stdio, command=command, environ=environ, backend=backend, auth=in_threads
     )
     portal = Portal()
     try:

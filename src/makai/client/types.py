@@ -1,7 +1,7 @@
-"""The shapes of the SDK: document 000 §3 in Python.
+"""The types of the SDK.
 
-In: nothing. Out: frozen Structs under the document's names; fields are the document's, additions of ours come last and
-have defaults. Union members have a `type`, so that `event.type == "text_delta"` and `match` both tell them apart.
+Union members have a `type`, so that `event.type == "text_delta"` and `match` both tell them apart. Fields that makai
+adds to the specified ones come last and have defaults.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ProviderAuthInfo(Shape, frozen=True, kw_only=True):
-    """Whether one provider can be used. Never holds token material (document 000 §3.6)."""
+    """Whether one provider can be used. Never holds token material."""
 
     id: str
     name: str
@@ -196,7 +196,7 @@ class ThinkingDeltaEvent(msgspec.Struct, frozen=True, gc=False, tag_field="type"
 
 
 class ToolCallEvent(Shape, frozen=True, kw_only=True, tag_field="type", tag="tool_call"):
-    """A whole tool call: arguments are never handed out in pieces (document 000 §3.4)."""
+    """A whole tool call: arguments are never handed out in pieces."""
 
     type: ClassVar[Literal["tool_call"]] = "tool_call"
     name: str

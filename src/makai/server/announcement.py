@@ -1,8 +1,7 @@
-"""Where the server of a MAKAI_HOME listens, for other programs of the same user.
+"""Where the server of a MAKAI_HOME listens, for other programs of the same user: the file `serve.json`, locked.
 
-In: an address. Out: the file `serve.json`, and a lock on it for as long as the server lives. The kernel gives the lock
-up when the process dies, so an address is only believed while its server holds it: a stranger that listens on the port
-of a server that is gone is never shown the token.
+The kernel releases the lock when the process dies, so an address is only believed while its server holds it: a stranger
+that listens on the port of a dead server never gets the token.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def announced(home: Path, address: str) -> Iterator[None]:
 
 
 def _locked(descriptor: int) -> bool:
-    """Whether nobody else is announced. Who only looks holds the lock for a moment, too, and must not be the reason."""
+    """Whether no other server is announced. A process that only looks holds the lock for a moment only."""
     for _ in range(_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +68,7 @@ def listening(home: Path) -> Listening | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None  # nobody holds it: what it says is about a server that is gone
+        return None  # not locked: its server is gone
     except BlockingIOError:
         return _parsed(os.pread(descriptor, _LARGEST, 0))
     except OSError:

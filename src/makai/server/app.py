@@ -1,7 +1,6 @@
 """The HTTP surface: which path leads to which protocol over which transport.
 
-In: the servers of the protocols, and a guard. Out: an aiohttp application. Every route is behind the guard (Host,
-Origin, token, limits); `/healthz` and `/readyz` need no token and tell nothing else (DESIGN §9).
+Every route is behind the guard (Host, Origin, token, limits); `/healthz` and `/readyz` need no token.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def make_app(
     minicodex_limits: Limits = DEFAULT_LIMITS,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> web.Application:
-    """The application; whoever runs it owns its sockets. Sessions and their page are there when `makai` has them."""
+    """The application; its caller owns the sockets. Sessions and their page are there when `makai` has them."""
     app = web.Application(middlewares=[guard_middleware(guard)], client_max_size=MAX_FRAME_BYTES + 4096)
     sse = SSEServer(makai.serve_until_idle)
 

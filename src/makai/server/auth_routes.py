@@ -1,8 +1,7 @@
-"""Logins for the page: `/api/auth/…`, plain HTTP around the same runtime the auth protocol drives.
+"""Logins for the page: `/api/auth/…`, plain HTTP around the auth runtime.
 
-In: JSON requests that passed the guard. Out: provider statuses, and a login's events as an event stream. It must not
-know flows or credentials. A browser's `EventSource` may lose its connection: events are kept until the login is over
-and read from where the reader was (`Last-Event-ID`). A login that nobody reads is cancelled.
+A browser's `EventSource` may lose its connection: events are kept until the login is over and read from where the
+reader was (`Last-Event-ID`). A login without a reader is cancelled.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 MAX_LOGINS: Final = 16
 MAX_BODY: Final = 64 * 1024
 UNREAD_S: Final = 60.0
-"""How long a login goes on without a reader: a page that is reloaded is back by then, one that was closed is not."""
+"""How long a login stays active without a reader: a page that is reloaded is back by then."""
 KEEPALIVE_S: Final = 15.0
 
 _STREAM: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -46,7 +45,7 @@ class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PageLogin:
-    """One login, its events so far, and whether somebody reads them."""
+    """One login, its events so far, and whether they are being read."""
 
     def __init__(self, flow: RunningLogin, unread_s: float = UNREAD_S) -> None:
         self.flow = flow
@@ -69,7 +68,7 @@ class PageLogin:
         return self.events[seen:]
 
     def reader_comes(self) -> None:
-        """Somebody is there."""
+        """A reader is there."""
         self._readers += 1
         if self._deadline is not None:
             self._deadline.cancel()

@@ -1,7 +1,6 @@
-"""What the server needs from the rest of makai, as one small contract.
+"""What the server needs of models, as one small contract, which `providers.runtime.ModelRuntime` keeps.
 
-`providers.runtime.ModelRuntime` keeps it. It is named here so that the runtime, and with it the HTTP library, is
-imported with the first request and not at start-up.
+Apart from it, so that the HTTP library is imported with the first request and not at start-up.
 """
 
 from __future__ import annotations

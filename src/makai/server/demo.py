@@ -1,7 +1,6 @@
-"""The demo: a session that shows tools, diffs and approvals without any account.
+"""The demo: a session that shows tools, diffs and approvals without any account, in a throw-away folder.
 
-In: where folders may be made. Out: a small project in a throw-away folder, and the session to create in it. The model
-is scripted and says so; the agent loop, the tools, the approvals and the sandbox are the real ones.
+The model is scripted and says so; the agent loop, the tools, the approvals and the sandbox are the real ones.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def _folder(environ: Mapping[str, str]) -> Path:
 
 
 def _remove_old(parent: Path) -> None:
-    """The folders are throw-away: nobody is asked. What cannot be removed stays."""
+    """Remove the throw-away folders. What cannot be removed stays."""
     oldest = time.time() - KEPT_S
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):

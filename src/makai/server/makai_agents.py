@@ -1,8 +1,6 @@
-"""Agents on a protocol connection: where its agent scopes meet the sessions of this MAKAI_HOME.
+"""Agents on a protocol connection: joins its agent scopes to the sessions of this MAKAI_HOME.
 
-In: agent commands of one connection. Out: calls of its `AgentScopes`. Each session a client uses has a `SessionDesk`,
-whose tasks belong to the connection. A client that goes takes nothing with it but its place as the executor of its own
-tools: "disconnect is never cancel", the run goes on and other clients see it.
+When a client disconnects, only its own tools become unavailable; its runs continue and other clients see them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The beginning of a run that a client joins in the middle.
-
-In: sessions and a cursor. Out: the events of the run that is open there, without deltas. A projection that has seen
-them knows the names of open calls and the answer so far.
-"""
+"""The beginning of an open run, for a client that joins in the middle: its events without deltas."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Logins on a protocol connection: where its auth scopes meet the auth runtime.
+"""Logins on a protocol connection: joins its auth scopes to the auth runtime. No secret passes through here.
 
-In: auth commands of one connection. Out: calls of its `AuthScopes`. Every login is a task of the connection's task
-group, so a client that goes takes its logins with it (MK-TRANS-005). No secret passes through here.
+Every login is a task of the connection's task group and ends with the connection (MK-TRANS-005).
 """
 
 from __future__ import annotations

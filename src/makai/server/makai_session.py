@@ -1,8 +1,7 @@
 """One session as one connection of the Makai protocol uses it.
 
-In: requests about the session, in order, and what its log says. Out: calls of the connection's `AgentScopes`. Two
-tasks: one answers requests, the other follows the log. While a command is being carried out the follower publishes
-nothing, so that an ack always comes before what it acknowledges.
+Two tasks: one answers requests in order, the other follows the log. While a command is being carried out the follower
+publishes nothing, so that an ack always comes before what it acknowledges.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class SessionDesk:
             waiting.set_result(ToolAnswer(content=content, is_error=result.is_error, details_json=result.details_json))
 
     def abandon(self) -> None:
-        """The client is gone; whatever runs goes on without it."""
+        """The client is gone; active runs continue without it."""
         self._end()
         for task in self._tasks:
             task.cancel()
@@ -240,7 +239,7 @@ class SessionDesk:
         self._scopes.words_taken(self.session_id, message_id, input_id)
 
     def _canonical(self, model_ref: str) -> str:
-        """What can be checked locally is nacked (DESIGN §5): a model that does not exist is no session's model."""
+        """What can be checked locally is nacked: a model that does not exist is no session's model."""
         model = self._parts.backend.resolve(model_ref)
         return format_model_ref(model.provider, model.api, model.id)
 

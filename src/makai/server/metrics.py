@@ -1,7 +1,4 @@
-"""Counters an operator can watch, in the Prometheus text format.
-
-In: increments. Out: text. It must not know what is counted or who asks.
-"""
+"""Counters for operators, in the Prometheus text format."""
 
 from __future__ import annotations
 

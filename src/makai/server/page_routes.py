@@ -1,7 +1,6 @@
 """The page: static files of the package, and the cookie it trades its token for.
 
-In: the built page (`web/`, put here by its build). Out: routes. The files are the same for everyone and need no token;
-everything they show comes through routes that do (DESIGN §9). It must not know sessions.
+The files are the same for everyone and need no token; everything they show comes through routes that do.
 """
 
 from __future__ import annotations

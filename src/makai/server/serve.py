@@ -1,7 +1,6 @@
 """`makai serve`: sockets, signals and an orderly end around the HTTP application.
 
-In: where to listen. Out: a running server until SIGTERM or Ctrl-C; then it refuses new requests, gives the running ones
-time to end and closes. It must not know what the routes do.
+On SIGTERM or Ctrl-C it refuses new requests, gives the running ones time to end, and closes.
 """
 
 from __future__ import annotations
@@ -72,13 +71,13 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         listener = _listen(options)
         port = listener.getsockname()[1]
         guard = Guard(_guard_config(options, port, token, tls=tls is not None))
-        # Without handler cancellation aiohttp tells nobody that the reader of an event stream hung up.
+        # Without handler cancellation aiohttp does not say that the reader of an event stream hung up.
         app = make_app(makai, guard, is_tls=tls is not None)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         await web.SockSite(runner, listener, ssl_context=tls).start()
-        await source.get()  # runs that a former server left go on now, not when somebody looks
+        await source.get()  # runs that a former server left continue now, not with the first request
         grpc = await _serve_grpc(options, token, makai, stack)
         scheme = "https" if tls else "http"
         address = f"{scheme}://{_shown(options.host)}:{port}"
@@ -122,7 +121,7 @@ def _guard_config(options: ServeOptions, port: int, token: Secret, *, tls: bool)
 
 
 def _refuse_open_doors(options: ServeOptions, tls: ssl.SSLContext | None) -> None:
-    """DESIGN §9: "a non-loopback bind without TLS or an explicit flag is refused"."""
+    """Refuse a non-loopback bind without TLS or an explicit flag."""
     if _is_loopback(options.host) or options.allow_plain_remote:
         return
     if tls is None:

@@ -1,8 +1,7 @@
-"""`makai stdio`: the Makai protocol on standard input and output.
+"""`makai stdio`: the Makai protocol on standard input and output, one envelope per line, after the `ready` line.
 
-In: envelopes, one per line. Out: envelopes, one per line, after the `ready` line. Start-up is the feature here: an
-editor or SDK waits for it, so nothing is imported that the first `pong` does not need. That also goes for uvloop: it
-would add 4 ms to every start, to save some 60 µs per delta of the few streams that one client has.
+Editors and SDKs wait for its start, so nothing is imported that the first `pong` does not need. That includes uvloop:
+it would add 4 ms to every start, to save some 60 µs per delta of the few streams that one client has.
 """
 
 from __future__ import annotations

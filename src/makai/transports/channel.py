@@ -1,7 +1,6 @@
-"""The one interface of every transport: a channel moves whole frames, both ways.
+"""The one interface of every transport: a channel moves whole frames, each the bytes of one JSON text, both ways.
 
-In and out: frames, each the bytes of one JSON text. A channel must not know what a frame says: it neither parses nor
-builds one, so protocol servers and clients are constructed the same way over every transport.
+A channel neither parses nor builds frames, so protocols are connected in the same way over every transport.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
-"""The largest frame every transport passes; a larger message travels in fragments (DESIGN §5)."""
+"""The largest frame every transport passes; a larger message travels in fragments."""
 
 
 class Oversized(msgspec.Struct, frozen=True):
-    """A frame above `limit` bytes arrived and was skipped; the channel goes on with the next one."""
+    """A frame above `limit` bytes arrived and was skipped; the channel continues with the next one."""
 
     limit: int
 

@@ -1,9 +1,7 @@
 """Frames over gRPC, both sides: one bidirectional call is one channel (`makai.proto`).
 
-In: an address to listen on or to connect to. Out: a channel. It must not know what is said. The library (extra `grpc`)
-is imported when a listener or a connection is asked for.
-
-There is no generated code: the only message has one string field, and its codec is `encode_frame` and `decode_frame`.
+The library (extra `grpc`) is imported when a listener or a connection is asked for. There is no generated code: the
+only message has one string field, and its codec is `encode_frame` and `decode_frame`.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ In: what a request says about itself, as received. Out: `None`, or why it is ref
 any route but the two public ones, nor what the request wants.
 
 A server on loopback is reachable by every page the user's browser shows and, by DNS rebinding, under any name. So the
-`Host` must be one of ours to the letter, an `Origin` must be one of ours if there is one, and everything but the two
+`Host` must be one of the server's to the letter, so must an `Origin` if there is one, and everything but the two
 health checks and the files of the page needs the token. No answer ever carries `Access-Control-Allow-Origin`.
 
-The page trades the token for a cookie (DESIGN §9). The cookie is derived from the token and is not the token. Where a
+The page trades the token for a cookie. The cookie is derived from the token and is not the token. Where a
 browser always says its origin, which is for everything but reading, a request by cookie must say one; and where it says
 that another site or another port of this machine asked for something, the cookie does not count.
 
@@ -37,7 +37,7 @@ from makai.transports.channel import MAX_FRAME_BYTES
 PAGE_NAME: Final = "makai.localhost"
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]", PAGE_NAME)
 PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/", "/icon.svg"})
-"""Readable without a token (DESIGN §9): the health checks tell nothing, and the page itself is the same for all."""
+"""Readable without a token: the health checks tell nothing, and the page itself is the same for all."""
 PUBLIC_FOLDER: Final = "/assets/"
 COOKIE_NAME: Final = "makai-page"
 TRADE_PATH: Final = "/api/cookie"
@@ -71,7 +71,7 @@ class GuardConfig(msgspec.Struct, frozen=True):
     max_connections: int = 1024
     failures: FailureRate = FailureRate()
     wall_clock: Callable[[], float] = time.time
-    """What tickets are good until: whoever made one is another process."""
+    """What tickets are good until: they are made by another process."""
 
 
 class GuardedRequest(msgspec.Struct, frozen=True):
@@ -212,7 +212,7 @@ def page_cookie(token: Secret) -> Secret:
 
 
 def page_ticket(token: Secret, now: float) -> Secret:
-    """What opens the page once, made at `now` (Unix seconds) by somebody who has the token."""
+    """What opens the page once, made at `now` (Unix seconds) by a holder of the token."""
     return _ticket(token, int(now) + TICKET_S, secrets.token_hex(16))
 
 

@@ -1,8 +1,4 @@
-"""The guard in front of every HTTP route.
-
-In: a guard. Out: an aiohttp middleware that runs before any handler and before a body is read. It must not decide
-anything itself.
-"""
+"""The guard as an aiohttp middleware, which runs before any handler and before a body is read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A channel inside one process.
-
-In: nothing. Out: two connected channels. It must not know what its frames say.
-"""
+"""A channel inside one process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Running the server of one connection inside the request that carries it.
-
-In: a `Serve`, a channel, and the HTTP library's wish to cancel the request. Out: an orderly end. It must not know the
-transport or the protocol.
-"""
+"""Runs the server of one connection inside the HTTP request that carries it, up to an orderly end."""
 
 from __future__ import annotations
 

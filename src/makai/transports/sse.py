@@ -1,8 +1,5 @@
 """Frames over plain HTTP, the server side: a POST brings a frame, an event stream carries the answers.
 
-In: POST requests. Out: a channel per connection, given to the server's callback. It must not know who may connect (that
-is decided by `guard` before a request gets here) nor what is said.
-
 The first POST opens a connection: it is answered by an event stream whose `Makai-Connection` header names it. Later
 POSTs name the connection and are answered 202 as soon as the server has taken their frame; what it says to them arrives
 on the stream. The stream ends when the server closes the channel.
@@ -159,7 +156,7 @@ class _ServerChannel:
         return len(self._posted)
 
     async def deliver(self, frame: bytes) -> bool:
-        """Whether the server has taken `frame`. If it closes first, it has not, and the client may post it anew."""
+        """Whether the server has taken `frame`. If it closes first, it has not, and the client may post it again."""
         if self._ended:
             return False
         taken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -1,7 +1,6 @@
-"""Frames over plain HTTP, the client side: frames go out by POST, answers arrive on an event stream.
+"""Frames over plain HTTP, the client side: frames leave by POST, answers arrive on an event stream.
 
-In: an address. Out: a channel. It must not know what is said, in particular not when a conversation is over: the server
-ends a stream when nothing is going on, and the next frame opens another one.
+The server ends a stream when no request is running, and the next frame opens another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Frames over standard input and output: newline-delimited JSON on two file descriptors.
-
-In: two descriptors of any kind (pipe, socket, file, terminal, /dev/null). Out: a channel. It must not know which side
-of the protocol it is on.
+"""Frames over standard input and output: newline-delimited JSON on two descriptors of any kind.
 
 Everything happens on the event loop, without threads. Only pipes and sockets are switched to non-blocking, and only for
 writing: the switch also counts for every process that shares the descriptor, such as the shell behind a terminal.

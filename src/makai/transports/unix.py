@@ -1,7 +1,5 @@
 """Frames between processes of one user: newline-delimited JSON over a unix socket with a path.
 
-In: a path. Out: channels, and for whoever listens the pid of each peer. It must not know what the frames say.
-
 The socket is for this user alone, three times over: it has mode 0600, lies in a folder that its caller keeps at 0700,
 and both sides ask the kernel who the other one is (SO_PEERCRED) before they read a byte.
 
@@ -52,7 +50,7 @@ ServePeer: TypeAlias = Callable[[Channel, Peer], Awaitable[None]]
 
 
 def connect_unix(path: Path, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> tuple[Channel, Peer]:
-    """Connect to whoever of this user listens there; does not wait. Raises `TransportError` when there is nobody."""
+    """Connect to the process of this user that listens there; does not wait. Raises `TransportError` without one."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)
@@ -63,7 +61,7 @@ def connect_unix(path: Path, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> tuple
             raise TransportError(f"{path} belongs to another user.")
         return _channel(connection, max_frame_bytes), peer
     except OSError as error:
-        raise TransportError(f"Nobody listens at {path} ({error.strerror}).") from None
+        raise TransportError(f"No process listens at {path} ({error.strerror}).") from None
     finally:
         connection.close()  # nothing is left to close when a channel took it over
 
@@ -106,7 +104,7 @@ class UnixListener:
         return cls(path, listening, serve, max_frame_bytes)
 
     def stop_accepting(self) -> None:
-        """Nobody can connect any more; those who are connected stay. May be repeated."""
+        """Refuse new connections; existing ones stay. May be repeated."""
         if self._listening.fileno() >= 0:
             self._loop.remove_reader(self._listening.fileno())
             self._path.unlink(missing_ok=True)
@@ -125,7 +123,7 @@ class UnixListener:
     def _accept(self) -> None:
         try:
             connection, _ = self._listening.accept()
-        except (BlockingIOError, InterruptedError):  # whoever it was has left again
+        except (BlockingIOError, InterruptedError):  # the peer has left again
             return
         except OSError as error:  # out of descriptors, most likely: the others go on meanwhile
             self._pause(error)

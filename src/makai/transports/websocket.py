@@ -1,8 +1,5 @@
 """Frames over WebSocket, both sides: one frame per text message; the Makai protocol's subprotocol is `makai.v1`.
 
-In: an HTTP request to upgrade, or an address to connect to. Out: a channel. It must not know who may connect (that is
-decided by `guard` before a request gets here) nor what is said.
-
 Close codes of the server: 1003 for a binary message, 1007 for invalid UTF-8, 1009 for a message above the limit.
 """
 
@@ -115,7 +112,7 @@ class _ServerChannel:
                 await self._drain()
 
     def send_at_once(self, frames: Sequence[bytes]) -> bool:
-        # Encoding and writing do not await, so they need no turn of their own unless somebody waits for one.
+        # Encoding and writing do not await, so they need no turn of their own unless a sender waits for one.
         if self._turn.locked() or self._protocol.writing_paused or self._is_long_work(frames):
             return False
         self._write(self._encoder.encode(frames))
@@ -142,7 +139,7 @@ class _ServerChannel:
             try:
                 data = await asyncio.to_thread(self._encoder.encode, frames)
             except BaseException:
-                self._encoder = self._encoder.anew()  # the thread still works on the old one
+                self._encoder = self._encoder.without_history()  # the thread still works on the old one
                 raise
         else:
             data = self._encoder.encode(frames)
@@ -186,7 +183,7 @@ def _close_reason(reason: str) -> bytes:
 
 
 class ConnectionState(StrEnum):
-    """Where a WebSocket client is (document 001, phase 4)."""
+    """The state of a WebSocket client."""
 
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"

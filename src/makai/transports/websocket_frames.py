@@ -1,10 +1,8 @@
-"""WebSocket text frames of a server, without I/O.
-
-In: frames as JSON bytes. Out: the bytes that carry them, compressed where that pays. It must not know sockets.
+"""WebSocket text frames of a server, without I/O, compressed where that pays.
 
 The HTTP library would compress every frame of a connection that has negotiated permessage-deflate. For the small frames
-of a streamed answer that costs more CPU than everything else we do to them, so they go as they are: RFC 7692 section 6
-leaves it to the sender, frame by frame.
+of a streamed answer that costs more CPU than everything else, so they go as they are: RFC 7692 section 6 leaves it to
+the sender, frame by frame.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ class TextFrameEncoder:
             parts.append(payload)
         return b"".join(parts)
 
-    def anew(self) -> TextFrameEncoder:
+    def without_history(self) -> TextFrameEncoder:
         """One for the same connection without history: for when encoded bytes were not sent, so the peer lacks them."""
         return TextFrameEncoder(self._window_bits, takeover=self._takeover)
 

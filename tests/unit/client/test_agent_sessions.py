@@ -84,7 +84,7 @@ class Stage:
         stop = await self.server.expect("agent_stop")
         await self.server.ack(stop)
         await self.server.say(stop, "agent_stopped", {"session_id": self.session_id}, in_reply_to=stop["message_id"])
-        self.server.begin_anew(stop)
+        self.server.restart(stop)
         payload: JSON = stop["payload"]
         return payload
 

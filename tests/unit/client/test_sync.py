@@ -20,7 +20,7 @@ from makai.client.agent import AgentApi
 from makai.client.auth import AuthApi
 from makai.client.models import ModelsApi
 from makai.client.provider import ProviderApi
-from makai.client.sync_agent import SyncAgent
+from makai.client.sync import SyncAgent
 from makai.client.types import AuthFlowHandlers
 
 PAIRS = [

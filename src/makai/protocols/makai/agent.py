@@ -1,11 +1,8 @@
 """The agent side of a server connection, sans-IO: sessions that a client attached to, and what it asks of them.
 
-In: agent envelopes that passed the envelope's rules, logged events of attached sessions, and what the sessions
-answered. Out: commands, and envelopes through the connection's sender. It must not know how sessions are kept or run.
-
 A session's scope is live while a request in it is unanswered, and from `agent_started` (or the first message to a
-session that exists) to `agent_stopped`, which is the last envelope of the scope. Then the client may go on counting, or
-begin anew with 1.
+session that exists) to `agent_stopped`, which is the last envelope of the scope. Then the client may continue to count,
+or begin with 1 again.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ class _Session:
         self.own_runs: dict[str, str] = {}
         """Runs this client started and that have not settled -> the message they answer."""
         self.calls: dict[str, ToolExecute] = {}
-        """What the client has to carry out, until it has or nobody wants it any more."""
+        """What the client has to carry out, until it has or the result is no longer wanted."""
         self.executing: set[str] = set()
         """Those of them it was told about."""
         self.asked: set[str] = set()
@@ -64,7 +61,7 @@ class _Session:
 
 
 class AgentScopes:
-    """The sessions of one connection. `forget` is told scopes in which nothing agents do goes on any more."""
+    """The sessions of one connection. `forget` gets scopes in which no agent is active any more."""
 
     def __init__(
         self, sender: EnvelopeSender, inbound: Inbound, most_sessions: int, forget: Callable[[Scope], None]
@@ -96,7 +93,7 @@ class AgentScopes:
 
     # ------------------------------------------------------------ what the client sent
 
-    def begin_anew(self, scope: Scope) -> None:
+    def restart(self, scope: Scope) -> None:
         """A client that comes back to a session it had let go of counts from 1."""
         self._left.pop(scope, None)
         self._forget(scope)
@@ -143,7 +140,7 @@ class AgentScopes:
     # ------------------------------------------------------------ what became of it
 
     def attach(self, session_id: str, projection: AgentProjection) -> None:
-        """From here on the client is told what `logged` brings. The projection may know the beginning of a run."""
+        """From here on the client gets what `logged` brings. The projection may know the beginning of a run."""
         session = self._sessions.get(session_id)
         if session is not None:
             session.projection = projection
@@ -239,14 +236,14 @@ class AgentScopes:
             self._tell(session, "permission_request", permission_request(asked, run_id), run_id)
 
     def execute(self, session_id: str, call: ToolExecute) -> None:
-        """The client has to carry out a tool. It is told after the call's `tool_execution_start`, never before."""
+        """The client has to carry out a tool. It is sent after the call's `tool_execution_start`, never before."""
         session = self._sessions.get(session_id)
         if session is not None:
             session.calls[call.tool_call_id] = call
             self._execute_if_started(session, call.tool_call_id)
 
     def withdraw(self, session_id: str, tool_call_id: str) -> None:
-        """Nobody waits for this result any more."""
+        """The result is no longer wanted."""
         session = self._sessions.get(session_id)
         if session is not None:
             session.calls.pop(tool_call_id, None)
@@ -261,7 +258,7 @@ class AgentScopes:
             session.asked.add(payload.tool_call_id)
         elif isinstance(payload, PermissionSettled):
             if payload.tool_call_id not in session.asked:
-                return  # a rule or the mode decided: nobody was asked
+                return  # a rule or the mode decided without a question
             session.asked.discard(payload.tool_call_id)
         elif kind in ("agent_result", "agent_error"):
             in_reply_to = session.own_runs.pop(run_id, None)

@@ -1,7 +1,6 @@
-"""What the agent side of a connection asks of whoever carries it out.
+"""What the agent side of a connection asks of its shell.
 
-In: nothing. Out: two small Structs. They stand apart from `agent` so that a server that is only asked for a `pong`
-loads nothing of agents.
+Apart from `agent`, so that a server that only has to answer a `ping` loads nothing of agents.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What an `agent_message` adds to a session, and how its run is to go.
-
-In: chat messages and options of the wire. Out: words and `RunTerms` of the core; `InvalidRequest` for what cannot be
-meant. Pure.
-"""
+"""What an `agent_message` adds to a session, and the terms of its run."""
 
 from __future__ import annotations
 
@@ -48,7 +44,7 @@ def _check_tools(tools: Sequence[ToolDefinition]) -> None:
 
 
 def words_of(messages: Sequence[ChatMessage], *, has_history: bool) -> str | tuple[UserPart, ...]:
-    """What a message adds to a session (DESIGN §5): "appends only what follows the last assistant message; anything
+    """What a message adds to a session: "appends only what follows the last assistant message; anything
     else is `invalid_request`"."""
     answered = max((place for place, message in enumerate(messages) if message.role == "assistant"), default=-1)
     if answered >= 0 and not has_history:

@@ -1,8 +1,7 @@
-"""Every payload of the agent side of the protocol, as types (document 000 §3.4 and §6; DESIGN §5).
+"""Every payload of the agent side of the protocol, as types. The session's id is in the envelope.
 
-In: nothing. Out: frozen Structs. The session's id is in the envelope. Payloads are structured objects: the only JSON
-inside strings is what the documents call `*_json`. Agent events have "only their specified fields" (MK-AGENT-004);
-what makai adds (the run, the cursor) stands beside them in `agent_event`.
+Agent events have "only their specified fields" (MK-AGENT-004); what makai adds (the run, the cursor) stands beside them
+in `agent_event`. The only JSON inside strings is in fields named `*_json`.
 """
 
 from __future__ import annotations
@@ -212,7 +211,7 @@ class AssistantAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentResult(Payload, frozen=True, kw_only=True):
-    """The completion shape of document 000 §3."""
+    """The completion."""
 
     message: AssistantAnswer
     usage: Usage
@@ -286,7 +285,7 @@ class PermissionRequest(Payload, frozen=True, kw_only=True):
 
 
 class PermissionSettled(Payload, frozen=True, kw_only=True):
-    """Somebody decided: this client, another one, a deadline or the end of the run."""
+    """Decided: by this client, another one, a deadline or the end of the run."""
 
     tool_call_id: str
     decision: Literal["approve", "deny", "abort"]

@@ -1,12 +1,10 @@
-"""Session events -> what the agent protocol says about them: the one projection of this protocol's agent side.
-
-In: the logged events of a session, in order. Out: (envelope type, payload) pairs. Pure. Document 000 §3.4:
+"""Session events -> what the agent protocol says about them, as (envelope type, payload) pairs:
 
     agent_start (turn_start message_start … message_end turn_end (tool_execution_start tool_execution_end)*)* agent_end
 
 or, when the run fails or is stopped, one `error` in the place of `agent_end`. The last event of a run is followed by
 its settlement, `agent_result` or `agent_error`. Facts that V1 has no event for (plans, notices, titles, progress) are
-not told; nor are compactions, for they are runs without words.
+left out; so are compactions, for they are runs without words.
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ _DECISIONS: Final[dict[Decision, Any]] = {"approve": "approve", "deny_continue":
 
 
 class _Run:
-    """What is remembered of the run that goes on."""
+    """What is remembered of the active run."""
 
     def __init__(self, run_id: str, model_ref: str) -> None:
         self.run_id = run_id
@@ -85,11 +83,11 @@ class _Run:
         """Open calls: id -> the tool's name."""
         self.started: set[str] = set()
         self.stop_reason = ""
-        """Why the run was stopped, when somebody stopped it."""
+        """Why the run was stopped, when it was stopped."""
 
 
 class AgentProjection:
-    """One session as one client is told about it."""
+    """One session as one client sees it."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
@@ -188,7 +186,7 @@ def _of_run(run: _Run, event: object) -> list[AgentEvent]:
             run.model_ref = event.model_ref or run.model_ref
             return [TurnStart(), _message_start(run.model_ref)]
         case TurnEnded(stop_reason=reason):
-            # A message that broke off has no end of its own: `error` would be terminal (document 000 §3.4).
+            # A message that broke off has no end of its own: `error` would be terminal.
             whole = [] if reason in _BROKEN else [MessageEnd(usage=_summary(event.usage), stop_reason=reason)]
             return [*whole, TurnEnd(reason)]
         case RunAborted(reason=reason):

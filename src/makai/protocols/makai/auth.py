@@ -1,7 +1,4 @@
-"""The auth side of a server connection, sans-IO: provider queries and logins (document 000 §4).
-
-In: auth envelopes that passed the envelope's rules, and what the auth runtime says. Out: commands, and envelopes
-through the connection's sender. It must not know flows, credentials or transports.
+"""The auth side of a server connection, sans-IO: provider queries and logins.
 
 A login's scope is its `flow_id`, which is the `stream_id` of its envelopes (MK-AUTH-007). It is live from
 `auth_login_start` to `auth_login_result`; answers and cancels that come later are acked and ignored (MK-AUTH-014).
@@ -78,7 +75,7 @@ class AuthScopes:
         return len(self._queries) + len(self._flows)
 
     def is_live(self, scope: Scope) -> bool:
-        """Whether a query or login goes on in this scope."""
+        """Whether a query or login is active in this scope."""
         return scope in self._queries or (scope.kind == "stream_id" and scope.id in self._flows)
 
     def begin(

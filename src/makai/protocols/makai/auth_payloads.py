@@ -1,7 +1,6 @@
-"""Every payload of the auth side of the protocol, as types (document 000 §4).
+"""Every payload of the auth side of the protocol, as types.
 
-In: nothing. Out: frozen Structs. An `auth_event` travels as an object with exactly one key, the event's kind; SDKs
-flatten it for their callers.
+An `auth_event` travels as an object with exactly one key, the event's kind; SDKs flatten it for their callers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The client side of one connection, sans-IO.
-
-In: requests to send, and frames the server sent. Out: frames in an outbox, and `Reply`s that say which scope they
-belong to and which message they answer. It must not know transports or what callers do with replies.
-"""
+"""The client side of one connection, sans-IO: requests to an outbox, and frames of the server to `Reply`s."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The envelope: what every message of the Makai protocol looks like on any transport.
-
-In: bytes of one frame, or the pieces of a message. Out: an `Envelope`, or what is wrong with it; or bytes. It must not
-know payloads, sequences or transports. Documents 000 §7 and 001 phase 1; DESIGN §5.
-"""
+"""The envelope: what every message of the Makai protocol looks like on any transport."""
 
 from __future__ import annotations
 
@@ -70,7 +66,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Why an inbound frame is not an acceptable envelope.
 
-    Without a `message_id` nobody can be told what was rejected: the answer is the host's `unknown_envelope` frame.
+    Without a `message_id` the answer cannot say what was rejected: it is the host's `unknown_envelope` frame.
     """
 
     reason: str

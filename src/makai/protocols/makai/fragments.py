@@ -1,8 +1,4 @@
-"""Large messages in pieces: cutting what we send, joining what we receive, within bounds.
-
-In: a payload that is too large for one frame, or fragments in any order. Out: base64 slices, or the whole payload.
-Pure: the caller brings the time. DESIGN §5; MK-ENV-024, MK-ENV-025.
-"""
+"""Large messages in fragments: cut to send, joined when received, within bounds (MK-ENV-024, MK-ENV-025)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Chat messages of the wire -> messages of the core, meaning preserved (MK-PROV-004).
-
-In: a `StreamRequest` payload. Out: `Context` and `StreamOptions`; `InvalidRequest` for what cannot be meant. Pure.
-"""
+"""Chat messages of the wire -> messages of the core (MK-PROV-004); `InvalidRequest` for what cannot be meant."""
 
 from __future__ import annotations
 
@@ -99,7 +96,7 @@ def _assistant(message: ChatMessage) -> AssistantMessage:
         provider=message.provider,
         api=message.api,
         model=message.model,
-        # Stop reasons are an open set for clients (document 000 §3); one we do not know says nothing about history.
+        # Stop reasons are an open set for clients; one that is not known here says nothing about history.
         stop_reason=reason if reason in _STOP_REASONS else None,  # type: ignore[arg-type]
         usage=message.usage or Usage(),
         timestamp=message.timestamp,

@@ -1,7 +1,6 @@
-"""Every payload of the provider side of the protocol, as types.
+"""Every payload of the provider side of the protocol, as types; the source of `schema/makai`.
 
-In: nothing. Out: frozen Structs, the source of `schema/makai`. Field names are the wire's (documents 000 §3, §5 and 001
-phase 1, 2). Optional fields are left out when they do not apply, never null.
+Optional fields are left out when they do not apply, never null.
 """
 
 from __future__ import annotations

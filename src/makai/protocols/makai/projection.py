@@ -1,7 +1,6 @@
-"""Stream events -> event payloads: the one projection of this protocol, in two encodings.
+"""Stream events -> (envelope type, payload), in two encodings.
 
-In: core stream events. Out: (envelope type, payload). `full` carries `partial`, the message so far, on every event;
-`proxy` never repeats content. Pure. Document 001 phase 2; DESIGN §5.
+`full` carries `partial`, the message so far, on every event; `proxy` never repeats content.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from makai.protocols.makai.payloads import (
 Projected: TypeAlias = tuple[str, Any]
 
 MAX_PARTIAL_CHARS = 1024 * 1024
-"""`partial` is left out once the message exceeds this (DESIGN §5): it would be sent again with every delta."""
+"""`partial` is left out once the message exceeds this: it would be sent again with every delta."""
 
 
 class FullProjection:
@@ -204,6 +203,6 @@ _WIRE_CODES = {
 
 
 def wire_code(code: str) -> str:
-    """Our code in this protocol's list: what cannot be parsed is an invalid request here, and sessions that refuse
-    do so in document 002's words."""
+    """Our code in this protocol's list: what cannot be parsed is an invalid request here, and refusals of
+    sessions have their own names."""
     return _WIRE_CODES.get(code, code)

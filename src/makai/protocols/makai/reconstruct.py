@@ -1,8 +1,7 @@
-"""Proxy events -> the message they describe, on the client side.
+"""Events of either encoding -> core stream events and the message so far, on the client side.
 
-In: event types and payloads as they came over the wire, in either encoding. Out: core stream events, and the message
-so far. Pure. After the terminal it equals the message of full encoding in every field (MK-PROV-025); before it, its
-content does (MK-PROV-024).
+After the terminal event the message equals that of full encoding in every field (MK-PROV-025); before it, its content
+does (MK-PROV-024).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Numbering, naming and cutting of outgoing envelopes: what both sides of a connection do alike.
-
-In: a scope, a type, a payload. Out: frames in an outbox, in the order they must leave. Pure but for the clock and ids
-it is given. An envelope above the frame limit leaves as fragments.
-"""
+"""Numbers, names and cuts outgoing envelopes, for both sides of a connection. Large ones leave as fragments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Sequence numbers: per connection and scope, from 1, without gaps, both ways.
-
-In: scopes and numbers. Out: the next number, or the code a wrong one is nacked with. Pure. DESIGN §5: "0
-`invalid_sequence`, lower `duplicate_sequence`, higher `sequence_gap`"; a scope is forgotten after its terminal.
-"""
+"""Sequence numbers per connection and scope: from 1, without gaps, until the terminal of the scope."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ class Inbound:
         self._expected[scope] = self._expected.get(scope, 1) + count
 
     def forget(self, scope: Scope) -> None:
-        """The scope has ended; its id may be used anew."""
+        """The scope has ended; its id may be used again."""
         self._expected.pop(scope, None)
 
 
@@ -54,7 +50,7 @@ class Outbound:
             self._live[scope] = self._idle.pop(scope, 0)
 
     def rest(self, scope: Scope) -> None:
-        """Nothing goes on in the scope, but it may go on where it was; it is remembered like other idle ones."""
+        """The scope is idle and may continue where it was; it is remembered like other idle ones."""
         self._idle[scope] = self._live.pop(scope, 0)
 
     def next(self, scope: Scope) -> int:

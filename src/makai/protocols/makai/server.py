@@ -1,10 +1,7 @@
-"""The server side of one connection, sans-IO.
+"""The server side of one connection, sans-IO: frames of a client to commands, and what became of them to an outbox.
 
-In: frames a client sent, and what became of its requests (accepted, refused, an event, a model list). Out: commands
-for whoever carries them out, and frames in an outbox. It must not know transports, providers or the catalog.
-
-Nothing a client sends raises or goes unanswered (DESIGN §5): what is accepted is acked first, what is refused is nacked
-once, what has no readable id gets `unknown_envelope`.
+Nothing a client sends raises or stays unanswered: what is accepted is acked first, what is refused is nacked once, what
+has no readable id gets `unknown_envelope`.
 """
 
 from __future__ import annotations
@@ -259,13 +256,13 @@ class ServerConnection:
             self._reply(scope, "pong", PongPayload(message_id), message_id)
             return []
         if self._agents is not None and envelope.sequence == 1 and self._agents.is_resting(scope):
-            self._agents.begin_anew(scope)
+            self._agents.restart(scope)
         is_late = kind in AUTH_AFTERTHOUGHTS and not self.auth.is_live(scope)
         if not is_late and (fault := self._inbound.check(scope, envelope.sequence)):
             self._refuse(scope, message_id, fault, f"sequence {envelope.sequence} is not the next one of its scope")
             return []
         if self._agents is not None and self._agents.is_live(scope):
-            # The scope goes on after a nack, and a client has counted what it sent.
+            # The scope stays live after a nack, and a client has counted what it sent.
             self._inbound.take(scope, numbers_used)
             numbers_used = 0
         payload_type = self._payload_type(kind, scope)
@@ -283,7 +280,7 @@ class ServerConnection:
         return []
 
     def _payload_type(self, kind: str, scope: Scope) -> type[msgspec.Struct] | None:
-        """What a request of this type carries; None when nobody here answers it."""
+        """What a request of this type carries; None when it is not answered here."""
         if scope.kind == "server_id" and kind != "goodbye":
             return None  # MK-TOOL-011: no tool endpoint is configured
         if kind in AGENT_REQUESTS and self._serves_agents:
@@ -405,7 +402,7 @@ class ServerConnection:
         self._sender.send(scope, kind, payload, in_reply_to=message_id)
 
     def _is_taken(self, scope: Scope) -> bool:
-        """Whether a request goes on here that leaves no place for another. A session has place for a model list."""
+        """Whether an active request leaves no place for another. A session has place for a model list."""
         if scope in self._listings or self.auth.is_live(scope):
             return True
         return scope.kind == "stream_id" and scope.id in self._streams
@@ -414,7 +411,7 @@ class ServerConnection:
         return self._is_taken(scope) or (self._agents is not None and self._agents.is_live(scope))
 
     def _end(self, scope: Scope) -> None:
-        """The terminal was sent: the id may be used anew."""
+        """The terminal was sent: the id may be used again."""
         if scope.kind == "stream_id":
             self._streams.pop(scope.id, None)
         self._listings.pop(scope, None)
