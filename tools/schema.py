@@ -8,9 +8,10 @@ describes a payload's field; the types do.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -23,8 +24,8 @@ from makai.protocols.makai.envelope import SCOPE_KINDS, Fragment, HostError, Rea
 from makai.protocols.makai.fragments import FragmentData
 from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
 from makai.protocols.minicodex.commands import MAKAI_COMMANDS, ClientMessage
-from makai.protocols.minicodex.frames import AssistantTextDelta, MakaiFrame, ReasoningDelta, ServerMessage
-from makai.protocols.minicodex.vocabulary import MAKAI_1, STREAMING
+from makai.protocols.minicodex.frames import AssistantTextDeltaFrame, MakaiFrame, ReasoningDeltaFrame, ServerMessage
+from makai.protocols.minicodex.vocabulary import MAKAI_1, STREAMING, published_name
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA_DIRECTORY = ROOT / "schema"
@@ -117,7 +118,7 @@ def minicodex_client_schema() -> JSON:
 def minicodex_server_schema() -> JSON:
     """Every server frame. `x-capability` marks frames and fields that only clients see that named the capability."""
     needed = dict.fromkeys(get_args(MakaiFrame), MAKAI_1) | dict.fromkeys(
-        (AssistantTextDelta, ReasoningDelta), STREAMING
+        (AssistantTextDeltaFrame, ReasoningDeltaFrame), STREAMING
     )
     return _frames("MiniCodex protocol 1.0.0: server to client", ServerMessage, needed)
 
@@ -127,13 +128,16 @@ def _frames(title: str, union: Any, needed: Mapping[type, str]) -> JSON:
     (frame,), components = msgspec.json.schema_components([union], ref_template=REF)
     for kind, capability in needed.items():
         components[kind.__name__] = {"x-capability": capability, **components[kind.__name__]}
-    return {
+    schema = {
         "$schema": DIALECT,
         "title": title,
         "oneOf": frame["anyOf"],
         "discriminator": frame["discriminator"],
-        "$defs": dict(sorted(components.items())),
+        "$defs": {name: components[name] for name in sorted(components, key=published_name)},
     }
+    named = "|".join(components)
+    text = re.sub(rf'(?<=["/])({named})(?=")', lambda found: published_name(found[0]), json.dumps(schema))
+    return cast(JSON, json.loads(text))
 
 
 SCHEMAS = {

@@ -20,6 +20,7 @@ from msgspec import inspect
 from makai.core import session_events
 from makai.core.messages import StopReason
 from makai.protocols.minicodex import commands, frames, vocabulary
+from makai.protocols.minicodex.vocabulary import published_name
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TARGET: Final = ROOT / "web" / "src" / "lib" / "protocol.ts"
@@ -46,7 +47,7 @@ UNIONS: Final[dict[str, Any]] = {
     "MakaiFrame": frames.MakaiFrame,
     "ServerMessage": frames.ServerMessage,
 }
-BASES: Final = (commands.Command, frames.Envelope, frames.EventBase, frames.ItemBase)
+BASES: Final = (commands.Command, frames.BaseFrame, frames.EventBase, frames.ItemBase)
 MAKAI_ONLY: Final = commands.MAKAI_COMMANDS | set(get_args(frames.MakaiFrame))
 
 _NAME_OF_WORDS: Final = {frozenset(get_args(alias)): name for name, alias in WORDS.items()}
@@ -108,7 +109,7 @@ def _inside(info: inspect.Type) -> Iterator[inspect.Type]:
 
 def _parent(kind: type[msgspec.Struct]) -> type[msgspec.Struct] | None:
     base = kind.__mro__[1]
-    is_frame = issubclass(base, vocabulary.Part) and base is not vocabulary.Part
+    is_frame = issubclass(base, vocabulary.StrictPart) and base is not vocabulary.StrictPart
     return base if is_frame else None
 
 
@@ -120,8 +121,8 @@ def _interface(kind: type[msgspec.Struct]) -> str:
     own = kind.__annotations__
     lines = [f'type: "{info.tag}";'] if info.tag is not None and kind not in BASES else []
     lines += [_line(kind, field) for field in info.fields if field.encode_name not in inherited or field.name in own]
-    extends = f" extends {parent.__name__}" if parent else ""
-    head = f"export interface {kind.__name__}{extends}"
+    extends = f" extends {published_name(parent.__name__)}" if parent else ""
+    head = f"export interface {published_name(kind.__name__)}{extends}"
     one_line = f"{head} {{ {' '.join(lines)} }}"
     if len(one_line) <= 100 and "//" not in one_line:
         return _comment(kind) + one_line
@@ -167,7 +168,7 @@ def _type(info: inspect.Type) -> str:
         case inspect.LiteralType():
             return _NAME_OF_WORDS.get(frozenset(info.values)) or _quoted(info.values)
         case inspect.StructType():
-            return info.cls.__name__
+            return published_name(info.cls.__name__)
         case inspect.VarTupleType():
             item = _type(info.item_type)
             return f"({item})[]" if " " in item else f"{item}[]"
@@ -186,9 +187,9 @@ def _quoted(words: tuple[Any, ...]) -> str:
 
 
 def _union(name: str, members: tuple[type, ...]) -> str:
-    left = dict.fromkeys(member.__name__ for member in members)
+    left = dict.fromkeys(published_name(member.__name__) for member in members)
     for other, alias in sorted(UNIONS.items(), key=lambda union: -len(get_args(union[1]))):
-        names = [member.__name__ for member in get_args(alias)]
+        names = [published_name(member.__name__) for member in get_args(alias)]
         if other != name and len(names) < len(members) and all(part in left for part in names):
             left = {**{part: None for part in left if part not in names}, other: None}
     lines = textwrap.wrap(" | ".join(left), 110, initial_indent="  | ", subsequent_indent="    ")

@@ -21,7 +21,7 @@ from sessions.server import allow_many_sockets, announce, listener, until_stoppe
 from stream.cores import take_core
 from stream.traffic import words
 
-from makai.protocols.minicodex.frames import AssistantTextDelta, TurnDone
+from makai.protocols.minicodex.frames import AssistantTextDeltaFrame, TurnDone
 from makai.protocols.minicodex.states import rfc3339
 
 RUN_ID = "00000000-0000-4000-8000-000000000001"
@@ -60,7 +60,7 @@ class FanOut:
                 await asyncio.sleep(max(due - monotonic(), 0))
                 due += 1 / wish.per_second
                 text = f"{STAMP}{monotonic_ns()}{STAMP}{'.' * wish.padding}"
-            await self._send(AssistantTextDelta(text=text, content_index=number % 2, **self._common()))
+            await self._send(AssistantTextDeltaFrame(text=text, content_index=number % 2, **self._common()))
         await self._send(TurnDone(stop_reason="end_turn", **self._common()))
 
     async def _send(self, frame: msgspec.Struct) -> None:

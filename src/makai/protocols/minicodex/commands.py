@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Annotated, Final, TypeAlias
 
 from makai.core.session_events import Delivery, GrantScope, PermissionMode
-from makai.protocols.minicodex.vocabulary import MAKAI, Part, PastedImage
+from makai.protocols.minicodex.vocabulary import MAKAI, PastedImage, StrictPart
 
 
-class Command(Part, frozen=True, kw_only=True, tag_field="type"):
+class Command(StrictPart, frozen=True, kw_only=True, tag_field="type"):
     """Base of every command: the document's envelope. Pydantic's `None` for "absent" is accepted as such."""
 
     v: str | None = None
@@ -24,12 +24,12 @@ class Command(Part, frozen=True, kw_only=True, tag_field="type"):
     req_id: str | None = None
 
 
-class Hello(Command, frozen=True, kw_only=True, tag="hello"):
+class HelloCommand(Command, frozen=True, kw_only=True, tag="hello"):
     v: str
     client_capabilities: tuple[str, ...] = ()
 
 
-class Resume(Command, frozen=True, kw_only=True, tag="resume"):
+class ResumeCommand(Command, frozen=True, kw_only=True, tag="resume"):
     """Go on after `last_seen_event_id`; a fresh load without it."""
 
     last_seen_event_id: int | None = None
@@ -37,14 +37,14 @@ class Resume(Command, frozen=True, kw_only=True, tag="resume"):
     """Reconnecting takes one frame instead of two: as in `hello`."""
 
 
-class Send(Command, frozen=True, kw_only=True, tag="send"):
+class SendCommand(Command, frozen=True, kw_only=True, tag="send"):
     text: str
     client_msg_id: str | None = None
     delivery: Annotated[Delivery | None, MAKAI] = None
     images: Annotated[tuple[PastedImage, ...] | None, MAKAI] = None
 
 
-class Approve(Command, frozen=True, kw_only=True, tag="approve"):
+class ApproveCommand(Command, frozen=True, kw_only=True, tag="approve"):
     call_id: str
     scope: Annotated[GrantScope | None, MAKAI] = None
     digest: Annotated[str | None, MAKAI] = None
@@ -52,7 +52,7 @@ class Approve(Command, frozen=True, kw_only=True, tag="approve"):
     reason: Annotated[str | None, MAKAI] = None
 
 
-class Deny(Command, frozen=True, kw_only=True, tag="deny"):
+class DenyCommand(Command, frozen=True, kw_only=True, tag="deny"):
     """Deny, and let the run continue."""
 
     call_id: str
@@ -60,35 +60,46 @@ class Deny(Command, frozen=True, kw_only=True, tag="deny"):
     reason: Annotated[str | None, MAKAI] = None
 
 
-class Abort(Command, frozen=True, kw_only=True, tag="abort"):
+class AbortCommand(Command, frozen=True, kw_only=True, tag="abort"):
     """Stop the active run; with `run_id`, only if it is that one."""
 
 
-class GetSnapshot(Command, frozen=True, kw_only=True, tag="get_snapshot"):
+class GetSnapshotCommand(Command, frozen=True, kw_only=True, tag="get_snapshot"):
     include_transcript_window: bool = False
 
 
-class Ping(Command, frozen=True, kw_only=True, tag="ping"):
+class PingCommand(Command, frozen=True, kw_only=True, tag="ping"):
     nonce: str | None = None
 
 
-class SetMode(Command, frozen=True, kw_only=True, tag="set_mode"):
+class SetModeCommand(Command, frozen=True, kw_only=True, tag="set_mode"):
     mode: PermissionMode
 
 
-class SetModel(Command, frozen=True, kw_only=True, tag="set_model"):
+class SetModelCommand(Command, frozen=True, kw_only=True, tag="set_model"):
     model_ref: str
 
 
-class SetTitle(Command, frozen=True, kw_only=True, tag="set_title"):
+class SetTitleCommand(Command, frozen=True, kw_only=True, tag="set_title"):
     title: str
 
 
-class Compact(Command, frozen=True, kw_only=True, tag="compact"):
+class CompactCommand(Command, frozen=True, kw_only=True, tag="compact"):
     instructions: str | None = None
 
 
 ClientMessage: TypeAlias = (
-    Hello | Resume | Send | Approve | Deny | Abort | GetSnapshot | Ping | SetMode | SetModel | SetTitle | Compact
+    HelloCommand
+    | ResumeCommand
+    | SendCommand
+    | ApproveCommand
+    | DenyCommand
+    | AbortCommand
+    | GetSnapshotCommand
+    | PingCommand
+    | SetModeCommand
+    | SetModelCommand
+    | SetTitleCommand
+    | CompactCommand
 )
-MAKAI_COMMANDS: Final[frozenset[type]] = frozenset((SetMode, SetModel, SetTitle, Compact))
+MAKAI_COMMANDS: Final[frozenset[type]] = frozenset((SetModeCommand, SetModelCommand, SetTitleCommand, CompactCommand))

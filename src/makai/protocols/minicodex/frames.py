@@ -16,12 +16,12 @@ from msgspec import UNSET, UnsetType
 from makai.core.messages import StopReason
 from makai.core.session_events import Decision, Delivery, FileDiff, FilePlace, GrantScope, PermissionMode, PlanEntry
 from makai.core.usage import Usage
-from makai.protocols.minicodex.vocabulary import MAKAI, Part, PastedImage, RunStatus, Time
+from makai.protocols.minicodex.vocabulary import MAKAI, PastedImage, RunStatus, StrictPart, Time
 
 # ---------------------------------------------------------------- state
 
 
-class SessionState(Part, frozen=True, kw_only=True):
+class SessionStatePart(StrictPart, frozen=True, kw_only=True):
     session_id: str
     version: str
     capabilities: tuple[str, ...]
@@ -30,13 +30,13 @@ class SessionState(Part, frozen=True, kw_only=True):
     run_counter: int
 
 
-class ApprovalBrief(Part, frozen=True, kw_only=True):
+class ApprovalBrief(StrictPart, frozen=True, kw_only=True):
     call_id: str
     tool_key: str
     args: dict[str, Any]
 
 
-class RunState(Part, frozen=True, kw_only=True):
+class RunState(StrictPart, frozen=True, kw_only=True):
     run_id: str
     status: RunStatus
     started_at: Time
@@ -50,7 +50,7 @@ class RunState(Part, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- server to client
 
 
-class Envelope(Part, frozen=True, kw_only=True, tag_field="type"):
+class BaseFrame(StrictPart, frozen=True, kw_only=True, tag_field="type"):
     """Base of every server frame."""
 
     session_id: str | UnsetType = UNSET
@@ -59,13 +59,13 @@ class Envelope(Part, frozen=True, kw_only=True, tag_field="type"):
     req_id: str | UnsetType = UNSET
 
 
-class EventBase(Envelope, frozen=True, kw_only=True):
+class EventBase(BaseFrame, frozen=True, kw_only=True):
     """Base of what is in the log: it has a number, and everyone sees the same one."""
 
     event_id: int
 
 
-class ItemBase(Envelope, frozen=True, kw_only=True):
+class ItemBase(BaseFrame, frozen=True, kw_only=True):
     """Base of what a transcript lists. Clients with makai.1 see number, time and run there too."""
 
     event_id: int | UnsetType = UNSET
@@ -108,16 +108,16 @@ class ToolCallItem(ItemBase, frozen=True, kw_only=True, tag="tool_call"):
     """Why the model's arguments are no JSON object; `args.arguments_json` has what it wrote."""
 
 
-class TextContent(Part, frozen=True, kw_only=True, tag_field="type", tag="text"):
+class TextContent(StrictPart, frozen=True, kw_only=True, tag_field="type", tag="text"):
     text: str
 
 
-class ImageContent(Part, frozen=True, kw_only=True, tag_field="type", tag="image"):
+class ImageContent(StrictPart, frozen=True, kw_only=True, tag_field="type", tag="image"):
     data: str
     mimeType: str
 
 
-class CallToolResult(Part, frozen=True, kw_only=True):
+class CallToolResult(StrictPart, frozen=True, kw_only=True):
     """What a tool answered, as MCP spells it."""
 
     content: tuple[TextContent | ImageContent, ...]
@@ -137,34 +137,34 @@ class FunctionCallOutputItem(ItemBase, frozen=True, kw_only=True, tag="function_
     interrupted: Annotated[bool | UnsetType, MAKAI] = UNSET
 
 
-class UserText(UserTextItem, frozen=True, kw_only=True, tag="user_text"):
+class UserTextFrame(UserTextItem, frozen=True, kw_only=True, tag="user_text"):
     event_id: int
 
 
-class AssistantText(AssistantTextItem, frozen=True, kw_only=True, tag="assistant_text"):
+class AssistantTextFrame(AssistantTextItem, frozen=True, kw_only=True, tag="assistant_text"):
     event_id: int
 
 
-class Reasoning(ReasoningItem, frozen=True, kw_only=True, tag="reasoning"):
+class ReasoningFrame(ReasoningItem, frozen=True, kw_only=True, tag="reasoning"):
     event_id: int
 
 
-class ToolCall(ToolCallItem, frozen=True, kw_only=True, tag="tool_call"):
+class ToolCallFrame(ToolCallItem, frozen=True, kw_only=True, tag="tool_call"):
     event_id: int
 
 
-class FunctionCallOutput(FunctionCallOutputItem, frozen=True, kw_only=True, tag="function_call_output"):
+class FunctionCallOutputFrame(FunctionCallOutputItem, frozen=True, kw_only=True, tag="function_call_output"):
     event_id: int
 
 
-class AssistantTextDelta(EventBase, frozen=True, kw_only=True, tag="assistant_text_delta"):
+class AssistantTextDeltaFrame(EventBase, frozen=True, kw_only=True, tag="assistant_text_delta"):
     """Words while they arrive; needs "streaming"."""
 
     text: str
     content_index: Annotated[int | UnsetType, MAKAI] = UNSET
 
 
-class ReasoningDelta(EventBase, frozen=True, kw_only=True, tag="reasoning_delta"):
+class ReasoningDeltaFrame(EventBase, frozen=True, kw_only=True, tag="reasoning_delta"):
     text: str
     content_index: Annotated[int | UnsetType, MAKAI] = UNSET
 
@@ -202,7 +202,7 @@ class TurnDone(EventBase, frozen=True, kw_only=True, tag="turn_done"):
     usage: Annotated[Usage | UnsetType, MAKAI] = UNSET
 
 
-class ErrorFrame(Envelope, frozen=True, kw_only=True, tag="error"):
+class ErrorFrame(BaseFrame, frozen=True, kw_only=True, tag="error"):
     """With `event_id`: a run failed. Without: a command was refused, and `req_id` says which."""
 
     code: str
@@ -214,14 +214,14 @@ class ErrorFrame(Envelope, frozen=True, kw_only=True, tag="error"):
 # -------------------------------------------- of the connection
 
 
-class Welcome(Envelope, frozen=True, kw_only=True, tag="welcome"):
+class Welcome(BaseFrame, frozen=True, kw_only=True, tag="welcome"):
     v: str
-    session_state: SessionState
+    session_state: SessionStatePart
 
 
-class Snapshot(Envelope, frozen=True, kw_only=True, tag="snapshot"):
+class Snapshot(BaseFrame, frozen=True, kw_only=True, tag="snapshot"):
     v: str
-    session_state: SessionState
+    session_state: SessionStatePart
     run_state: RunState | None
     transcript: tuple[TranscriptItem, ...]
     event_id: int
@@ -230,22 +230,22 @@ class Snapshot(Envelope, frozen=True, kw_only=True, tag="snapshot"):
     """Where older items end, for /api/sessions/{id}/transcript; null when there are none."""
 
 
-class Accepted(Envelope, frozen=True, kw_only=True, tag="accepted"):
+class Accepted(BaseFrame, frozen=True, kw_only=True, tag="accepted"):
     pass
 
 
-class Heartbeat(Envelope, frozen=True, kw_only=True, tag="heartbeat"):
+class Heartbeat(BaseFrame, frozen=True, kw_only=True, tag="heartbeat"):
     interval_ms: int
 
 
-class Backpressure(Envelope, frozen=True, kw_only=True, tag="backpressure"):
+class Backpressure(BaseFrame, frozen=True, kw_only=True, tag="backpressure"):
     state: Literal["drain", "ok"]
 
 
 # -------------------------------------------- only with makai.1
 
 
-class WaitingInput(Part, frozen=True, kw_only=True):
+class WaitingInput(StrictPart, frozen=True, kw_only=True):
     """Words that were taken and wait for their turn."""
 
     input_id: str
@@ -254,7 +254,7 @@ class WaitingInput(Part, frozen=True, kw_only=True):
     client_msg_id: str | UnsetType = UNSET
 
 
-class SessionDetails(Envelope, frozen=True, kw_only=True, tag="session_details"):
+class SessionDetails(BaseFrame, frozen=True, kw_only=True, tag="session_details"):
     """What the document's session_state has no room for; follows welcome or snapshot."""
 
     session_id: str
@@ -271,7 +271,7 @@ class SessionDetails(Envelope, frozen=True, kw_only=True, tag="session_details")
     context_window: int | UnsetType = UNSET
 
 
-class InputAccepted(EventBase, frozen=True, kw_only=True, tag="input_accepted"):
+class InputAcceptedFrame(EventBase, frozen=True, kw_only=True, tag="input_accepted"):
     input_id: str
     text: str
     delivery: Delivery
@@ -279,38 +279,38 @@ class InputAccepted(EventBase, frozen=True, kw_only=True, tag="input_accepted"):
     images: tuple[PastedImage, ...] | UnsetType = UNSET
 
 
-class TitleChanged(EventBase, frozen=True, kw_only=True, tag="title_changed"):
+class TitleChangedFrame(EventBase, frozen=True, kw_only=True, tag="title_changed"):
     title: str
 
 
-class ModelChanged(EventBase, frozen=True, kw_only=True, tag="model_changed"):
+class ModelChangedFrame(EventBase, frozen=True, kw_only=True, tag="model_changed"):
     model_ref: str
 
 
-class ModeChanged(EventBase, frozen=True, kw_only=True, tag="mode_changed"):
+class ModeChangedFrame(EventBase, frozen=True, kw_only=True, tag="mode_changed"):
     mode: PermissionMode
 
 
-class TermsChanged(EventBase, frozen=True, kw_only=True, tag="terms_changed"):
+class TermsChangedFrame(EventBase, frozen=True, kw_only=True, tag="terms_changed"):
     pass
 
 
-class TurnStarted(EventBase, frozen=True, kw_only=True, tag="turn_started"):
+class TurnStartedFrame(EventBase, frozen=True, kw_only=True, tag="turn_started"):
     turn: int
     model_ref: str
 
 
-class TurnEnded(EventBase, frozen=True, kw_only=True, tag="turn_ended"):
+class TurnEndedFrame(EventBase, frozen=True, kw_only=True, tag="turn_ended"):
     turn: int
     stop_reason: StopReason
     usage: Usage
 
 
-class ToolStarted(EventBase, frozen=True, kw_only=True, tag="tool_started"):
+class ToolStartedFrame(EventBase, frozen=True, kw_only=True, tag="tool_started"):
     call_id: str
 
 
-class ToolProgress(EventBase, frozen=True, kw_only=True, tag="tool_progress"):
+class ToolProgressFrame(EventBase, frozen=True, kw_only=True, tag="tool_progress"):
     call_id: str
     text: str
 
@@ -325,18 +325,18 @@ class UsageEvent(EventBase, frozen=True, kw_only=True, tag="usage"):
     context_window: int | UnsetType = UNSET
 
 
-class Notice(EventBase, frozen=True, kw_only=True, tag="notice"):
+class NoticeFrame(EventBase, frozen=True, kw_only=True, tag="notice"):
     level: Literal["info", "warning", "error"]
     code: str
     message: str
 
 
-class Compacted(EventBase, frozen=True, kw_only=True, tag="compacted"):
+class CompactedFrame(EventBase, frozen=True, kw_only=True, tag="compacted"):
     summary: str
     through: int
 
 
-class RunResumed(EventBase, frozen=True, kw_only=True, tag="run_resumed"):
+class RunResumedFrame(EventBase, frozen=True, kw_only=True, tag="run_resumed"):
     pass
 
 
@@ -347,41 +347,43 @@ class RunEnded(EventBase, frozen=True, kw_only=True, tag="run_ended"):
     usage: Usage
 
 
-class SessionClosed(EventBase, frozen=True, kw_only=True, tag="session_closed"):
+class SessionClosedFrame(EventBase, frozen=True, kw_only=True, tag="session_closed"):
     reason: str
 
 
 DocumentItem: TypeAlias = UserTextItem | AssistantTextItem | ToolCallItem | FunctionCallOutputItem | ReasoningItem
-MakaiItem: TypeAlias = ApprovalPending | ApprovalDecision | ToolStarted | Plan | Notice | Compacted | ErrorFrame
+MakaiItem: TypeAlias = (
+    ApprovalPending | ApprovalDecision | ToolStartedFrame | Plan | NoticeFrame | CompactedFrame | ErrorFrame
+)
 """What the transcript of a client with makai.1 lists besides."""
 TranscriptItem: TypeAlias = DocumentItem | MakaiItem
 MakaiFrame: TypeAlias = (
     SessionDetails
-    | InputAccepted
-    | TitleChanged
-    | ModelChanged
-    | ModeChanged
-    | TermsChanged
-    | TurnStarted
-    | TurnEnded
-    | ToolStarted
-    | ToolProgress
+    | InputAcceptedFrame
+    | TitleChangedFrame
+    | ModelChangedFrame
+    | ModeChangedFrame
+    | TermsChangedFrame
+    | TurnStartedFrame
+    | TurnEndedFrame
+    | ToolStartedFrame
+    | ToolProgressFrame
     | Plan
     | UsageEvent
-    | Notice
-    | Compacted
-    | RunResumed
+    | NoticeFrame
+    | CompactedFrame
+    | RunResumedFrame
     | RunEnded
-    | SessionClosed
+    | SessionClosedFrame
 )
 EventFrame: TypeAlias = (
-    UserText
-    | AssistantText
-    | Reasoning
-    | ToolCall
-    | FunctionCallOutput
-    | AssistantTextDelta
-    | ReasoningDelta
+    UserTextFrame
+    | AssistantTextFrame
+    | ReasoningFrame
+    | ToolCallFrame
+    | FunctionCallOutputFrame
+    | AssistantTextDeltaFrame
+    | ReasoningDeltaFrame
     | RunStatusEvent
     | ApprovalPending
     | ApprovalDecision

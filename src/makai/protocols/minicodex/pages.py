@@ -197,7 +197,7 @@ class PartialTexts:
         """What was said so far, in the order in which it was said."""
         found = []
         for (is_reasoning, content_index), (words, logged) in self._texts.items():
-            kind = frames.Reasoning if is_reasoning else frames.AssistantText
+            kind = frames.ReasoningFrame if is_reasoning else frames.AssistantTextFrame
             frame = kind(
                 event_id=logged.event_id,
                 ts=rfc3339(logged.ts),

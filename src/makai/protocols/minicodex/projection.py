@@ -55,7 +55,7 @@ def _common(logged: log.Logged) -> dict[str, Any]:
 
 
 def _user_text(event: log.UserInput, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.UserText(
+    return frames.UserTextFrame(
         text=words(event.content),
         input_id=event.input_id,
         client_msg_id=present(event.client_msg_id),
@@ -65,7 +65,7 @@ def _user_text(event: log.UserInput, logged: log.Logged, state: SessionState) ->
 
 
 def _input_accepted(event: log.InputAccepted, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.InputAccepted(
+    return frames.InputAcceptedFrame(
         input_id=event.input_id,
         text=words(event.content),
         delivery=event.delivery,
@@ -104,11 +104,11 @@ def _run_finished(event: log.RunFinished, logged: log.Logged, state: SessionStat
 def _reasoning(event: log.Reasoning, logged: log.Logged, state: SessionState) -> Frame | None:
     if event.redacted and not event.text:
         return None  # the vendor withheld it: there is nothing to read
-    return frames.Reasoning(text=event.text, content_index=event.content_index, **_common(logged))
+    return frames.ReasoningFrame(text=event.text, content_index=event.content_index, **_common(logged))
 
 
 def _tool_call(event: log.ToolCalled, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.ToolCall(
+    return frames.ToolCallFrame(
         name=event.name,
         args=arguments(event.arguments_json),
         call_id=event.call_id,
@@ -147,7 +147,7 @@ def _approval_decision(event: log.ApprovalDecided, logged: log.Logged, state: Se
 
 
 def _output(event: log.ToolFinished, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.FunctionCallOutput(
+    return frames.FunctionCallOutputFrame(
         call_id=event.call_id,
         result=frames.CallToolResult(
             content=tuple(_content(part) for part in event.content),
@@ -196,36 +196,36 @@ def _same(kind: type[Any], **renamed: str) -> Callable[[Any, log.Logged, Session
 
 
 _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None]]] = {
-    log.TitleChanged: _same(frames.TitleChanged),
-    log.ModelChanged: _same(frames.ModelChanged),
-    log.ModeChanged: _same(frames.ModeChanged),
-    log.TermsChanged: _same(frames.TermsChanged),
-    log.SessionClosed: _same(frames.SessionClosed),
+    log.TitleChanged: _same(frames.TitleChangedFrame),
+    log.ModelChanged: _same(frames.ModelChangedFrame),
+    log.ModeChanged: _same(frames.ModeChangedFrame),
+    log.TermsChanged: _same(frames.TermsChangedFrame),
+    log.SessionClosed: _same(frames.SessionClosedFrame),
     log.InputAccepted: _input_accepted,
     log.UserInput: _user_text,
     log.RunStatusChanged: _run_status,
-    log.RunResumed: _same(frames.RunResumed),
+    log.RunResumed: _same(frames.RunResumedFrame),
     log.RunAborted: _aborted,
     log.RunFinished: _run_finished,
     log.RunFailed: _failed,
-    log.TurnStarted: _same(frames.TurnStarted),
-    log.TurnEnded: _same(frames.TurnEnded),
-    log.AssistantTextDelta: _same(frames.AssistantTextDelta, text="delta"),
-    log.ReasoningDelta: _same(frames.ReasoningDelta, text="delta"),
-    log.AssistantText: lambda event, logged, state: frames.AssistantText(
+    log.TurnStarted: _same(frames.TurnStartedFrame),
+    log.TurnEnded: _same(frames.TurnEndedFrame),
+    log.AssistantTextDelta: _same(frames.AssistantTextDeltaFrame, text="delta"),
+    log.ReasoningDelta: _same(frames.ReasoningDeltaFrame, text="delta"),
+    log.AssistantText: lambda event, logged, state: frames.AssistantTextFrame(
         text=event.text, content_index=event.content_index, **_common(logged)
     ),
     log.Reasoning: _reasoning,
     log.ToolCalled: _tool_call,
     log.ApprovalRequested: _approval_pending,
     log.ApprovalDecided: _approval_decision,
-    log.ToolStarted: _same(frames.ToolStarted),
-    log.ToolProgress: _same(frames.ToolProgress),
+    log.ToolStarted: _same(frames.ToolStartedFrame),
+    log.ToolProgress: _same(frames.ToolProgressFrame),
     log.ToolFinished: _output,
     log.PlanUpdated: _same(frames.Plan),
     log.UsageReported: _usage,
-    log.Notice: _same(frames.Notice),
-    log.Compacted: _same(frames.Compacted),
+    log.Notice: _same(frames.NoticeFrame),
+    log.Compacted: _same(frames.CompactedFrame),
 }
 
 
@@ -242,14 +242,14 @@ _BEYOND_THE_DOCUMENT: Final = frozenset(get_args(frames.MakaiFrame))
 _BLANKS: Final = {kind: _blank(kind) for kind in (*get_args(frames.EventFrame), frames.ErrorFrame)}
 _NOT_IN_ITEMS: Final = {"event_id": UNSET, "ts": UNSET, "run_id": UNSET}
 _ITEMS: Final[dict[type, type[msgspec.Struct]]] = {
-    frames.UserText: frames.UserTextItem,
-    frames.AssistantText: frames.AssistantTextItem,
-    frames.Reasoning: frames.ReasoningItem,
-    frames.ToolCall: frames.ToolCallItem,
-    frames.FunctionCallOutput: frames.FunctionCallOutputItem,
+    frames.UserTextFrame: frames.UserTextItem,
+    frames.AssistantTextFrame: frames.AssistantTextItem,
+    frames.ReasoningFrame: frames.ReasoningItem,
+    frames.ToolCallFrame: frames.ToolCallItem,
+    frames.FunctionCallOutputFrame: frames.FunctionCallOutputItem,
 }
 _MAKAI_ITEMS: Final = frozenset(get_args(frames.MakaiItem))
-_DELTAS: Final = (frames.AssistantTextDelta, frames.ReasoningDelta)
+_DELTAS: Final = (frames.AssistantTextDeltaFrame, frames.ReasoningDeltaFrame)
 _encode: Final = msgspec.json.Encoder().encode
 
 

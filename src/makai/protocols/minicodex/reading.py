@@ -109,7 +109,7 @@ def _converted(value: dict[str, Any], shape: _Shape, refusal: _Refusing) -> comm
     except msgspec.ValidationError as error:
         place = _PATH.search(str(error))
         return refusal.of("BAD_ARGUMENT", str(error).partition(" - at ")[0] + ".", place[1] if place else None)
-    if isinstance(command, commands.Hello | commands.Resume) and command.v is not None:
+    if isinstance(command, commands.HelloCommand | commands.ResumeCommand) and command.v is not None:
         version = _SEMVER.fullmatch(command.v)
         if version is None or version[1] != MAJOR:
             return refusal.of("BAD_ARGUMENT", f"This server speaks version {VERSION}.", "v", supported=[VERSION])

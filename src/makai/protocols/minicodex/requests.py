@@ -17,14 +17,14 @@ from makai.sessions import commands as engine
 from makai.sessions.requests import UserCommand
 
 SessionCommand: TypeAlias = (
-    commands.Send
-    | commands.Approve
-    | commands.Deny
-    | commands.Abort
-    | commands.SetMode
-    | commands.SetModel
-    | commands.SetTitle
-    | commands.Compact
+    commands.SendCommand
+    | commands.ApproveCommand
+    | commands.DenyCommand
+    | commands.AbortCommand
+    | commands.SetModeCommand
+    | commands.SetModelCommand
+    | commands.SetTitleCommand
+    | commands.CompactCommand
 )
 
 
@@ -60,7 +60,7 @@ Request: TypeAlias = Ask | Open | TakeSnapshot
 def engine_command(command: SessionCommand, *, by: str, input_id: str) -> UserCommand:
     """The same for the engine, whose owner sets the time. Raises `ValueError` for pictures that are none."""
     match command:
-        case commands.Send():
+        case commands.SendCommand():
             return engine.Send(
                 now=0,
                 input_id=input_id,
@@ -68,7 +68,7 @@ def engine_command(command: SessionCommand, *, by: str, input_id: str) -> UserCo
                 client_msg_id=command.client_msg_id,
                 delivery=command.delivery,
             )
-        case commands.Approve():
+        case commands.ApproveCommand():
             return engine.Approve(
                 now=0,
                 call_id=command.call_id,
@@ -77,25 +77,25 @@ def engine_command(command: SessionCommand, *, by: str, input_id: str) -> UserCo
                 scope=command.scope or "once",
                 digest=command.digest,
             )
-        case commands.Deny():
+        case commands.DenyCommand():
             return engine.Deny(
                 now=0, call_id=command.call_id, by=by, reason=command.reason or "", scope=command.scope or "once"
             )
-        case commands.Abort():
+        case commands.AbortCommand():
             return engine.Abort(now=0, run_id=command.run_id, by=by)
-        case commands.SetMode():
+        case commands.SetModeCommand():
             return engine.SetMode(now=0, mode=command.mode)
-        case commands.SetModel():
+        case commands.SetModelCommand():
             return engine.SetModel(now=0, model_ref=command.model_ref)
-        case commands.SetTitle():
+        case commands.SetTitleCommand():
             return engine.SetTitle(now=0, title=command.title)
-        case commands.Compact():
+        case commands.CompactCommand():
             return engine.Compact(now=0, input_id=input_id, instructions=command.instructions or "")
         case _:
             assert_never(command)
 
 
-def _content(command: commands.Send) -> str | tuple[UserPart, ...]:
+def _content(command: commands.SendCommand) -> str | tuple[UserPart, ...]:
     if not command.images:
         return command.text
     pictures = tuple(_picture(image) for image in command.images)

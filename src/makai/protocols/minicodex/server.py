@@ -102,27 +102,27 @@ class MinicodexConnection:
             self._refuse(command)
             return []
         match command:
-            case commands.Hello():
+            case commands.HelloCommand():
                 self.capabilities = Capabilities.named(command.client_capabilities)
                 return self._open(command, None)
-            case commands.Resume():
+            case commands.ResumeCommand():
                 return self._resume(command)
-            case commands.Ping():
+            case commands.PingCommand():
                 self._accept(command.req_id)
                 return []
-            case commands.GetSnapshot():
+            case commands.GetSnapshotCommand():
                 return self._get_snapshot(command)
             case _:
                 return self._ask(command)
 
-    def _open(self, command: commands.Hello | commands.Resume, cursor: int | None) -> list[Request]:
+    def _open(self, command: commands.HelloCommand | commands.ResumeCommand, cursor: int | None) -> list[Request]:
         wanted = command.session_id if self.session_id is None else self.session_id
         if command.session_id not in (None, wanted):
             self._refuse_field(command, "session_id", "This connection belongs to another session.")
             return []
         return [self._begin(Open(session_id=wanted, cursor=cursor, req_id=command.req_id))]
 
-    def _resume(self, command: commands.Resume) -> list[Request]:
+    def _resume(self, command: commands.ResumeCommand) -> list[Request]:
         if command.client_capabilities is not None:
             self.capabilities = Capabilities.named(command.client_capabilities)
         cursor = command.last_seen_event_id
@@ -141,7 +141,7 @@ class MinicodexConnection:
             return []
         return self._open(command, cursor)
 
-    def _get_snapshot(self, command: commands.GetSnapshot) -> list[Request]:
+    def _get_snapshot(self, command: commands.GetSnapshotCommand) -> list[Request]:
         with_window, req_id = command.include_transcript_window, command.req_id
         if self._view is None and self.session_id is not None:  # the address names the session: a fresh load
             return [self._begin(Open(session_id=self.session_id, with_window=with_window, req_id=req_id))]

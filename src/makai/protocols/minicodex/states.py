@@ -18,7 +18,7 @@ from makai.protocols.minicodex.frames import (
     ApprovalBrief,
     RunState,
     SessionDetails,
-    SessionState,
+    SessionStatePart,
     TranscriptItem,
     WaitingInput,
 )
@@ -37,11 +37,11 @@ def rfc3339(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def session_state(session_id: str, state: engine.SessionState) -> SessionState:
+def session_state(session_id: str, state: engine.SessionState) -> SessionStatePart:
     """The session as `welcome` and `snapshot` show it."""
     run = state.run
     is_active = run is not None and not run.settled and run.status not in ("finished", "error")
-    return SessionState(
+    return SessionStatePart(
         session_id=session_id,
         version=VERSION,
         capabilities=SERVER_CAPABILITIES,

@@ -6,6 +6,7 @@ do not have. What the document has no word for is marked by `MAKAI`, and only fo
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -41,12 +42,18 @@ ErrorCode: TypeAlias = Literal[
 """What a command can be refused with. Errors of a run have the code of their failure, in upper case, or ABORTED."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StrictPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of what frames are made of."""
 
 
-class PastedImage(Part, frozen=True, kw_only=True):
+class PastedImage(StrictPart, frozen=True, kw_only=True):
     """A picture beside the words, base64 in `data`."""
 
     data: str
     mime_type: str
+
+
+def published_name(name: str) -> str:
+    """A class's name in `schema/` and in the page's TypeScript, which stay as clients know them."""
+    kept = {"ErrorFrame": "ErrorFrame", "BaseFrame": "Envelope"}
+    return kept.get(name) or re.sub(r"(?<=\w)(Frame|Command|Part)$", "", name)

@@ -75,7 +75,7 @@ def test_a_field_that_is_unknown_or_of_the_wrong_type_is_named(fields: dict[str,
 
 @pytest.mark.parametrize("v", ["1.0.0", "1.7.3", "1.0.0-beta.1", "1.2.3+build"])
 def test_every_version_of_our_major_is_welcome(v: str) -> None:
-    assert read(msgspec.json.encode({"type": "hello", "v": v}), PLAIN) == commands.Hello(v=v)
+    assert read(msgspec.json.encode({"type": "hello", "v": v}), PLAIN) == commands.HelloCommand(v=v)
 
 
 @pytest.mark.req("MC-ENV-004")
@@ -95,7 +95,7 @@ def test_the_common_fields_may_stand_beside_every_command() -> None:
     common = {"v": "1.0.0", "session_id": SESSION, "run_id": "r", "event_id": 7, "ts": "t", "req_id": "q"}
     command = read(msgspec.json.encode({"type": "ping", **common}), PLAIN)
 
-    assert command == commands.Ping(
+    assert command == commands.PingCommand(
         v="1.0.0", session_id=SESSION, run_id="r", event_id=7, ts="t", req_id="q", nonce=None
     )
 
