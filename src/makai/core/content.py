@@ -70,7 +70,7 @@ class ToolCall(Part, frozen=True, tag_field="type", tag="tool_call"):
     """The model wants a tool to run.
 
     `arguments_json` is exactly what the model wrote. When that is not a JSON object, `arguments_error` says
-    why; nobody may replace it by `{}` (a call with invented arguments is worse than a failed call).
+    why; it is never replaced by `{}` (a call with invented arguments is worse than a failed call).
     """
 
     tool_call_id: str

@@ -438,39 +438,12 @@ class Compacted(Fact, frozen=True, tag="compacted"):
 
 
 SessionEvent: TypeAlias = (
-    SessionCreated
-    | TitleChanged
-    | ModelChanged
-    | ModeChanged
-    | TermsChanged
-    | AgentSession
-    | SessionClosed
-    | InputAccepted
-    | UserInput
-    | RunStarted
-    | RunStatusChanged
-    | RunResumed
-    | RunAborted
-    | RunFinished
-    | RunFailed
-    | TurnStarted
-    | TurnEnded
-    | AssistantTextDelta
-    | ReasoningDelta
-    | AssistantText
-    | Reasoning
-    | ToolCalled
-    | ApprovalRequested
-    | ApprovalDecided
-    | ToolStarted
-    | ToolProgress
-    | ToolUpdated
-    | ToolFinished
-    | PlanUpdated
-    | UsageReported
-    | Notice
-    | Compacted
-)
+    SessionCreated | TitleChanged | ModelChanged | ModeChanged | TermsChanged | AgentSession | SessionClosed
+    | InputAccepted | UserInput | RunStarted | RunStatusChanged | RunResumed | RunAborted | RunFinished
+    | RunFailed | TurnStarted | TurnEnded | AssistantTextDelta | ReasoningDelta | AssistantText | Reasoning
+    | ToolCalled | ApprovalRequested | ApprovalDecided | ToolStarted | ToolProgress | ToolUpdated | ToolFinished
+    | PlanUpdated | UsageReported | Notice | Compacted
+)  # fmt: skip
 
 
 def is_of_sub_agent(event: SessionEvent) -> bool:

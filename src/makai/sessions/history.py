@@ -88,20 +88,17 @@ TranscriptItem: TypeAlias = UserItem | TextItem | ThinkingItem | ToolItem | Note
 # ---------------------------------------------------------------- what the fold gathers
 
 
-class _Words:
+class _Words(msgspec.Struct):
     """A text or thinking block. Deltas count only until the whole block is there."""
 
-    __slots__ = ("deltas", "event_id", "is_thinking", "parent_call_id", "redacted", "signature", "ts", "whole")
-
-    def __init__(self, logged: ev.Logged, is_thinking: bool, parent_call_id: str) -> None:
-        self.event_id = logged.event_id
-        self.ts = logged.ts
-        self.is_thinking = is_thinking
-        self.parent_call_id = parent_call_id
-        self.deltas: list[str] = []
-        self.whole: str | None = None
-        self.signature: str | None = None
-        self.redacted = False
+    event_id: int
+    ts: int
+    is_thinking: bool
+    parent_call_id: str
+    deltas: list[str] = []
+    whole: str | None = None
+    signature: str | None = None
+    redacted: bool = False
 
     def text(self) -> str:
         return "".join(self.deltas) if self.whole is None else self.whole
@@ -126,19 +123,16 @@ class _Words:
         return msgspec.structs.replace(made, redacted=True) if self.redacted else made
 
 
-class _Called:
+class _Called(msgspec.Struct):
     """A tool call."""
 
-    __slots__ = ("call", "decision", "event_id", "parent_call_id", "result", "result_id", "ts")
-
-    def __init__(self, logged: ev.Logged, call: ev.ToolCalled) -> None:
-        self.parent_call_id = call.parent_call_id
-        self.event_id = logged.event_id
-        self.ts = logged.ts
-        self.call = call
-        self.decision: ev.ApprovalDecided | None = None
-        self.result: ev.ToolFinished | None = None
-        self.result_id = 0
+    event_id: int
+    ts: int
+    parent_call_id: str
+    call: ev.ToolCalled
+    decision: ev.ApprovalDecided | None = None
+    result: ev.ToolFinished | None = None
+    result_id: int = 0
 
     def model_id(self) -> str:
         # The vendor's own id, so that a conversation read from the log is, to the byte, the one its cache knows.
@@ -177,19 +171,6 @@ class _Called:
 
 class _Turn:
     """One model call. Its blocks are in the order in which they began."""
-
-    __slots__ = (
-        "blocks",
-        "event_id",
-        "is_retried",
-        "last_event_id",
-        "model",
-        "run_id",
-        "stop_reason",
-        "ts",
-        "usage",
-        "words",
-    )
 
     def __init__(self, logged: ev.Logged, model: ModelRef) -> None:
         self.event_id = logged.event_id
@@ -243,11 +224,9 @@ class History:
             step(self, logged.event, logged)
 
     def placed(self) -> tuple[PlacedMessage, ...]:
-        """The conversation, with the place of each message in the log."""
         return tuple(self._placed())
 
     def messages(self) -> tuple[Message, ...]:
-        """The conversation."""
         return tuple(placed.message for placed in self._placed())
 
     def items(self) -> tuple[TranscriptItem, ...]:
@@ -335,13 +314,13 @@ class History:
         key = (is_thinking, event.parent_call_id, event.content_index)
         words = turn.words.get(key)
         if words is None or words.whole is not None:
-            words = turn.words[key] = _Words(logged, is_thinking, event.parent_call_id)
+            words = turn.words[key] = _Words(logged.event_id, logged.ts, is_thinking, event.parent_call_id)
             turn.blocks.append(words)
         return words
 
     def _on_called(self, event: ev.ToolCalled, logged: ev.Logged) -> None:
         if (turn := self._current_turn(logged)) is not None:
-            called = self._calls[event.call_id] = _Called(logged, event)
+            called = self._calls[event.call_id] = _Called(logged.event_id, logged.ts, event.parent_call_id, event)
             turn.blocks.append(called)
             turn.last_event_id = logged.event_id
 

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, assert_never
 
+from makai.aio.cancellation import consume_exception
 from makai.aio.tasks import BackgroundTasks
 from makai.core import session_events as ev
 from makai.core.errors import (
@@ -118,14 +119,14 @@ class LiveSession:
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the session were forgotten and read from the log again.
 
-        A run that is over for us and not yet in the log, because the disk is full, is still ours to settle.
+        A run that ended and is not yet in the log, because the disk is full, has still to be settled.
         """
         is_quiet = not self._inbox and self._committer is None
         return is_quiet and self.port is None and self.state.active_run is None
 
     @property
     def is_closing(self) -> bool:
-        """Whether this process lets go of the session; whatever runs is left for the next one to resume."""
+        """Whether this process lets go of the session; an active run is left for the next one to resume."""
         return self._tasks.closing
 
     def fresh_call_id(self, vendor_call_id: str) -> str:
@@ -172,10 +173,10 @@ class LiveSession:
         return await self.submit(cmd.Report(now=self.clock(), event=event, run_id=run_id))
 
     async def adopt(self, events: Sequence[Pending], *, is_last: bool) -> None:
-        """Continue another session's log. Only before anybody else knows this session, and with nothing under way.
+        """Continue another session's log. Only before this session is known, and with nothing under way.
 
-        A run that goes on there is over here with the last of them, in one append: whoever finds the log, should this
-        process die now, must not resume it and do a second time what is done there.
+        A run that is active there ends here with the last of them, in one append: a process that finds the log, should
+        this one die now, must not resume it and do a second time what is done there.
         """
         state = self.state
         for event in events:
@@ -192,10 +193,10 @@ class LiveSession:
         self.state = state
 
     def withdraw(self, run_id: str, call_id: str, reason: str) -> None:
-        """A question is no longer asked. One that somebody decided in this moment is decided, and nothing is wrong."""
+        """Withdraw a question. One that was decided in this moment stays decided."""
         withdrawn = ev.ApprovalDecided(call_id=call_id, decision="deny_continue", by="agent", reason=reason)
         late: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
-        late.add_done_callback(lambda done: done.cancelled() or done.exception())
+        late.add_done_callback(consume_exception)
         if not self.is_closing:
             self._put(Order(cmd.Report(now=self.clock(), event=withdrawn, run_id=run_id), late))
 
@@ -325,7 +326,7 @@ class LiveSession:
         return port.failure if port is not None and port.run_id == command.run_id else None
 
     def _refuse(self, order: Order, error: MakaiError) -> None:
-        """Whoever waits is told; a fact that nobody waits for ends its run, for its log would have a hole."""
+        """Fail the waiting caller; a fact without one ends its run, because the log would have a hole."""
         command, port = order.command, self.port
         if order.waiter is not None:
             order.fail(error)
@@ -386,7 +387,7 @@ class LiveSession:
                 self._supervisor = self._tasks.start(work, f"makai-run-{effect.run_id}")
             case cmd.CancelRun() if port is not None:
                 port.abort()
-            case cmd.CancelRun():  # nobody carries it out: its end could not be logged in any way that was tried
+            case cmd.CancelRun():  # no task runs it: its end could not be logged in any way that was tried
                 settle = self._settle(SessionRunPort(self, effect.run_id), ev.RunFinished(stop_reason="aborted"))
                 self._tasks.start(settle, f"makai-settle-{effect.run_id}")
             case cmd.Steer():
@@ -396,7 +397,7 @@ class LiveSession:
                 if port is not None:
                     port.resolve(effect)
             case cmd.RunTool():
-                pass  # whoever reported the start waits for it, and does it now
+                pass  # the task that reported the start waits for it, and runs the tool now
             case _:
                 assert_never(effect)
 

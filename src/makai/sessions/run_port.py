@@ -85,7 +85,7 @@ class SessionRunPort:
         self._has_steering.set()
 
     def resolve(self, effect: ResolveApproval) -> None:
-        """Wake whoever asked; a run that has just been resumed may not have asked yet."""
+        """Wake the wait for a decision; a run that has just been resumed may not wait yet."""
         answer = self.question(effect.decided.call_id)
         if not answer.done():
             answer.set_result(effect.decided)

@@ -1,10 +1,8 @@
 """What a session has to remember to decide the next command, and how its events change that.
 
-In: logged events, one after the other. Out: `SessionState`, always a new one. No I/O, no clock, and no conversation:
-what was said is in the log and `history` reads it there, so that an event costs the same in a session of a million.
-
-`evolve` believes what the log says and refuses no event; rules are the business of `engine.decide`. What a newer
-version wrote takes its number and nothing else.
+The conversation is not part of it: `history` reads it from the log, so that an event costs the same in a session of a
+million. `evolve` refuses no event of the log, rules are in `engine.decide`; an event of a newer version only takes its
+number.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ class Seen:
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """Words that were taken and are not yet part of the conversation."""
+    """Input that was taken and is not yet part of the conversation."""
 
     input_id: str
     content: str | tuple[SessionPart, ...]
@@ -179,7 +177,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     def fresh_call_id(self, vendor_call_id: str) -> str:
         """The id for a call that its model named so: the same, unless this session had it already.
 
-        Clients see the model's own id (DESIGN §6), but models do reuse ids such as "call_0".
+        Clients see the model's own id, but models do reuse ids such as "call_0".
         """
         if vendor_call_id and vendor_call_id not in self.call_ids:
             return vendor_call_id
@@ -228,7 +226,7 @@ def fold(events: Iterable[Numbered], state: SessionState | None = None) -> Sessi
     return current
 
 
-# ---------------------------------------------------------------- what concerns the session
+# ---------------------------------------------------------------- steps of the session
 
 
 def _on_created(state: SessionState, event: ev.SessionCreated, logged: ev.Logged) -> SessionState:
@@ -292,7 +290,7 @@ def _with(seen: Seen, text: str | None) -> Seen:
     return seen if text is None else seen.with_text(text)
 
 
-# ---------------------------------------------------------------- what concerns its newest run
+# ---------------------------------------------------------------- steps of its newest run
 
 
 def _in_run(step: _RunStep, state: SessionState, event: Any, logged: ev.Logged) -> SessionState:

@@ -225,7 +225,7 @@ def test_a_call_is_not_parted_from_its_result() -> None:
     assert [cut(conversation, keep) for keep in (0, 500, 1100, 1200, 2000, 3000, 10_000)] == [5, 5, 5, 3, 3, 1, 1]
 
 
-def test_what_nobody_answered_yet_is_not_summarised() -> None:
+def test_input_without_an_answer_is_not_summarised() -> None:
     messages = (UserMessage(content="A"), CALL, RESULT, UserMessage(content="B"), UserMessage(content="C"))
 
     assert cut(Conversation(messages, (1, 2, 3, 4, 5)), 0) == 3

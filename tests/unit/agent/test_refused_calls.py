@@ -1,4 +1,4 @@
-"""Calls that cannot be carried out: the model is told why, and the run goes on."""
+"""Calls that cannot be run: the model learns why, and the run continues."""
 
 import asyncio
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ async def test_a_call_that_cannot_be_meant_is_an_error_the_model_sees(call: str,
 
 
 @pytest.mark.req("MK-TOOL-009")
-async def test_a_call_to_a_tool_nobody_declared_is_told_and_the_run_goes_on() -> None:
+async def test_a_call_to_an_unknown_tool_gets_the_known_ones_and_the_run_continues() -> None:
     outcome, host, _ = await run("tool: sing {}\n---\nsay: Sorry")
 
     call = ToolCalled(call_id="c1", name="sing", arguments_json="{}", title="sing")

@@ -1,4 +1,4 @@
-"""Tool calls of a turn: what runs, beside what, and what the model is told when something does not."""
+"""Tool calls of a turn: what runs, beside what, and what the model gets when something does not."""
 
 import asyncio
 from collections.abc import Mapping
@@ -182,7 +182,7 @@ async def test_only_so_many_calls_run_at_once() -> None:
     assert (most, len(tool.ran)) == (2, 9)
 
 
-async def test_a_later_change_is_described_anew_for_whoever_approves_it() -> None:
+async def test_a_later_change_is_described_again_for_its_approval() -> None:
     """The first edit changes the file that the second one shows in its diff."""
     file = ["one"]
 

@@ -1,4 +1,4 @@
-"""Whatever a tool prints, the run goes on and its log can keep it."""
+"""Whatever a tool prints, the run continues and its log can hold it."""
 
 from __future__ import annotations
 

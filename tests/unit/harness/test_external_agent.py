@@ -179,6 +179,9 @@ async def test_a_session_that_its_harness_cannot_run_is_refused_at_its_creation(
         assert refused.value.hint == "Use one of: external, native."
         with pytest.raises(SessionRefused, match="model_ref is empty"):
             await sessions.dispatch(CreateSession(model_ref=""))
+        terms = ev.SessionTerms(mcp_servers=(ev.McpServer(name="docs", command="docs-server", env_names=("TOKEN",)),))
+        with pytest.raises(InvalidRequest, match="does not use MCP servers"):
+            await sessions.dispatch(CreateSession(model_ref="m", terms=terms))
 
 
 async def test_a_session_of_a_harness_that_is_gone_can_be_read_but_not_run(lab: Lab) -> None:

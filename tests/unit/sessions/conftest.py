@@ -1,4 +1,4 @@
-"""Every store of sessions, for the tests of what all of them promise."""
+"""An engine session, and every store of sessions for the tests of what all of them promise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.session_trials import Trial
 from support.stores import STORES, Store
 
 from makai.sessions.log.base import EventLog
@@ -21,3 +22,8 @@ async def log(store: Store) -> AsyncIterator[EventLog]:
     opened = await store.open()
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def trial() -> Trial:
+    return Trial().create()

@@ -14,11 +14,6 @@ from makai.sessions import commands as cmd
 OUTSIDE = "Not run: the run was over before this tool started."
 
 
-@pytest.fixture
-def trial() -> Trial:
-    return Trial().create()
-
-
 # ---------------------------------------------------------------- plain runs
 
 
@@ -143,7 +138,7 @@ def test_steering_words_reach_the_running_loop_and_are_said_when_it_has_read_the
     assert trial.state.run_counter == 1
 
 
-def test_steering_words_nobody_read_start_the_next_run_before_the_queue(trial: Trial) -> None:
+def test_steering_input_that_was_not_read_starts_the_next_run_before_the_queue(trial: Trial) -> None:
     trial.send("one")
     trial.send("queued", "queue")
     trial.send("first", "steer")

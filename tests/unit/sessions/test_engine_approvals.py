@@ -14,11 +14,6 @@ from makai.sessions import commands as cmd
 from makai.sessions.state import Grant
 
 
-@pytest.fixture
-def trial() -> Trial:
-    return Trial().create()
-
-
 def statuses(trial: Trial) -> list[str]:
     return [event.status for event in trial.of(RunStatusChanged)]
 
@@ -69,7 +64,7 @@ def test_pending_calls_are_decided_one_by_one(trial: Trial) -> None:
     assert statuses(trial) == ["starting", "running", "awaiting_approval", "running"]
 
 
-def test_a_call_that_nobody_decides_is_denied_at_its_deadline(trial: Trial) -> None:
+def test_a_call_without_a_decision_is_denied_at_its_deadline(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", "c2")
     trial.report(asked("c1", deadline_ms=9_000), asked("c2"))
@@ -106,7 +101,7 @@ def test_a_decision_for_always_replaces_one_for_the_session_and_is_left_to_the_l
     assert trial.state.grants == ()
 
 
-def test_a_rule_may_decide_what_nobody_was_asked(trial: Trial) -> None:
+def test_a_rule_may_decide_a_call_without_a_question(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1")
     trial.report(ApprovalDecided(call_id="c1", decision="approve", by="rule"), ToolStarted(call_id="c1"))

@@ -26,7 +26,7 @@ BAR_US = 25.0
 
 
 def commands() -> Iterator[Command]:
-    """A session that works for ever: runs with an approved call, and an answer of twenty deltas."""
+    """A session that works without end: runs with an approved call, and an answer of twenty deltas."""
     yield Create(now=1, model_ref=MODEL_REF)
     number = 0
     while True:

@@ -123,7 +123,7 @@ COMMANDS: list[tuple[Situation, cmd.Command, str]] = [
     (idle, deny("never"), "UNKNOWN_CALL_ID"),
     (asking, approve(by=""), "BAD_ARGUMENT"),
     (asking, approve(by="rule"), "BAD_ARGUMENT"),
-    (asking, approve(scope="for ever"), "BAD_ARGUMENT"),
+    (asking, approve(scope="eternity"), "BAD_ARGUMENT"),
     (asking, approve(scope="session"), "BAD_ARGUMENT"),
     (asking, approve(digest="of other arguments"), "APPROVAL_CONFLICT"),
     # abort
@@ -189,7 +189,7 @@ REPORTS: list[tuple[Situation, ev.SessionEvent, str]] = [
     (in_a_turn, ev.TurnEnded(turn=2, stop_reason="end_turn"), "INVALID_COMMAND"),
     (running, ev.AssistantText(content_index=0, text="x"), "INVALID_COMMAND"),
     (running, ev.AssistantTextDelta(content_index=0, delta="x"), "INVALID_COMMAND"),
-    (running, ev.UserInput(input_id="nobody's", content="x"), "BAD_ARGUMENT"),
+    (running, ev.UserInput(input_id="unknown", content="x"), "BAD_ARGUMENT"),
     # calls
     (running, ev.ToolCalled(call_id="c9", name="shell", arguments_json="{}"), "INVALID_COMMAND"),
     (in_a_turn, ev.ToolCalled(call_id="old", name="shell", arguments_json="{}"), "BAD_ARGUMENT"),

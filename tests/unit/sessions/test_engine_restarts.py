@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from support.session_trials import MODEL_REF, Trial
 
 from makai.core import session_events as ev
@@ -11,11 +10,6 @@ from makai.core.usage import Usage
 from makai.harness.base import ResumeRun
 from makai.sessions import commands as cmd
 from makai.sessions.engine import MAX_RESUMES
-
-
-@pytest.fixture
-def trial() -> Trial:
-    return Trial().create()
 
 
 def test_a_pending_approval_survives_a_restart_and_its_tool_runs_once(trial: Trial) -> None:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 from support.session_trials import Trial, asked
 
 from makai.core import session_events as ev
 from makai.sessions import commands as cmd
 from makai.sessions.engine import Batch, evolve, fold
 from makai.sessions.state import Seen, SessionState, packed, unpacked
-
-
-@pytest.fixture
-def trial() -> Trial:
-    return Trial().create()
 
 
 def test_adding_to_an_old_version_of_a_set_leaves_the_newer_ones_alone() -> None:

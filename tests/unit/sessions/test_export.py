@@ -57,11 +57,6 @@ def said(trial: Trial) -> str:
     return markdown(SUMMARY, records(trial)).partition("\n\n## ")[2]
 
 
-@pytest.fixture
-def trial() -> Trial:
-    return Trial().create()
-
-
 def test_a_conversation_reads_from_top_to_bottom(trial: Trial) -> None:
     trial.send("Say hello\nplease")
     trial.report(

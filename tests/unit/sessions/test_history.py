@@ -29,11 +29,6 @@ SPEAKING = Usage(input=10, output=2)
 ACME_ONE = Model(id="one", api="acme-chat", provider="acme")
 
 
-@pytest.fixture
-def trial() -> Trial:
-    return Trial().create()
-
-
 def messages(trial: Trial) -> tuple[Message, ...]:
     return history(trial.log).messages()
 

@@ -1,4 +1,4 @@
-"""One live session: what is acknowledged is durable, what is not durable is not claimed, and no run stays for ever."""
+"""One live session: what is acknowledged is durable, what is not durable is not claimed, and every run ends."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_run_of_which_something_could_not_be_kept_has_failed_and_does_no
 async def test_a_question_that_could_not_be_kept_does_not_wait_for_an_answer() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         await question(session, port)
-        raise AssertionError("nobody was asked")
+        raise AssertionError("the question was not kept")
 
     stage = Stage(work)
     stage.log.refuses = once(lambda event: isinstance(event, ev.ApprovalRequested))
@@ -109,7 +109,7 @@ async def test_a_question_that_could_not_be_kept_does_not_wait_for_an_answer() -
     assert settled.code == "storage_unavailable"
 
 
-async def test_an_event_that_no_log_can_hold_fails_its_run_and_nobody_else() -> None:
+async def test_an_event_that_no_log_can_hold_fails_its_run_and_no_other() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         await session.report(port.run_id, ev.TurnStarted(turn=1))
         await session.submit(TimePassed(now=0))
@@ -184,7 +184,7 @@ async def test_a_question_runs_out_although_the_clock_went_backwards_meanwhile()
     assert await stage.until_settled() == ev.RunFinished(stop_reason="end_turn")
 
 
-async def test_a_question_that_is_withdrawn_in_the_moment_of_its_decision_harms_nobody() -> None:
+async def test_a_question_that_is_withdrawn_in_the_moment_of_its_decision_stays_decided() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         asking = asyncio.ensure_future(question(session, port))
         await session.submit(TimePassed(now=0))

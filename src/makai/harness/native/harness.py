@@ -52,6 +52,8 @@ class NativeHarness:
         self._workbenches = workbenches
 
     def check(self, cwd: str | None, roots: tuple[str, ...], terms: ev.SessionTerms) -> None:
+        if terms.mcp_servers or terms.client != ev.ClientCapabilities():
+            raise InvalidRequest("The native agent does not use MCP servers or files of a client yet.")
         if not terms.builtin_tools:
             return
         if cwd is None:

@@ -1,4 +1,4 @@
-"""MCP servers and the network: off in the sandbox, on where the server's entry says so, and told."""
+"""MCP servers and the network: off in the sandbox, on where the server's entry says so, with a notice."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def spec(repo: Path, servers: dict[str, Any], **more: Any) -> WorkbenchSpec:
 
 
 @pytest.mark.parametrize("backend", [try_bubblewrap, try_landlock])
-async def test_a_server_has_the_network_only_when_its_entry_says_so_and_that_is_told(repo: Path, backend: Any) -> None:
+async def test_a_server_has_the_network_only_when_its_entry_says_so_and_a_notice_says_it(
+    repo: Path, backend: Any
+) -> None:
     found = backend()
     if isinstance(found, str):
         pytest.skip(found)
@@ -81,7 +83,7 @@ async def test_a_server_has_the_network_only_when_its_entry_says_so_and_that_is_
     assert said == [text_outcome("refused"), text_outcome("connected")]
 
 
-async def test_a_server_that_fails_without_network_is_told_with_the_way_to_get_it(repo: Path) -> None:
+async def test_a_server_that_fails_without_network_gets_a_notice_with_the_way_to_get_it(repo: Path) -> None:
     found = try_bubblewrap()
     if isinstance(found, str):
         pytest.skip(found)
@@ -95,7 +97,7 @@ async def test_a_server_that_fails_without_network_is_told_with_the_way_to_get_i
         assert [message.endswith(hint) for message in failed] == hinted
 
 
-def test_what_asks_for_the_network_is_another_server_to_whoever_approved_it() -> None:
+def test_what_asks_for_the_network_is_another_server_to_those_who_approved_it() -> None:
     text = '{"mcpServers": {"x": {"command": "x", "network": true}}}'
 
     [server] = parse_mcp_config(text, {}).servers
@@ -111,7 +113,7 @@ def test_only_true_is_yes(value: str) -> None:
     assert (config.servers, list(config.problems)) == ((), ["x"])
 
 
-def test_where_nobody_may_have_the_network_no_server_gets_it() -> None:
+def test_where_the_network_is_off_for_all_no_server_gets_it() -> None:
     launch = Launch(environ={}, cwd="/", wrap=lambda argv: ["confined", *argv], spill_directory=Path("/nowhere"))
 
     assert launch.confined(["x"], network=True) == ["confined", "x"]
