@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from support.attach import MODEL_REF, Programs, programs, read_until
+from support.attach import MODEL_REF, Programs, pair, programs, read_until
 
 from makai.core.content import Text
 from makai.core.errors import ChannelClosed, InvalidRequest, SessionRefused
 from makai.core.request import ToolDefinition
 from makai.core.session_events import Logged, SessionTerms, ToolFinished
-from makai.harness.base import ToolAnswer, ToolRequest
+from makai.harness.base import Execute, ToolAnswer, ToolRequest
 from makai.server.session_router import SessionRouter
 from makai.sessions import requests as req
 from makai.sessions.commands import Abort, Approve, Send, SetTitle
@@ -47,6 +47,14 @@ async def session_with_a_tool(sessions: SessionRouter) -> str:
     return await sessions.dispatch(req.CreateSession(model_ref=MODEL_REF, mode="full_access", terms=terms))
 
 
+async def call_a_tool(sessions: SessionRouter, execute: Execute) -> str:
+    """Start a run that calls a tool of this program; returns the session's id."""
+    session_id = await session_with_a_tool(sessions)
+    await sessions.register_executor(session_id, execute)
+    await sessions.dispatch(req.RunCommand(session_id, send()))
+    return session_id
+
+
 def outcome(records: list[Record]) -> ToolFinished:
     events = [logged.event for logged in encoding.decoded(records) if isinstance(logged, Logged)]
     (finished,) = [event for event in events if isinstance(event, ToolFinished)]
@@ -64,8 +72,7 @@ async def test_the_first_program_owns_and_the_second_attaches(home: Path) -> Non
 
 
 async def test_everything_can_be_asked_through_the_link_and_is_answered_the_same(home: Path) -> None:
-    async with programs(home) as sharing:
-        owner, attached = await sharing.start("owner"), await sharing.start("attached")
+    async with pair(home) as (owner, attached):
         session_id = await attached.dispatch(req.CreateSession(model_ref=MODEL_REF, title="One"))
         receipt = await attached.dispatch(req.RunCommand(session_id, send()))
         await read_until(owner.follow(session_id), "run_finished")
@@ -108,17 +115,14 @@ async def test_a_new_operation_needs_one_definition_and_one_handler(
         return {one: len(await sessions.dispatch(req.ReadEvents(one))) for one in request.session_ids}
 
     monkeypatch.setitem(HANDLERS, cast(type[req.Request[object]], CountEvents), count)
-    async with programs(home) as sharing:
-        owner, attached = await sharing.start("owner"), await sharing.start("attached")
+    async with pair(home) as (owner, attached):
         session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF))
 
         assert await attached.dispatch(CountEvents((session_id, "unknown"))) == {session_id: 1, "unknown": 0}
 
 
 async def test_refusals_arrive_as_they_were_raised(home: Path) -> None:
-    async with programs(home) as sharing:
-        await sharing.start("owner")
-        attached = await sharing.start("attached")
+    async with pair(home) as (_, attached):
         session_id = await attached.dispatch(req.CreateSession(model_ref=MODEL_REF))
 
         with pytest.raises(SessionRefused) as unknown:
@@ -137,8 +141,7 @@ async def test_refusals_arrive_as_they_were_raised(home: Path) -> None:
 
 
 async def test_followers_in_both_programs_receive_the_log(home: Path) -> None:
-    async with programs(home, "repeat: 3000 word") as sharing:
-        owner, attached = await sharing.start("owner"), await sharing.start("attached")
+    async with pair(home, "repeat: 3000 word") as (owner, attached):
         session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF))
         followers = [attached.follow(session_id), attached.follow(session_id, after=3), owner.follow(session_id)]
         reading = asyncio.gather(*(read_until(follower, "run_finished") for follower in followers))
@@ -151,9 +154,7 @@ async def test_followers_in_both_programs_receive_the_log(home: Path) -> None:
 
 
 async def test_a_follower_that_is_closed_wakes_with_nothing(home: Path) -> None:
-    async with programs(home) as sharing:
-        await sharing.start("owner")
-        attached = await sharing.start("attached")
+    async with pair(home) as (_, attached):
         follower = attached.follow(await attached.dispatch(req.CreateSession(model_ref=MODEL_REF)), after=1)
         waiting = asyncio.ensure_future(follower.next())
         await asyncio.sleep(0)
@@ -164,8 +165,7 @@ async def test_a_follower_that_is_closed_wakes_with_nothing(home: Path) -> None:
 
 
 async def test_a_deleted_session_ends_its_followers(home: Path) -> None:
-    async with programs(home) as sharing:
-        owner, attached = await sharing.start("owner"), await sharing.start("attached")
+    async with pair(home) as (owner, attached):
         session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF))
         follower = attached.follow(session_id)
         await follower.next()
@@ -185,12 +185,8 @@ async def test_an_attached_program_carries_out_its_own_tools(home: Path) -> None
         requests.append(request)
         return ToolAnswer(content=(Text(text="a fox"),), details_json='{"seen":1}')
 
-    async with programs(home, CALLS_A_TOOL) as sharing:
-        await sharing.start("owner")
-        attached = await sharing.start("attached")
-        session_id = await session_with_a_tool(attached)
-        await attached.register_executor(session_id, execute)
-        await attached.dispatch(req.RunCommand(session_id, send()))
+    async with pair(home, CALLS_A_TOOL) as (_, attached):
+        session_id = await call_a_tool(attached, execute)
         records = await read_until(attached.follow(session_id), "run_finished")
 
     (request,) = requests
@@ -204,12 +200,8 @@ async def test_a_tool_that_breaks_is_an_error_of_the_call_and_not_of_the_link(ho
     async def execute(request: ToolRequest) -> ToolAnswer:
         raise ValueError("no")
 
-    async with programs(home, CALLS_A_TOOL) as sharing:
-        await sharing.start("owner")
-        attached = await sharing.start("attached")
-        session_id = await session_with_a_tool(attached)
-        await attached.register_executor(session_id, execute)
-        await attached.dispatch(req.RunCommand(session_id, send()))
+    async with pair(home, CALLS_A_TOOL) as (_, attached):
+        session_id = await call_a_tool(attached, execute)
         records = await read_until(attached.follow(session_id), "run_finished")
 
         assert outcome(records).is_error
@@ -227,12 +219,8 @@ async def test_an_abort_cancels_the_tool_in_the_other_program(home: Path) -> Non
             cancelled.set()
         raise AssertionError
 
-    async with programs(home, CALLS_A_TOOL) as sharing:
-        await sharing.start("owner")
-        attached = await sharing.start("attached")
-        session_id = await session_with_a_tool(attached)
-        await attached.register_executor(session_id, execute)
-        await attached.dispatch(req.RunCommand(session_id, send()))
+    async with pair(home, CALLS_A_TOOL) as (_, attached):
+        session_id = await call_a_tool(attached, execute)
         await begun.wait()
         await attached.dispatch(req.RunCommand(session_id, Abort(now=0)))
         await cancelled.wait()
@@ -248,8 +236,7 @@ async def test_a_program_that_leaves_fails_the_calls_that_wait_for_it(home: Path
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with programs(home, CALLS_A_TOOL) as sharing:
-        owner, attached = await sharing.start("owner"), await sharing.start("attached")
+    async with pair(home, CALLS_A_TOOL) as (owner, attached):
         session_id = await session_with_a_tool(owner)
         executor = await attached.register_executor(session_id, execute)
         await owner.dispatch(req.RunCommand(session_id, send()))
@@ -265,8 +252,7 @@ async def test_a_program_that_leaves_fails_the_calls_that_wait_for_it(home: Path
 
 
 async def test_after_closing_nothing_can_be_asked(home: Path) -> None:
-    async with programs(home) as sharing:
-        owner, attached = await sharing.start("owner"), await sharing.start("attached")
+    async with pair(home) as (owner, attached):
         followers = [sessions.follow("any") for sessions in (owner, attached)]
         for sessions in (attached, owner):
             await sessions.close()

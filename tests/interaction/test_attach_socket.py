@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from support.agent import ScriptedModels
-from support.attach import MODEL_REF, RawLink, programs
+from support.attach import MODEL_REF, RawLink, pair, raw_link
 from support.log_events import pending, steps
 from support.machine import slack
 from support.profiles import FAULTS
@@ -114,9 +114,7 @@ async def test_a_file_in_the_place_of_the_socket_is_left_alone(home: Path) -> No
 
 async def test_a_home_whose_path_is_longer_than_an_address_is_shared_too(tmp_path: Path) -> None:
     home = tmp_path / ("long" * 50) / "home"
-    async with programs(home) as sharing:
-        first = await sharing.start("owner")
-        second = await sharing.start("attached")
+    async with pair(home) as (first, second):
         session_id = await second.dispatch(req.CreateSession(model_ref=MODEL_REF))
 
         assert not second.is_owner
@@ -183,15 +181,12 @@ async def test_a_process_of_another_user_is_refused(reachable_home: Path) -> Non
 
 
 async def test_a_follower_gets_one_batch_and_the_next_when_it_pulls(home: Path) -> None:
-    async with owner(home) as (sessions, _):
+    async with owner(home) as (sessions, _), raw_link(home) as link:
         session_id = await sessions.dispatch(req.CreateSession(model_ref=MODEL_REF))
-        link = await RawLink.open(home)
-        assert isinstance(await link.greet(home), wire.AttachWelcome)
         first = await link.ask(wire.Follow(number=1, session_id=session_id))
         await sessions.dispatch(req.RunCommand(session_id, SetTitle(now=0, title="more")))
         pong = await link.ask(wire.AttachPing())
         second = await link.ask(wire.Pull(number=1))
-        await link.channel.close()
 
     assert isinstance(first, wire.Records)
     assert isinstance(second, wire.Records)
@@ -212,11 +207,9 @@ class CountingLog(MemoryLog):
 
 async def test_a_process_that_does_not_read_slows_nobody_and_nothing_is_read_for_it(home: Path) -> None:
     log = CountingLog()
-    async with owner(home, log):
+    async with owner(home, log), raw_link(home) as stalled:
         await log.append("long", pending(SessionCreated(model_ref=MODEL_REF)), 0)
         await log.append("long", steps(2000, "x" * 1000), 1)
-        stalled = await RawLink.open(home)
-        await stalled.greet(home)
         pages = [encoded_request(number, req.ReadEvents("long")) for number in range(1, 50)]
         follows = [encoded(wire.Follow(number=number, session_id="long")) for number in range(50, 60)]
         await stalled.channel.send([*pages, *follows])
@@ -227,7 +220,6 @@ async def test_a_process_that_does_not_read_slows_nobody_and_nothing_is_read_for
         assert time.perf_counter() - start < 40
         reads_for_the_stalled = log.reads - 20
         await link.close()
-        await stalled.channel.close()
 
     # One batch for each follower, four to load the session, and what the two ends of the socket hold: not 49 pages.
     assert reads_for_the_stalled <= len(follows) + 4 + 3
@@ -235,29 +227,22 @@ async def test_a_process_that_does_not_read_slows_nobody_and_nothing_is_read_for
 
 async def test_a_process_that_stands_still_loses_its_link(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner_socket, "SILENCE_S", 0.05)
-    async with owner(home):
-        link = await RawLink.open(home)
-        await link.greet(home)
+    async with owner(home), raw_link(home) as link:
         assert await link.hear() is None
-        await link.channel.close()
 
 
 async def test_too_many_requests_at_once_are_refused_one_by_one(home: Path) -> None:
-    async with owner(home) as (sessions, _):
-        link = await RawLink.open(home)
-        await link.greet(home)
+    async with owner(home) as (sessions, _), raw_link(home) as link:
         count = MAX_REQUESTS * 3
         await link.channel.send([encoded_request(n, req.CreateSession(model_ref="m")) for n in range(count)])
         answers = [await link.hear() for _ in range(count)]
         refused = [answer for answer in answers if isinstance(answer, wire.Failure)]
 
-        assert sorted(a.number for a in answers if isinstance(a, wire.AttachAnswer | wire.Failure)) == list(
-            range(count)
-        )
+        numbers = [answer.number for answer in answers if isinstance(answer, wire.AttachAnswer | wire.Failure)]
+        assert sorted(numbers) == list(range(count))
         assert {answer.problem.code for answer in refused} == {"overloaded"}
         assert len(answers) - len(refused) == len(await sessions.dispatch(req.ListSessions(SessionFilter(limit=1000))))
         assert len(answers) - len(refused) >= MAX_REQUESTS
-        await link.channel.close()
 
 
 def originals(chance: random.Random, session_id: str) -> bytes:
@@ -278,19 +263,8 @@ def originals(chance: random.Random, session_id: str) -> bytes:
 def mutated(frame: bytes, chance: random.Random) -> bytes:
     start = chance.randrange(len(frame))
     end = chance.randint(start, min(start + 8, len(frame)))
-    pieces = [
-        b"",
-        b"null",
-        b"-1",
-        b"1e999",
-        b'"',
-        b"[" * 200,
-        b"\xff\xfe",
-        b"\n",
-        b"\\u0000",
-        frame,
-        chance.randbytes(6),
-    ]
+    broken = [b"", b"null", b"-1", b"1e999", b'"', b"[" * 200, b"\xff\xfe", b"\n", b"\\u0000"]
+    pieces = [*broken, frame, chance.randbytes(6)]
     return frame[:start] + chance.choice(pieces) + frame[end:]
 
 

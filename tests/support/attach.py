@@ -15,7 +15,7 @@ from makai.auth.server_token import load_or_create_token
 from makai.core.model import ModelCapability
 from makai.protocols.attach import greeting
 from makai.protocols.attach.frames import MAX_FRAME_BYTES, encoded, from_attached, from_owner
-from makai.protocols.attach.messages import AttachHello, FromAttached, FromOwner, Message
+from makai.protocols.attach.messages import AttachHello, AttachWelcome, FromAttached, FromOwner, Message
 from makai.server.owner_socket import FILE_NAME
 from makai.server.session_router import SessionRouter
 from makai.sessions.log.base import Record
@@ -63,6 +63,13 @@ async def programs(home: Path, script: str = SCRIPT) -> AsyncIterator[Programs]:
             await sharing.close()
 
 
+@asynccontextmanager
+async def pair(home: Path, script: str = SCRIPT) -> AsyncIterator[tuple[SessionRouter, SessionRouter]]:
+    """A program that owns the sessions, and one that is attached to it."""
+    async with programs(home, script) as sharing:
+        yield await sharing.start("owner"), await sharing.start("attached")
+
+
 async def read_until(follower: Follower, words: str) -> list[Record]:
     """What a follower gives out, up to the batch in which these words are."""
     records: list[Record] = []
@@ -99,6 +106,15 @@ class RawLink:
         async with asyncio.timeout(DEADLINE_S):
             frame = await self.channel.receive()
         return from_owner(frame) if isinstance(frame, bytes) else None
+
+
+@asynccontextmanager
+async def raw_link(home: Path) -> AsyncIterator[RawLink]:
+    """One that the owner has welcomed."""
+    link = await RawLink.open(home)
+    assert isinstance(await link.greet(home), AttachWelcome)
+    yield link
+    await link.channel.close()
 
 
 class StubOwner:

@@ -7,6 +7,7 @@ tool that was running is cancelled, and the next owner counts it as interrupted.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from makai.core.errors import ChannelClosed, TransportError
@@ -28,12 +29,6 @@ class OwnerProxy(Protocol):
     async def arrival(self, waiter: asyncio.Future[Sessions]) -> Sessions:
         """Await a `waiter`; raises `TransportError` after a timeout."""
 
-    def forget_follower(self, follower: FailoverFollower) -> None:
-        """Drop a follower that was closed."""
-
-    def forget_executor(self, executor: FailoverExecutor) -> None:
-        """Drop an executor that was unregistered."""
-
 
 def is_usable(sessions: Sessions) -> bool:
     """Whether the owner is there and takes requests."""
@@ -47,8 +42,11 @@ def closed_error() -> ChannelClosed:
 class FailoverFollower:
     """A `service.Follower` that survives its owner."""
 
-    def __init__(self, owner: OwnerProxy, session_id: str, after: int, deltas: bool) -> None:
+    def __init__(
+        self, owner: OwnerProxy, session_id: str, after: int, deltas: bool, on_close: Callable[[FailoverFollower], None]
+    ) -> None:
         self._owner = owner
+        self._on_close = on_close
         self._session_id = session_id
         self._cursor = max(after, 0)
         self._deltas = deltas
@@ -80,7 +78,7 @@ class FailoverFollower:
 
     def close(self) -> None:
         self._closed = True
-        self._owner.forget_follower(self)
+        self._on_close(self)
         self._end()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(closed_error())
@@ -104,9 +102,9 @@ class FailoverFollower:
 class FailoverExecutor:
     """A `service.ToolRegistration` that survives its owner."""
 
-    def __init__(self, owner: OwnerProxy, session_id: str, execute: Execute) -> None:
+    def __init__(self, session_id: str, execute: Execute, on_close: Callable[[FailoverExecutor], None]) -> None:
         self.session_id = session_id
-        self._owner = owner
+        self._on_close = on_close
         self._execute = execute
         self._executor: ToolRegistration | None = None
         self._unregistered = False
@@ -121,6 +119,6 @@ class FailoverExecutor:
 
     def unregister(self) -> None:
         self._unregistered = True
-        self._owner.forget_executor(self)
+        self._on_close(self)
         if self._executor is not None:
             self._executor.unregister()

@@ -65,13 +65,13 @@ class SessionRouter:
         `on_takeover` is called whenever this process becomes the owner after it was attached. Raises `TransportError`
         when the owner does not answer, `NotSupported` when it is another version of makai, and what `own` raises.
         """
-        shared = cls(home, own, on_takeover)
+        router = cls(home, own, on_takeover)
         try:
-            await shared.current()
+            await router.current()
         except BaseException:
-            await shared.close()
+            await router.close()
             raise
-        return shared
+        return router
 
     @property
     def is_owner(self) -> bool:
@@ -98,12 +98,12 @@ class SessionRouter:
         )
 
     def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> FailoverFollower:
-        follower = FailoverFollower(self, session_id, after, deltas)
+        follower = FailoverFollower(self, session_id, after, deltas, self._followers.discard)
         self._followers.add(follower)
         return follower
 
     async def register_executor(self, session_id: str, execute: Execute) -> FailoverExecutor:
-        executor = FailoverExecutor(self, session_id, execute)
+        executor = FailoverExecutor(session_id, execute, self._executors.discard)
         await self._through(executor.begin, repeatable=True)
         self._executors.add(executor)
         return executor
@@ -269,12 +269,6 @@ class SessionRouter:
                 self._on_takeover()
             except Exception:
                 log.exception("the callback after the takeover failed")
-
-    def forget_follower(self, follower: FailoverFollower) -> None:
-        self._followers.discard(follower)
-
-    def forget_executor(self, executor: FailoverExecutor) -> None:
-        self._executors.discard(executor)
 
 
 class _Owning:
