@@ -14,7 +14,7 @@ import msgspec
 from makai.core.errors import ParseError
 from makai.protocols.minicodex import commands
 from makai.protocols.minicodex.projection import Capabilities
-from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, VERSION, ErrorCode
+from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, VERSION, ErrorCode, published_name
 from makai.wire import strict_json
 
 MAJOR: Final = VERSION.partition(".")[0]
@@ -75,12 +75,12 @@ def read(data: str | bytes, capabilities: Capabilities) -> commands.ClientMessag
         return refusal.of("INVALID_COMMAND", f"This command needs the capability {MAKAI_1}.", "type")
     for field in value:
         if field not in shape.fields:
-            return refusal.of("BAD_ARGUMENT", f"{shape.published_name(kind.__name__)} has no such field.", field)
+            return refusal.of("BAD_ARGUMENT", f"{published_name(shape.kind.__name__)} has no such field.", field)
         if field in shape.makai_fields and not has_makai:
             return refusal.of("BAD_ARGUMENT", f"This field needs the capability {MAKAI_1}.", field)
     for field in shape.required:
         if field not in value:
-            return refusal.of("MISSING_FIELD", f"{shape.published_name(kind.__name__)} needs this field.", field)
+            return refusal.of("MISSING_FIELD", f"{published_name(shape.kind.__name__)} needs this field.", field)
     return _converted(value, shape, refusal)
 
 
