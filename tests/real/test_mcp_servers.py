@@ -23,7 +23,8 @@ from conftest import RecordMeasure
 from makai.core.content import Image, Text
 from makai.core.secret import Secret
 from makai.tools.base import ToolOutcome, text_outcome
-from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing, Wrap, unconfined
+from makai.tools.commands import Wrap
+from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing
 from makai.tools.mcp.manager import McpManager, ServerStatus
 from makai.tools.mcp.tools import McpTool
 
@@ -80,7 +81,7 @@ class Servers:
 
 @asynccontextmanager
 async def running(
-    *servers: McpServer, tmp_path: Path, timing: Timing = QUICK, wrap: Wrap = unconfined, environ: Any = os.environ
+    *servers: McpServer, tmp_path: Path, timing: Timing = QUICK, wrap: Wrap = list, environ: Any = os.environ
 ) -> AsyncIterator[Servers]:
     launch = Launch(environ=environ, cwd=str(tmp_path), wrap=wrap, spill_directory=tmp_path / "spill")
     watcher = Watcher()
@@ -146,7 +147,6 @@ async def behaves(servers: Servers) -> None:
     assert await servers.manager.settled(WITHIN_S)
     echo = servers.tool("echo")
     assert (echo.definition.name, (await echo.describe({"text": "x"})).kind) == ("mcp__t__echo", "read")
-    assert servers.tool("fail").destructive
     assert await servers.call("echo", text="hi\u2028there") == text_outcome("hi\u2028there")
     assert await servers.call("add", a=1, b=2) == text_outcome('{"sum":3}')
     assert await servers.call("fail") == text_outcome("no such file", is_error=True)
@@ -326,20 +326,24 @@ async def test_a_server_that_dies_in_a_call_is_started_again_and_the_same_tool_w
         assert servers.tool("echo") is echo
 
 
-async def test_a_server_that_was_given_up_is_tried_again_when_asked_for(tmp_path: Path) -> None:
-    flag = tmp_path / "now it works"
+async def test_a_server_that_was_given_up_is_tried_again_when_its_tool_is_called(tmp_path: Path) -> None:
+    flag = tmp_path / "it works"
+    flag.touch()
     script = f'test -e "{flag}" || exit 1; exec "{sys.executable}" "{SERVER}"'
     timing = msgspec.structs.replace(QUICK, most_failures=1)
     async with running(shell(script), tmp_path=tmp_path, timing=timing) as servers:
-        await servers.watcher.until_state("failed")
+        await servers.watcher.until_state("ready")
+        echo = servers.tool("echo")
+        flag.unlink()
+        await servers.call("die")
+        await servers.watcher.until_state("ready", "failed")
+        assert servers.manager.tools() == ()
         flag.touch()
-        servers.manager.restart("t")
-        await servers.watcher.until_state("failed", "ready")
 
-        assert await servers.call("echo", text="hello") == text_outcome("hello")
+        assert await echo.run({"text": "hello"}, servers.watcher) == text_outcome("hello")
 
 
-async def test_a_tool_that_changed_is_listed_anew_and_the_old_one_is_refused(tmp_path: Path) -> None:
+async def test_a_tool_that_changed_is_listed_again_and_the_old_one_is_refused(tmp_path: Path) -> None:
     async with running(python(SERVER), tmp_path=tmp_path) as servers:
         await servers.watcher.until_state("ready")
         old, other = servers.tool("echo"), servers.tool("add")
@@ -347,7 +351,7 @@ async def test_a_tool_that_changed_is_listed_anew_and_the_old_one_is_refused(tmp
         await servers.watcher.until_state("ready", "ready")
         new = servers.tool("echo")
 
-        assert (new.fingerprint == old.fingerprint, new.destructive) == (False, True)
+        assert new.fingerprint != old.fingerprint
         assert servers.tool("add") is other
         assert await old.run({"text": "x"}, servers.watcher) == text_outcome(
             "t: The tool 'echo' has changed since it was offered.", is_error=True
@@ -453,14 +457,14 @@ import asyncio, os, sys
 from pathlib import Path
 from makai.tools.mcp.config import McpConfig, StdioServer
 from makai.tools.mcp.manager import McpManager
-from makai.tools.mcp.config import Launch, unconfined
+from makai.tools.mcp.config import Launch
 
 class Silent:
     call_id = 'call_1'
     def progress(self, text): pass
 
 async def main():
-    launch = Launch(environ=os.environ, cwd="/", wrap=unconfined, spill_directory=Path("/nowhere"))
+    launch = Launch(environ=os.environ, cwd="/", wrap=list, spill_directory=Path("/nowhere"))
     server = StdioServer(name="t", command=sys.executable, args=(sys.argv[1],))
     async with McpManager(McpConfig(servers=(server,)), launch) as manager:
         assert await manager.settled(30)

@@ -144,6 +144,6 @@ class PipeWriter:
 
 
 def wake(waiter: asyncio.Future[None] | None) -> None:
-    """Set the result of a future that someone may be waiting for."""
+    """Set the result of a future, unless it has one or is None."""
     if waiter is not None and not waiter.done():
         waiter.set_result(None)

@@ -1,7 +1,6 @@
-"""What a tool is.
+"""The contract between the agent loop and every tool: what a tool says about a call, and what it answers.
 
-In: nothing. Out: the contract between the agent loop and every tool, and the shapes of what a tool says about a call
-and answers to it. No tool and no protocol is known here.
+One Struct for the arguments of a tool gives both the schema that the model sees and the check of what it wrote.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fet
 
 
 class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call would do, told before it is done: for people who approve it and rules that match it."""
+    """What a call would do, for people who approve it and rules that match it."""
 
     kind: ToolKind
     title: str
@@ -33,7 +32,7 @@ class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
     locations: tuple[FilePlace, ...] = ()
     diffs: tuple[FileDiff, ...] = ()
     protected: bool = False
-    """It writes a file that makes later commands run code (`tools.protected`): nobody but a person allows that."""
+    """It writes a file that makes later commands run code (`tools.protected`): only a person can allow that."""
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,7 +47,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How much output the model does not see; all of it is in `spill_path`."""
     spill_path: str | None = None
     details_json: str | None = None
-    """For clients, beside what the model is told."""
+    """For clients, beside what the model sees."""
 
 
 class ToolContext(Protocol):
@@ -59,7 +58,7 @@ class ToolContext(Protocol):
         """The call's id, unique in its session."""
 
     def progress(self, text: str) -> None:
-        """Output as it arrives, for whoever watches."""
+        """Output as it arrives, for the people who watch."""
 
 
 class Tool(Protocol):
@@ -91,7 +90,6 @@ def errors_as_outcomes(run: RunT[ToolT]) -> RunT[ToolT]:
 
 
 def text_outcome(text: str, *, is_error: bool = False) -> ToolOutcome:
-    """An answer of plain text."""
     return ToolOutcome(content=(Text(text=text),), is_error=is_error)
 
 

@@ -36,8 +36,6 @@ _MAX_PLACES_TOLD = 10
 
 
 class WriteArguments(Arguments, frozen=True, kw_only=True):
-    """What `write` takes."""
-
     path: Annotated[str, msgspec.Meta(description="The file, from the session's folder or absolute.")]
     content: Annotated[str, msgspec.Meta(description="The whole new content.")]
 
@@ -89,8 +87,6 @@ class WriteTool:
 
 
 class EditArguments(Arguments, frozen=True, kw_only=True):
-    """What `edit` takes."""
-
     path: Annotated[str, msgspec.Meta(description="The file, from the session's folder or absolute.")]
     old_text: Annotated[
         str,

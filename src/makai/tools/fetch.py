@@ -1,10 +1,7 @@
-"""The tool `fetch`: read a page of the public internet.
-
-In: a URL. Out: its text, or an image. It must not reach anything but the public internet unless the user allowed that
-host, and must not know who approved a call.
+"""The tool `fetch`: reads a page of the public internet.
 
 A host's name is resolved first, every address of it is checked, and the connection goes to those very addresses: a name
-that changes its mind in between gains nothing. A redirect to another host is told to the model, not followed: rules and
+that changes in between gains nothing. A redirect to another host is reported to the model, not followed: rules and
 people approved the first one.
 """
 
@@ -20,9 +17,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 
 from makai.core.content import Image
-from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.errors import InvalidRequest
 from makai.core.version import __version__
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.base import (
+    Arguments,
+    CallDescription,
+    ToolContext,
+    ToolOutcome,
+    definition,
+    errors_as_outcomes,
+    parsed,
+    text_outcome,
+)
 from makai.tools.file_errors import printable
 from makai.tools.html_text import html_to_text
 
@@ -44,8 +50,6 @@ _TEXTS = ("json", "xml", "javascript", "yaml", "toml", "csv", "x-www-form-urlenc
 
 
 class FetchArguments(Arguments, frozen=True, kw_only=True):
-    """What `fetch` takes."""
-
     url: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000, description="An http or https URL.")]
 
 
@@ -78,20 +82,17 @@ class FetchTool:
         self._deadline_s = deadline_s
 
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """The URL, in the form it is requested in."""
         url = str(_checked_url(parsed(arguments, FetchArguments).url))
         return CallDescription(kind="fetch", title=f"Fetch {printable(url)}", subject=url)
 
+    @errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """The page, or why not."""
+        url = _checked_url(parsed(arguments, FetchArguments).url)
         try:
-            url = _checked_url(parsed(arguments, FetchArguments).url)
             async with asyncio.timeout(self._deadline_s):
                 page = await self._followed(url)
         except TimeoutError:
             return text_outcome(f"There was no complete answer within {self._deadline_s:g} s.", is_error=True)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
         # In a thread: a long page takes its time to be read, and others are waiting.
         return await asyncio.to_thread(_outcome, page)
 
@@ -248,7 +249,7 @@ Python, in which Oracle's cloud keeps its metadata."""
 
 
 def is_public(address: str) -> bool:
-    """Whether anybody on the internet would reach the same machine there."""
+    """Whether this address is the same machine for everyone on the internet, in any notation (IPv4 inside IPv6 too)."""
     try:
         outer = ipaddress.ip_address(address)
     except ValueError:

@@ -1,8 +1,4 @@
-"""What can be wrong with a path or a file, in words a model can act on.
-
-In: the kernel's OSError and the path as the model wrote it. Out: typed errors, and paths that can be printed. It must
-not know roots or tools.
-"""
+"""What can be wrong with a path or a file, in words that a model can act on."""
 
 from __future__ import annotations
 

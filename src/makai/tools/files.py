@@ -15,9 +15,17 @@ from typing import Annotated, Any
 import msgspec
 
 from makai.core.content import Image
-from makai.core.errors import MakaiError
 from makai.core.session_events import FilePlace
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.base import (
+    Arguments,
+    CallDescription,
+    ToolContext,
+    ToolOutcome,
+    definition,
+    errors_as_outcomes,
+    parsed,
+    text_outcome,
+)
 from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
@@ -36,8 +44,6 @@ _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
 
 
 class ReadArguments(Arguments, frozen=True, kw_only=True):
-    """What `read` takes."""
-
     path: Annotated[str, msgspec.Meta(description="The file, from the session's folder or absolute.")]
     offset: Annotated[int, msgspec.Meta(ge=1, le=2**53, description="The first line to show; 1 is the first.")] = 1
     limit: Annotated[int, msgspec.Meta(ge=1, le=100_000, description="How many lines to show.")] = DEFAULT_LINES
@@ -59,7 +65,6 @@ class ReadTool:
         self._denied = denied
 
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """Which file, from which line."""
         wanted = parsed(arguments, ReadArguments)
         place = self._files.place(wanted.path)
         return CallDescription(
@@ -69,13 +74,10 @@ class ReadTool:
             locations=(FilePlace(path=printable(place.absolute), line=wanted.offset),),
         )
 
+    @errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """The text, the image, or why not."""
-        try:
-            wanted = parsed(arguments, ReadArguments)
-            return await self._files.read(wanted.path, lambda file: self._shown(file, wanted))
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
+        wanted = parsed(arguments, ReadArguments)
+        return await self._files.read(wanted.path, lambda file: self._shown(file, wanted))
 
     def _shown(self, file: OpenedFile, wanted: ReadArguments) -> ToolOutcome:
         if self._denied.cover(file.path):
@@ -92,8 +94,6 @@ class ReadTool:
 
 
 class ListArguments(Arguments, frozen=True, kw_only=True):
-    """What `list` takes."""
-
     path: Annotated[str, msgspec.Meta(description="The folder, from the session's folder or absolute.")] = "."
 
 
@@ -109,7 +109,6 @@ class ListTool:
         self._denied = denied
 
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """Which folder."""
         place = self._files.place(parsed(arguments, ListArguments).path)
         return CallDescription(
             kind="read",
@@ -118,15 +117,9 @@ class ListTool:
             locations=(FilePlace(path=printable(place.absolute)),),
         )
 
+    @errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """One line for each name."""
-        try:
-            wanted = parsed(arguments, ListArguments)
-            return await self._list(wanted.path)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
-
-    async def _list(self, path: str) -> ToolOutcome:
+        path = parsed(arguments, ListArguments).path
         if self._denied.cover(self._files.place(path).absolute):
             raise missing(path)
         found = await self._files.list_folder(path, MAX_ENTRIES + 1, lambda each: not self._denied.cover(each))
@@ -157,7 +150,7 @@ def _image(data: bytes, mime_type: str) -> ToolOutcome:
 
 
 def _numbered(file: io.BufferedReader, wanted: ReadArguments) -> ToolOutcome:
-    """The wanted lines with their numbers, until one of the limits is met; then how to go on."""
+    """The wanted lines with their numbers, until one of the limits is met; then how to continue."""
     deadline = time.monotonic() + MAX_READ_S
     if (has := _skip_lines(file, wanted.offset - 1, deadline)) is not None:
         return text_outcome(f"[the file has only {has:,} lines]" if has else "[the file is empty]")
@@ -173,7 +166,7 @@ def _numbered(file: io.BufferedReader, wanted: ReadArguments) -> ToolOutcome:
     if broken:
         lines.append("[not all of it is UTF-8: \ufffd stands for other bytes]")
     if file.peek(1):
-        lines.append(f"[more lines follow; go on with offset={wanted.offset + len(lines) - broken}]")
+        lines.append(f"[more lines follow; continue with offset={wanted.offset + len(lines) - broken}]")
     return text_outcome("\n".join(lines) or "[the file is empty]")
 
 

@@ -1,9 +1,6 @@
-"""What no session may see: makai's own state, and procfs.
+"""What no session may see: makai's own state (`MAKAI_HOME`: token, socket, credentials, database), and procfs.
 
-In: folders, and descriptors of files somebody reached. Out: whether such a file lies in one of the folders, by whatever
-name, mount or hard link it was reached. It must not know roots or tools.
-
-DESIGN §9: "`MAKAI_HOME` (token, socket, credentials, database) is invisible to every child and every file tool".
+A file counts as hidden by whatever name, mount or hard link it was reached.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""HTML as text a model can read.
+"""HTML as text that a model can read, with headings, list items, links and code kept recognisable.
 
-In: an HTML document. Out: its words with headings, list items, links and code kept recognisable. Pure; nothing in the
-document is executed, loaded or trusted. It looks at every character a fixed number of times: the standard library's
-parser takes quadratic time, or fails, on pages built to that end.
+It looks at every character a fixed number of times: the standard library's parser takes quadratic time, or fails, on
+pages built to that end. Nothing in the page is executed or loaded.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def html_to_text(document: str) -> str:
 
 
 def _after_markup(document: str, opening: int, reader: _Reader) -> int:
-    """Deal with what begins with `<`; where the text goes on, or -1 when it never ends."""
+    """Deal with what begins with `<`; where the text continues, or -1 when it never ends."""
     if document.startswith("<!--", opening):
         return _after(document, "-->", opening + 4)
     if document.startswith(("<!", "<?"), opening):

@@ -1,8 +1,7 @@
-"""Linux's openat2: open a path so that the kernel itself keeps it beneath a directory.
+"""Linux's openat2: opens a path so that the kernel itself keeps it beneath a directory.
 
-In: a directory's file descriptor and a path. Out: a descriptor, or the kernel's OSError. It must not know sessions,
-roots or tools. Checking a path first and opening it afterwards loses against whoever swaps a link in between (249 of
-60,000 opens when it was measured); here the check and the open are one system call.
+Checking a path first and opening it afterwards loses against a link that is swapped in between (249 of 60,000 opens
+when it was measured); here the check and the open are one system call.
 """
 
 from __future__ import annotations

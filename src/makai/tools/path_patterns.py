@@ -48,7 +48,7 @@ class PathPattern(msgspec.Struct, frozen=True):
 
 
 class DeniedPaths(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that nobody may see. Plain data, so that it can go to another process."""
+    """Files that no tool may show. Plain data, so that it can go to another process."""
 
     workspace: str = "/"
     patterns: tuple[PathPattern, ...] = ()
@@ -124,7 +124,7 @@ class GlobPattern:
         return any(len(names) in _reached(names, parts) for names in self._alternatives)
 
     def may_match_below(self, parts: Sequence[str]) -> bool:
-        """Whether a path inside this folder can match; if not, nobody needs to look there."""
+        """Whether a path inside this folder can match; if not, a search can skip it."""
         return any(any(index < len(names) for index in _reached(names, parts)) for names in self._alternatives)
 
 

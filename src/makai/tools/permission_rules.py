@@ -1,12 +1,7 @@
-"""Rules about tool calls that people write down.
-
-In: rules such as `Bash(git log:*)`, `Read(src/**)`, `WebFetch(domain:example.com)` or `mcp__server__*` in lists allow,
-ask and deny, and what a call would do. Out: allow, ask, deny, or None when no rule speaks about the call. Permission
-modes, grants and who is asked are not known here, and nothing is read from disk: paths are compared as text, and it is
-the file tools that keep a path from leading elsewhere through a link.
+"""Rules about tool calls that people write down: `Bash(git log:*)`, `Read(src/**)`, `WebFetch(domain:x)`, `mcp__s__*`.
 
 Precedence: deny, then ask, then allow. A rule that restricts matches when any part of the call is meant; a rule that
-allows only when all of it is.
+allows only when all of it is. Paths are compared as text; the file tools keep them from leading elsewhere by a link.
 """
 
 from __future__ import annotations
@@ -72,8 +67,7 @@ class NamedTool(msgspec.Struct, frozen=True, tag="name"):
     name: str
     is_prefix: bool = False
     fingerprint: str = ""
-    """`mcp__server__tool(fingerprint)`: the tool only as it was when somebody approved it (reliability T6: "changed
-    hash -> ask again")."""
+    """`mcp__server__tool(fingerprint)`: the tool only as it was when a person approved it."""
 
 
 Rule: TypeAlias = AnyCall | ShellCall | FileCall | FetchCall | NamedTool
@@ -92,7 +86,7 @@ class PermissionRules(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.lru_cache(maxsize=1024)
 def parse_rule(text: str) -> Rule:
-    """One rule; `InvalidRequest` names a rule that cannot be read, rather than ignore what someone wanted forbidden."""
+    """One rule; `InvalidRequest` names a rule that cannot be read, rather than ignore what was to be forbidden."""
     matched = _RULE.fullmatch(text.strip())
     if matched is None:
         raise _unreadable(text, "Expected a tool's name, alone or with a condition in parentheses.")

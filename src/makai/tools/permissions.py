@@ -1,8 +1,5 @@
 """Whether a call may run: what the mode of a session, written rules and earlier decisions say about it together.
 
-In: the mode, rules, grants, and what a call would do. Out: a `Verdict`. Pure: who is asked, and how a grant is kept, is
-not known here.
-
 The first line that holds decides:
 
     a rule or grant denies it                      deny, in every mode
@@ -106,12 +103,12 @@ def judge(
     if mode == "full_access":
         return Verdict(decision="allow", by="mode", reason="The session has full access.")
     if written == "ask":
-        # No grant is offered: whoever wrote this rule wants to be asked each time.
+        # No grant is offered: the author of this rule wants to be asked each time.
         return Verdict(decision="ask", by="rule", reason="A permission rule wants this to be asked.")
     if is_clients_own:
         return Verdict(decision="allow", by="mode", reason="Its client carries it out.")
     if description.protected:
-        # DESIGN §9: never "without asking, in any mode but `full_access`"; so no rule can allow it, nor a grant.
+        # Never without asking in any mode but `full_access`, so neither a rule nor a grant can allow it.
         return Verdict(decision="ask", by="mode", reason="This file can make later commands run code.")
     if written == "allow":
         return Verdict(decision="allow", by="rule", reason="A permission rule allows this.")
@@ -130,7 +127,7 @@ def _with_grants(rules: PermissionRules, grants: Sequence[tuple[str, bool]]) -> 
 
 
 def _of_any_version(rule: Rule) -> Rule:
-    """What somebody denied stays denied when its server changes its description."""
+    """What a person denied stays denied when its server changes its description."""
     return msgspec.structs.replace(rule, fingerprint="") if isinstance(rule, NamedTool) else rule
 
 

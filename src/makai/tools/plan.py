@@ -1,7 +1,6 @@
-"""The tool `plan`: the steps an agent means to take, told to whoever watches.
+"""The tool `plan`: the steps an agent means to take, for the people who watch.
 
-In: the whole plan, every time. Out: the same, checked. Nothing is kept here: the caller logs the plan it was given, and
-`plan_of` reads it from the arguments of the call.
+Nothing is kept here: the loop logs the plan of each call, which `plan_of` reads from its arguments.
 """
 
 from __future__ import annotations
@@ -11,9 +10,18 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.errors import InvalidRequest
 from makai.core.session_events import PlanEntry
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.base import (
+    Arguments,
+    CallDescription,
+    ToolContext,
+    ToolOutcome,
+    definition,
+    errors_as_outcomes,
+    parsed,
+    text_outcome,
+)
 
 _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
@@ -27,8 +35,6 @@ class PlanStep(Arguments, frozen=True, kw_only=True):
 
 
 class PlanArguments(Arguments, frozen=True, kw_only=True):
-    """What `plan` takes."""
-
     steps: Annotated[
         tuple[PlanStep, ...],
         msgspec.Meta(max_length=200, description="The whole plan, finished steps too; it replaces the one before."),
@@ -54,17 +60,11 @@ class PlanTool:
     )
 
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """How far the plan is."""
         steps = plan_of(arguments)
         done = sum(step.status == "completed" for step in steps)
         return CallDescription(kind="think", title=f"Plan: {done} of {len(steps)} steps done")
 
+    @errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """The plan as a list."""
-        try:
-            steps = plan_of(arguments)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
-        return text_outcome(
-            "\n".join(f"{_MARKS[step.status]} {step.content}" for step in steps) or "The plan is empty."
-        )
+        lines = (f"{_MARKS[step.status]} {step.content}" for step in plan_of(arguments))
+        return text_outcome("\n".join(lines) or "The plan is empty.")

@@ -1,10 +1,7 @@
-"""Files that make later commands run code.
+"""Files that make later commands run code: `.git`, `.makai` and others.
 
-In: a path relative to a session's root. Out: whether writing it could make some later, harmless-looking command run
-what the writer wants. Lexical and pure: who follows links asks about the place they lead to.
-
-DESIGN §9: "`.git`, `.makai` and other files that make later commands run code are never written without asking, in any
-mode but `full_access`."
+They are never written without asking, in any mode but `full_access`. Paths are compared as text; a caller that follows
+links asks about the place they lead to.
 """
 
 from __future__ import annotations
@@ -14,101 +11,24 @@ import re
 import unicodedata
 from typing import Final
 
-PROTECTED_FOLDERS = frozenset(
-    {
-        ".git",
-        ".githooks",
-        ".hg",
-        ".svn",
-        ".jj",
-        ".makai",
-        ".agents",
-        ".claude",
-        ".codex",
-        ".continue",
-        ".cursor",
-        ".gemini",
-        ".opencode",
-        ".windsurf",
-        ".vscode",
-        ".idea",
-        ".zed",
-        ".emacs.d",
-        ".vim",
-        ".devcontainer",
-        ".husky",
-        ".ipython",
-        ".ssh",
-        ".gnupg",
-        ".direnv",
-    }
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+PROTECTED_FOLDERS: Final = _names(
+    ".git .githooks .hg .svn .jj .makai .agents .claude .codex .continue .cursor .gemini .opencode .windsurf .vscode "
+    ".idea .zed .emacs.d .vim .devcontainer .husky .ipython .ssh .gnupg .direnv"
 )
 """Nothing anywhere below a folder of this name is written without asking."""
 
-PROTECTED_FILES = frozenset(
-    {
-        ".aider.conf.yml",
-        ".bash_aliases",
-        ".bash_login",
-        ".bash_logout",
-        ".bash_profile",
-        ".bashrc",
-        ".bazelrc",
-        ".cshrc",
-        ".curlrc",
-        ".dir-locals.el",
-        ".emacs",
-        ".envrc",
-        ".exrc",
-        ".gdbinit",
-        ".gitattributes",
-        ".gitconfig",
-        ".gitmodules",
-        ".hgrc",
-        ".inputrc",
-        ".irbrc",
-        ".kshrc",
-        ".lldbinit",
-        ".login",
-        ".mcp.json",
-        ".mise.toml",
-        ".netrc",
-        ".npmrc",
-        ".nvim.lua",
-        ".nvimrc",
-        ".pam_environment",
-        ".pdbrc",
-        ".pnp.cjs",
-        ".pnp.loader.mjs",
-        ".pnpmfile.cjs",
-        ".pre-commit-config.yaml",
-        ".profile",
-        ".pryrc",
-        ".pypirc",
-        ".pythonrc",
-        ".rprofile",
-        ".screenrc",
-        ".tcshrc",
-        ".tmux.conf",
-        ".vimrc",
-        ".wgetrc",
-        ".xinitrc",
-        ".xprofile",
-        ".xsession",
-        ".yarnrc",
-        ".yarnrc.yml",
-        ".zlogin",
-        ".zlogout",
-        ".zprofile",
-        ".zshenv",
-        ".zshrc",
-        "bunfig.toml",
-        "lefthook.yaml",
-        "lefthook.yml",
-        "mise.toml",
-        "sitecustomize.py",
-        "usercustomize.py",
-    }
+PROTECTED_FILES: Final = _names(
+    ".aider.conf.yml .bash_aliases .bash_login .bash_logout .bash_profile .bashrc .bazelrc .cshrc .curlrc "
+    ".dir-locals.el .emacs .envrc .exrc .gdbinit .gitattributes .gitconfig .gitmodules .hgrc .inputrc .irbrc .kshrc "
+    ".lldbinit .login .mcp.json .mise.toml .netrc .npmrc .nvim.lua .nvimrc .pam_environment .pdbrc .pnp.cjs "
+    ".pnp.loader.mjs .pnpmfile.cjs .pre-commit-config.yaml .profile .pryrc .pypirc .pythonrc .rprofile .screenrc "
+    ".tcshrc .tmux.conf .vimrc .wgetrc .xinitrc .xprofile .xsession .yarnrc .yarnrc.yml .zlogin .zlogout .zprofile "
+    ".zshenv .zshrc bunfig.toml lefthook.yaml lefthook.yml mise.toml sitecustomize.py usercustomize.py"
 )
 """Read by shells, git, editors, package managers or Python before or beside what the user asked for."""
 

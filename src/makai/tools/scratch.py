@@ -1,8 +1,7 @@
-"""Where the tools of a session keep what is nobody's work: long output, and the temporary files of commands.
+"""Where the tools of a session keep long output and the temporary files of commands.
 
-In: a session's id and the user's environment. Out: two folders that only this user can enter, outside `MAKAI_HOME`,
-which no tool may see. They outlive a run, since the log names what is in them; whoever deletes a session removes them,
-and the next session removes those that were left behind.
+The folders can be entered by this user only and lie outside `MAKAI_HOME`, which no tool may see. They outlive a run,
+since the log names what is in them; they go with the session, or when the next session finds them old.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class Scratch(msgspec.Struct, frozen=True, kw_only=True):
     """The folders of one session."""
 
     output: Path
-    """What a tool said and nobody was shown."""
+    """Output of tools that was too long to show."""
     temporary: Path
     """Stands in for /tmp."""
 
 
 def open_scratch(session_id: str, environ: Mapping[str, str], makai_home: Path) -> Scratch:
-    """Make the folders where they are missing. `InvalidRequest` when they cannot be made, or are somebody else's."""
+    """Make the folders where they are missing. `InvalidRequest` when they cannot be made, or belong to another user."""
     top = _top(environ, makai_home)
     folder = top / _name(session_id)
     scratch = Scratch(output=folder / "output", temporary=folder / "tmp")
@@ -52,7 +51,6 @@ def open_scratch(session_id: str, environ: Mapping[str, str], makai_home: Path) 
 
 
 def remove_scratch(session_id: str, environ: Mapping[str, str], makai_home: Path) -> None:
-    """Forget what a session left."""
     shutil.rmtree(_top(environ, makai_home) / _name(session_id), ignore_errors=True)
 
 

@@ -1,8 +1,7 @@
 """The tools `glob` and `grep`.
 
-In: a call's arguments and the session's `Workspace`. Out: paths, or lines with their numbers. The work is done by
-`search_worker` in a process of its own with a deadline: no pattern can hang makai, and what was found by then is kept.
-They must not know who approved a call.
+The work is done by `search_worker` in a process of its own with a deadline: no pattern can hang makai, and what was
+found by then is kept.
 """
 
 from __future__ import annotations
@@ -12,15 +11,25 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from makai.aio.child_process import ChildProcess
-from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.base import (
+    Arguments,
+    CallDescription,
+    ToolContext,
+    ToolOutcome,
+    definition,
+    errors_as_outcomes,
+    parsed,
+    text_outcome,
+)
 from makai.tools.file_errors import printable
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern
 from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
@@ -35,8 +44,6 @@ _IMPORTED_FROM = [str(Path(__file__).resolve().parents[2]), str(Path(msgspec.__f
 
 
 class GlobArguments(Arguments, frozen=True, kw_only=True):
-    """What `glob` takes."""
-
     pattern: Annotated[
         str,
         msgspec.Meta(
@@ -48,8 +55,6 @@ class GlobArguments(Arguments, frozen=True, kw_only=True):
 
 
 class GrepArguments(Arguments, frozen=True, kw_only=True):
-    """What `grep` takes."""
-
     pattern: Annotated[
         str, msgspec.Meta(min_length=1, description="A Python regular expression, matched against each line.")
     ]
@@ -60,7 +65,49 @@ class GrepArguments(Arguments, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LINES, description="How many matches to show.")] = 200
 
 
-class GlobTool:
+class _SearchTool:
+    def __init__(
+        self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED, *, deadline_s: float = DEADLINE_S
+    ) -> None:
+        """`denied` is neither looked into nor shown."""
+        self._workspace = workspace
+        self._denied = denied
+        self._deadline_s = deadline_s
+
+    def _describe(self, path: str, what: str) -> CallDescription:
+        place = self._workspace.place(path)
+        title = what if place.shown == "." else f"{what} in {place.shown}"
+        where = (FilePlace(path=printable(place.absolute)),)
+        return CallDescription(kind="search", title=title, subject=place.shown, locations=where)
+
+    async def _search(self, request: SearchRequest) -> ToolOutcome:
+        """Run the worker until it ends, has said enough, or its time is over."""
+        request = msgspec.structs.replace(request, denied=self._denied, cpu_seconds=int(self._deadline_s) + 1)
+        with ExitStack() as held:
+            directory = self._workspace.open_directory(".")
+            held.callback(os.close, directory)
+            worker = await ChildProcess.start(
+                _command(request),
+                cwd=directory,
+                env={"LC_ALL": "C.UTF-8"},
+                supervised=True,
+                takes_input=False,
+                merge_stderr=True,
+            )
+        heard = bytearray()
+        late = False
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                while len(heard) < 4 * _MAX_SHOWN and (chunk := await worker.read()):
+                    heard += chunk
+        except TimeoutError:
+            late = True
+        finally:
+            await worker.stop()
+        return _outcome(bytes(heard), late, self._deadline_s)
+
+
+class GlobTool(_SearchTool):
     """Finds files by name."""
 
     definition = definition(
@@ -70,39 +117,22 @@ class GlobTool:
         GlobArguments,
     )
 
-    def __init__(
-        self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED, *, deadline_s: float = DEADLINE_S
-    ) -> None:
-        """`denied` is neither looked into nor shown."""
-        self._workspace = workspace
-        self._denied = denied
-        self._deadline_s = deadline_s
-
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """What is looked for, and where."""
         wanted = parsed(arguments, GlobArguments)
         GlobPattern(wanted.pattern)
-        return _description(self._workspace, wanted.path, f"Find {printable(wanted.pattern)}")
+        return self._describe(wanted.path, f"Find {printable(wanted.pattern)}")
 
+    @errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """One path per line."""
-        try:
-            wanted = parsed(arguments, GlobArguments)
-            GlobPattern(wanted.pattern)
-            request = SearchRequest(
-                folders=self._workspace.folders,
-                denied=self._denied,
-                path=wanted.path,
-                names=wanted.pattern,
-                most=MAX_PATHS,
-                cpu_seconds=int(self._deadline_s) + 1,
-            )
-            return await _search(request, self._workspace, self._deadline_s)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
+        wanted = parsed(arguments, GlobArguments)
+        GlobPattern(wanted.pattern)
+        folders = self._workspace.folders
+        return await self._search(
+            SearchRequest(folders=folders, path=wanted.path, names=wanted.pattern, most=MAX_PATHS)
+        )
 
 
-class GrepTool:
+class GrepTool(_SearchTool):
     """Finds lines by a regular expression."""
 
     definition = definition(
@@ -113,37 +143,24 @@ class GrepTool:
         GrepArguments,
     )
 
-    def __init__(
-        self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED, *, deadline_s: float = DEADLINE_S
-    ) -> None:
-        """`denied` is neither looked into nor shown."""
-        self._workspace = workspace
-        self._denied = denied
-        self._deadline_s = deadline_s
-
     async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        """What is looked for, and where."""
         wanted = _checked(arguments)
-        return _description(self._workspace, wanted.path, f"Search for {printable(wanted.pattern)}")
+        return self._describe(wanted.path, f"Search for {printable(wanted.pattern)}")
 
+    @errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """The lines, or the files, that match."""
-        try:
-            wanted = _checked(arguments)
-            request = SearchRequest(
+        wanted = _checked(arguments)
+        return await self._search(
+            SearchRequest(
                 folders=self._workspace.folders,
-                denied=self._denied,
                 path=wanted.path,
                 names=wanted.glob,
                 expression=wanted.pattern,
                 ignore_case=wanted.ignore_case,
                 files_only=wanted.files_only,
                 most=wanted.limit,
-                cpu_seconds=int(self._deadline_s) + 1,
             )
-            return await _search(request, self._workspace, self._deadline_s)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
+        )
 
 
 def _checked(arguments: Mapping[str, Any]) -> GrepArguments:
@@ -157,41 +174,6 @@ def _checked(arguments: Mapping[str, Any]) -> GrepArguments:
     if wanted.glob:
         GlobPattern(wanted.glob)
     return wanted
-
-
-def _description(workspace: Workspace, path: str, what: str) -> CallDescription:
-    place = workspace.place(path)
-    title = what if place.shown == "." else f"{what} in {place.shown}"
-    return CallDescription(
-        kind="search", title=title, subject=place.shown, locations=(FilePlace(path=printable(place.absolute)),)
-    )
-
-
-async def _search(request: SearchRequest, workspace: Workspace, deadline_s: float) -> ToolOutcome:
-    """Run the worker until it ends, has said enough, or its time is over."""
-    directory = workspace.open_directory(".")
-    try:
-        worker = await ChildProcess.start(
-            _command(request),
-            cwd=directory,
-            env={"LC_ALL": "C.UTF-8"},
-            supervised=True,
-            takes_input=False,
-            merge_stderr=True,
-        )
-    finally:
-        os.close(directory)
-    heard = bytearray()
-    late = False
-    try:
-        async with asyncio.timeout(deadline_s):
-            while len(heard) < 4 * _MAX_SHOWN and (chunk := await worker.read()):
-                heard += chunk
-    except TimeoutError:
-        late = True
-    finally:
-        await worker.stop()
-    return _outcome(bytes(heard), late, deadline_s)
 
 
 def _command(request: SearchRequest) -> list[str]:

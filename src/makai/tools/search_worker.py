@@ -1,8 +1,8 @@
 """The process that looks through files for `glob` and `grep`.
 
-In: one `SearchRequest` as JSON in `sys.argv[1]`. Out: one JSON object per line: what was found, then how it ended. It
-runs apart because a regular expression can take for ever and cannot be interrupted; whoever started it ends it at a
-deadline and keeps the lines it got. Every file is opened through the workspace. It must not know tools.
+Its argument is a `SearchRequest` as JSON; it writes one JSON object per line: what was found, then how it ended. It
+runs apart because a regular expression can take any time and cannot be interrupted: `search` ends it at a deadline and
+keeps the lines it got. Every file is opened through the workspace.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     ignore_case: bool = False
     files_only: bool = False
     most: int
-    cpu_seconds: int
+    cpu_seconds: int = 60
 
 
 class FoundFile(msgspec.Struct, frozen=True, tag="file"):

@@ -39,8 +39,6 @@ _LAST_OUTPUT_S = 1.0
 
 
 class ShellArguments(Arguments, frozen=True, kw_only=True):
-    """What `shell` takes."""
-
     command: Annotated[str, msgspec.Meta(min_length=1, description="The command line, for bash.")]
     directory: Annotated[str, msgspec.Meta(description="Where to run it; the session's folder by default.")] = "."
     timeout_s: Annotated[
@@ -105,7 +103,7 @@ class ShellTool:
 
 
 class _Progress:
-    """Output for whoever watches: all of it while it is short, then only how much there is."""
+    """Output for the people who watch: all of it while it is short, then only how much there is."""
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context

@@ -1,7 +1,4 @@
-"""Whether a shell command may run without asking.
-
-In: a command and rules in the form `git log:*`. Out: allow, ask or deny. What the answer leads to, and in which mode,
-is not known here.
+"""Whether a shell command may run without asking, by rules such as `git log:*`.
 
 A rule is a prefix of words; `:*` means any further arguments, and without it the command is exactly these words. `*`
 alone is every command. Allowing fails closed: every command in the text must be plainly written and matched by an
@@ -29,16 +26,8 @@ Decision: TypeAlias = Literal["allow", "ask", "deny"]
 
 _ANYTHING: Final = ":*"
 _FLAGS_WITHOUT_VALUE: Final = frozenset(
-    {
-        "--no-pager",
-        "--paginate",
-        "-p",
-        "--bare",
-        "--no-replace-objects",
-        "--literal-pathspecs",
-        "--no-optional-locks",
-        "--",
-    }
+    {"--no-pager", "--paginate", "-p", "--bare", "--no-replace-objects", "--literal-pathspecs", "--"}
+    | {"--no-optional-locks"}
 )
 _GLOB: Final = re.compile(r"[*?\[]")
 

@@ -1,10 +1,7 @@
 """What is known about programs that shell commands name.
 
-In: the words of one command. Out: whether words that an allow rule leaves open could run or write something, and the
-tables by which commands hidden in the words of another command are found. Rules and shell syntax are not known here.
-
 The tables are data on purpose: a program is added by a line. A program that is not listed is taken as it is, because
-whoever allows `name:*` has allowed that program; listed are those that people take for harmless and that are not
+a rule `name:*` allows that program; listed are those that people take for harmless and that are not
 (GTFOBins; CVE-2025-54795, CVE-2025-64755, CVE-2025-66032).
 """
 
@@ -63,17 +60,10 @@ DANGERS: Final[Mapping[str, Danger]] = {
     "fzf": Danger(long=("bind", "preview", "listen", "become")),
     "git": Danger(
         long=(
-            *(
-                "output",
-                "output-directory",
-                "ext-diff",
-                "textconv",
-                "show-signature",
-                "open-files-in-pager",
-                "no-index",
-            ),
-            *("help", "exec", "upload-pack", "receive-pack", "upload-archive", "extcmd", "tool", "config-env"),
-            *("exec-path", "git-dir", "work-tree", "paginate", "template", "reference", "separate-git-dir"),
+            *("output", "output-directory", "ext-diff", "textconv", "show-signature", "open-files-in-pager"),
+            *("no-index", "help", "exec", "upload-pack", "receive-pack", "upload-archive", "extcmd", "tool"),
+            *("config-env", "exec-path", "git-dir", "work-tree", "paginate", "template", "reference"),
+            "separate-git-dir",
         ),
         short="O",
         takes_value="SGLUlnCMB",
@@ -93,11 +83,7 @@ DANGERS: Final[Mapping[str, Danger]] = {
     "php": Danger(short="rBREd", long=("run", "process-begin", "process-code", "process-end", "define")),
     "printf": Danger(short="v", text=r"%[^%A-Za-z]*n"),  # bash: -v and %n write variables, whose subscripts are run
     "python": Danger(short="ci", takes_value="mWX"),
-    "rg": Danger(
-        long=("pre", "pre-glob", "search-zip", "hostname-bin"),
-        short="z",
-        takes_value="efgmABCEjMrtTd",
-    ),
+    "rg": Danger(long=("pre", "pre-glob", "search-zip", "hostname-bin"), short="z", takes_value="efgmABCEjMrtTd"),
     "rsync": Danger(long=("rsh", "rsync-path", "log-file", "remove-source-files", "delete"), short="e"),
     "ruby": Danger(short="eirIES"),
     "scp": Danger(short="SoFJ"),
@@ -127,13 +113,7 @@ DANGERS: Final[Mapping[str, Danger]] = {
     "yq": Danger(long=("inplace", "in-place", "from-file", "split-exp"), short="ifs"),
     "zip": Danger(long=("unzip-command",), short="T"),
 }
-ALIASES: Final[Mapping[str, str]] = {
-    "gtar": "tar",
-    "bsdtar": "tar",
-    "ripgrep": "rg",
-    "nodejs": "node",
-    "pypy": "python",
-}
+ALIASES: Final = {"gtar": "tar", "bsdtar": "tar", "ripgrep": "rg", "nodejs": "node", "pypy": "python"}
 
 SHELLS: Final = _names("sh bash dash ash zsh ksh mksh rbash fish csh tcsh pwsh")
 INTERPRETERS: Final = _names(
@@ -327,12 +307,7 @@ def _tar(arguments: Sequence[str], fixed: int) -> bool:
 
 
 _SPECIAL: Final[Mapping[str, Callable[[Sequence[str], int], bool]]] = {
-    "git": _git,
-    "sed": _sed,
-    "gsed": _sed,
-    "awk": _awk,
-    "gawk": _awk,
-    "nawk": _awk,
-    "mawk": _awk,
-    "tar": _tar,
+    **{"git": _git, "tar": _tar},
+    **dict.fromkeys(("sed", "gsed"), _sed),
+    **dict.fromkeys(("awk", "gawk", "nawk", "mawk"), _awk),
 }

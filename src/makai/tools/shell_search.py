@@ -1,7 +1,4 @@
-"""Every command that a shell text may run, for rules that forbid.
-
-In: any shell text. Out: the commands found at any depth: in substitutions, functions, here-documents, the arguments of
-wrappers, the text given to `eval` or `sh -c`. Rules are not known here.
+"""Every command that a shell text may run, at any depth, for rules that forbid.
 
 This search guesses in favour of finding: what it finds may never run, and what it does not find may still run (a name
 put together at run time). It must never be used to prove that a command is safe; `shell_syntax` does that.
@@ -16,19 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from makai.tools.shell_programs import (
-    ENVIRONMENT_COMMANDS,
-    EXEC_OPTIONS,
-    INTERPRETERS,
-    LAUNCHERS,
-    PRINTS_ITS_ARGUMENTS,
-    READS_ITS_PROGRAM,
-    RUNS_ITS_TEXT,
-    SHELLS,
-    inner_commands,
-    is_option,
-    program_name,
-)
+from makai.tools import shell_programs as programs
 from makai.tools.shell_syntax import parse, source
 
 if TYPE_CHECKING:
@@ -63,7 +48,6 @@ class FoundCommands(msgspec.Struct, frozen=True):
 
 
 def search(text: str) -> FoundCommands:
-    """Find all commands in `text`."""
     searcher = _Search()
     searcher.add_text(text)
     return searcher.run()
@@ -127,7 +111,7 @@ class _Search:
         self._complete = False
         words = _ANY_BREAK.split(text)
         for index, word in enumerate(words):
-            self._commands[(program_name(word), *words[index + 1 : index + 4])] = None
+            self._commands[(programs.program_name(word), *words[index + 1 : index + 4])] = None
 
     # Texts -----------------------------------------------------------------------------------------------------------
 
@@ -161,10 +145,10 @@ class _Search:
                 words = _words(place, literals)
                 self._add_words(words)
                 runs_stdin = runs_stdin or (place.has_stdin and _takes_commands_from_stdin(words))
-                if place.has_stdin and words and program_name(words[0]) in PRINTS_ITS_ARGUMENTS:
+                if place.has_stdin and words and programs.program_name(words[0]) in programs.PRINTS_ITS_ARGUMENTS:
                     printed += [" ".join(words[1:]).replace("\\n", "\n"), *words[1:]]
             elif node.type == "variable_assignment" and len(node.children) > 2:
-                if ENVIRONMENT_COMMANDS.fullmatch(source(node.children[0])):
+                if programs.ENVIRONMENT_COMMANDS.fullmatch(source(node.children[0])):
                     self.add_text(literals.known(node.children[-1]))
             elif node.type == "raw_string" and place.in_arithmetic:
                 # Subscripts in arithmetic are expanded, whatever quotes they stand in: $[ 'a[$(x)]' ] runs x.
@@ -195,7 +179,7 @@ class _Search:
         self._add_program([*expanded[0].split(), *expanded[1:]])
 
     def _add_program(self, words: Sequence[str]) -> None:
-        name = program_name(words[0]) if words else ""
+        name = programs.program_name(words[0]) if words else ""
         if name.startswith("git-"):  # what git runs for a subcommand can be called directly
             self._add_command(["git", name[4:], *words[1:]])
         else:
@@ -203,23 +187,23 @@ class _Search:
 
     def _look_into(self, words: tuple[str, ...]) -> None:
         name = words[0]
-        if name in RUNS_ITS_TEXT:
+        if name in programs.RUNS_ITS_TEXT:
             self.add_text(" ".join(words[1:]))
             for word in words[1:]:
                 self.add_text(word.partition("=")[2] if name == "alias" else word)
-        if name in SHELLS:
+        if name in programs.SHELLS:
             self._look_into_shell(words)
-        if name in INTERPRETERS:
+        if name in programs.INTERPRETERS:
             self._program_texts[" ".join(words[1:])] = None
-        if name in LAUNCHERS or name in self._functions:
+        if name in programs.LAUNCHERS or name in self._functions:
             self._look_into_wrapper(words)
-        if options := EXEC_OPTIONS.get(name):
+        if options := programs.EXEC_OPTIONS.get(name):
             self._look_after_options(words, options)
 
     def _look_into_shell(self, words: tuple[str, ...]) -> None:
-        runs_text = any(is_option(word) and "c" in word and not word.startswith("--") for word in words[1:])
+        runs_text = any(programs.is_option(word) and "c" in word and not word.startswith("--") for word in words[1:])
         for word in words[1:]:
-            if (runs_text and not is_option(word)) or _LOOKS_LIKE_TEXT.search(word):
+            if (runs_text and not programs.is_option(word)) or _LOOKS_LIKE_TEXT.search(word):
                 self.add_text(word)
 
     def _look_into_wrapper(self, words: tuple[str, ...]) -> None:
@@ -228,7 +212,7 @@ class _Search:
         if len(words) > MAX_WORDS_KEPT:
             self._give_up_on(" ".join(words))
             return
-        for inner in inner_commands(words, LAUNCHERS.get(words[0], 0)):
+        for inner in programs.inner_commands(words, programs.LAUNCHERS.get(words[0], 0)):
             self._add_program(inner)
         for word in words[1:]:
             if _LOOKS_LIKE_TEXT.search(word):  # ssh, watch, su -c and others give it to a shell
@@ -256,7 +240,7 @@ class _Search:
 
 
 def _places(root: Node) -> Iterator[_Place]:
-    """Every node in the order of the text, without recursion: how deep it goes is up to whoever wrote the text."""
+    """Every node in the order of the text, without recursion: the text chooses the depth."""
     waiting = [_Place(root, None, False)]
     while waiting:
         place = waiting.pop()
@@ -297,19 +281,21 @@ def _words_after_redirection(redirect: Node, literals: Literals) -> list[str]:
 
 def _names_are_known(words: Sequence[str]) -> bool:
     """Whether the program, and the program or text that it is given to run, are literal."""
-    name = program_name(words[0]) if words else ""
-    if name in RUNS_ITS_TEXT or name in SHELLS:
+    name = programs.program_name(words[0]) if words else ""
+    if name in programs.RUNS_ITS_TEXT or name in programs.SHELLS:
         return not any(Literals.UNKNOWN in word for word in words)
-    if name in LAUNCHERS:
-        inner = inner_commands(words, LAUNCHERS[name])
+    if name in programs.LAUNCHERS:
+        inner = programs.inner_commands(words, programs.LAUNCHERS[name])
         return not any(Literals.UNKNOWN in command[0] for command in inner)
     return Literals.UNKNOWN not in name
 
 
 def _takes_commands_from_stdin(words: Sequence[str]) -> bool:
-    names = [program_name(word) for word in words[:MAX_WORDS_KEPT]]
-    candidates = names if names and names[0] in LAUNCHERS else names[:1]
-    return any(name in SHELLS or name in READS_ITS_PROGRAM or name in _RUN_STDIN for name in candidates)
+    names = [programs.program_name(word) for word in words[:MAX_WORDS_KEPT]]
+    candidates = names if names and names[0] in programs.LAUNCHERS else names[:1]
+    return any(
+        name in programs.SHELLS or name in programs.READS_ITS_PROGRAM or name in _RUN_STDIN for name in candidates
+    )
 
 
 def _environments(tree: Sequence[Node]) -> Iterator[Mapping[str, str]]:
@@ -398,7 +384,7 @@ class Literals:
         inner = node.named_children
         if len(inner) == 1 and inner[0].type == "command":
             words = [self.marked(child, depth + 1) for child in inner[0].children]
-            if words[0] in PRINTS_ITS_ARGUMENTS:
+            if words[0] in programs.PRINTS_ITS_ARGUMENTS:
                 return " ".join(word for word in words[1:] if not word.startswith("-"))
         return self.UNKNOWN
 

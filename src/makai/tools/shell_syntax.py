@@ -1,8 +1,5 @@
 """Commands that mean to bash exactly what they look like.
 
-In: the text of a shell command. Out: the words of each command in it, or None for anything that is not provably plain.
-Rules and programs are not known here.
-
 Two readers that share no code must agree: tree-sitter-bash, of whose tree only a few kinds of nodes are accepted, and
 a reader of this module for the small part of the language in which nothing is expanded, redirected or assigned. What
 one of them misreads, the other has to misread in the same way before a command is taken for plain.
@@ -40,19 +37,8 @@ _RESERVED: Final = frozenset(
     | {"do", "done", "in", "function", "time", "coproc"}
 )
 _PLAIN_NODES: Final = frozenset(
-    {
-        "program",
-        "list",
-        "pipeline",
-        "command",
-        "command_name",
-        "word",
-        "number",
-        "string",
-        "string_content",
-        "raw_string",
-    }
-    | {"concatenation", '"', ";", "&&", "||", "|", "\n"}
+    {"program", "list", "pipeline", "command", "command_name", "word", "number", "string", "string_content"}
+    | {"raw_string", "concatenation", '"', ";", "&&", "||", "|", "\n"}
 )
 
 
@@ -154,7 +140,7 @@ def parse(text: str) -> Node:
 
 
 def nodes(root: Node) -> Iterator[Node]:
-    """Every node in the order of the text, without recursion: depth is chosen by whoever wrote the command."""
+    """Every node in the order of the text, without recursion: the text chooses the depth."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

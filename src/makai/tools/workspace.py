@@ -1,12 +1,9 @@
 """The files a session may touch: everything beneath its roots, nothing else, and never makai's own state.
 
-In: paths as a model writes them. Out: open files, listings, atomic writes, and where a path really leads. Every access
-is by descriptor through openat2, so a link swapped between check and use leads nowhere. It must not know tools,
-approvals or protocols.
-
-A path that names something hidden (`MAKAI_HOME`, DESIGN §9: "invisible to every child and every file tool") is answered
-as if nothing were there. Links that stay beneath a root are followed; a protected file (`protected.is_protected`) can
-be written only by its own name, so whoever approves a write sees what it is.
+Every access is by descriptor through openat2, so a link swapped between check and use leads nowhere. A path that names
+something hidden (`MAKAI_HOME`) is answered as if nothing were there. Links that stay beneath a root are followed; a
+protected file (`protected.is_protected`) can be written only by its own name, so that a person who approves a write
+sees what it is.
 """
 
 from __future__ import annotations
@@ -124,7 +121,7 @@ class Workspace:
 
     @classmethod
     def of(cls, folders: Folders) -> Workspace:
-        """The same workspace in another process; nothing is resolved anew, for it could lead elsewhere by now."""
+        """The same workspace in another process; nothing is resolved again, for it could lead elsewhere by now."""
         workspace = cls.__new__(cls)
         workspace._hidden = Hidden(folders.hidden)
         workspace.roots = folders.roots

@@ -44,7 +44,7 @@ async def test_a_range_of_lines_says_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("".join(f"line {number}\n" for number in range(1, 101)))
 
     assert await text(tmp_path, "file", offset=50, limit=2) == (
-        "    50\tline 50\n    51\tline 51\n[more lines follow; go on with offset=52]"
+        "    50\tline 50\n    51\tline 51\n[more lines follow; continue with offset=52]"
     )
     assert await text(tmp_path, "file", offset=100) == "   100\tline 100"
     assert await text(tmp_path, "file", offset=101) == "[the file has only 100 lines]"
@@ -63,10 +63,10 @@ async def test_long_files_and_lines_are_cut_with_a_note(tmp_path: Path) -> None:
     (tmp_path / "wide").write_text(("y" * 1000 + "\n") * 1000)
 
     many = (await text(tmp_path, "many")).split("\n")
-    assert (len(many), many[-1]) == (DEFAULT_LINES + 1, "[more lines follow; go on with offset=2001]")
+    assert (len(many), many[-1]) == (DEFAULT_LINES + 1, "[more lines follow; continue with offset=2001]")
     assert await text(tmp_path, "long") == (f"     1\t{'é' * 1000} [cut: 8,001 more bytes in this line]\n     2\tnext")
     wide = (await text(tmp_path, "wide")).split("\n")
-    assert wide[-1] == f"[more lines follow; go on with offset={len(wide)}]"
+    assert wide[-1] == f"[more lines follow; continue with offset={len(wide)}]"
     assert len("\n".join(wide)) < 270_000
 
 
@@ -75,7 +75,7 @@ async def test_a_file_of_2_gb_is_read_in_parts(tmp_path: Path) -> None:
     (tmp_path / "huge").write_bytes(b"first\n" * 2000)
     os.truncate(tmp_path / "huge", 2 * 1024**3)
 
-    assert await text(tmp_path, "huge", limit=1) == "     1\tfirst\n[more lines follow; go on with offset=2]"
+    assert await text(tmp_path, "huge", limit=1) == "     1\tfirst\n[more lines follow; continue with offset=2]"
     assert (await text(tmp_path, "huge", offset=1999, limit=2)).startswith("  1999\tfirst\n  2000\tfirst\n[more")
 
 

@@ -80,10 +80,7 @@ def test_variables_come_from_the_environment_that_was_given(written: str, meant:
         ({"command": ""}, "Expected `str` of length >= 1 - at `$.command`."),
         ({"command": "x", "args": "y"}, "Expected `array`, got `str` - at `$.args`."),
         ({"command": "x", "env": {"A": 1}}, "Expected `str`, got `int` - at `$.env[...]`."),
-        (
-            {"command": "x", "args": ["a", "${NOPE}"]},
-            "args[1] needs the environment variable NOPE, which is not set.",
-        ),
+        ({"command": "x", "args": ["a", "${NOPE}"]}, "args[1] needs the environment variable NOPE, which is not set."),
         ({"command": "x\0y"}, "A NUL character is in it."),
         ({"command": "x", "env": {"A=B": "c"}}, "'A=B' cannot be the name of an environment variable."),
         ({"command": "x", "env": {"": "c"}}, "'' cannot be the name of an environment variable."),

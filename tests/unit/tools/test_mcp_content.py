@@ -68,22 +68,16 @@ def test_pictures_beyond_twenty_are_only_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "read_only", "destructive"),
+    ("annotations", "read_only"),
     [
-        (None, False, True),
-        (ToolAnnotations(), False, True),
-        (ToolAnnotations(read_only_hint=True), True, False),
-        (ToolAnnotations(read_only_hint=False), False, True),
-        (ToolAnnotations(destructive_hint=True), False, True),
-        (ToolAnnotations(destructive_hint=False), False, False),
+        (None, False),
+        (ToolAnnotations(), False),
+        (ToolAnnotations(read_only_hint=True), True),
+        (ToolAnnotations(read_only_hint=False), False),
     ],
 )
-def test_a_tool_is_taken_for_destructive_unless_its_server_says_otherwise(
-    annotations: ToolAnnotations | None, read_only: bool, destructive: bool
-) -> None:
-    listing = ToolListing(name="x", input_schema={}, annotations=annotations)
-
-    assert (listing.read_only, listing.destructive) == (read_only, destructive)
+def test_a_tool_only_reads_when_its_server_says_so(annotations: ToolAnnotations | None, read_only: bool) -> None:
+    assert ToolListing(name="x", input_schema={}, annotations=annotations).read_only == read_only
 
 
 def test_the_fingerprint_follows_everything_that_was_told_and_the_server() -> None:

@@ -71,7 +71,7 @@ def test_the_definition_is_what_the_server_lists(tmp_path: Path) -> None:
         description="Say it again.",
         parameters_schema_json='{"type":"object","properties":{"text":{"type":"string"}}}',
     )
-    assert (tool.fingerprint, tool.destructive) == (ECHO.fingerprint("identity"), True)
+    assert tool.fingerprint == ECHO.fingerprint("identity")
 
 
 async def test_a_call_is_described_by_its_title_and_arguments(tmp_path: Path) -> None:

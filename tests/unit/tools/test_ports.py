@@ -35,7 +35,7 @@ async def test_a_read_sees_the_unsaved_buffer_and_the_disk_for_files_that_are_no
     read = ReadTool(files)
 
     assert await read.run({"path": "open", "offset": 2, "limit": 1}, Silent()) == text_outcome(
-        "     2\ttwo\n[more lines follow; go on with offset=3]"
+        "     2\ttwo\n[more lines follow; continue with offset=3]"
     )
     assert await read.run({"path": "closed"}, Silent()) == text_outcome("     1\ton disk")
     assert await ListTool(files).run({}, Silent()) == text_outcome("closed  8\nopen  6")
@@ -144,9 +144,7 @@ async def test_a_session_with_an_editor_asks_about_every_command_that_no_sandbox
     spec = WorkbenchSpec(session_id="s", cwd=str(repo), makai_home=tmp_path / "home", environ=environ)
     editor = Editor({str(repo / "new"): "only in the editor\n"})
     async with Workbench(
-        spec,
-        files=lambda local: EditorFiles(local, editor),
-        commands=EditorCommands(editor, "ran\n").instead_of,
+        spec, files=lambda local: EditorFiles(local, editor), commands=EditorCommands(editor, "ran\n").instead_of
     ) as bench:
         rules = bench.rules(allow=["Bash(make:*)"])
         tools = bench.tools(rules)

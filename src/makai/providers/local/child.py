@@ -2,7 +2,7 @@
 
 In: a GGUF path and sizes as arguments, the API key as the first line of stdin. Out: one JSON line on stdout,
 `{"ready": true, "port": N}`, once the server answers on loopback; everything llama.cpp says goes to stderr.
-It ends when it is told to (SIGTERM), when its parent dies, and when its stdin closes.
+It ends on SIGTERM, when its parent dies, and when its stdin closes.
 
 It imports nothing of makai and is run by its path, so that a crash, OpenMP and 100 MB of native code stay here.
 """

@@ -1,1 +1,1 @@
-"""Tools of MCP servers: what is configured, how it is reached, and each of its tools as one of ours."""
+"""Tools of MCP servers: what is configured, how it is reached, and each of its tools as a `Tool`."""

@@ -1,7 +1,6 @@
-"""`mcpServers`: which MCP servers there are, in the JSON that Claude, Cursor and others share.
+"""Which MCP servers there are (`mcpServers`, the JSON that Claude, Cursor and others share), and how they run.
 
-In: the file's text and the environment its `${VAR}` may take from. Out: typed servers, and the reason for each entry
-that cannot be used, so that one mistake does not cost the other servers. Pure: nothing is read or started here.
+One entry that cannot be used does not cost the other servers: the reason is kept for each. Nothing is read or started.
 
     {"mcpServers": {
         "files": {"command": "npx", "args": ["-y", "some-server"], "env": {"TOKEN": "${FILES_TOKEN}"}, "cwd": "/srv"},
@@ -9,8 +8,10 @@ that cannot be used, so that one mistake does not cost the other servers. Pure: 
 
 A program runs in the session's sandbox, which has no network; `"network": true` in its entry gives it one. A package
 runner such as npx also needs a folder to write: `"env": {"npm_config_cache": "/tmp/npm"}`, or `UV_CACHE_DIR` for uvx.
-
 Keys of other programs (`autoApprove`, `alwaysAllow`, ...) grant nothing here; they are named in `ignored_keys`.
+
+Tools are called `mcp__server__tool`. A server's name holds no `__`, so that the rule `mcp__a__*` can never match a tool
+of another server; a tool's name depends on nothing but itself, so that it does not change when others come or go.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
+from makai.tools.commands import Wrap
 
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 """`${NAME}`, `${env:NAME}` as Cursor writes it, and `${NAME:-what to use without it}`."""
@@ -230,13 +232,7 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-Wrap: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 _PASSED_ON: Final = ("PATH", "HOME", "LANG")
-
-
-def unconfined(argv: Sequence[str]) -> Sequence[str]:
-    """The `wrap` of full access."""
-    return argv
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,18 +245,16 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     wrap: Wrap
     """Turns a command into one that is confined, without network."""
     wrap_online: Wrap | None = None
-    """The same with network, for servers whose entry asks for it; None where nobody may have it."""
+    """The same with network, for servers whose entry asks for it; None where no server may have it."""
     holding: Callable[[], AbstractContextManager[None]] = nullcontext
     """What must be held from before `wrap` until the server has ended."""
     spill_directory: Path
     """Where answers go that are too long for a model."""
 
     def confined(self, argv: Sequence[str], *, network: bool) -> Sequence[str]:
-        """The command line of a server."""
         return self.wrap_online(argv) if network and self.wrap_online is not None else self.wrap(argv)
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of a server."""
         return {name: self.environ[name] for name in _PASSED_ON if name in self.environ} | dict(given)
 
 
@@ -271,19 +265,18 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """From the start of a server to its first answer; a package runner may have to download it first."""
     list_s: float = 15.0
     call_s: float = 300.0
-    """A call may be silent for so long; every word of progress begins it anew."""
+    """A call may be silent for so long; every progress notification restarts this clock."""
     longest_call_s: float = 3600.0
     ready_s: float = 10.0
     """How long a call waits for a server that is just starting again."""
     first_retry_s: float = 0.5
     longest_retry_s: float = 30.0
     most_failures: int = 5
-    """So many in a row, and a server is left alone until someone asks for it again."""
+    """So many in a row, and a server is left alone until one of its tools is called again."""
     steady_s: float = 60.0
-    """A server that lasted so long has made good its earlier failures."""
+    """A server that lasted so long starts counting its failures at zero."""
 
     def retry_after(self, failures: int) -> float:
-        """How long to wait after so many failures in a row."""
         return float(min(self.first_retry_s * 2.0 ** (failures - 1), self.longest_retry_s))
 
 

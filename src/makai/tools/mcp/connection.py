@@ -1,9 +1,7 @@
 """One connection to an MCP server, by the official SDK.
 
-In: a configured server, where it runs, the deadlines. Out: its tools, calls of them, and word of its end. Only this
-module and `transports` import the SDK, which takes most of a second: load them in a thread, and only for a server.
-
-The SDK's checks of structured results are not used: they would run a server's regular expressions in our event loop.
+Only this module and `transports` import the SDK, which takes most of a second: load them in a thread, and only for a
+server. The SDK's checks of structured results are not used: they would run a server's regular expressions in our loop.
 """
 
 from __future__ import annotations
@@ -87,7 +85,7 @@ class McpConnection:
         return tuple(listed.values())[:_MAX_TOOLS]
 
     async def call(self, tool: str, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
-        """Call a tool. When this is cancelled or takes too long the server is told, and nobody waits for it."""
+        """Call a tool. When this is cancelled or takes too long the server is notified, without waiting for it."""
         clock = asyncio.get_running_loop().time
         last = clock() + self._timing.longest_call_s
         timeout = asyncio.timeout(self._timing.call_s)
@@ -125,11 +123,11 @@ class McpConnection:
             except (SubscriptionLost, TimeoutError):
                 pass
             await asyncio.sleep(_RELISTEN_S)
-            # What was said in between was said to nobody.
+            # Changes that happened in between were not announced to us.
             self._life.news.set()
 
     async def _beside(self, ask: Callable[[], Awaitable[types.CallToolResult]]) -> types.CallToolResult:
-        """Run it in the connection's own group: who is cancelled does not wait until the server was told."""
+        """Run it in the connection's own group: a cancelled caller does not wait until the server was notified."""
         answer: asyncio.Future[types.CallToolResult] = asyncio.get_running_loop().create_future()
         scope = anyio.CancelScope()
 

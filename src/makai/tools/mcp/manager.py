@@ -1,7 +1,6 @@
-"""The MCP servers of a session: started beside everything else, watched, started again.
+"""The MCP servers of a session: started in the background, watched, restarted.
 
-In: configured servers. Out: their tools, and the state of each. A slow or dead server delays nobody: `start` returns at
-once, `tools` gives what is there. The SDK is loaded only when there is a server, and in a thread.
+A slow or dead server delays nothing: `start` returns at once, `tools` gives what is there.
 """
 
 from __future__ import annotations
@@ -48,12 +47,7 @@ class McpManager:
     """All servers of a session. `start` it, and `close` it on every path; or use it with `async with`."""
 
     def __init__(
-        self,
-        config: McpConfig,
-        launch: Launch,
-        *,
-        timing: Timing | None = None,
-        on_change: OnChange | None = None,
+        self, config: McpConfig, launch: Launch, *, timing: Timing | None = None, on_change: OnChange | None = None
     ) -> None:
         self._servers = {
             server.name: _Server(server, launch, timing or Timing(), on_change or (lambda _: None))
@@ -65,7 +59,6 @@ class McpManager:
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to connect, and return."""
         if self._servers and self._running is None:
             self._running = asyncio.create_task(self._run())
 
@@ -75,7 +68,7 @@ class McpManager:
             for server in self._servers.values():
                 server.closing = True
             self._running.cancel()
-            # Not `await self._running`: whoever closes may be cancelled himself, and must be able to tell.
+            # Not `await self._running`: the caller may be cancelled too, and must be able to tell the two apart.
             await asyncio.wait({self._running})
 
     async def __aenter__(self) -> McpManager:
@@ -104,12 +97,6 @@ class McpManager:
             return False
         return True
 
-    def restart(self, name: str) -> None:
-        """Connect to a server that failed again, now."""
-        if (server := self._servers.get(name)) is None:
-            raise InvalidRequest(f"There is no MCP server {name!r}.")
-        server.wanted.set()
-
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for server in self._servers.values():
@@ -125,7 +112,7 @@ class _Server:
         """By the names their server gives them."""
         self.settled = asyncio.Event()
         self.wanted = asyncio.Event()
-        """Someone wants it to be tried again now."""
+        """One of its tools is called: try again now."""
         self.closing = False
         """Beside the cancellation: anyio forgets one that arrives while a group of its tasks ends with an error."""
         self.status = ServerStatus(
@@ -226,7 +213,7 @@ class _Server:
         return changed
 
     async def _wait(self, failures: int, reason: str) -> None:
-        """Wait before the next attempt; after too many its tools are gone and it is left alone until someone wants it.
+        """Wait before the next attempt; after too many its tools are gone until one of them is called.
 
         A remote server that worked once may only be out of reach, as on a train: asking for it again costs little.
         """

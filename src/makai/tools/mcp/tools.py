@@ -1,8 +1,6 @@
-"""A tool of an MCP server, as one of ours.
+"""A tool of an MCP server as a `Tool`, with bounded answers and a fingerprint for approvals.
 
-In: what its server lists, and a way to call it. Out: a `Tool` whose answers are bounded, with a `fingerprint` for
-whoever remembers approvals. It must not know the SDK, and holds no connection: a server that was started again in the
-meantime is simply called.
+It holds no connection: a server that was restarted in the meantime is simply called. The SDK is not known here.
 """
 
 from __future__ import annotations
@@ -52,9 +50,7 @@ class McpTool:
         self._spill_directory = spill_directory
         self.listing = listing
         self.fingerprint = listing.fingerprint(identity)
-        """What an approval of this tool is worth: when it differs, ask again (reliability T6)."""
-        self.destructive = listing.destructive
-        """Whether it must be taken for destructive. That it need not be is only its server's claim."""
+        """An approval counts for this fingerprint only: when it changes, a person is asked again."""
         self.definition = ToolDefinition(
             name=tool_name(caller.name, listing.name),
             description=(listing.description or listing.shown_title)[:_MAX_DESCRIPTION],
@@ -73,7 +69,6 @@ class McpTool:
         return CallDescription(kind=kind, title=title, subject=self.fingerprint[:FINGERPRINT_SHOWN])
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """What the server answers. When cancelled, the server is told to stop."""
         try:
             result = await self._caller.call(self, arguments, _Progress(context))
         except MakaiError as error:
@@ -152,13 +147,6 @@ class ToolListing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     def read_only(self) -> bool:
         """Whether its server claims that it changes nothing."""
         return self.annotations is not None and self.annotations.read_only_hint is True
-
-    @property
-    def destructive(self) -> bool:
-        """Whether it may destroy something: always, unless its server claims otherwise (reliability T6)."""
-        if self.annotations is None:
-            return True
-        return not self.read_only and self.annotations.destructive_hint is not False
 
     def schema_json(self) -> str:
         """The schema of its arguments for a model: always an object with properties, which some APIs insist on."""

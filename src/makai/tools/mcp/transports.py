@@ -1,7 +1,6 @@
-"""The ways to an MCP server: a child process, streamable HTTP, SSE.
+"""The transports to an MCP server: a child process, streamable HTTP, SSE.
 
-In: a configured server. Out: the stream pair that the SDK's client speaks over, and in `Life` what happens to it. No
-message is larger than `MAX_MESSAGE_BYTES`, whatever a server sends.
+No message is larger than `MAX_MESSAGE_BYTES`, whatever a server sends.
 """
 
 from __future__ import annotations
@@ -186,7 +185,7 @@ def _message(line: bytes | OversizedLine) -> SessionMessage | None:
 
 
 def _too_long(line: OversizedLine) -> SessionMessage | None:
-    """An error for whoever waits for the answer that was dropped, if it tells whose it was."""
+    """An error in place of the answer that was dropped, if its id can be read."""
     found = _ID_FIRST.match(line.head) or _ID_LAST.search(line.tail)
     if found is None:
         return None
@@ -220,7 +219,7 @@ async def _http(server: HttpServer, timing: Timing, life: Life) -> AsyncGenerato
 
 def _http_client(server: HttpServer, timing: Timing, life: Life) -> httpx2.AsyncClient:
     async def hurry(request: httpx2.Request) -> None:
-        if request.method == "DELETE":  # the SDK's farewell; whoever closes waits for it
+        if request.method == "DELETE":  # the SDK's farewell; `close` waits for it
             request.extensions = {**request.extensions, "timeout": dict.fromkeys(_TIMEOUTS, _FAREWELL_S)}
 
     async def check(response: httpx2.Response) -> None:
@@ -234,9 +233,9 @@ def _http_client(server: HttpServer, timing: Timing, life: Life) -> httpx2.Async
 
     return httpx2.AsyncClient(
         headers={name: value.reveal() for name, value in server.headers.items()} | {"Accept-Encoding": "identity"},
-        # A server may be silent as long as a call may be; who waits has a deadline of his own.
+        # A server may be silent as long as a call may be; every call has its own deadline.
         timeout=httpx2.Timeout(_CONNECT_S, read=timing.call_s + _CONNECT_S),
-        # Neither proxies nor a .netrc that nobody told us to use.
+        # Neither proxies nor a .netrc that the user did not configure for makai.
         trust_env=False,
         proxy=proxy_for(server.url),
         verify=ssl.create_default_context(),

@@ -1,8 +1,8 @@
 """Confinement by bubblewrap: namespaces and mounts.
 
-In: a policy and a command. Out: the command line that runs it confined. What a process sees is built from mounts, outer
-ones first: the whole system read-only, the writable folders, what is protected in them read-only again, and nothing at
-all where something is hidden. It has its own process ids, so it can neither signal, trace nor look into makai.
+What a process sees is built from mounts, outer ones first: the whole system read-only, the writable folders, what is
+protected in them read-only again, and nothing at all where something is hidden. It has its own process ids, so it can
+neither signal, trace nor look into makai.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Mount(IntEnum):
     """As it is. What is mounted on cannot be renamed or removed, so nothing else can be put in its place."""
     READABLE = 5
     EMPTY = 6
-    """A folder of ours where nothing may come into being."""
+    """A folder that makai made, in which nothing may come into being."""
     HIDDEN = 7
 
 
@@ -74,7 +74,6 @@ class Bubblewrap:
         return limits.limited([self._program, *options, "--", *argv], policy.max_processes)
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        """Hold this from before `wrap` until the command has ended."""
         return mountpoints.held(_Plan(policy).paths_of(_Mount.EMPTY))
 
 
@@ -131,7 +130,7 @@ class _Plan:
             self._hide(path)
         for path in _sockets():
             if self._kind_at(path) not in (_Mount.SCRATCH, _Mount.DEVICES, _Mount.EMPTY, _Mount.HIDDEN):
-                self._add(path, _Mount.HIDDEN)  # also in the session's folders: whoever listens there is not confined
+                self._add(path, _Mount.HIDDEN)  # also in the session's folders: what listens there is not confined
 
     def paths_of(self, wanted: _Mount) -> list[str]:
         return [path for path, kind in self.mounts.items() if kind == wanted]

@@ -1,8 +1,4 @@
-"""Which sandbox works here.
-
-In: this machine. Out: the backend that ran a program confined when it was tried, or the reasons why there is none, and
-one way to wrap a command that never leaves it unconfined in silence.
-"""
+"""Which sandbox works on this machine. A command is never left unconfined in silence."""
 
 from __future__ import annotations
 
@@ -27,18 +23,15 @@ _PROBED: Final = SandboxPolicy(level="read-only", roots=("/usr",))
 class SandboxBackend(Protocol):
     """Something that confines."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
+    name: str
+    version: str
 
     @property
     def not_confined(self) -> tuple[str, ...]:
         """What it leaves open, in words."""
 
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
-        """The command line that runs `argv` confined, in the folder where whoever starts it is."""
+        """The command line that runs `argv` confined, in the current folder of the process that starts it."""
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
         """What must be held while a wrapped command runs."""
@@ -95,7 +88,6 @@ def first_that_works(attempts: Sequence[Callable[[], SandboxBackend | str]]) -> 
 
 
 def try_bubblewrap(program: str | None = None) -> SandboxBackend | str:
-    """Bubblewrap, or why not."""
     from makai.tools.sandbox.bubblewrap import Bubblewrap
 
     # PATH comes second: a folder of the project may be in it
@@ -111,7 +103,6 @@ def try_bubblewrap(program: str | None = None) -> SandboxBackend | str:
 
 
 def try_landlock(abi: int | None = None) -> SandboxBackend | str:
-    """Landlock, or why not."""
     from makai.tools.sandbox.landlock import OLDEST_ABI, Landlock, supported_abi
 
     found = supported_abi() if abi is None else abi

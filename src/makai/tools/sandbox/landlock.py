@@ -1,7 +1,6 @@
 """Confinement by Landlock and seccomp, where bubblewrap does not work (containers, kernels without user namespaces).
 
-In: a policy and a command. Out: the command line that runs it through `landlock_child.py`. It needs no privilege and no
-namespace, and can do less: `not_confined` says what.
+It needs no privilege and no namespace, and can do less: `not_confined` says what.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ class Landlock:
         return [interpreter, "-I", "-S", _child_program(), *arguments, "--", *argv]
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        """Nothing has to be held."""
         return contextlib.nullcontext()
 
 
@@ -79,7 +77,7 @@ class Landlock:
 def _child_program() -> str:
     """The compiled child, in memory that only this process holds.
 
-    It starts faster than its source, and no command can change it, not even where somebody works on makai in makai.
+    It starts faster than its source, and no command can change it, not even in a session that works on makai itself.
     """
     source = Path(landlock_child.__file__).read_bytes()
     code = compile(source, landlock_child.__file__, "exec", optimize=2)

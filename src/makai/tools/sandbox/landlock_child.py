@@ -1,9 +1,8 @@
 """Confines itself by Landlock and seccomp, then becomes another program.
 
-In: `python -I -S landlock_child.py --hidden PATH --writable PATH ... -- COMMAND...`, as `landlock.py` writes it. Out:
-the command, confined. It is run as a file and on its own: it must not import makai, and of the standard library only
-what starts fast, because a command waits for it (json, typing and contextlib would cost more than all that is done
-here).
+Started by `landlock.py` as `python -I -S landlock_child.py --hidden PATH ... -- COMMAND...`. It must not
+import makai, and of the standard library only what starts fast, because a command waits for it (json, typing and
+contextlib would cost more than all that is done here).
 
 Landlock only ever allows, and what it allows for a folder it allows for all that is in it. To leave something out,
 everything around it is allowed instead (`allowed_around`).
@@ -154,7 +153,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 def drop_capabilities() -> None:
     """Root without its capabilities; with no_new_privs no program it starts gets them back."""
     for capability in range(LAST_CAPABILITY + 1):
-        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails for whoever has none to drop, and for unknown ones
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails without capabilities, and for unknown ones
     header = struct.pack("=Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3
     _checked(libc.capset(header, bytes(24)))
 

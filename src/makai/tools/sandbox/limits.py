@@ -1,7 +1,7 @@
 """How many processes a confined command may start.
 
-In: a number. Out: the start of a command line that holds whatever follows to it. The kernel does not count the
-processes of root against RLIMIT_NPROC, not even in a user namespace, so for root a "pids" control group counts.
+The kernel does not count the processes of root against RLIMIT_NPROC, not even in a user namespace, so for root a "pids"
+control group counts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def process_group_of(max_processes: int) -> str | None:
 
 
 def _pids_hierarchy() -> Path | None:
-    """Where this process may make a group beneath its own, so that all limits it lives under go on to hold."""
+    """Where this process may make a group beneath its own, so that all limits it lives under still hold."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     own = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines)}
     if "pids" in own:

@@ -1,8 +1,7 @@
-"""Places to mount on where there is nothing yet.
+"""Places to mount on where there is nothing yet, such as a `.makai` that must not come into being.
 
-In: paths beneath a session's roots that must not come into being, such as a `.makai` that does not exist. Out: an empty
-folder at each for as long as a command runs, which bubblewrap covers with something that cannot be written. Several
-processes may need the same place; the last one removes it.
+Each is an empty folder for as long as a command runs, which bubblewrap covers with something that cannot be written.
+Several processes may need the same place; the last one removes it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 _MODE: Final = 0o555
-"""How a folder of ours is told from one of the user's, together with its being empty."""
+"""Marks an empty folder as one that makai made."""
 
 
 @contextlib.contextmanager
@@ -44,7 +43,7 @@ def _hold(path: str) -> int:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # whoever else held it has just removed it
+            continue  # another holder has just removed it
         fcntl.flock(fd, fcntl.LOCK_SH)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(fd), os.lstat(path)):
@@ -53,7 +52,7 @@ def _hold(path: str) -> int:
 
 
 def _release(path: str, fd: int) -> None:
-    with contextlib.suppress(OSError):  # others hold it still, or somebody put something there
+    with contextlib.suppress(OSError):  # others still hold it, or it is no longer empty
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if is_ours(path):
             os.rmdir(path)

@@ -1,8 +1,7 @@
-"""What a confined process may touch.
+"""What a confined process may touch; every backend enforces it.
 
-In: the folders a session works in, where makai and the user keep their secrets. Out: a `SandboxPolicy`, which every
-backend enforces. It must not know how, and it never learns in which folder a model wants to run a command: a policy
-that followed a model's working directory would let the model choose what it may write (CVE-2025-59532 was that).
+A policy never depends on the folder in which a model wants to run a command: the model could then choose what it may
+write (CVE-2025-59532 was that).
 """
 
 from __future__ import annotations
@@ -19,16 +18,12 @@ from makai.tools.protected import settling_folder
 
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
 
-PROTECTED_IN_ROOTS: Final = (
-    ".makai",
-    ".mcp.json",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-    ".vscode",
-    ".idea",
-)
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+PROTECTED_IN_ROOTS: Final = (".makai", ".mcp.json", ".claude", ".codex", ".cursor", ".gemini", ".vscode", ".idea")
 """What makes a later command run code, or says what an agent may do. A command that could write it could approve
 itself, so it is read-only even where everything around it may be written."""
 
@@ -36,71 +31,28 @@ GIT_FOLDER: Final = ".git"
 """Protected as a whole: a new `.git/commondir` is enough to have the next `git status` run a program."""
 
 PROTECTED_IN_GIT_FOLDER: Final = (".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees")
-"""What stays protected when somebody allowed a command to write `.git`, such as a commit."""
+"""What stays protected when a person allowed a command to write `.git`, such as a commit."""
 
 BARE_REPOSITORY_MARK: Final = "HEAD"
 """With this file, a folder without `.git` can be made to look like a repository with a configuration of its own."""
 
-PROTECTED_IN_USER_HOME: Final = (
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".profile",
-    ".zshenv",
-    ".zprofile",
-    ".zshrc",
-    ".zlogin",
-    ".gitconfig",
-    ".config/git",
-    ".config/fish",
-    ".config/autostart",
-    ".config/systemd",
-    ".local/bin",
+PROTECTED_IN_USER_HOME: Final = _names(
+    ".bashrc .bash_profile .bash_login .bash_logout .profile .zshenv .zprofile .zshrc .zlogin .gitconfig .config/git "
+    ".config/fish .config/autostart .config/systemd .local/bin"
 )
-"""What runs when the user logs in or opens a terminal. It matters only when somebody works in their home folder."""
+"""What runs when the user logs in or opens a terminal. It matters only in a session in the home folder."""
 
-CREDENTIALS_IN_USER_HOME: Final = (
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".netrc",
-    ".git-credentials",
-    ".npmrc",
-    ".pypirc",
-    ".password-store",
-    ".docker/config.json",
-    ".config/gcloud",
-    ".config/gh",
-    ".config/github-copilot",
-    ".claude/.credentials.json",
-    ".codex/auth.json",
-    ".local/share/keyrings",
-    ".local/share/opencode/auth.json",
+CREDENTIALS_IN_USER_HOME: Final = _names(
+    ".ssh .gnupg .aws .azure .kube .netrc .git-credentials .npmrc .pypirc .password-store .docker/config.json "
+    ".config/gcloud .config/gh .config/github-copilot .claude/.credentials.json .codex/auth.json "
+    ".local/share/keyrings .local/share/opencode/auth.json"
 )
 """Hidden, and not to be made where they are missing: most of them can name a program to run."""
 
-SECRETS_IN_USER_HOME: Final = (
-    ".boto",
-    ".cache/huggingface/token",
-    ".cargo/credentials.toml",
-    ".config/chromium",
-    ".config/containers/auth.json",
-    ".config/doctl",
-    ".config/google-chrome",
-    ".config/hub",
-    ".config/op",
-    ".config/rclone",
-    ".gem/credentials",
-    ".gemini/oauth_creds.json",
-    ".mozilla",
-    ".my.cnf",
-    ".pgpass",
-    ".s3cfg",
-    ".terraform.d/credentials.tfrc.json",
-    ".vault-token",
+SECRETS_IN_USER_HOME: Final = _names(
+    ".boto .cache/huggingface/token .cargo/credentials.toml .config/chromium .config/containers/auth.json "
+    ".config/doctl .config/google-chrome .config/hub .config/op .config/rclone .gem/credentials "
+    ".gemini/oauth_creds.json .mozilla .my.cnf .pgpass .s3cfg .terraform.d/credentials.tfrc.json .vault-token"
 )
 """Hidden where they are. Browsers are among them: their cookies are keys to the page of makai as well."""
 
@@ -133,7 +85,7 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """The outermost folders that may be written; what lies beneath another one of them needs no word of its own."""
+        """The outermost folders that may be written; those beneath another one are left out."""
         roots = self.roots if self.level != "read-only" else ()
         return outermost((*roots, *self.extra_writable))
 
@@ -147,17 +99,16 @@ def session_policy(
     network: bool = False,
     private_tmp: str | Path | None = None,
     extra_writable: Iterable[str | Path] = (),
-    also_hidden: Iterable[str | Path] = (),
     git_writable: bool = False,
     max_processes: int = 1024,
 ) -> SandboxPolicy:
-    """The policy of a session. `roots` are the session's own, as whoever made it named them.
+    """The policy of a session. `roots` are the session's own, as its creator named them.
 
-    `git_writable` is for a command that somebody allowed to change the repository. It could still plant a
+    `git_writable` is for a command that a person allowed to change the repository. It could still plant a
     `.git/commondir`, so it is never the rule.
     """
     real_roots = tuple(_real_folder(root) for root in roots)
-    secrets = (makai_home, *credentials_of(user_home), *map(Path, also_hidden))
+    secrets = (makai_home, *credentials_of(user_home))
     hidden = tuple(os.path.realpath(path) for path in secrets)
     for root in real_roots:
         if holder := next((path for path in hidden if is_beneath(root, path)), None):
