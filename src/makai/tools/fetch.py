@@ -19,16 +19,8 @@ import msgspec
 from makai.core.content import Image
 from makai.core.errors import InvalidRequest
 from makai.core.version import __version__
-from makai.tools.base import (
-    Arguments,
-    CallDescription,
-    ToolContext,
-    ToolOutcome,
-    definition,
-    errors_as_outcomes,
-    parsed,
-    text_outcome,
-)
+from makai.tools import base
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.html_text import html_to_text
 
@@ -44,6 +36,7 @@ MAX_HTML = 1_000_000
 MAX_TEXT = 100_000
 DEADLINE_S = 30.0
 _MAX_REDIRECTS = 5
+_HEADERS = {"User-Agent": f"makai/{__version__}", "Accept": "text/html,text/*;q=0.9,*/*;q=0.5"}
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _TEXTS = ("json", "xml", "javascript", "yaml", "toml", "csv", "x-www-form-urlencoded")
@@ -85,7 +78,7 @@ class FetchTool:
         url = str(_checked_url(parsed(arguments, FetchArguments).url))
         return CallDescription(kind="fetch", title=f"Fetch {printable(url)}", subject=url)
 
-    @errors_as_outcomes
+    @base.errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         url = _checked_url(parsed(arguments, FetchArguments).url)
         try:
@@ -115,7 +108,7 @@ class FetchTool:
         try:
             async with (
                 aiohttp.ClientSession(
-                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, headers=_headers()
+                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, headers=_HEADERS
                 ) as session,
                 session.get(url, allow_redirects=False) as response,
             ):
@@ -165,10 +158,6 @@ def _checked_url(text: str, base: yarl.URL | None = None) -> yarl.URL:
     if url.user is not None or url.password is not None:
         raise InvalidRequest("A URL with a user name or password is not fetched.")
     return url.with_fragment(None)
-
-
-def _headers() -> dict[str, str]:
-    return {"User-Agent": f"makai/{__version__}", "Accept": "text/html,text/*;q=0.9,*/*;q=0.5"}
 
 
 async def _resolve(host: str, port: int) -> Sequence[str]:

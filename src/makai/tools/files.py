@@ -16,16 +16,8 @@ import msgspec
 
 from makai.core.content import Image
 from makai.core.session_events import FilePlace
-from makai.tools.base import (
-    Arguments,
-    CallDescription,
-    ToolContext,
-    ToolOutcome,
-    definition,
-    errors_as_outcomes,
-    parsed,
-    text_outcome,
-)
+from makai.tools import base
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
@@ -74,7 +66,7 @@ class ReadTool:
             locations=(FilePlace(path=printable(place.absolute), line=wanted.offset),),
         )
 
-    @errors_as_outcomes
+    @base.errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         wanted = parsed(arguments, ReadArguments)
         return await self._files.read(wanted.path, lambda file: self._shown(file, wanted))
@@ -117,7 +109,7 @@ class ListTool:
             locations=(FilePlace(path=printable(place.absolute)),),
         )
 
-    @errors_as_outcomes
+    @base.errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path = parsed(arguments, ListArguments).path
         if self._denied.cover(self._files.place(path).absolute):

@@ -126,6 +126,11 @@ def denied_reads(rules: PermissionRules) -> DeniedPaths:
     return DeniedPaths(workspace=rules.workspace, patterns=tuple(patterns))
 
 
+def any_version(rule: Rule) -> Rule:
+    """The rule for a tool of an MCP server without its fingerprint: a denial outlives a change of the description."""
+    return msgspec.structs.replace(rule, fingerprint="") if isinstance(rule, NamedTool) else rule
+
+
 # Parsing -------------------------------------------------------------------------------------------------------------
 
 
@@ -199,8 +204,9 @@ class _Call:
             case NamedTool():
                 return self._is_named_by(rule)
             case FileCall():
-                restricts = (_restricts_path(rule, rule.family, path, self._workspace) for path in self._paths)
-                return self._belongs_to(rule.family) and any(restricts)
+                # Without regard to case: on some file systems `.ENV` opens `.env`.
+                meant = (rule.pattern.matches(path, self._workspace, any_case=True) for path in self._paths)
+                return self._belongs_to(rule.family) and any(meant)
             case FetchCall():
                 return self._belongs_to("WebFetch") and _host_is_below(self._description.subject, rule.domain)
             case ShellCall():
@@ -244,11 +250,6 @@ class _Call:
         if rule.fingerprint and self._description.subject != rule.fingerprint:
             return False
         return self._name.startswith(rule.name) if rule.is_prefix else self._name == rule.name
-
-
-def _restricts_path(rule: Rule, family: Family, path: str, workspace: str) -> bool:
-    """Without regard to case: on some file systems `.ENV` opens `.env`."""
-    return isinstance(rule, FileCall) and rule.family == family and rule.pattern.matches(path, workspace, any_case=True)
 
 
 def host_of(url: str) -> str:

@@ -24,15 +24,7 @@ import msgspec
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import PermissionMode
 from makai.tools.base import CallDescription
-from makai.tools.permission_rules import (
-    NamedTool,
-    PermissionRules,
-    Rule,
-    RuleDecision,
-    decide_call,
-    host_of,
-    parse_rule,
-)
+from makai.tools.permission_rules import PermissionRules, RuleDecision, any_version, decide_call, host_of, parse_rule
 from makai.tools.shell_policy import decide
 from makai.tools.shell_programs import CHANGES_THE_SHELL, INTERPRETERS, LAUNCHERS, SHELLS, is_option, program_name
 from makai.tools.shell_syntax import Word, plain_commands
@@ -122,13 +114,8 @@ def _with_grants(rules: PermissionRules, grants: Sequence[tuple[str, bool]]) -> 
     return msgspec.structs.replace(
         rules,
         allow=(*rules.allow, *(parse_rule(text) for text, allows in grants if allows)),
-        deny=(*rules.deny, *(_of_any_version(parse_rule(text)) for text, allows in grants if not allows)),
+        deny=(*rules.deny, *(any_version(parse_rule(text)) for text, allows in grants if not allows)),
     )
-
-
-def _of_any_version(rule: Rule) -> Rule:
-    """What a person denied stays denied when its server changes its description."""
-    return msgspec.structs.replace(rule, fingerprint="") if isinstance(rule, NamedTool) else rule
 
 
 # Modes ---------------------------------------------------------------------------------------------------------------

@@ -12,16 +12,8 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import PlanEntry
-from makai.tools.base import (
-    Arguments,
-    CallDescription,
-    ToolContext,
-    ToolOutcome,
-    definition,
-    errors_as_outcomes,
-    parsed,
-    text_outcome,
-)
+from makai.tools import base
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 
 _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
@@ -64,7 +56,7 @@ class PlanTool:
         done = sum(step.status == "completed" for step in steps)
         return CallDescription(kind="think", title=f"Plan: {done} of {len(steps)} steps done")
 
-    @errors_as_outcomes
+    @base.errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         lines = (f"{_MARKS[step.status]} {step.content}" for step in plan_of(arguments))
         return text_outcome("\n".join(lines) or "The plan is empty.")

@@ -20,16 +20,8 @@ import msgspec
 from makai.aio.child_process import ChildProcess
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
-from makai.tools.base import (
-    Arguments,
-    CallDescription,
-    ToolContext,
-    ToolOutcome,
-    definition,
-    errors_as_outcomes,
-    parsed,
-    text_outcome,
-)
+from makai.tools import base
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern
 from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
@@ -122,7 +114,7 @@ class GlobTool(_SearchTool):
         GlobPattern(wanted.pattern)
         return self._describe(wanted.path, f"Find {printable(wanted.pattern)}")
 
-    @errors_as_outcomes
+    @base.errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         wanted = parsed(arguments, GlobArguments)
         GlobPattern(wanted.pattern)
@@ -147,7 +139,7 @@ class GrepTool(_SearchTool):
         wanted = _checked(arguments)
         return self._describe(wanted.path, f"Search for {printable(wanted.pattern)}")
 
-    @errors_as_outcomes
+    @base.errors_as_outcomes
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         wanted = _checked(arguments)
         return await self._search(

@@ -24,18 +24,8 @@ from makai.tools.workspace import Entry, Folders, Place, Workspace
 
 SKIPPED_FOLDERS = frozenset(
     {
-        ".git",
-        ".hg",
-        ".mypy_cache",
-        ".next",
-        ".nox",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".svn",
-        ".tox",
-        ".venv",
-        "__pycache__",
-        "node_modules",
+        *(".git", ".hg", ".mypy_cache", ".next", ".nox", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv"),
+        *("__pycache__", "node_modules"),
     }
 )
 """Not looked into unless the search starts inside one."""

@@ -25,7 +25,7 @@ async def test_who_is_cancelled_again_and_again_learns_of_it_when_the_task_has_e
     async def work() -> str:
         await may_end.wait()
         if fails:
-            raise ValueError("nobody asks")
+            raise ValueError("never asked for")
         return "done"
 
     task = asyncio.create_task(work())

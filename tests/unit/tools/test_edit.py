@@ -91,7 +91,7 @@ async def test_bytes_that_are_not_utf_8_stay_as_they_are(tmp_path: Path) -> None
 
 
 async def test_a_file_too_large_to_edit_is_refused(tmp_path: Path) -> None:
-    with open(tmp_path / "huge", "wb") as file:  # noqa: ASYNC230 - nobody else waits
+    with open(tmp_path / "huge", "wb") as file:  # noqa: ASYNC230 - nothing else waits
         file.truncate(2 * 1024**3)
     tool = EditTool(Workspace([tmp_path]))
 
@@ -109,7 +109,7 @@ async def test_a_file_too_large_to_edit_is_refused(tmp_path: Path) -> None:
         {"path": "file", "old_text": "a", "new_text": "\ud800"},
     ],
 )
-async def test_nobody_is_asked_about_an_edit_that_cannot_be_made(tmp_path: Path, arguments: dict[str, Any]) -> None:
+async def test_no_one_is_asked_about_an_edit_that_cannot_be_made(tmp_path: Path, arguments: dict[str, Any]) -> None:
     (tmp_path / "file").write_text("a")
 
     with pytest.raises(InvalidRequest):

@@ -82,7 +82,7 @@ async def test_a_file_of_2_gb_is_read_in_parts(tmp_path: Path) -> None:
 async def test_lines_behind_one_of_many_megabytes_are_found(tmp_path: Path) -> None:
     (tmp_path / "huge").write_bytes(b"first\n" * 2000)
     os.truncate(tmp_path / "huge", 64 * 1024**2)
-    with open(tmp_path / "huge", "ab") as file:  # noqa: ASYNC230 - nobody else waits
+    with open(tmp_path / "huge", "ab") as file:  # noqa: ASYNC230 - nothing else waits
         file.write(b"\nlast\n")
 
     assert await text(tmp_path, "huge", offset=2002) == "  2002\tlast"
@@ -92,7 +92,7 @@ async def test_lines_behind_one_of_many_megabytes_are_found(tmp_path: Path) -> N
 async def test_images_are_shown_as_images(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(PNG)
     (tmp_path / "b.webp").write_bytes(b"RIFF....WEBPVP8 ")
-    with open(tmp_path / "big.png", "wb") as file:  # noqa: ASYNC230 - nobody else waits
+    with open(tmp_path / "big.png", "wb") as file:  # noqa: ASYNC230 - nothing else waits
         file.write(PNG)
         file.truncate(6 * 1024 * 1024)
 

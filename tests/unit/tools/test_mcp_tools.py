@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from makai.core.content import Image, Text
 from makai.core.errors import TransportError
 from makai.core.request import ToolDefinition
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
-from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, ToolAnnotations, ToolListing
+from makai.tools.mcp.config import Launch, McpConfig, Timing
+from makai.tools.mcp.manager import McpManager, ServerStatus
+from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, ToolAnnotations, ToolListing, parts_of
 
 ECHO = ToolListing(
     name="echo", title="Echo", description="Say it again.", input_schema={"properties": {"text": {"type": "string"}}}
@@ -138,3 +142,137 @@ async def test_a_long_answer_is_cut_and_kept_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["\ud800", "é" * 10])
 async def test_odd_text_passes(tmp_path: Path, text: str) -> None:
     assert await tool_of(Played(said(text)), tmp_path).run({}, Watcher()) == text_outcome(text)
+
+
+PNG = base64.b64encode(b"png").decode()
+
+
+def shown(*blocks: dict[str, Any], structured: Any = None) -> tuple[Text | Image, ...]:
+    return parts_of(CallResult(content=blocks, structured_content=structured))
+
+
+@pytest.mark.parametrize(
+    ("block", "part"),
+    [
+        ({"type": "text", "text": "hello", "annotations": {"priority": 1}}, Text(text="hello")),
+        ({"type": "image", "data": PNG, "mimeType": "image/png"}, Image(data=PNG, mime_type="image/png")),
+        ({"type": "image", "data": PNG, "mimeType": "image/svg+xml"}, Text(text="[image/svg+xml, 3 bytes: not shown]")),
+        ({"type": "image", "data": "???", "mimeType": "image/png"}, Text(text="[image/png that is not valid base64]")),
+        ({"type": "audio", "data": PNG, "mimeType": "audio/wav"}, Text(text="[audio/wav, 3 bytes: not shown]")),
+        ({"type": "resource", "resource": {"uri": "file:///a", "text": "words"}}, Text(text="words")),
+        (
+            {"type": "resource", "resource": {"uri": "file:///a", "blob": PNG, "mimeType": "image/png"}},
+            Image(data=PNG, mime_type="image/png"),
+        ),
+        (
+            {"type": "resource", "resource": {"uri": "file:///a", "blob": PNG}},
+            Text(text="[application/octet-stream at file:///a, 3 bytes: not shown]"),
+        ),
+        (
+            {"type": "resource_link", "uri": "file:///a", "name": "a", "mimeType": "text/plain"},
+            Text(text="[resource: a, file:///a, text/plain]"),
+        ),
+        ({"type": "video", "data": ""}, Text(text="[content of an unknown kind: 'video']")),
+        ({"type": "text"}, Text(text="[content of an unknown kind: 'text']")),
+    ],
+)
+def test_every_kind_of_content_becomes_a_part(block: dict[str, Any], part: Text | Image) -> None:
+    assert shown(block) == (part,)
+
+
+def test_structured_content_is_told_as_json_unless_a_text_says_the_same() -> None:
+    same = {"type": "text", "text": '{ "b": [1, 2] }'}
+    other = {"type": "text", "text": "b is 1 and 2"}
+
+    assert shown(structured={"b": [1, 2]}) == (Text(text='{"b":[1,2]}'),)
+    assert shown(same, structured={"b": [1, 2]}) == (Text(text='{ "b": [1, 2] }'),)
+    assert shown(other, structured={"b": [1, 2]}) == (Text(text="b is 1 and 2"), Text(text='{"b":[1,2]}'))
+
+
+def test_an_empty_answer_says_so() -> None:
+    assert shown() == (Text(text="[no output]"),)
+
+
+def test_pictures_beyond_twenty_are_only_named() -> None:
+    parts = shown(*[{"type": "image", "data": PNG, "mimeType": "image/png"}] * 22)
+
+    assert parts[:20] == (Image(data=PNG, mime_type="image/png"),) * 20
+    assert parts[20:] == (Text(text="[image/png: not shown, there are more than 20 pictures]"),) * 2
+
+
+@pytest.mark.parametrize(
+    ("annotations", "read_only"),
+    [
+        (None, False),
+        (ToolAnnotations(), False),
+        (ToolAnnotations(read_only_hint=True), True),
+        (ToolAnnotations(read_only_hint=False), False),
+    ],
+)
+def test_a_tool_only_reads_when_its_server_says_so(annotations: ToolAnnotations | None, read_only: bool) -> None:
+    assert ToolListing(name="x", input_schema={}, annotations=annotations).read_only == read_only
+
+
+def test_the_fingerprint_follows_everything_that_was_told_and_the_server() -> None:
+    listing = ToolListing(
+        name="x", description="d", input_schema={"a": 1, "b": 2}, annotations=ToolAnnotations(read_only_hint=True)
+    )
+    replace = msgspec.structs.replace
+    others = [
+        replace(listing, name="y"),
+        replace(listing, title="t"),
+        replace(listing, description="e"),
+        replace(listing, input_schema={"a": 1, "b": 3}),
+        replace(listing, output_schema={}),
+        replace(listing, annotations=None),
+        replace(listing, annotations=ToolAnnotations(read_only_hint=False)),
+    ]
+
+    assert listing.fingerprint("s") == replace(listing, input_schema={"b": 2, "a": 1}).fingerprint("s")
+    assert len({one.fingerprint("s") for one in (listing, *others)} | {listing.fingerprint("t")}) == 9
+
+
+def test_the_title_is_the_first_that_is_given() -> None:
+    assert ToolListing(name="n", input_schema={}).shown_title == "n"
+    assert ToolListing(name="n", input_schema={}, annotations=ToolAnnotations(title="a")).shown_title == "a"
+    assert ToolListing(name="n", title="t", input_schema={}, annotations=ToolAnnotations(title="a")).shown_title == "t"
+
+
+def test_a_schema_is_always_an_object_with_properties() -> None:
+    assert ToolListing(name="n", input_schema={"type": "object"}).schema_json() == '{"type":"object","properties":{}}'
+    assert (
+        ToolListing(name="n", input_schema={"properties": {"a": {}}}).schema_json()
+        == '{"type":"object","properties":{"a":{}}}'
+    )
+
+
+LAUNCH = Launch(
+    environ={"PATH": "/bin", "LANG": "C", "OPENAI_API_KEY": "s3cret"},
+    cwd="/",
+    wrap=list,
+    spill_directory=Path("/nowhere"),
+)
+
+
+async def test_entries_that_cannot_be_used_are_shown_as_failed() -> None:
+    async with McpManager(McpConfig(problems={"bad": "It has no url."}), LAUNCH) as manager:
+        assert manager.statuses() == (ServerStatus(name="bad", state="failed", reason="It has no url."),)
+        assert manager.tools() == ()
+        assert await manager.settled(0)
+
+
+async def test_closing_what_was_never_started_is_fine() -> None:
+    manager = McpManager(McpConfig(), LAUNCH)
+
+    await manager.close()
+    await manager.close()
+
+
+def test_a_server_gets_what_it_cannot_run_without_and_what_is_its_own() -> None:
+    assert LAUNCH.environment({"TOKEN": "t", "LANG": "de"}) == {"PATH": "/bin", "LANG": "de", "TOKEN": "t"}
+
+
+def test_retries_come_slower_and_slower_up_to_a_bound() -> None:
+    timing = Timing(first_retry_s=0.5, longest_retry_s=3.0)
+
+    assert [timing.retry_after(failures) for failures in range(1, 6)] == [0.5, 1.0, 2.0, 3.0, 3.0]

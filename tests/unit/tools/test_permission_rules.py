@@ -44,13 +44,8 @@ def decided(
 
 def test_rules_are_read_as_what_they_mean() -> None:
     texts = [
-        "Bash",
-        "Bash(git log:*)",
-        "Bash(*)",
-        "Read(src/**)",
-        "Edit(*.py)",
-        "Write(/a)",
-        "WebFetch(domain:Example.com.)",
+        *("Bash", "Bash(git log:*)", "Bash(*)", "Read(src/**)", "Edit(*.py)"),
+        *("Write(/a)", "WebFetch(domain:Example.com.)"),
     ]
     texts += ["mcp__x", "mcp__x__*", "mcp__x__do_it", "todo", "Read(//etc/**)", "WebFetch", "WebFetch(domain:*.a.org)"]
 
@@ -75,43 +70,13 @@ def test_rules_are_read_as_what_they_mean() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            " ",
-            "(",
-            "Bash(",
-            "Bash(git log:*",
-            "Bash()",
-            "Bash(g*t)",
-            "Read()",
-            "Read(../x)",
-            "Read(!a)",
-            "Read(a**)",
-        ),
-        *(
-            "Read(a/../b)",
-            "Read(a\0b)",
-            "WebFetch(example.com)",
-            "WebFetch(domain:)",
-            "WebFetch(domain:a/b)",
-            "todo(x)",
-        ),
-        *(
-            "mcp__",
-            "mcp__*",
-            "mcp__x__*y",
-            "mcp__x(y)",
-            f"mcp__x({'0' * 32})",
-            f"mcp__x__*({'0' * 32})",
-            "mcp__x__y(z)",
-            f"todo({'0' * 32})",
-            "to*",
-            "*",
-            "Bash(ls) x",
-            "WebFetch(domain:*)",
-            "1abc",
-            "mcp__x*",
-        ),
+        *("", " ", "(", "Bash(", "Bash(git log:*", "Bash()", "Bash(g*t)", "Read()", "Read(../x)"),
+        *("Read(!a)", "Read(a**)"),
+        *("Read(a/../b)", "Read(a\0b)", "WebFetch(example.com)", "WebFetch(domain:)"),
+        *("WebFetch(domain:a/b)", "todo(x)"),
+        *("mcp__", "mcp__*", "mcp__x__*y", "mcp__x(y)", f"mcp__x({'0' * 32})", f"mcp__x__*({'0' * 32})"),
+        *("mcp__x__y(z)", f"todo({'0' * 32})", "to*", "*", "Bash(ls) x", "WebFetch(domain:*)"),
+        *("1abc", "mcp__x*"),
     ],
 )
 def test_a_rule_that_cannot_be_read_is_named(text: str) -> None:

@@ -212,15 +212,8 @@ def test_the_grant_is_the_narrowest_rule_that_covers_the_call(call: Called, gran
         *(
             (text, "")
             for text in (
-                *(
-                    "git",
-                    "git -C x status",
-                    "git -c a=b commit",
-                    "make -f x",
-                    "make SHELL=x all",
-                    "npm exec x",
-                    "npm x",
-                ),
+                *("git", "git -C x status", "git -c a=b commit", "make -f x", "make SHELL=x all"),
+                *("npm exec x", "npm x"),
                 *("bash -c ls", "sh x.sh", "python -c 1", "python3.11 a.py", "node a", "perl a", "sudo ls", "env ls"),
                 *("xargs rm", "timeout 5 ls", "docker run x", "ssh host", "npx x", "uv run x", "./run.sh", "/bin/ls"),
                 *("a && b", "a | b", "a; b", "ls > x", "ls $HOME", "ls *.py", "FOO=1 ls", "eval ls", "echo 'a b'"),
@@ -246,7 +239,7 @@ def test_what_was_granted_is_not_asked_again(call: Called) -> None:
         assert judge("full_access", rules(), [(asked.grant, False)], *call).decision == "deny"
 
 
-def test_what_was_denied_stays_denied_when_the_server_describes_it_anew() -> None:
+def test_what_was_denied_stays_denied_when_the_server_changes_its_description() -> None:
     changed = msgspec.structs.replace(MCP[1], subject="f" * 32)
     grant = judge("ask", rules(), (), *MCP).grant
 

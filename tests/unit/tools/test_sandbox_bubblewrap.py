@@ -162,7 +162,7 @@ def test_a_folder_of_the_users_own_is_not_ours(tmp_path: Path) -> None:
     assert not mountpoints.is_ours(str(tmp_path / "missing"))
 
 
-def test_what_somebody_put_in_a_place_stays(tmp_path: Path) -> None:
+def test_what_the_user_put_in_a_place_stays(tmp_path: Path) -> None:
     place = tmp_path / "place"
 
     with mountpoints.held([str(place)]):

@@ -1,4 +1,4 @@
-"""A sandbox is found by trying it, and never missing in silence (reliability B3)."""
+"""A sandbox is found by trying it, and never missing in silence."""
 
 from __future__ import annotations
 

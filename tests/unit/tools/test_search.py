@@ -107,7 +107,7 @@ async def test_patterns_that_are_none_are_refused_by_both(tree: Path, arguments:
     assert (await tool.run(arguments, Silent())).is_error
 
 
-async def test_a_pattern_that_takes_for_ever_is_stopped_and_what_was_found_is_kept(tmp_path: Path) -> None:
+async def test_a_pattern_that_never_ends_is_stopped_and_what_was_found_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("aaa\n")
     (tmp_path / "b").write_text("a" * 50 + "!\n")
 

@@ -1,4 +1,4 @@
-"""The tool shell: output, exit codes, limits, and that nothing is left (reliability.md T7)."""
+"""The tool shell: output, exit codes, limits, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -328,3 +328,28 @@ async def test_a_wrapper_that_cannot_be_started_is_told(tmp_path: Path) -> None:
         is_error=True,
         exit_code=127,
     )
+
+
+async def test_the_folder_of_a_command_is_a_part_of_its_title(tmp_path: Path) -> None:
+    (tmp_path / "evil").mkdir()
+    tool = shell_tool(tmp_path)
+
+    assert (await tool.describe({"command": "make", "directory": "evil"})).title == "make (in evil)"
+    assert (await tool.describe({"command": "make"})).title == "make"
+
+
+async def test_a_command_does_not_run_in_another_folder_than_the_one_that_was_shown(tmp_path: Path) -> None:
+    for name in ("good", "evil"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("good")
+    tool = shell_tool(tmp_path)
+    arguments = {"command": "touch ran", "directory": "link"}
+    await tool.describe(arguments)
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("evil")
+
+    outcome = await tool.run(arguments, Silent())
+
+    assert outcome.is_error
+    assert str(outcome.content).count("evil is not what it was when this call was shown for approval.") == 1
+    assert (list((tmp_path / "good").iterdir()), list((tmp_path / "evil").iterdir())) == ([], [])

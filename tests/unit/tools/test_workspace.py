@@ -1,4 +1,4 @@
-"""Files beneath the roots, and nothing else: reliability.md P1 to P4, and what DESIGN §9 hides."""
+"""Files beneath the roots, and nothing else; and what of makai itself is hidden."""
 
 from __future__ import annotations
 
@@ -219,15 +219,8 @@ class TestHidden:
     @pytest.mark.parametrize(
         "path",
         [
-            "home",
-            "home/auth.json",
-            "home/new",
-            "inner/../home/auth.json",
-            "link",
-            "folder-link/auth.json",
-            "hard",
-            "later",
-            "later/x",
+            *("home", "home/auth.json", "home/new", "inner/../home/auth.json", "link", "folder-link/auth.json"),
+            *("hard", "later", "later/x"),
         ],
     )
     def test_it_reads_as_missing_however_it_is_reached(self, workspace: Workspace, path: str) -> None:

@@ -1,4 +1,4 @@
-"""What a review of the sandbox found: ways around what is hidden, when it lies in a folder of the session."""
+"""Ways around what is hidden, when it lies in a folder of the session: both backends close them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_is_read_only_around_something_hidden_stays_read_only(base: Path) -
     assert sorted(os.listdir(base / "work/.claude")) == ["state"]
 
 
-def test_a_socket_in_the_session_folder_that_somebody_else_listens_at_cannot_be_reached(
+def test_a_socket_in_the_session_folder_that_another_process_listens_at_cannot_be_reached(
     sandbox: SandboxBackend, base: Path
 ) -> None:
     (base / "work").mkdir()

@@ -1,4 +1,4 @@
-"""What a review of the file tools and the shell found: secrets in the home folder, other spellings, turned links."""
+"""Secrets and files that make later commands run code: by every spelling, and wherever a session works."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.orphan_trials import Silent, shell_tool
+from support.orphan_trials import Silent
 
 from makai.agent.workbench import Workbench, WorkbenchSpec
 from makai.core.content import Text
@@ -33,7 +33,7 @@ def text_of(outcome: ToolOutcome) -> str:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home folder in which somebody starts a session."""
+    """A home folder in which a session is started."""
     home = tmp_path / "ada"
     for name in (".ssh/id_ed25519", ".docker/config.json", ".netrc", ".pgpass", ".mozilla/cookies.sqlite"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -86,19 +86,9 @@ async def test_with_full_access_the_secrets_of_the_user_are_files_like_others(ho
 @pytest.mark.parametrize(
     "path",
     [
-        ".git./config",
-        ".git /hooks/pre-commit",
-        "GIT~1/config",
-        ".g\u200cit/config",
-        "sub/.GIT/config",
-        ".agents/skills/deploy/SKILL.md",
-        ".venv/bin/python",
-        "node_modules/.bin/tsc",
-        "lib/python3.12/site-packages/anything.pth",
-        ".nvim.lua",
-        ".exrc",
-        ".pnp.cjs",
-        ".gdbinit",
+        *(".git./config", ".git /hooks/pre-commit", "GIT~1/config", ".g\u200cit/config", "sub/.GIT/config"),
+        *(".agents/skills/deploy/SKILL.md", ".venv/bin/python", "node_modules/.bin/tsc"),
+        *("lib/python3.12/site-packages/anything.pth", ".nvim.lua", ".exrc", ".pnp.cjs", ".gdbinit"),
     ],
 )
 def test_other_spellings_and_further_files_that_run_code_are_protected(path: str) -> None:
@@ -123,7 +113,7 @@ async def test_a_session_inside_of_such_a_folder_is_asked_about_every_write(tmp_
     assert (description.protected, verdict.decision) == (True, "ask")
 
 
-async def test_what_somebody_consented_to_can_be_written_there(tmp_path: Path) -> None:
+async def test_what_a_person_consented_to_can_be_written_there(tmp_path: Path) -> None:
     root = tmp_path / ".git"
     root.mkdir()
     (root / "description").write_text("old\n")
@@ -144,28 +134,3 @@ def test_signs_that_show_nothing_are_shown_as_escapes(sign: str) -> None:
 
 def test_letters_of_every_script_and_emoji_are_shown_as_they_are() -> None:
     assert printable("prüfen 검사 проверка ❤️ 見る") == "prüfen 검사 проверка ❤️ 見る"
-
-
-async def test_the_folder_of_a_command_is_a_part_of_its_title(tmp_path: Path) -> None:
-    (tmp_path / "evil").mkdir()
-    tool = shell_tool(tmp_path)
-
-    assert (await tool.describe({"command": "make", "directory": "evil"})).title == "make (in evil)"
-    assert (await tool.describe({"command": "make"})).title == "make"
-
-
-async def test_a_command_does_not_run_in_another_folder_than_the_one_that_was_shown(tmp_path: Path) -> None:
-    for name in ("good", "evil"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "link").symlink_to("good")
-    tool = shell_tool(tmp_path)
-    arguments = {"command": "touch ran", "directory": "link"}
-    await tool.describe(arguments)
-    (tmp_path / "link").unlink()
-    (tmp_path / "link").symlink_to("evil")
-
-    outcome = await tool.run(arguments, Silent())
-
-    assert outcome.is_error
-    assert text_of(outcome).startswith("evil is not what it was when this call was shown for approval.")
-    assert (list((tmp_path / "good").iterdir()), list((tmp_path / "evil").iterdir())) == ([], [])
