@@ -286,7 +286,7 @@ def test_a_decision_is_quick(record_measure: RecordMeasure) -> None:
         began = time.process_time()
         for _ in range(20):
             decide(text, ALLOW, DENY)
-        batches_us.append((time.perf_counter() - began) / 20 * 1e6)
+        batches_us.append((time.process_time() - began) / 20 * 1e6)
 
     # The best batch: other work on the machine only ever adds.
     record_measure("shell decision of three commands", "<= 5 ms", f"{min(batches_us):.0f} us")
