@@ -17,7 +17,7 @@ from makai.core.session_events import Logged, SessionTerms, ToolFinished
 from makai.harness.base import Execute, ToolAnswer, ToolRequest
 from makai.server.session_router import SessionRouter
 from makai.sessions import requests as req
-from makai.sessions.commands import Abort, Approve, Send, SetTitle
+from makai.sessions.commands import Abort, ApproveCall, Send, SetTitle
 from makai.sessions.log import encoding
 from makai.sessions.log.base import Record, SessionFilter, TrustedFolder
 from makai.sessions.owner import HANDLERS, OwnedSessions
@@ -317,7 +317,9 @@ async def test_a_question_that_outlives_its_owner_is_answered_and_the_tool_runs_
         await read_until(follower, "approval_requested")
         await owner.close()
         (question,) = await second.dispatch(req.ListApprovals())
-        await second.dispatch(req.RunCommand(session_id, Approve(now=0, call_id=question.request.call_id, by="test")))
+        await second.dispatch(
+            req.RunCommand(session_id, ApproveCall(now=0, call_id=question.request.call_id, by="test"))
+        )
         rest = await read_until(follower, "run_finished")
 
     assert outcome(rest).exit_code == 0

@@ -90,7 +90,7 @@ async def test_words_without_an_id_are_not_said_twice(home: Path) -> None:
 
 
 async def test_a_repeated_approval_that_is_refused_says_why_that_may_be(home: Path) -> None:
-    command = cmd.Approve(now=0, call_id="call", by="cli")
+    command = cmd.ApproveCall(now=0, call_id="call", by="cli")
 
     with pytest.raises(SessionRefused, match="the first attempt may have been carried out") as refused:
         await with_a_dying_owner(home, lambda s: s.dispatch(req.RunCommand(SESSION, command)))
@@ -126,8 +126,8 @@ async def test_an_executor_whose_owner_died_is_registered_with_the_next(home: Pa
     [
         (cmd.Send(now=0, input_id="i", content="x", client_msg_id="c"), True),
         (cmd.Send(now=0, input_id="i", content="x"), False),
-        (cmd.Approve(now=0, call_id="c", by="me"), True),
-        (cmd.Deny(now=0, call_id="c", by="me"), True),
+        (cmd.ApproveCall(now=0, call_id="c", by="me"), True),
+        (cmd.DenyCall(now=0, call_id="c", by="me"), True),
         (cmd.Abort(now=0, run_id="r"), True),
         (cmd.Abort(now=0), False),
         (cmd.SetMode(now=0, mode="ask"), False),

@@ -26,7 +26,7 @@ from makai.core.session_events import (
 from makai.harness.base import Harness
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import SCENARIO_VARIABLE
-from makai.sessions.commands import Approve, Deny, Send
+from makai.sessions.commands import ApproveCall, DenyCall, Send
 from makai.sessions.log.base import EventLog, Record
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.requests import CreateSession, ReadEvents, Receipt, RunCommand
@@ -95,11 +95,11 @@ class Desk:
         return await self.sessions.dispatch(RunCommand(self.session_id, command))
 
     async def approve(self, call_id: str, by: str = "tester") -> Receipt:
-        return await self.sessions.dispatch(RunCommand(self.session_id, Approve(now=0, call_id=call_id, by=by)))
+        return await self.sessions.dispatch(RunCommand(self.session_id, ApproveCall(now=0, call_id=call_id, by=by)))
 
     async def deny(self, call_id: str, reason: str = "") -> Receipt:
         return await self.sessions.dispatch(
-            RunCommand(self.session_id, Deny(now=0, call_id=call_id, by="tester", reason=reason))
+            RunCommand(self.session_id, DenyCall(now=0, call_id=call_id, by="tester", reason=reason))
         )
 
     async def until(self, wanted: Callable[[Logged], bool]) -> Logged:

@@ -32,7 +32,7 @@ from makai.core.session_events import (
 )
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.providers.runtime import ModelRuntime
-from makai.sessions.commands import Abort, Approve, Compact, Deny, Send, SetMode, SetTitle
+from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, Send, SetMode, SetTitle
 from makai.sessions.log.base import Pending, Record, SessionFilter
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
@@ -274,12 +274,12 @@ class Trial:
         await self._ask(self._any(), Abort(now=0, by="trial"))
 
     async def _approve(self) -> None:
-        await self._decide(Approve)
+        await self._decide(ApproveCall)
 
     async def _deny(self) -> None:
-        await self._decide(Deny)
+        await self._decide(DenyCall)
 
-    async def _decide(self, decision: type[Approve] | type[Deny]) -> None:
+    async def _decide(self, decision: type[ApproveCall] | type[DenyCall]) -> None:
         pending = await self._sessions.dispatch(ListApprovals())
         if pending:
             one = self._random.choice(pending)

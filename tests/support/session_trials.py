@@ -11,7 +11,7 @@ from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import SessionRefused
 from makai.core.usage import Usage
-from makai.sessions.commands import AnyEffect, Approve, Command, Create, Recovered, Report, Send
+from makai.sessions.commands import AnyEffect, ApproveCall, Command, Create, Recovered, Report, Send
 from makai.sessions.draft import Decision
 from makai.sessions.engine import decide, fold
 from makai.sessions.state import Run, SessionState
@@ -72,7 +72,7 @@ class Trial:
         return self.refusal(Report(now=self.now, event=event, run_id=self.run.run_id))
 
     def approve(self, call_id: str) -> Decision:
-        return self.do(Approve(now=self.now, call_id=call_id, by="web"))
+        return self.do(ApproveCall(now=self.now, call_id=call_id, by="web"))
 
     def answer(self, text: str, *, turn: int = 1) -> None:
         """A turn that only says something, and the end of the run."""

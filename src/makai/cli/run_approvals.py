@@ -18,7 +18,7 @@ from makai.cli.line_reader import LineReader
 from makai.core.approval_text import ExactLine, LineKind, approval_text, expiry_text
 from makai.core.errors import SessionRefused
 from makai.core.session_events import ApprovalRequested, GrantScope
-from makai.sessions.commands import Approve, Deny
+from makai.sessions.commands import ApproveCall, DenyCall
 from makai.sessions.requests import RunCommand
 from makai.sessions.service import Sessions
 
@@ -76,7 +76,7 @@ class RunApprovals:
         if self._lines is None:
             reason = denial_reason(request)
             self._on_denied(request, reason)
-            await self._decide(Deny(now=0, call_id=request.call_id, by=CLIENT_NAME, reason=reason))
+            await self._decide(DenyCall(now=0, call_id=request.call_id, by=CLIENT_NAME, reason=reason))
             return
         self._queue.append(request)
         self._ask_next()
@@ -107,13 +107,13 @@ class RunApprovals:
             self._shown = None  # the decision that arrives next is ours
             await self._decide(decision)
 
-    async def _decide(self, decision: Approve | Deny) -> None:
+    async def _decide(self, decision: ApproveCall | DenyCall) -> None:
         # The first decision counts (MC-APPR-005); that another client was faster is no failure.
         with contextlib.suppress(SessionRefused):
             await self._sessions.dispatch(RunCommand(self._session_id, decision))
 
 
-async def _ask(request: ApprovalRequested, lines: LineReader, cwd: str | None) -> Approve | Deny:
+async def _ask(request: ApprovalRequested, lines: LineReader, cwd: str | None) -> ApproveCall | DenyCall:
     """Ask until the answer is understood; the end of input denies."""
     text = approval_text(request, cwd)
     note(f"\n{text.question}", bold=True)
@@ -127,12 +127,12 @@ async def _ask(request: ApprovalRequested, lines: LineReader, cwd: str | None) -
         line = await lines.next()
         word = "n" if line is None else line.strip().lower()[:1]
         if word == "n":
-            return Deny(now=0, call_id=request.call_id, by=CLIENT_NAME)
+            return DenyCall(now=0, call_id=request.call_id, by=CLIENT_NAME)
         if word == "v" and view:
             _show(text.lines)
         scope = _SCOPES.get(word)
         if scope is not None and (scope == "once" or request.grant):
-            return Approve(now=0, call_id=request.call_id, by=CLIENT_NAME, scope=scope, digest=request.digest)
+            return ApproveCall(now=0, call_id=request.call_id, by=CLIENT_NAME, scope=scope, digest=request.digest)
 
 
 def _show(lines: Iterable[ExactLine]) -> None:

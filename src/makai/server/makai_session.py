@@ -41,7 +41,7 @@ from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.envelope import Scope
 from makai.server.backend import Backend
 from makai.server.makai_history import open_run
-from makai.sessions.commands import Abort, Approve, Deny, Send, SetMode, SetModel, SetTerms, SetTitle
+from makai.sessions.commands import Abort, ApproveCall, DenyCall, Send, SetMode, SetModel, SetTerms, SetTitle
 from makai.sessions.log.encoding import decoded
 from makai.sessions.requests import CreateSession, GetState, RunCommand, UserCommand
 from makai.sessions.service import Follower, Sessions, ToolRegistration
@@ -397,10 +397,10 @@ def _terms(wanted: AgentStart, terms: SessionTerms) -> SessionTerms:
     return msgspec.structs.replace(terms, **{name: value for name, value in given.items() if value is not None})
 
 
-def _decision(answer: PermissionResponse) -> Approve | Deny:
+def _decision(answer: PermissionResponse) -> ApproveCall | DenyCall:
     if answer.decision == "deny":
-        return Deny(now=0, call_id=answer.tool_call_id, by=CLIENT, reason=answer.reason, scope=answer.scope)
-    return Approve(
+        return DenyCall(now=0, call_id=answer.tool_call_id, by=CLIENT, reason=answer.reason, scope=answer.scope)
+    return ApproveCall(
         now=0,
         call_id=answer.tool_call_id,
         by=CLIENT,

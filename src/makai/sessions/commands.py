@@ -53,7 +53,7 @@ class Send(Timed, frozen=True, tag="send"):
     """Of the run it starts; steering input has none."""
 
 
-class Approve(Timed, frozen=True, tag="approve"):
+class ApproveCall(Timed, frozen=True, tag="approve"):
     call_id: str
     by: str
     reason: str = ""
@@ -64,7 +64,7 @@ class Approve(Timed, frozen=True, tag="approve"):
     """The chosen option of an external agent's question; by default the first that fits the scope."""
 
 
-class Deny(Timed, frozen=True, tag="deny"):
+class DenyCall(Timed, frozen=True, tag="deny"):
     """Deny and continue: the agent gets the reason, and the run continues."""
 
     call_id: str
@@ -147,8 +147,8 @@ class Recovered(Timed, frozen=True, tag="recovered"):
 Command: TypeAlias = (
     Create
     | Send
-    | Approve
-    | Deny
+    | ApproveCall
+    | DenyCall
     | Abort
     | SetMode
     | SetModel

@@ -51,7 +51,7 @@ def decide(state: SessionState, command: cmd.Command) -> Decision:
             _create(draft, command)
         case cmd.Send():
             _send(draft, command)
-        case cmd.Approve() | cmd.Deny():
+        case cmd.ApproveCall() | cmd.DenyCall():
             _answer(draft, command)
         case cmd.Abort():
             _abort(draft, command)
@@ -227,7 +227,7 @@ def _resume(draft: Draft, run: Run) -> None:
 # ---------------------------------------------------------------- approvals
 
 
-def _answer(draft: Draft, command: cmd.Approve | cmd.Deny) -> None:
+def _answer(draft: Draft, command: cmd.ApproveCall | cmd.DenyCall) -> None:
     _check_open(draft.state)
     if not command.by or command.by in ENGINE_NAMES or command.scope not in get_args(ev.GrantScope):
         raise SessionRefused("BAD_ARGUMENT", "A decision names its decider and its scope: once, session or always.")
@@ -240,13 +240,13 @@ def _answer(draft: Draft, command: cmd.Approve | cmd.Deny) -> None:
     option = _chosen(call.request.options, command)
     if command.scope != "once" and not call.request.grant and option is None:
         raise SessionRefused("BAD_ARGUMENT", "This call can only be decided once: no rule would cover it.")
-    if isinstance(command, cmd.Approve) and command.digest not in (None, call.request.digest):
+    if isinstance(command, cmd.ApproveCall) and command.digest not in (None, call.request.digest):
         raise SessionRefused("APPROVAL_CONFLICT", "The call's arguments are not those that were approved.")
     draft.decide_call(
         run.run_id,
         ev.ApprovalDecided(
             call_id=command.call_id,
-            decision="approve" if isinstance(command, cmd.Approve) else "deny_continue",
+            decision="approve" if isinstance(command, cmd.ApproveCall) else "deny_continue",
             by=command.by,
             reason=command.reason,
             scope=command.scope,
@@ -256,9 +256,11 @@ def _answer(draft: Draft, command: cmd.Approve | cmd.Deny) -> None:
     )
 
 
-def _chosen(options: tuple[ev.ApprovalOption, ...], command: cmd.Approve | cmd.Deny) -> ev.ApprovalOption | None:
+def _chosen(
+    options: tuple[ev.ApprovalOption, ...], command: cmd.ApproveCall | cmd.DenyCall
+) -> ev.ApprovalOption | None:
     """The option of an external agent that the decision stands for; None when it offered none, or none to deny."""
-    verb = "allow" if isinstance(command, cmd.Approve) else "reject"
+    verb = "allow" if isinstance(command, cmd.ApproveCall) else "reject"
     fitting = [option for option in options if option.kind.startswith(verb)]
     if command.option_id:
         fitting = [option for option in fitting if option.id == command.option_id]

@@ -27,8 +27,8 @@ AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 
 UserCommand: TypeAlias = (
     cmd.Send
-    | cmd.Approve
-    | cmd.Deny
+    | cmd.ApproveCall
+    | cmd.DenyCall
     | cmd.Abort
     | cmd.SetMode
     | cmd.SetModel
@@ -138,7 +138,7 @@ class RunCommand(Request[Receipt], frozen=True):
         match self.command:
             case cmd.Send(client_msg_id=client_msg_id):
                 return client_msg_id is not None
-            case cmd.Approve() | cmd.Deny():
+            case cmd.ApproveCall() | cmd.DenyCall():
                 return True
             case cmd.Abort(run_id=run_id):
                 return run_id is not None

@@ -31,7 +31,7 @@ from makai.core.session_events import (
 )
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import ScriptedProvider
-from makai.sessions.commands import Abort, Close, Deny, Send
+from makai.sessions.commands import Abort, Close, DenyCall, Send
 from makai.sessions.log.encoding import decoded_one
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
@@ -381,7 +381,7 @@ async def test_a_question_that_is_decided_elsewhere_is_taken_back(
         await seen.sees(ApprovalRequested)
         (pending,) = await here.sessions.dispatch(ListApprovals())
         await here.sessions.dispatch(
-            RunCommand(pending.session_id, Deny(now=0, call_id=pending.request.call_id, by="web"))
+            RunCommand(pending.session_id, DenyCall(now=0, call_id=pending.request.call_id, by="web"))
         )
         code, kept = await running
 

@@ -66,21 +66,21 @@ async def test_a_session_without_a_model_runs_an_agent_without_turns(lab: Lab) -
 @pytest.mark.parametrize(
     ("command", "option_id"),
     [
-        (cmd.Approve(now=0, call_id="edit", by="me"), "yes"),
-        (cmd.Approve(now=0, call_id="edit", by="me", scope="always"), "yes-always"),
-        (cmd.Approve(now=0, call_id="edit", by="me", option_id="yes-always"), "yes-always"),
-        (cmd.Deny(now=0, call_id="edit", by="me", scope="always"), "no"),
+        (cmd.ApproveCall(now=0, call_id="edit", by="me"), "yes"),
+        (cmd.ApproveCall(now=0, call_id="edit", by="me", scope="always"), "yes-always"),
+        (cmd.ApproveCall(now=0, call_id="edit", by="me", option_id="yes-always"), "yes-always"),
+        (cmd.DenyCall(now=0, call_id="edit", by="me", scope="always"), "no"),
     ],
 )
 async def test_the_agent_learns_which_of_its_options_was_chosen(
-    lab: Lab, command: cmd.Approve | cmd.Deny, option_id: str
+    lab: Lab, command: cmd.ApproveCall | cmd.DenyCall, option_id: str
 ) -> None:
     async with lab.open() as sessions:
         client = await lab.client(sessions)
         await client.send("ask")
         asked = await client.until_asked()
         assert (asked.call_id, asked.options) == ("edit", OPTIONS)
-        unknown = cmd.Approve(now=0, call_id="edit", by="me", option_id="no")
+        unknown = cmd.ApproveCall(now=0, call_id="edit", by="me", option_id="no")
         with pytest.raises(SessionRefused, match="offers no such option"):
             await sessions.dispatch(RunCommand(client.session_id, unknown))
         await sessions.dispatch(RunCommand(client.session_id, command))

@@ -42,7 +42,7 @@ def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
 def test_a_denied_call_does_not_run_and_the_run_goes_on(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", ask=True)
-    trial.do(cmd.Deny(now=trial.now, call_id="c1", by="web", reason="too risky"))
+    trial.do(cmd.DenyCall(now=trial.now, call_id="c1", by="web", reason="too risky"))
     denied = ApprovalDecided(call_id="c1", decision="deny_continue", by="web", reason="too risky")
     assert trial.effects[-1] == cmd.ResolveApproval(run_id=trial.run.run_id, decided=denied)
     assert trial.report_refusal(ToolStarted(call_id="c1")) == "INVALID_COMMAND"
@@ -83,8 +83,8 @@ def test_a_decision_for_the_session_sets_the_rule_that_was_offered(trial: Trial)
     trial.send("go")
     trial.call("c1", "c2")
     trial.report(asked("c1", grant="Bash(git log:*)"), asked("c2", grant="Bash(rm:*)"))
-    trial.do(cmd.Approve(now=trial.now, call_id="c1", by="web", scope="session", digest="digest of c1"))
-    trial.do(cmd.Deny(now=trial.now, call_id="c2", by="web", scope="session"))
+    trial.do(cmd.ApproveCall(now=trial.now, call_id="c1", by="web", scope="session", digest="digest of c1"))
+    trial.do(cmd.DenyCall(now=trial.now, call_id="c2", by="web", scope="session"))
 
     assert trial.state.grants == (Grant(rule="Bash(git log:*)", allow=True), Grant(rule="Bash(rm:*)", allow=False))
     decided = ApprovalDecided(call_id="c1", decision="approve", by="web", scope="session", grant="Bash(git log:*)")
@@ -95,8 +95,8 @@ def test_a_decision_for_always_replaces_one_for_the_session_and_is_left_to_the_l
     trial.send("go")
     trial.call("c1", "c2")
     trial.report(asked("c1", grant="Bash(rm:*)"), asked("c2", grant="Bash(rm:*)"))
-    trial.do(cmd.Deny(now=trial.now, call_id="c1", by="web", scope="session"))
-    trial.do(cmd.Approve(now=trial.now, call_id="c2", by="web", scope="always", digest="digest of c2"))
+    trial.do(cmd.DenyCall(now=trial.now, call_id="c1", by="web", scope="session"))
+    trial.do(cmd.ApproveCall(now=trial.now, call_id="c2", by="web", scope="always", digest="digest of c2"))
 
     assert trial.state.grants == ()
 

@@ -12,7 +12,7 @@ from support.profiles import FAULTS
 from support.session_trials import MODEL_REF, arguments, asked, finished
 
 from makai.core import session_events as ev
-from makai.sessions.commands import Approve, Command, Create, Report, Send
+from makai.sessions.commands import ApproveCall, Command, Create, Report, Send
 from makai.sessions.engine import decide, fold
 from makai.sessions.state import SessionState
 
@@ -34,7 +34,7 @@ def commands() -> Iterator[Command]:
         yield Send(now=number, input_id=f"i{number}", content="go", client_msg_id=f"m{number}")
         for event in before_the_approval(f"c{number}"):
             yield Report(now=number, event=event, run_id="")
-        yield Approve(now=number, call_id=f"c{number}", by="web", scope="session")
+        yield ApproveCall(now=number, call_id=f"c{number}", by="web", scope="session")
         for event in after_the_approval(f"c{number}"):
             yield Report(now=number, event=event, run_id="")
 

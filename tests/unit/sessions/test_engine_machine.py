@@ -113,7 +113,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(call_id=call_ids, yes=st.booleans(), scope=st.sampled_from(["once", "once", "session"]))
     def answer(self, call_id: str, yes: bool, scope: Any) -> None:
-        kind = cmd.Approve if yes else cmd.Deny
+        kind = cmd.ApproveCall if yes else cmd.DenyCall
         self.do(kind(now=self.now, call_id=call_id, by="web", scope=scope))
 
     @rule(stale=st.booleans())

@@ -90,12 +90,12 @@ def send(text: str = "hello", **fields: object) -> cmd.Send:
     return cmd.Send(**({"now": 1, "input_id": "i1", "content": text} | fields))  # type: ignore[arg-type]
 
 
-def approve(call_id: str = "c1", **fields: object) -> cmd.Approve:
-    return cmd.Approve(**({"now": 1, "call_id": call_id, "by": "web"} | fields))  # type: ignore[arg-type]
+def approve(call_id: str = "c1", **fields: object) -> cmd.ApproveCall:
+    return cmd.ApproveCall(**({"now": 1, "call_id": call_id, "by": "web"} | fields))  # type: ignore[arg-type]
 
 
-def deny(call_id: str = "c1", **fields: object) -> cmd.Deny:
-    return cmd.Deny(**({"now": 1, "call_id": call_id, "by": "web"} | fields))  # type: ignore[arg-type]
+def deny(call_id: str = "c1", **fields: object) -> cmd.DenyCall:
+    return cmd.DenyCall(**({"now": 1, "call_id": call_id, "by": "web"} | fields))  # type: ignore[arg-type]
 
 
 COMMANDS: list[tuple[Situation, cmd.Command, str]] = [

@@ -31,7 +31,7 @@ from makai.core.session_events import (
     TurnStarted,
 )
 from makai.core.usage import Usage
-from makai.sessions.commands import Abort, Approve, Deny
+from makai.sessions.commands import Abort, ApproveCall, DenyCall
 from makai.sessions.export import jsonl, markdown, usage_text
 from makai.sessions.log.base import Record, SessionSummary
 from makai.sessions.markdown_text import closed, code_span, diff_block, fenced, one_line, plain, quoted, visible
@@ -97,7 +97,7 @@ def test_a_tool_call_shows_its_arguments_who_decided_its_diff_and_its_result(tri
     )
     assert "**Waits for a decision.**" in markdown(SUMMARY, records(trial))
 
-    trial.do(Approve(now=2_000, call_id="c1", by="ada", reason="looks right", scope="session"))
+    trial.do(ApproveCall(now=2_000, call_id="c1", by="ada", reason="looks right", scope="session"))
     trial.report(
         ToolStarted(call_id="c1"),
         ToolFinished(call_id="c1", content=(Text(text="Edited."),), diffs=(diff,), exit_code=0),
@@ -122,7 +122,7 @@ def test_a_denied_call_shows_what_it_would_have_changed(trial: Trial) -> None:
         TurnEnded(turn=1, stop_reason="tool_use"),
         ApprovalRequested(call_id="c1", name="write", arguments_json="{broken", digest="d", diffs=(diff,)),
     )
-    trial.do(Deny(now=2_000, call_id="c1", by="run", reason="nobody is there"))
+    trial.do(DenyCall(now=2_000, call_id="c1", by="run", reason="nobody is there"))
     text = markdown(SUMMARY, records(trial))
 
     assert "```\n{broken\n```\n\nThese arguments cannot be read: not JSON" in text

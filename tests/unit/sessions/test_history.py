@@ -13,7 +13,7 @@ from makai.core.request import Context
 from makai.core.usage import Usage
 from makai.harness.base import PlacedMessage
 from makai.providers.preparation import prepare
-from makai.sessions.commands import Abort, Compact, Deny, Send
+from makai.sessions.commands import Abort, Compact, DenyCall, Send
 from makai.sessions.history import (
     NoteItem,
     TextItem,
@@ -167,7 +167,7 @@ def test_interrupted_and_denied_calls_are_error_results(trial: Trial) -> None:
     trial.call("c1", "c2", "c3")
     trial.report(ev.ToolStarted(call_id="c1"), asked("c2"))
     trial.restart()
-    trial.do(Deny(now=1_000, call_id="c2", by="web"))
+    trial.do(DenyCall(now=1_000, call_id="c2", by="web"))
     trial.report(finished("c2", "denied", is_error=True), ev.ToolStarted(call_id="c3"))
     trial.report(ev.ToolFinished(call_id="c3", content=()))
 

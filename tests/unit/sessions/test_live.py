@@ -14,7 +14,7 @@ from makai.core.content import Text
 from makai.core.errors import StorageUnavailable
 from makai.harness.base import RunPort, RunStart, Settlement
 from makai.harness.registry import UnknownHarness
-from makai.sessions.commands import Abort, Approve, Create, Send, SetTitle, TimePassed
+from makai.sessions.commands import Abort, ApproveCall, Create, Send, SetTitle, TimePassed
 from makai.sessions.live import LiveSession
 from makai.sessions.log.base import replay
 from makai.sessions.run_port import SessionRunPort
@@ -189,7 +189,7 @@ async def test_a_question_that_is_withdrawn_in_the_moment_of_its_decision_stays_
         asking = asyncio.ensure_future(question(session, port))
         await session.submit(TimePassed(now=0))
         await stage.until(lambda state: state.active_run is not None and state.active_run.pending() != ())
-        approving = asyncio.ensure_future(session.submit(Approve(now=stage.now, call_id="c1", by="me")))
+        approving = asyncio.ensure_future(session.submit(ApproveCall(now=stage.now, call_id="c1", by="me")))
         await asyncio.sleep(0)
         session.withdraw(port.run_id, "c1", "The time of the run is up.")
         await approving

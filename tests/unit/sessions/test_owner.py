@@ -26,7 +26,7 @@ from makai.core.session_events import (
 )
 from makai.core.usage import Usage
 from makai.harness.base import ToolAnswer, ToolRequest
-from makai.sessions.commands import Abort, Approve, Compact, Deny, SetModel, SetTitle
+from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, SetModel, SetTitle
 from makai.sessions.conversation import conversation
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.requests import (
@@ -179,7 +179,7 @@ async def test_what_is_not_there_is_said_to_be_unknown(tmp_path: Path) -> None:
             assert refused.value.code == "UNKNOWN_SESSION"
         client = await desk(sessions)
         with pytest.raises(SessionRefused) as unknown:
-            await sessions.dispatch(RunCommand(client.session_id, Approve(now=0, call_id="nothing", by="tester")))
+            await sessions.dispatch(RunCommand(client.session_id, ApproveCall(now=0, call_id="nothing", by="tester")))
         assert unknown.value.code == "UNKNOWN_CALL_ID"
 
 
@@ -395,7 +395,7 @@ async def test_a_denied_call_tells_the_model_why(tmp_path: Path) -> None:
         assert "not today" in result.result.text()
         assert not (project / "made").exists()
         with pytest.raises(SessionRefused) as late:
-            await sessions.dispatch(RunCommand(client.session_id, Deny(now=0, call_id=asked.call_id, by="other")))
+            await sessions.dispatch(RunCommand(client.session_id, DenyCall(now=0, call_id=asked.call_id, by="other")))
         assert late.value.code == "APPROVAL_CONFLICT"
 
 

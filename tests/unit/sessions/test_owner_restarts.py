@@ -26,7 +26,7 @@ from makai.core.session_events import (
     UserInput,
 )
 from makai.harness.base import ToolAnswer, ToolRequest
-from makai.sessions.commands import Approve, Create, Deny
+from makai.sessions.commands import ApproveCall, Create, DenyCall
 from makai.sessions.log.base import Pending
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.requests import GetState, ListApprovals, ListGrants, ListSessions, RevokeGrant, RunCommand
@@ -159,7 +159,7 @@ async def test_a_grant_for_always_is_remembered_by_the_next_session_in_the_folde
         asked = await client.until_asked()
         assert asked.grant
         await sessions.dispatch(
-            RunCommand(client.session_id, Approve(now=0, call_id=asked.call_id, by="tester", scope="always"))
+            RunCommand(client.session_id, ApproveCall(now=0, call_id=asked.call_id, by="tester", scope="always"))
         )
         await client.until_settled()
     async with owned_sessions(tmp_path, script) as sessions:
@@ -175,7 +175,7 @@ async def test_a_revoked_grant_no_longer_counts_in_the_session_it_was_given_in(t
         client = await desk(sessions, cwd=project)
         await client.send("Make it")
         asked = await client.until_asked()
-        always = Approve(now=0, call_id=asked.call_id, by="tester", scope="always")
+        always = ApproveCall(now=0, call_id=asked.call_id, by="tester", scope="always")
         await sessions.dispatch(RunCommand(client.session_id, always))
         await client.until_settled()
         (grant,) = await sessions.dispatch(ListGrants(str(project)))
@@ -268,7 +268,7 @@ async def test_a_resumed_run_does_what_was_approved_tells_what_was_denied_and_as
     before.send("Hi")
     before.call("c1", "c2", "c3", "c4", ask=True)
     before.approve("c1")
-    before.do(Deny(now=2, call_id="c2", by="me", reason="not today"))
+    before.do(DenyCall(now=2, call_id="c2", by="me", reason="not today"))
     before.approve("c4")
     before.report(ToolStarted(call_id="c4"))
     log = MemoryLog()

@@ -31,7 +31,7 @@ from makai.core.session_events import (
     UserInput,
 )
 from makai.core.visible_text import one_line
-from makai.sessions.commands import Abort, Approve, Compact, Deny, Send, SetMode, SetModel, SetTitle
+from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, Send, SetMode, SetModel, SetTitle
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.log.encoding import decoded
 from makai.sessions.requests import CreateSession, ForkSession, GetState, ReadEvents, RunCommand, UserCommand
@@ -189,13 +189,13 @@ class ChatSession:
 
     async def allow(self, call_id: str, digest: str, scope: GrantScope) -> None:
         """Allow exactly the call that was shown."""
-        await self._decide(Approve(now=0, call_id=call_id, by=self._me, scope=scope, digest=digest))
+        await self._decide(ApproveCall(now=0, call_id=call_id, by=self._me, scope=scope, digest=digest))
 
     async def deny(self, call_id: str, reason: str = "") -> None:
         """Deny; the model is told why and the run goes on."""
-        await self._decide(Deny(now=0, call_id=call_id, by=self._me, reason=reason))
+        await self._decide(DenyCall(now=0, call_id=call_id, by=self._me, reason=reason))
 
-    async def _decide(self, command: Approve | Deny) -> None:
+    async def _decide(self, command: ApproveCall | DenyCall) -> None:
         try:
             await self._ask(command)
         except SessionRefused as refusal:

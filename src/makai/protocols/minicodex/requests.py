@@ -69,7 +69,7 @@ def engine_command(command: SessionCommand, *, by: str, input_id: str) -> UserCo
                 delivery=command.delivery,
             )
         case commands.ApproveCommand():
-            return engine.Approve(
+            return engine.ApproveCall(
                 now=0,
                 call_id=command.call_id,
                 by=by,
@@ -78,7 +78,7 @@ def engine_command(command: SessionCommand, *, by: str, input_id: str) -> UserCo
                 digest=command.digest,
             )
         case commands.DenyCommand():
-            return engine.Deny(
+            return engine.DenyCall(
                 now=0, call_id=command.call_id, by=by, reason=command.reason or "", scope=command.scope or "once"
             )
         case commands.AbortCommand():

@@ -49,8 +49,8 @@ PROBLEM = wire.AttachProblem(
 )
 COMMANDS: list[UserCommand] = [
     cmd.Send(now=0, input_id="i1", content="hi", client_msg_id="c1", delivery="queue"),
-    cmd.Approve(now=0, call_id="c", by="cli", scope="always", digest="d"),
-    cmd.Deny(now=0, call_id="c", by="cli"),
+    cmd.ApproveCall(now=0, call_id="c", by="cli", scope="always", digest="d"),
+    cmd.DenyCall(now=0, call_id="c", by="cli"),
     cmd.Abort(now=0, run_id="r"),
     cmd.SetMode(now=0, mode="plan"),
     cmd.SetModel(now=0, model_ref="a/b@c"),

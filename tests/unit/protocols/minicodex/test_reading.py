@@ -176,10 +176,10 @@ def test_commands_become_those_of_the_engine() -> None:
     picture = Image(data=PIXEL["data"], mime_type="image/png")
     assert asked(type="send", text="x", images=[PIXEL]).content == (Text(text="x"), picture)
     assert asked(type="send", text=" ", images=[PIXEL]).content == (picture,)
-    assert asked(type="approve", call_id="c", scope="session", digest="d") == engine.Approve(
+    assert asked(type="approve", call_id="c", scope="session", digest="d") == engine.ApproveCall(
         now=0, call_id="c", by="web", scope="session", digest="d"
     )
-    assert asked(type="deny", call_id="c", reason="no") == engine.Deny(now=0, call_id="c", by="web", reason="no")
+    assert asked(type="deny", call_id="c", reason="no") == engine.DenyCall(now=0, call_id="c", by="web", reason="no")
     assert asked(type="abort", run_id="r") == engine.Abort(now=0, run_id="r", by="web")
     assert asked(type="set_mode", mode="plan") == engine.SetMode(now=0, mode="plan")
     assert asked(type="set_model", model_ref="m") == engine.SetModel(now=0, model_ref="m")

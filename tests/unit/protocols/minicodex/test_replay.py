@@ -33,7 +33,7 @@ from makai.core.session_events import (
 from makai.core.usage import Usage
 from makai.protocols.minicodex import pages, view
 from makai.protocols.minicodex.requests import Open
-from makai.sessions.commands import Abort, Approve, Command, Deny, Recovered, Report, Send, SetMode, SetTitle
+from makai.sessions.commands import Abort, ApproveCall, Command, DenyCall, Recovered, Report, Send, SetMode, SetTitle
 
 KINDS: list[tuple[str, ...]] = [(), ("streaming",), ("makai.1",), BOTH]
 call_ids = st.sampled_from(["c1", "c2", "c3", "c4"])
@@ -59,8 +59,8 @@ reports = st.one_of(
 commands = st.one_of(
     st.builds(Send, now=st.just(1), input_id=st.uuids().map(str), content=st.just("hi")),
     st.builds(Send, now=st.just(1), input_id=st.uuids().map(str), content=st.just("ho"), delivery=st.just("queue")),
-    st.builds(Approve, now=st.just(1), call_id=call_ids, by=st.just("web")),
-    st.builds(Deny, now=st.just(1), call_id=call_ids, by=st.just("web")),
+    st.builds(ApproveCall, now=st.just(1), call_id=call_ids, by=st.just("web")),
+    st.builds(DenyCall, now=st.just(1), call_id=call_ids, by=st.just("web")),
     st.just(Abort(now=1)),
     st.builds(SetTitle, now=st.just(1), title=st.sampled_from(["a", "b"])),
     st.just(SetMode(now=1, mode="plan")),
