@@ -196,6 +196,7 @@ async def test_folders_are_trusted_and_no_longer(makai: Cli, tmp_path: Path) -> 
 
     assert answers == [f"{folder} is {word}\n" for word in ("not trusted", "trusted", "trusted", "not trusted")]
     assert scripts.json() == {"folder": str(folder), "trusted": False}
+    assert (await makai("sessions", "trust", "--all")).out == f"{folder} is not trusted\n"
 
 
 async def test_folders_are_trusted_and_the_log_is_checked_while_a_server_runs(makai: Cli, tmp_path: Path) -> None:

@@ -17,9 +17,18 @@ from makai.cli.session_selection import find_session
 from makai.core.errors import InvalidRequest, StorageUnavailable
 from makai.core.home import home_directory
 from makai.sessions.log import repair, schema
-from makai.sessions.log.base import LogReport, SessionSummary, StoredGrant
+from makai.sessions.log.base import LogReport, SessionSummary, StoredGrant, TrustedFolder
 from makai.sessions.markdown_text import one_line
-from makai.sessions.requests import CheckLog, DeleteSession, ForkSession, IsTrusted, ListGrants, RevokeGrant, SetTrust
+from makai.sessions.requests import (
+    CheckLog,
+    DeleteSession,
+    ForkSession,
+    IsTrusted,
+    ListGrants,
+    ListTrusted,
+    RevokeGrant,
+    SetTrust,
+)
 
 
 class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,13 +37,6 @@ class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     forked_from: str
     forked_at: int | None
-
-
-class FolderTrust(msgspec.Struct, frozen=True, kw_only=True):
-    """How a folder stands."""
-
-    folder: str
-    trusted: bool
 
 
 async def fork(given: str, at: int | None, title: str) -> ForkResult:
@@ -134,10 +136,16 @@ def grant_lines(grants: Sequence[StoredGrant], paint: Paint = plain) -> list[str
     return lines
 
 
-async def trust(folder: str, trusted: bool | None) -> FolderTrust:
-    """A person's word about a folder, or what it was."""
+async def trust(folder: str, trusted: bool | None) -> TrustedFolder:
+    """Decide whether a folder is trusted, or only look."""
     place = folder_from(folder)
     async with open_sessions() as sessions:
         if trusted is not None:
             await sessions.dispatch(SetTrust(place, trusted))
-        return FolderTrust(folder=place, trusted=await sessions.dispatch(IsTrusted(place)))
+        return TrustedFolder(place, await sessions.dispatch(IsTrusted(place)))
+
+
+async def trusted_folders() -> list[TrustedFolder]:
+    """Every folder about which you decided."""
+    async with open_sessions() as sessions:
+        return await sessions.dispatch(ListTrusted())

@@ -261,6 +261,7 @@ Examples:
   makai sessions trust                   is this folder trusted?
   makai sessions trust --yes ~/project   its .makai/ and MCP servers count from now on
   makai sessions trust --no .
+  makai sessions trust --all             every folder about which you decided
 
 \b
 A folder that is not trusted cannot configure anything: its tool servers are not started and its rules are not read.
@@ -268,13 +269,15 @@ A folder that is not trusted cannot configure anything: its tool servers are not
 )
 @click.argument("folder", default=".", metavar="[FOLDER]")
 @click.option("--yes/--no", "trusted", default=None, help="Trust it and everything beneath it, or no longer.")
+@click.option("--all", "all_folders", is_flag=True, help="List every folder about which you decided.")
 @_formats
-def trust_command(folder: str, trusted: bool | None, output_format: str, as_json: bool) -> None:
+def trust_command(folder: str, trusted: bool | None, all_folders: bool, output_format: str, as_json: bool) -> None:
     """Say whether the files of a folder may configure makai, or decide it."""
-    from makai.cli.session_admin import trust
+    from makai.cli.session_admin import trust, trusted_folders
 
-    told = run_async(trust(folder, trusted))
+    told = run_async(trusted_folders()) if all_folders else [run_async(trust(folder, trusted))]
     if _is_json(output_format, as_json):
-        say_json(told)
+        say_json({"folders": told} if all_folders else told[0])
     else:
-        say(f"{told.folder} is {'trusted' if told.trusted else 'not trusted'}")
+        for one in told:
+            say(f"{one.folder} is {'trusted' if one.trusted else 'not trusted'}")
