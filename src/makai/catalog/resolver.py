@@ -103,10 +103,6 @@ class Resolver:
         """The model of a canonical ref, of `provider/model_id`, or of a model id only one provider has."""
         return self._model(self._canonical(self._reference(text)))
 
-    def resolve_ref(self, text: str) -> Model:
-        """The model of a canonical ref or of a legacy alias of one; nothing else is accepted."""
-        return self._model(self._canonical(parse_model_ref(text)))
-
     def resolve_object(self, model: Model) -> Model:
         """A caller's own model with what it left open filled in. What it states is kept."""
         if model.base_url:

@@ -15,24 +15,9 @@ from typing import Literal
 
 import msgspec
 
+from makai.core import stream_events as ev
 from makai.core.content import AssistantPart, Text, Thinking, ToolCall
 from makai.core.messages import AssistantMessage, StopReason
-from makai.core.stream_events import (
-    Done,
-    Failed,
-    Keepalive,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from makai.core.usage import Usage
 
 MANY_DELTAS = 4096
@@ -85,22 +70,22 @@ class MessageFold:
         self._ended: dict[int, AssistantPart] = {}
         self._final: AssistantMessage | None = None
         self._apply: dict[type, Callable[..., object]] = {
-            Start: self._on_start,
-            TextStart: lambda event: self.open("text", event.content_index),
-            ThinkingStart: lambda event: self.open("thinking", event.content_index),
-            ToolCallStart: lambda event: self.open("toolcall", event.content_index, event.id, event.name),
-            TextDelta: self._on_delta,
-            ThinkingDelta: self._on_delta,
-            ToolCallDelta: self._on_delta,
-            TextEnd: self._on_text_end,
-            ThinkingEnd: self._on_thinking_end,
-            ToolCallEnd: lambda event: self.end(event.content_index, event.tool_call),
-            Done: self._on_terminal,
-            Failed: self._on_terminal,
-            Keepalive: lambda event: None,
+            ev.Start: self._on_start,
+            ev.TextStart: lambda event: self.open("text", event.content_index),
+            ev.ThinkingStart: lambda event: self.open("thinking", event.content_index),
+            ev.ToolCallStart: lambda event: self.open("toolcall", event.content_index, event.id, event.name),
+            ev.TextDelta: self._on_delta,
+            ev.ThinkingDelta: self._on_delta,
+            ev.ToolCallDelta: self._on_delta,
+            ev.TextEnd: self._on_text_end,
+            ev.ThinkingEnd: self._on_thinking_end,
+            ev.ToolCallEnd: lambda event: self.end(event.content_index, event.tool_call),
+            ev.Done: self._on_terminal,
+            ev.Failed: self._on_terminal,
+            ev.Keepalive: lambda event: None,
         }
 
-    def apply(self, event: StreamEvent) -> None:
+    def apply(self, event: ev.StreamEvent) -> None:
         """Take one event into account."""
         self._apply[type(event)](event)
 
@@ -145,30 +130,30 @@ class MessageFold:
         self._ended.clear()
         return self._final
 
-    def _on_start(self, event: Start) -> None:
+    def _on_start(self, event: ev.Start) -> None:
         self._base = event.partial
 
-    def _on_delta(self, event: TextDelta | ThinkingDelta | ToolCallDelta) -> None:
+    def _on_delta(self, event: ev.TextDelta | ev.ThinkingDelta | ev.ToolCallDelta) -> None:
         block = self._blocks.get(event.content_index)
         if block is not None:
             block.append(event.delta)
             block.settle()
 
-    def _on_text_end(self, event: TextEnd) -> None:
+    def _on_text_end(self, event: ev.TextEnd) -> None:
         if (block := self._blocks.get(event.content_index)) is not None:
             self.end(event.content_index, Text(text=block.text(), text_signature=event.content_signature))
 
-    def _on_thinking_end(self, event: ThinkingEnd) -> None:
+    def _on_thinking_end(self, event: ev.ThinkingEnd) -> None:
         if (block := self._blocks.get(event.content_index)) is not None:
             signature = event.thinking_signature
             part = Thinking(thinking=block.text(), thinking_signature=signature, redacted=event.redacted)
             self.end(event.content_index, part)
 
-    def _on_terminal(self, event: Done | Failed) -> None:
+    def _on_terminal(self, event: ev.Done | ev.Failed) -> None:
         self._final = event.message
 
 
-def fold(events: Iterable[StreamEvent]) -> AssistantMessage:
+def fold(events: Iterable[ev.StreamEvent]) -> AssistantMessage:
     """The message a whole or broken-off event sequence describes."""
     state = MessageFold(AssistantMessage(content=()))
     for event in events:

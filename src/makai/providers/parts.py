@@ -14,27 +14,13 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
+from makai.core import stream_events as ev
 from makai.core.content import Text, Thinking, ToolCall
 from makai.core.errors import AuthError, MakaiError, ProviderError
 from makai.core.fold import Block, BlockKind, MessageFold
 from makai.core.messages import AssistantMessage, StopReason
 from makai.core.model import Model
-from makai.core.stream_events import (
-    Done,
-    Failed,
-    Keepalive,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
+from makai.core.stream_events import TextDelta, ThinkingDelta, ToolCallDelta  # looked up once per delta
 from makai.core.usage import Usage
 
 _arguments_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -67,7 +53,7 @@ class Parts:
         self._fold = MessageFold(
             AssistantMessage(content=(), provider=model.provider, api=model.api, model=model.id, timestamp=timestamp)
         )
-        self._events: list[StreamEvent] = []
+        self._events: list[ev.StreamEvent] = []
         self._open: dict[Hashable, Block] = {}
         self._signatures: dict[Hashable, str] = {}
         self._next_index = 0
@@ -76,7 +62,7 @@ class Parts:
         self.finished = False
         """Whether the terminal event was made. Everything pushed afterwards is ignored."""
 
-    def take(self) -> list[StreamEvent]:
+    def take(self) -> list[ev.StreamEvent]:
         """The events made since the last call."""
         for block in self._open.values():
             block.settle()
@@ -85,11 +71,11 @@ class Parts:
 
     def start(self) -> None:
         """The first event, made before anything is sent upstream."""
-        self._events.append(Start(self._fold.message()))
+        self._events.append(ev.Start(self._fold.message()))
 
     def keepalive(self) -> None:
         """Upstream said that it is alive."""
-        self._events.append(Keepalive())
+        self._events.append(ev.Keepalive())
 
     def text(self, key: Hashable, delta: str) -> None:
         """More words of a text block; the block opens itself."""
@@ -98,7 +84,7 @@ class Parts:
             if not delta or self.finished:
                 return
             block = self._begin(key, "text")
-            self._events.append(TextStart(block.index))
+            self._events.append(ev.TextStart(block.index))
         block.append(delta)
         self._events.append(TextDelta(block.index, delta))
 
@@ -115,19 +101,19 @@ class Parts:
     def open_thinking(self, key: Hashable) -> Block:
         """Begin a thinking block that may stay without text (redacted, or signature only)."""
         block = self._begin(key, "thinking")
-        self._events.append(ThinkingStart(block.index))
+        self._events.append(ev.ThinkingStart(block.index))
         return block
 
     def open_text(self, key: Hashable) -> None:
         """Begin a text block that may stay without text (it carries a signature)."""
-        self._events.append(TextStart(self._begin(key, "text").index))
+        self._events.append(ev.TextStart(self._begin(key, "text").index))
 
     def tool(self, key: Hashable, tool_call_id: str | None, name: str) -> None:
         """A tool call begins."""
         if self.finished:
             return
         block = self._begin(key, "toolcall", tool_call_id or self._new_id(), name)
-        self._events.append(ToolCallStart(block.index, block.tool_call_id, name))
+        self._events.append(ev.ToolCallStart(block.index, block.tool_call_id, name))
 
     def arguments(self, key: Hashable, delta: str) -> None:
         """More argument JSON of an open tool call."""
@@ -159,12 +145,12 @@ class Parts:
         if block.kind == "text":
             text = block.text()
             self._fold.end(block.index, Text(text=text, text_signature=signature))
-            self._events.append(TextEnd(block.index, signature, text))
+            self._events.append(ev.TextEnd(block.index, signature, text))
         elif block.kind == "thinking":
             text = block.text()
             part = Thinking(thinking=text, thinking_signature=signature, redacted=redacted)
             self._fold.end(block.index, part)
-            self._events.append(ThinkingEnd(block.index, signature, redacted, text))
+            self._events.append(ev.ThinkingEnd(block.index, signature, redacted, text))
         else:
             self._end_tool(block, signature)
 
@@ -183,7 +169,7 @@ class Parts:
             reason = "tool_use"
         message = self._fold.finish(reason, self.usage.priced(self._model.price), response_id=response_id)
         self.finished = True
-        self._events.append(Done(reason, message))
+        self._events.append(ev.Done(reason, message))
 
     def fail(self, error: MakaiError, reason: StopReason = "error") -> None:
         """The answer broke off. Open blocks are left open: their ends never came."""
@@ -195,7 +181,7 @@ class Parts:
         self.finished = True
         provider_id = error.provider_id if isinstance(error, ProviderError | AuthError) else None
         self._events.append(
-            Failed(
+            ev.Failed(
                 reason="aborted" if reason == "aborted" else "error",
                 error_code=error.code,
                 error_message=error.message,
@@ -228,4 +214,4 @@ class Parts:
             arguments_error=arguments_error(arguments_json),
         )
         self._fold.end(block.index, call)
-        self._events.append(ToolCallEnd(block.index, call))
+        self._events.append(ev.ToolCallEnd(block.index, call))

@@ -24,7 +24,6 @@ from makai.providers.base import ProviderRequest
 from makai.providers.parts import Parts
 from makai.providers.scenario import Scenario, ScriptedAnswer, Step, parse_scenario
 
-API_ID = "scripted"
 SCENARIO_VARIABLE = "MAKAI_SCENARIO"
 """Names a file; its scenario is the model `scripted/scenario`."""
 

@@ -10,10 +10,9 @@ goes on with the next line, so that a server can answer the error and keep the c
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from makai.core.errors import ParseError
-from makai.wire import strict_json
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
@@ -60,8 +59,3 @@ class NDJSONDecoder:
             lines.append(ParseError(f"line exceeds the limit of {self._max_line_bytes} bytes"))
             return
         self._pending += piece
-
-
-def encode_line(value: Any) -> bytes:
-    """`value` as one line. JSON escapes line breaks inside strings, so the only LF is the last byte."""
-    return strict_json.encode(value) + b"\n"

@@ -1,4 +1,4 @@
-"""Server-sent events, both directions.
+"""Server-sent events: chunks of bytes, cut anywhere, become events.
 
 In: chunks of bytes, cut anywhere. Out: events; and events to bytes. This module must not know HTTP, reconnecting or
 what the data means.
@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 import msgspec
 
 from makai.core.errors import ParseError
-from makai.wire import strict_json
 
 MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
 
@@ -176,51 +175,6 @@ class SSEDecoder:
         self._pending.clear()
         self._failed = self._special = True
         raise ParseError(f"server-sent event exceeds the limit of {self._max_event_bytes} bytes")
-
-
-def encode_event(data: str | bytes, *, event: str | None = None, id: str | None = None) -> bytes:
-    """One event; every line break in `data` (CR, LF, CRLF) starts another `data:` line and reads back as LF."""
-    payload = data if isinstance(data, bytes) else _utf8(data)
-    lines = payload.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
-    return _head(event, id) + b"data: " + lines + b"\n\n"
-
-
-def encode_json_event(value: Any, *, event: str | None = None, id: str | None = None) -> bytes:
-    """One event with `value` as JSON, on one line.
-
-    U+2028, U+2029 and U+0085 are escaped: clients that split lines the Unicode way would break the event there.
-    """
-    payload = (
-        strict_json.encode(value)
-        .replace(b"\xe2\x80\xa8", b"\\u2028")
-        .replace(b"\xe2\x80\xa9", b"\\u2029")
-        .replace(b"\xc2\x85", b"\\u0085")
-    )
-    return _head(event, id) + b"data: " + payload + b"\n\n"
-
-
-def _head(event: str | None, event_id: str | None) -> bytes:
-    head = b""
-    if event is not None:
-        head += b"event: " + _single_line(event) + b"\n"
-    if event_id is not None:
-        if "\0" in event_id:
-            raise ParseError("an SSE id must not contain NUL: readers ignore it")
-        head += b"id: " + _single_line(event_id) + b"\n"
-    return head
-
-
-def _single_line(text: str) -> bytes:
-    if "\n" in text or "\r" in text:
-        raise ParseError("an SSE event name or id must not contain a line break")
-    return _utf8(text)
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise ParseError("text with a lone surrogate cannot be sent") from None
 
 
 def _event(name: bytes | None, data: bytes, last_id: str) -> SSEEvent:

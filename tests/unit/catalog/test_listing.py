@@ -262,7 +262,7 @@ def test_one_broken_provider_does_not_fail_the_listing() -> None:
 def test_every_listed_ref_resolves_to_the_model_it_was_issued_for() -> None:
     resolver = Resolver({})
     for entry in resolver.descriptors():
-        resolved = resolver.resolve_ref(entry.model_ref)
+        resolved = resolver.resolve(entry.model_ref)
         assert (resolved.provider, resolved.api, resolved.id) == (entry.provider_id, entry.api, entry.model_id)
         assert parse_model_ref(entry.model_ref).model_id == entry.model_id
         assert (resolved.capabilities, resolved.base_url) == (entry.capabilities, entry.base_url)

@@ -9,47 +9,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.streams import (
-    REFERENCE_CONTENT,
-    REFERENCE_KINDS,
-    TEXT,
-    THINKING,
-    TIMESTAMP,
-    TOOL_ARGUMENTS,
-    TOOL_ID,
-    TOOL_NAME,
-    ask,
-    body_of,
-    decode,
-    decode_pieces,
-    decode_whole,
-    kinds,
-    model,
-    without_signatures,
-)
+from support import streams as ref
+from support.streams import ask, body_of, decode, decode_pieces, decode_whole, kinds, model, without_signatures
 
+from makai.core import stream_events as ev
 from makai.core.content import AssistantPart, Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model, ModelCapability, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.secret import Secret
-from makai.core.stream_events import (
-    Done,
-    Failed,
-    Keepalive,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from makai.core.usage import Usage
 from makai.providers.anthropic_messages import AnthropicMessages
 from makai.providers.base import ProviderRequest
@@ -121,21 +90,21 @@ def answer(
         model="claude-opus-5",
         usage=usage,
         stop_reason=stop_reason,
-        timestamp=TIMESTAMP,
+        timestamp=ref.TIMESTAMP,
         response_id=response_id,
     )
 
 
-START = Start(
+START = ev.Start(
     AssistantMessage(
-        content=(), provider="anthropic", api="anthropic-messages", model="claude-opus-5", timestamp=TIMESTAMP
+        content=(), provider="anthropic", api="anthropic-messages", model="claude-opus-5", timestamp=ref.TIMESTAMP
     )
 )
 
 
-def last(events: list[StreamEvent]) -> Done:
+def last(events: list[ev.StreamEvent]) -> ev.Done:
     done = events[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
     return done
 
 
@@ -523,26 +492,26 @@ FULL_MESSAGE = answer(
     usage=Usage(input=12, output=40, cache_read=7, cache_write=30),
     stop_reason="tool_use",
 )
-FULL_EVENTS: list[StreamEvent] = [
+FULL_EVENTS: list[ev.StreamEvent] = [
     START,
-    Keepalive(),
-    ThinkingStart(0),
-    ThinkingDelta(0, "Let me "),
-    ThinkingDelta(0, "see."),
-    ThinkingEnd(0, "sig==", thinking="Let me see."),
-    ThinkingStart(1),
-    ThinkingEnd(1, "opaque", redacted=True),
-    TextStart(2),
-    TextDelta(2, "Zürich ☂"),
-    TextEnd(2, text="Zürich ☂"),
-    ToolCallStart(3, "toolu_1", "get_weather"),
-    ToolCallDelta(3, '{"city":'),
-    ToolCallDelta(3, ' "Zürich"}'),
-    ToolCallEnd(3, FULL_CALLS[0]),
-    ToolCallStart(4, "toolu_2", "clock"),
-    ToolCallDelta(4, "{}"),
-    ToolCallEnd(4, FULL_CALLS[1]),
-    Done("tool_use", FULL_MESSAGE),
+    ev.Keepalive(),
+    ev.ThinkingStart(0),
+    ev.ThinkingDelta(0, "Let me "),
+    ev.ThinkingDelta(0, "see."),
+    ev.ThinkingEnd(0, "sig==", thinking="Let me see."),
+    ev.ThinkingStart(1),
+    ev.ThinkingEnd(1, "opaque", redacted=True),
+    ev.TextStart(2),
+    ev.TextDelta(2, "Zürich ☂"),
+    ev.TextEnd(2, text="Zürich ☂"),
+    ev.ToolCallStart(3, "toolu_1", "get_weather"),
+    ev.ToolCallDelta(3, '{"city":'),
+    ev.ToolCallDelta(3, ' "Zürich"}'),
+    ev.ToolCallEnd(3, FULL_CALLS[0]),
+    ev.ToolCallStart(4, "toolu_2", "clock"),
+    ev.ToolCallDelta(4, "{}"),
+    ev.ToolCallEnd(4, FULL_CALLS[1]),
+    ev.Done("tool_use", FULL_MESSAGE),
 ]
 
 
@@ -557,10 +526,10 @@ def test_a_short_stream_is_the_same_at_every_cut() -> None:
 
     assert whole == [
         START,
-        TextStart(0),
-        TextDelta(0, "ö"),
-        TextEnd(0, text="ö"),
-        Done("end_turn", answer(Text(text="ö"), usage=Usage(output=1))),
+        ev.TextStart(0),
+        ev.TextDelta(0, "ö"),
+        ev.TextEnd(0, text="ö"),
+        ev.Done("end_turn", answer(Text(text="ö"), usage=Usage(output=1))),
     ]
     for cut in range(len(data)):
         assert decode_pieces(API, ask(claude()), (data[:cut], data[cut:])) == whole
@@ -571,21 +540,24 @@ def test_the_reference_answer() -> None:
     stream = sse(
         started({"input_tokens": 10, "output_tokens": 1}),
         block(0, {"type": "thinking", "thinking": "", "signature": ""}),
-        *(delta(0, type="thinking_delta", thinking=piece) for piece in (THINKING[:9], THINKING[9:])),
+        *(delta(0, type="thinking_delta", thinking=piece) for piece in (ref.THINKING[:9], ref.THINKING[9:])),
         delta(0, type="signature_delta", signature="EqQB"),
         stop(0),
         block(1, {"type": "text", "text": ""}),
-        *(delta(1, type="text_delta", text=piece) for piece in (TEXT[:5], TEXT[5:])),
+        *(delta(1, type="text_delta", text=piece) for piece in (ref.TEXT[:5], ref.TEXT[5:])),
         stop(1),
-        block(2, {"type": "tool_use", "id": TOOL_ID, "name": TOOL_NAME, "input": {}}),
-        *(delta(2, type="input_json_delta", partial_json=piece) for piece in (TOOL_ARGUMENTS[:4], TOOL_ARGUMENTS[4:])),
+        block(2, {"type": "tool_use", "id": ref.TOOL_ID, "name": ref.TOOL_NAME, "input": {}}),
+        *(
+            delta(2, type="input_json_delta", partial_json=piece)
+            for piece in (ref.TOOL_ARGUMENTS[:4], ref.TOOL_ARGUMENTS[4:])
+        ),
         stop(2),
         *ended("tool_use", output_tokens=25),
     )
     events = decode(API, ask(claude()), stream)
 
-    assert kinds(events) == REFERENCE_KINDS
-    assert without_signatures(last(events).message.content) == REFERENCE_CONTENT
+    assert kinds(events) == ref.REFERENCE_KINDS
+    assert without_signatures(last(events).message.content) == ref.REFERENCE_CONTENT
     assert last(events).message.usage == Usage(input=10, output=25)
 
 
@@ -629,9 +601,9 @@ def test_hidden_thinking_keeps_its_signature() -> None:
 
     assert decode(API, ask(claude()), stream) == [
         START,
-        ThinkingStart(0),
-        ThinkingEnd(0, "sig"),
-        Done("end_turn", answer(Thinking(thinking="", thinking_signature="sig"))),
+        ev.ThinkingStart(0),
+        ev.ThinkingEnd(0, "sig"),
+        ev.Done("end_turn", answer(Thinking(thinking="", thinking_signature="sig"))),
     ]
 
 
@@ -650,7 +622,7 @@ def test_hidden_thinking_keeps_its_signature() -> None:
 def test_stop_reasons(vendor: str, ours: StopReason) -> None:
     stream = sse(started(), delta(0, type="text_delta", text="I"), *ended(vendor))
 
-    assert decode(API, ask(claude()), stream)[-1] == Done(ours, answer(Text(text="I"), stop_reason=ours))
+    assert decode(API, ask(claude()), stream)[-1] == ev.Done(ours, answer(Text(text="I"), stop_reason=ours))
 
 
 def test_usage_is_cumulative_and_counts_thinking() -> None:
@@ -672,8 +644,8 @@ def test_an_error_event_after_200_ends_the_stream(kind: str, code: str) -> None:
     )
     failed = events[-1]
 
-    assert events[1:3] == [TextStart(0), TextDelta(0, "Hal")]
-    assert isinstance(failed, Failed)
+    assert events[1:3] == [ev.TextStart(0), ev.TextDelta(0, "Hal")]
+    assert isinstance(failed, ev.Failed)
     assert (failed.error_code, failed.message.content, len(events)) == (code, (Text(text="Hal"),), 4)
     assert "Sorry, [secret]" in failed.error_message
 
@@ -681,7 +653,7 @@ def test_an_error_event_after_200_ends_the_stream(kind: str, code: str) -> None:
 def test_an_error_document_instead_of_an_answer() -> None:
     events = decode_whole(API, ask(claude()), b'{"type":"error","error":{"type":"overloaded_error","message":"Busy"}}')
 
-    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1], ev.Failed)
     assert events[-1].error_code == "overloaded"
 
 
@@ -691,7 +663,7 @@ def test_an_event_that_is_not_json_is_an_error_that_names_the_provider(payload: 
         decode(API, ask(claude()), b"data: " + payload + b"\n\n"),
         decode_whole(API, ask(claude()), payload),
     ):
-        assert isinstance(events[-1], Failed)
+        assert isinstance(events[-1], ev.Failed)
         assert events[-1].error_code == "provider_error"
         assert events[-1].error_message.startswith("anthropic sent an event that is not valid JSON")
 
@@ -699,14 +671,14 @@ def test_an_event_that_is_not_json_is_an_error_that_names_the_provider(payload: 
 def test_a_stream_that_is_cut_before_its_stop_reason_is_an_error() -> None:
     events = decode(API, ask(claude()), sse(started(), delta(0, type="text_delta", text="Hal")))
 
-    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1], ev.Failed)
     assert events[-1].message.content == (Text(text="Hal"),)
 
 
 def test_a_stream_that_is_cut_after_its_stop_reason_is_complete() -> None:
     events = decode(API, ask(claude()), sse(started(), delta(0, type="text_delta", text="Hi"), ended("end_turn")[0]))
 
-    assert events[-1] == Done("end_turn", answer(Text(text="Hi")))
+    assert events[-1] == ev.Done("end_turn", answer(Text(text="Hi")))
 
 
 def test_nothing_counts_after_the_end() -> None:
@@ -912,25 +884,25 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-def assert_lawful(events: list[StreamEvent]) -> None:
+def assert_lawful(events: list[ev.StreamEvent]) -> None:
     """`start` first, deltas only inside their block, indexes ascend, one terminal event and it is the last."""
     opened: dict[int, str] = {}
     newest = -1
     for event in events[1:-1]:
         match event:
-            case TextStart() | ThinkingStart() | ToolCallStart():
+            case ev.TextStart() | ev.ThinkingStart() | ev.ToolCallStart():
                 assert event.content_index == newest + 1
                 newest += 1
                 opened[newest] = type(event).__name__.removesuffix("Start")
-            case TextDelta() | ThinkingDelta() | ToolCallDelta():
+            case ev.TextDelta() | ev.ThinkingDelta() | ev.ToolCallDelta():
                 assert opened[event.content_index] == type(event).__name__.removesuffix("Delta")
-            case TextEnd() | ThinkingEnd() | ToolCallEnd():
+            case ev.TextEnd() | ev.ThinkingEnd() | ev.ToolCallEnd():
                 assert opened.pop(event.content_index) == type(event).__name__.removesuffix("End")
             case _:
-                assert isinstance(event, Keepalive)
-    assert isinstance(events[0], Start)
-    assert isinstance(events[-1], Done | Failed)
-    assert not opened or isinstance(events[-1], Failed)
+                assert isinstance(event, ev.Keepalive)
+    assert isinstance(events[0], ev.Start)
+    assert isinstance(events[-1], ev.Done | ev.Failed)
+    assert not opened or isinstance(events[-1], ev.Failed)
 
 
 @given(st.lists(EVENTS, max_size=12))
@@ -947,4 +919,4 @@ def test_arbitrary_bytes_raise_nothing_but_our_errors(data: bytes) -> None:
 def test_arbitrary_documents_raise_nothing_but_our_errors(document: bytes) -> None:
     events = decode_whole(API, ask(claude()), document)
 
-    assert isinstance(events[-1], Start | Done | Failed)
+    assert isinstance(events[-1], ev.Start | ev.Done | ev.Failed)

@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.streams import (
-    REFERENCE_CONTENT,
-    REFERENCE_KINDS,
-    TEXT,
-    THINKING,
-    TOOL_ARGUMENTS,
-    TOOL_ID,
-    TOOL_NAME,
-    ask,
-    decode,
-    kinds,
-    model,
-    without_signatures,
-)
+from support import streams as ref
+from support.streams import ask, decode, kinds, model, without_signatures
 
 from makai.core.content import ToolCall
 from makai.core.request import StreamOptions
@@ -63,15 +51,15 @@ def event(name: str, fields: str) -> bytes:
 
 @pytest.mark.req("MK-PROV-009")
 def test_the_reference_answer_has_the_common_order_and_content() -> None:
-    arguments = TOOL_ARGUMENTS.replace('"', '\\"')
-    call = f'"type":"function_call","id":"fc_1","call_id":"{TOOL_ID}","name":"{TOOL_NAME}"'
+    arguments = ref.TOOL_ARGUMENTS.replace('"', '\\"')
+    call = f'"type":"function_call","id":"fc_1","call_id":"{ref.TOOL_ID}","name":"{ref.TOOL_NAME}"'
     data = (
         event("created", '"sequence_number":0,"response":{"id":"resp_1","content_filters":null}')
         + event("output_item.added", '"output_index":0,"item":{"type":"reasoning","id":"rs_1","summary":[]}')
-        + event("reasoning_summary_text.delta", f'"output_index":0,"summary_index":0,"delta":"{THINKING}"')
+        + event("reasoning_summary_text.delta", f'"output_index":0,"summary_index":0,"delta":"{ref.THINKING}"')
         + event("output_item.done", '"output_index":0,"item":{"type":"reasoning","id":"rs_1","summary":[]}')
         + event("output_item.added", '"output_index":1,"item":{"type":"message","id":"msg_1","content":[]}')
-        + event("output_text.delta", f'"output_index":1,"content_index":0,"delta":"{TEXT}"')
+        + event("output_text.delta", f'"output_index":1,"content_index":0,"delta":"{ref.TEXT}"')
         + event("output_item.done", '"output_index":1,"item":{"type":"message","id":"msg_1","content":[]}')
         + event("output_item.added", f'"output_index":2,"item":{{{call},"arguments":""}}')
         + event("function_call_arguments.delta", f'"output_index":2,"delta":"{arguments}"')
@@ -82,9 +70,9 @@ def test_the_reference_answer_has_the_common_order_and_content() -> None:
     events = decode(API, ask(model(API.id, "azure")), data)
     last = events[-1]
 
-    assert kinds(events) == REFERENCE_KINDS
+    assert kinds(events) == ref.REFERENCE_KINDS
     assert isinstance(last, Done)
-    assert without_signatures(last.message.content) == REFERENCE_CONTENT
+    assert without_signatures(last.message.content) == ref.REFERENCE_CONTENT
     assert last.message.usage.output == 3
 
 

@@ -446,7 +446,7 @@ async def test_every_ref_once_emitted_is_accepted_after_a_refresh_that_drops_it_
             await models.models(EVERYTHING, refresh=True)
             after_refresh = [models.resolve(model.model_ref) for model in emitted]
         async with runtime(environ) as restarted:
-            after_restart = [restarted.resolver.resolve_ref(model.model_ref) for model in emitted]
+            after_restart = [restarted.resolver.resolve(model.model_ref) for model in emitted]
 
     named = [(model.provider_id, model.api, model.model_id) for model in emitted]
     assert set(strange) < {model.model_id for model in emitted}

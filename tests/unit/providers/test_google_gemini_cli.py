@@ -8,20 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.streams import (
-    REFERENCE_CONTENT,
-    REFERENCE_KINDS,
-    TEXT,
-    THINKING,
-    TOOL_NAME,
-    ask,
-    decode,
-    decode_pieces,
-    decode_whole,
-    kinds,
-    model,
-    without_signatures,
-)
+from support import streams as ref
+from support.streams import ask, decode, decode_pieces, decode_whole, kinds, model, without_signatures
 
 from makai.core.content import Text
 from makai.core.messages import UserMessage
@@ -49,11 +37,11 @@ def chunk(part: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 REFERENCE = wrapped(
-    chunk({"text": THINKING, "thought": True}),
-    chunk({"text": TEXT}),
+    chunk({"text": ref.THINKING, "thought": True}),
+    chunk({"text": ref.TEXT}),
     {
         **chunk(
-            {"functionCall": {"name": TOOL_NAME, "args": {"city": "Paris"}}, "thoughtSignature": "c2ln"},
+            {"functionCall": {"name": ref.TOOL_NAME, "args": {"city": "Paris"}}, "thoughtSignature": "c2ln"},
             finishReason="STOP",
         ),
         "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 3},
@@ -106,9 +94,9 @@ def test_project_session_and_token_may_be_missing() -> None:
 def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
     events = decode(API, ask(gemini()), REFERENCE)
 
-    assert kinds(events) == REFERENCE_KINDS
+    assert kinds(events) == ref.REFERENCE_KINDS
     assert isinstance(events[-1], Done)
-    assert without_signatures(events[-1].message.content) == REFERENCE_CONTENT
+    assert without_signatures(events[-1].message.content) == ref.REFERENCE_CONTENT
     assert events[-1].message.usage == Usage(input=10, output=8, reasoning=3)
     assert events[-1].message.response_id == "trace_1"
 

@@ -8,45 +8,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.streams import (
-    REFERENCE_CONTENT,
-    REFERENCE_KINDS,
-    TEXT,
-    THINKING,
-    TIMESTAMP,
-    TOOL_ARGUMENTS,
-    TOOL_ID,
-    TOOL_NAME,
-    ask,
-    decode,
-    decode_pieces,
-    decode_whole,
-    kinds,
-    model,
-    without_signatures,
-)
+from support import streams as ref
+from support.streams import ask, decode, decode_pieces, decode_whole, kinds, model, without_signatures
 
+from makai.core import stream_events as ev
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model, ModelCapability, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.secret import Secret
-from makai.core.stream_events import (
-    Done,
-    Failed,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
 from makai.providers.google_generative_ai import FOREIGN_SIGNATURE, GoogleGenerativeAI
@@ -87,14 +58,14 @@ def chunk(*parts: dict[str, Any], **candidate: Any) -> dict[str, Any]:
 
 
 STREAM = sse(
-    {**chunk({"text": THINKING[:10], "thought": True}), "responseId": "resp_1", "modelVersion": "gemini-3-pro"},
-    chunk({"text": THINKING[10:], "thought": True}),
-    chunk({"text": TEXT[:6]}),
-    {**chunk({"text": TEXT[6:]}), "usageMetadata": {"promptTokenCount": 20}},
+    {**chunk({"text": ref.THINKING[:10], "thought": True}), "responseId": "resp_1", "modelVersion": "gemini-3-pro"},
+    chunk({"text": ref.THINKING[10:], "thought": True}),
+    chunk({"text": ref.TEXT[:6]}),
+    {**chunk({"text": ref.TEXT[6:]}), "usageMetadata": {"promptTokenCount": 20}},
     chunk({"text": "", "thoughtSignature": "c2lnLXRleHQ="}),
     chunk(
         {
-            "functionCall": {"id": TOOL_ID, "name": TOOL_NAME, "args": {"city": "Paris"}},
+            "functionCall": {"id": ref.TOOL_ID, "name": ref.TOOL_NAME, "args": {"city": "Paris"}},
             "thoughtSignature": "c2lnLWNhbGw=",
         }
     ),
@@ -112,36 +83,41 @@ STREAM = sse(
 )
 
 
-def streamed_events(target: Model) -> list[StreamEvent]:
+def streamed_events(target: Model) -> list[ev.StreamEvent]:
     call = ToolCall(
-        tool_call_id=TOOL_ID, name=TOOL_NAME, arguments_json=TOOL_ARGUMENTS, thought_signature="c2lnLWNhbGw="
+        tool_call_id=ref.TOOL_ID,
+        name=ref.TOOL_NAME,
+        arguments_json=ref.TOOL_ARGUMENTS,
+        thought_signature="c2lnLWNhbGw=",
     )
     now = ToolCall(tool_call_id="made_1", name="now", arguments_json="{}")
-    empty = AssistantMessage(content=(), provider=target.provider, api=target.api, model=target.id, timestamp=TIMESTAMP)
+    empty = AssistantMessage(
+        content=(), provider=target.provider, api=target.api, model=target.id, timestamp=ref.TIMESTAMP
+    )
     message = msgspec.structs.replace(
         empty,
-        content=(Thinking(thinking=THINKING), Text(text=TEXT, text_signature="c2lnLXRleHQ="), call, now),
+        content=(Thinking(thinking=ref.THINKING), Text(text=ref.TEXT, text_signature="c2lnLXRleHQ="), call, now),
         usage=Usage(input=20, output=42, cache_read=100, reasoning=12),
         stop_reason="tool_use",
         response_id="resp_1",
     )
     return [
-        Start(empty),
-        ThinkingStart(0),
-        ThinkingDelta(0, THINKING[:10]),
-        ThinkingDelta(0, THINKING[10:]),
-        ThinkingEnd(0, thinking=THINKING),
-        TextStart(1),
-        TextDelta(1, TEXT[:6]),
-        TextDelta(1, TEXT[6:]),
-        TextEnd(1, "c2lnLXRleHQ=", TEXT),
-        ToolCallStart(2, TOOL_ID, TOOL_NAME),
-        ToolCallDelta(2, TOOL_ARGUMENTS),
-        ToolCallEnd(2, call),
-        ToolCallStart(3, "made_1", "now"),
-        ToolCallDelta(3, "{}"),
-        ToolCallEnd(3, now),
-        Done("tool_use", message),
+        ev.Start(empty),
+        ev.ThinkingStart(0),
+        ev.ThinkingDelta(0, ref.THINKING[:10]),
+        ev.ThinkingDelta(0, ref.THINKING[10:]),
+        ev.ThinkingEnd(0, thinking=ref.THINKING),
+        ev.TextStart(1),
+        ev.TextDelta(1, ref.TEXT[:6]),
+        ev.TextDelta(1, ref.TEXT[6:]),
+        ev.TextEnd(1, "c2lnLXRleHQ=", ref.TEXT),
+        ev.ToolCallStart(2, ref.TOOL_ID, ref.TOOL_NAME),
+        ev.ToolCallDelta(2, ref.TOOL_ARGUMENTS),
+        ev.ToolCallEnd(2, call),
+        ev.ToolCallStart(3, "made_1", "now"),
+        ev.ToolCallDelta(3, "{}"),
+        ev.ToolCallEnd(3, now),
+        ev.Done("tool_use", message),
     ]
 
 
@@ -455,10 +431,10 @@ def test_an_array_of_events_is_the_same_answer() -> None:
 def test_a_whole_answer_is_the_same_message() -> None:
     request = ask(gemini())
     parts: list[dict[str, Any]] = [
-        {"text": THINKING, "thought": True},
-        {"text": TEXT, "thoughtSignature": "c2lnLXRleHQ="},
+        {"text": ref.THINKING, "thought": True},
+        {"text": ref.TEXT, "thoughtSignature": "c2lnLXRleHQ="},
         {
-            "functionCall": {"id": TOOL_ID, "name": TOOL_NAME, "args": {"city": "Paris"}},
+            "functionCall": {"id": ref.TOOL_ID, "name": ref.TOOL_NAME, "args": {"city": "Paris"}},
             "thoughtSignature": "c2lnLWNhbGw=",
         },
         {"functionCall": {"name": "now", "args": None}},
@@ -479,16 +455,16 @@ def test_a_whole_answer_is_the_same_message() -> None:
 
 @pytest.mark.req("MK-PROV-009")
 def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
-    parts = ({"text": THINKING, "thought": True}, {"text": TEXT})
-    call = {"functionCall": {"name": TOOL_NAME, "args": {"city": "Paris"}}, "thoughtSignature": "c2ln"}
+    parts = ({"text": ref.THINKING, "thought": True}, {"text": ref.TEXT})
+    call = {"functionCall": {"name": ref.TOOL_NAME, "args": {"city": "Paris"}}, "thoughtSignature": "c2ln"}
     usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 3}
     stream = sse(*(chunk(part) for part in parts), {**chunk(call, finishReason="STOP"), "usageMetadata": usage})
 
     events = decode(API, ask(gemini()), stream)
 
-    assert kinds(events) == REFERENCE_KINDS
-    assert isinstance(events[-1], Done)
-    assert without_signatures(events[-1].message.content) == REFERENCE_CONTENT
+    assert kinds(events) == ref.REFERENCE_KINDS
+    assert isinstance(events[-1], ev.Done)
+    assert without_signatures(events[-1].message.content) == ref.REFERENCE_CONTENT
     assert events[-1].message.usage == Usage(input=10, output=8, reasoning=3)
     assert events[-1].reason == "tool_use"
 
@@ -496,13 +472,13 @@ def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
 def test_what_the_model_said_goes_back_signed_as_it_came() -> None:
     target = gemini()
     done = decode(API, ask(target), STREAM)[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
 
     assert body_of(target, UserMessage(content="Hi"), done.message)["contents"][1]["parts"] == [
-        {"text": THINKING, "thought": True},
-        {"text": TEXT, "thoughtSignature": "c2lnLXRleHQ="},
+        {"text": ref.THINKING, "thought": True},
+        {"text": ref.TEXT, "thoughtSignature": "c2lnLXRleHQ="},
         {
-            "functionCall": {"id": TOOL_ID, "name": TOOL_NAME, "args": {"city": "Paris"}},
+            "functionCall": {"id": ref.TOOL_ID, "name": ref.TOOL_NAME, "args": {"city": "Paris"}},
             "thoughtSignature": "c2lnLWNhbGw=",
         },
         {"functionCall": {"id": "made_1", "name": "now", "args": {}}},
@@ -517,7 +493,7 @@ def test_signatures_without_words_and_on_thoughts_are_kept() -> None:
 
     done = decode(API, ask(gemini()), stream)[-1]
 
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
     assert done.message.content == (
         Thinking(thinking="", thinking_signature="dA=="),
         Text(text="", text_signature="cw=="),
@@ -530,7 +506,7 @@ def test_arguments_are_exactly_what_was_sent() -> None:
 
     done = decode(API, ask(gemini()), sse(event % arguments.encode()))[-1]
 
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
     assert [call.arguments_json for call in done.message.tool_calls()] == [arguments]
 
 
@@ -551,7 +527,7 @@ def test_arguments_are_exactly_what_was_sent() -> None:
 def test_finish_reasons_become_stop_reasons(finish: str, expected: StopReason) -> None:
     events = decode(API, ask(gemini()), sse(chunk({"text": "a"}), {"candidates": [{"finishReason": finish}]}))
 
-    assert isinstance(events[-1], Done)
+    assert isinstance(events[-1], ev.Done)
     assert events[-1].reason == expected
 
 
@@ -560,7 +536,7 @@ def test_a_blocked_prompt_is_a_refusal() -> None:
 
     done = decode(API, ask(gemini()), stream)[-1]
 
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
     assert (done.reason, done.message.content, done.message.usage) == ("refusal", (), Usage(input=4))
 
 
@@ -570,7 +546,7 @@ def test_a_call_the_model_got_wrong_is_a_visible_error(reason: str) -> None:
 
     failed = decode(API, ask(gemini()), stream)[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert failed.error_code == "provider_error"
     assert failed.error_message.startswith("google broke off: the model ")
     assert failed.error_message.endswith(f"({reason}): print(f(")
@@ -582,7 +558,7 @@ def test_an_error_inside_the_stream_keeps_what_had_arrived_and_hides_the_key() -
 
     failed = decode(API, ask(gemini()), sse(chunk({"text": "a"}), error, chunk({"text": "b"})))[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert (failed.error_code, failed.provider_id) == ("rate_limited", "google")
     assert failed.error_message == "google refused the request (HTTP 429): Quota of [secret] is used up"
     assert failed.message.content == (Text(text="a"),)
@@ -594,7 +570,7 @@ def test_an_error_inside_the_stream_keeps_what_had_arrived_and_hides_the_key() -
 def test_an_event_that_is_no_json_is_an_error_that_names_the_provider(payload: bytes) -> None:
     failed = decode(API, ask(gemini()), sse(payload))[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert failed.error_message.startswith("google sent an event that is not valid JSON: ")
 
 
@@ -603,19 +579,19 @@ def test_invalid_utf8_in_arguments_is_an_error() -> None:
 
     failed = decode(API, ask(gemini()), sse(event))[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert failed.error_message.startswith("google sent an event that is not valid JSON: ")
 
 
 @pytest.mark.parametrize("document", [b"[", b"[{]", b"<html>"])
 def test_a_whole_answer_that_is_no_json_is_an_error(document: bytes) -> None:
-    assert isinstance(decode_whole(API, ask(gemini()), document)[-1], Failed)
+    assert isinstance(decode_whole(API, ask(gemini()), document)[-1], ev.Failed)
 
 
 def test_a_stream_without_a_finish_reason_is_incomplete() -> None:
     failed = decode(API, ask(gemini()), sse(chunk({"text": "a"})))[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert failed.error_message == "ended before it was complete"
 
 
@@ -636,7 +612,7 @@ def test_nulls_and_missing_fields_are_nothing() -> None:
 def test_no_bytes_make_the_decoder_raise_anything_but_our_errors(noise: bytes, framed: bool) -> None:
     events = decode(API, ask(gemini()), sse(noise) if framed else noise)
 
-    assert isinstance(events[-1], Done | Failed)
+    assert isinstance(events[-1], ev.Done | ev.Failed)
 
 
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -670,7 +646,7 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
 def test_no_json_makes_the_decoder_raise_anything_but_our_errors(value: Any) -> None:
     request = ask(gemini())
 
-    assert isinstance(decode(API, request, sse(value))[-1], Done | Failed)
-    assert decode_whole(API, request, msgspec.json.encode(value))[0] == Start(
-        AssistantMessage(content=(), provider="google", api=API.id, model=request.model.id, timestamp=TIMESTAMP)
+    assert isinstance(decode(API, request, sse(value))[-1], ev.Done | ev.Failed)
+    assert decode_whole(API, request, msgspec.json.encode(value))[0] == ev.Start(
+        AssistantMessage(content=(), provider="google", api=API.id, model=request.model.id, timestamp=ref.TIMESTAMP)
     )

@@ -8,45 +8,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.streams import (
-    REFERENCE_CONTENT,
-    REFERENCE_KINDS,
-    TEXT,
-    THINKING,
-    TIMESTAMP,
-    TOOL_ARGUMENTS,
-    TOOL_ID,
-    TOOL_NAME,
-    ask,
-    decode,
-    decode_pieces,
-    decode_whole,
-    kinds,
-    model,
-    without_signatures,
-)
+from support import streams as ref
+from support.streams import ask, decode, decode_pieces, decode_whole, kinds, model, without_signatures
 
+from makai.core import stream_events as ev
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model, ModelCapability, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.secret import Secret
-from makai.core.stream_events import (
-    Done,
-    Failed,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from makai.core.usage import Usage
 from makai.providers.ollama import Ollama
 
@@ -87,43 +58,43 @@ LAST = line(
 )
 STREAM = b"".join(
     (
-        line({"thinking": THINKING[:10]}),
-        line({"thinking": THINKING[10:]}),
-        line({"content": TEXT[:6]}),
-        line({"content": TEXT[6:]}),
-        line({"tool_calls": [call(TOOL_NAME, {"city": "Paris"}, id=TOOL_ID), call("now", {})]}),
+        line({"thinking": ref.THINKING[:10]}),
+        line({"thinking": ref.THINKING[10:]}),
+        line({"content": ref.TEXT[:6]}),
+        line({"content": ref.TEXT[6:]}),
+        line({"tool_calls": [call(ref.TOOL_NAME, {"city": "Paris"}, id=ref.TOOL_ID), call("now", {})]}),
         LAST,
     )
 )
 
 
-def streamed_events(target: Model) -> list[StreamEvent]:
-    weather = ToolCall(tool_call_id=TOOL_ID, name=TOOL_NAME, arguments_json=TOOL_ARGUMENTS)
+def streamed_events(target: Model) -> list[ev.StreamEvent]:
+    weather = ToolCall(tool_call_id=ref.TOOL_ID, name=ref.TOOL_NAME, arguments_json=ref.TOOL_ARGUMENTS)
     now = ToolCall(tool_call_id="made_1", name="now", arguments_json="{}")
-    empty = AssistantMessage(content=(), provider="ollama", api=API.id, model=target.id, timestamp=TIMESTAMP)
+    empty = AssistantMessage(content=(), provider="ollama", api=API.id, model=target.id, timestamp=ref.TIMESTAMP)
     message = msgspec.structs.replace(
         empty,
-        content=(Thinking(thinking=THINKING), Text(text=TEXT), weather, now),
+        content=(Thinking(thinking=ref.THINKING), Text(text=ref.TEXT), weather, now),
         usage=Usage(input=10, output=12, cache_read=30),
         stop_reason="tool_use",
     )
     return [
-        Start(empty),
-        ThinkingStart(0),
-        ThinkingDelta(0, THINKING[:10]),
-        ThinkingDelta(0, THINKING[10:]),
-        ThinkingEnd(0, thinking=THINKING),
-        TextStart(1),
-        TextDelta(1, TEXT[:6]),
-        TextDelta(1, TEXT[6:]),
-        TextEnd(1, text=TEXT),
-        ToolCallStart(2, TOOL_ID, TOOL_NAME),
-        ToolCallDelta(2, TOOL_ARGUMENTS),
-        ToolCallEnd(2, weather),
-        ToolCallStart(3, "made_1", "now"),
-        ToolCallDelta(3, "{}"),
-        ToolCallEnd(3, now),
-        Done("tool_use", message),
+        ev.Start(empty),
+        ev.ThinkingStart(0),
+        ev.ThinkingDelta(0, ref.THINKING[:10]),
+        ev.ThinkingDelta(0, ref.THINKING[10:]),
+        ev.ThinkingEnd(0, thinking=ref.THINKING),
+        ev.TextStart(1),
+        ev.TextDelta(1, ref.TEXT[:6]),
+        ev.TextDelta(1, ref.TEXT[6:]),
+        ev.TextEnd(1, text=ref.TEXT),
+        ev.ToolCallStart(2, ref.TOOL_ID, ref.TOOL_NAME),
+        ev.ToolCallDelta(2, ref.TOOL_ARGUMENTS),
+        ev.ToolCallEnd(2, weather),
+        ev.ToolCallStart(3, "made_1", "now"),
+        ev.ToolCallDelta(3, "{}"),
+        ev.ToolCallEnd(3, now),
+        ev.Done("tool_use", message),
     ]
 
 
@@ -302,9 +273,9 @@ def test_a_stream_that_calls_itself_json_is_the_same_answer() -> None:
 def test_a_whole_answer_is_the_same_message() -> None:
     request = ask(qwen())
     message = {
-        "content": TEXT,
-        "thinking": THINKING,
-        "tool_calls": [call(TOOL_NAME, {"city": "Paris"}, id=TOOL_ID), call("now", None)],
+        "content": ref.TEXT,
+        "thinking": ref.THINKING,
+        "tool_calls": [call(ref.TOOL_NAME, {"city": "Paris"}, id=ref.TOOL_ID), call("now", None)],
     }
     counts = {"prompt_eval_count": 40, "prompt_eval_cached_count": 30, "eval_count": 12}
     answer = line(message, done=True, done_reason="stop", **counts)
@@ -316,18 +287,18 @@ def test_a_whole_answer_is_the_same_message() -> None:
 def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
     stream = b"".join(
         (
-            line({"thinking": THINKING}),
-            line({"content": TEXT}),
-            line({"tool_calls": [call(TOOL_NAME, {"city": "Paris"})]}),
+            line({"thinking": ref.THINKING}),
+            line({"content": ref.TEXT}),
+            line({"tool_calls": [call(ref.TOOL_NAME, {"city": "Paris"})]}),
             LAST,
         )
     )
 
     events = decode(API, ask(qwen()), stream)
 
-    assert kinds(events) == REFERENCE_KINDS
-    assert isinstance(events[-1], Done)
-    assert without_signatures(events[-1].message.content) == REFERENCE_CONTENT
+    assert kinds(events) == ref.REFERENCE_KINDS
+    assert isinstance(events[-1], ev.Done)
+    assert without_signatures(events[-1].message.content) == ref.REFERENCE_CONTENT
     assert events[-1].message.usage == Usage(input=10, output=12, cache_read=30)
     assert events[-1].reason == "tool_use"
 
@@ -339,7 +310,7 @@ def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
 def test_done_reasons_become_stop_reasons(reason: str | None, expected: StopReason) -> None:
     events = decode(API, ask(qwen()), line({"content": "a"}) + line(done=True, done_reason=reason))
 
-    assert isinstance(events[-1], Done)
+    assert isinstance(events[-1], ev.Done)
     assert events[-1].reason == expected
 
 
@@ -354,7 +325,7 @@ def test_an_error_line_keeps_what_had_arrived_and_hides_the_key() -> None:
 
     failed = decode(API, ask(qwen()), line({"content": "a"}) + error + line({"content": "b"}))[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert (failed.error_code, failed.provider_id) == ("provider_error", "ollama")
     assert failed.error_message == ("ollama refused the request: model runner has unexpectedly stopped, key [secret]")
     assert failed.message.content == (Text(text="a"),)
@@ -363,7 +334,7 @@ def test_an_error_line_keeps_what_had_arrived_and_hides_the_key() -> None:
 def test_the_status_of_an_error_line_counts() -> None:
     failed = decode(API, ask(qwen()), b'{"error":"too many concurrent requests","status":429}\n')[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert failed.error_code == "rate_limited"
 
 
@@ -374,7 +345,7 @@ def test_the_status_of_an_error_line_counts() -> None:
 def test_a_line_that_is_no_json_is_an_error_that_names_the_provider(noise: bytes) -> None:
     failed = decode(API, ask(qwen()), noise)[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert failed.error_message.startswith("ollama sent an event that is not valid JSON: ")
     assert decode_whole(API, ask(qwen()), noise.rstrip())[-1] == failed
 
@@ -384,14 +355,14 @@ def test_invalid_utf8_in_arguments_is_an_error() -> None:
 
     failed = decode(API, ask(qwen()), noise)[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert failed.error_message.startswith("ollama sent an event that is not valid JSON: ")
 
 
 def test_a_line_without_end_is_an_error() -> None:
     failed = decode(API, ask(qwen()), b"x" * (17 * 1024 * 1024))[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert failed.error_message == "ollama: line exceeds the limit of 16777216 bytes"
 
 
@@ -399,7 +370,7 @@ def test_a_line_without_end_is_an_error() -> None:
 def test_a_stream_that_is_cut_is_incomplete(kept: int) -> None:
     failed = decode(API, ask(qwen()), line({"content": "a"}) + LAST[:kept])[-1]
 
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ev.Failed)
     assert failed.error_message == "ended before it was complete"
     assert failed.message.content == (Text(text="a"),)
 
@@ -409,7 +380,7 @@ def test_arguments_that_are_no_object_stay_visible() -> None:
 
     done = decode(API, ask(qwen()), stream)[-1]
 
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
     (made,) = done.message.tool_calls()
     assert made.arguments_json == '"{}"'
     assert made.arguments_error is not None
@@ -427,4 +398,4 @@ def test_nulls_and_missing_fields_are_nothing() -> None:
 
 @given(st.binary(max_size=200), st.sampled_from([1, 3, None]))
 def test_no_bytes_make_the_decoder_raise_anything_but_our_errors(noise: bytes, chunk: int | None) -> None:
-    assert isinstance(decode(API, ask(qwen()), noise, chunk)[-1], Done | Failed)
+    assert isinstance(decode(API, ask(qwen()), noise, chunk)[-1], ev.Done | ev.Failed)

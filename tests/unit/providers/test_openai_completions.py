@@ -4,24 +4,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import streams as ref
 from support.fixtures import fixture
 from support.profiles import examples
-from support.streams import (
-    REFERENCE_CONTENT,
-    REFERENCE_KINDS,
-    TEXT,
-    THINKING,
-    TOOL_ARGUMENTS,
-    TOOL_ID,
-    TOOL_NAME,
-    ask,
-    body_of,
-    decode,
-    decode_whole,
-    kinds,
-    model,
-    without_signatures,
-)
+from support.streams import ask, body_of, decode, decode_whole, kinds, model, without_signatures
 
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
@@ -34,7 +20,7 @@ from makai.providers.openai_completions import OpenAICompletions
 
 API = OpenAICompletions()
 CHAT = model("openai-completions")
-WEATHER = ToolDefinition(name=TOOL_NAME, description="Weather", parameters_schema_json='{"type":"object"}')
+WEATHER = ToolDefinition(name=ref.TOOL_NAME, description="Weather", parameters_schema_json='{"type":"object"}')
 
 
 def sse(*chunks: object) -> bytes:
@@ -57,10 +43,10 @@ def call_piece(index: int, arguments: str = "", **fields: object) -> dict[str, o
 
 REFERENCE_STREAM = sse(
     delta(role="assistant", content=None),
-    *(delta(reasoning_content=word) for word in (THINKING[:10], THINKING[10:])),
-    *(delta(content=word) for word in (TEXT[:3], TEXT[3:])),
-    delta(tool_calls=[call_piece(0, id=TOOL_ID, type="function", name=TOOL_NAME)]),
-    *(delta(tool_calls=[call_piece(0, piece)]) for piece in (TOOL_ARGUMENTS[:6], TOOL_ARGUMENTS[6:])),
+    *(delta(reasoning_content=word) for word in (ref.THINKING[:10], ref.THINKING[10:])),
+    *(delta(content=word) for word in (ref.TEXT[:3], ref.TEXT[3:])),
+    delta(tool_calls=[call_piece(0, id=ref.TOOL_ID, type="function", name=ref.TOOL_NAME)]),
+    *(delta(tool_calls=[call_piece(0, piece)]) for piece in (ref.TOOL_ARGUMENTS[:6], ref.TOOL_ARGUMENTS[6:])),
     finish("tool_calls"),
     {
         "choices": [],
@@ -82,9 +68,9 @@ def final(events: list[StreamEvent]) -> AssistantMessage:
 @pytest.mark.req("MK-PROV-009")
 def test_the_recorded_stream_becomes_the_reference_answer() -> None:
     events = decode(API, ask(CHAT), REFERENCE_STREAM)
-    assert kinds(events) == REFERENCE_KINDS
+    assert kinds(events) == ref.REFERENCE_KINDS
     message = final(events)
-    assert without_signatures(message.content) == REFERENCE_CONTENT
+    assert without_signatures(message.content) == ref.REFERENCE_CONTENT
     assert (message.stop_reason, message.response_id) == ("tool_use", "chat_1")
     assert message.usage == Usage(input=20, output=20, cache_read=10, reasoning=8)
 
@@ -175,16 +161,18 @@ def test_a_whole_completion_gives_the_same_parts() -> None:
         "choices": [
             {
                 "message": {
-                    "content": TEXT,
-                    "reasoning_content": THINKING,
-                    "tool_calls": [{"id": TOOL_ID, "function": {"name": TOOL_NAME, "arguments": TOOL_ARGUMENTS}}],
+                    "content": ref.TEXT,
+                    "reasoning_content": ref.THINKING,
+                    "tool_calls": [
+                        {"id": ref.TOOL_ID, "function": {"name": ref.TOOL_NAME, "arguments": ref.TOOL_ARGUMENTS}}
+                    ],
                 },
                 "finish_reason": "tool_calls",
             }
         ],
     }
     content = final(decode_whole(API, ask(CHAT), msgspec.json.encode(body))).content
-    assert set(map(type, content)) == set(map(type, REFERENCE_CONTENT))
+    assert set(map(type, content)) == set(map(type, ref.REFERENCE_CONTENT))
 
 
 @given(data=st.binary(max_size=200) | st.text().map(lambda text: f"data: {text}\n\n".encode("utf-8", "replace")))
@@ -232,7 +220,7 @@ CONVERSATION = Context(
             content=(
                 Thinking(thinking="A picture.", thinking_signature="sig"),
                 Text(text="I look."),
-                ToolCall(tool_call_id="call_1", name=TOOL_NAME, arguments_json='{"city":"Paris"}'),
+                ToolCall(tool_call_id="call_1", name=ref.TOOL_NAME, arguments_json='{"city":"Paris"}'),
             ),
             provider="acme",
             api="openai-completions",
@@ -242,7 +230,7 @@ CONVERSATION = Context(
         ToolMessage(
             result=ToolResult(
                 tool_call_id="call_1",
-                tool_name=TOOL_NAME,
+                tool_name=ref.TOOL_NAME,
                 content=(Text(text="sunny"), Image(data="eHk=", mime_type="image/jpeg")),
             )
         ),
@@ -315,7 +303,7 @@ def test_options_reach_the_request() -> None:
         max_tokens=64,
         stop=("END",),
         reasoning_effort="minimal",
-        tool_choice=ToolChoice(mode="tool", name=TOOL_NAME),
+        tool_choice=ToolChoice(mode="tool", name=ref.TOOL_NAME),
         json_schema='{"type":"object","properties":{"b":{},"a":{}}}',
         session_id="s1",
         metadata={"user_id": "u"},

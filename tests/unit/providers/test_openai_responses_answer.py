@@ -8,45 +8,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import streams as ref
 from support.fixtures import fixture
-from support.streams import (
-    REFERENCE_CONTENT,
-    REFERENCE_KINDS,
-    TEXT,
-    THINKING,
-    TIMESTAMP,
-    TOOL_ARGUMENTS,
-    TOOL_ID,
-    TOOL_NAME,
-    ask,
-    body_of,
-    decode,
-    decode_pieces,
-    decode_whole,
-    kinds,
-    model,
-    without_signatures,
-)
+from support.streams import ask, body_of, decode, decode_pieces, decode_whole, kinds, model, without_signatures
 
+from makai.core import stream_events as ev
 from makai.core.content import Text, Thinking, ToolCall, ToolResult
 from makai.core.messages import AssistantMessage, ToolMessage, UserMessage
 from makai.core.request import Context
-from makai.core.stream_events import (
-    Done,
-    Failed,
-    Keepalive,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from makai.core.usage import Usage
 from makai.providers.openai_responses import OpenAIResponses
 
@@ -61,9 +30,9 @@ def sse(*events: dict[str, Any]) -> bytes:
     )
 
 
-def message_of(events: list[StreamEvent]) -> AssistantMessage:
+def message_of(events: list[ev.StreamEvent]) -> AssistantMessage:
     last = events[-1]
-    assert isinstance(last, Done), last
+    assert isinstance(last, ev.Done), last
     return last.message
 
 
@@ -72,7 +41,7 @@ def answer(**fields: Any) -> AssistantMessage:
         "provider": "openai",
         "api": API.id,
         "model": "gpt-5.1",
-        "timestamp": TIMESTAMP,
+        "timestamp": ref.TIMESTAMP,
         "response_id": "resp_1",
         "stop_reason": "end_turn",
     }
@@ -157,26 +126,26 @@ FULL_ANSWER = answer(
     usage=Usage(input=30, output=50, cache_read=60, cache_write=10, reasoning=20),
     stop_reason="tool_use",
 )
-FULL_EVENTS: list[StreamEvent] = [
-    Start(answer(content=(), response_id=None, stop_reason=None)),
-    ThinkingStart(0),
-    ThinkingDelta(0, "On"),
-    ThinkingDelta(0, "e."),
-    ThinkingDelta(0, "\n\nTwo."),
-    ThinkingEnd(0, REASONING_SIGNATURE, thinking="One.\n\nTwo."),
-    TextStart(1),
-    TextDelta(1, "Hé"),
-    TextDelta(1, "llo"),
-    Keepalive(),
-    TextEnd(1, "commentary", "Héllo"),
-    ToolCallStart(2, "call_1", "a"),
-    ToolCallStart(3, "call_2", "b"),
-    ToolCallDelta(2, '{"x":'),
-    ToolCallDelta(3, '{"y":2}'),
-    ToolCallDelta(2, "1}"),
-    ToolCallEnd(2, CALL_A),
-    ToolCallEnd(3, CALL_B),
-    Done("tool_use", FULL_ANSWER),
+FULL_EVENTS: list[ev.StreamEvent] = [
+    ev.Start(answer(content=(), response_id=None, stop_reason=None)),
+    ev.ThinkingStart(0),
+    ev.ThinkingDelta(0, "On"),
+    ev.ThinkingDelta(0, "e."),
+    ev.ThinkingDelta(0, "\n\nTwo."),
+    ev.ThinkingEnd(0, REASONING_SIGNATURE, thinking="One.\n\nTwo."),
+    ev.TextStart(1),
+    ev.TextDelta(1, "Hé"),
+    ev.TextDelta(1, "llo"),
+    ev.Keepalive(),
+    ev.TextEnd(1, "commentary", "Héllo"),
+    ev.ToolCallStart(2, "call_1", "a"),
+    ev.ToolCallStart(3, "call_2", "b"),
+    ev.ToolCallDelta(2, '{"x":'),
+    ev.ToolCallDelta(3, '{"y":2}'),
+    ev.ToolCallDelta(2, "1}"),
+    ev.ToolCallEnd(2, CALL_A),
+    ev.ToolCallEnd(3, CALL_B),
+    ev.Done("tool_use", FULL_ANSWER),
 ]
 
 
@@ -218,28 +187,28 @@ def test_what_a_model_answered_can_be_sent_back_to_it() -> None:
 
 @pytest.mark.req("MK-PROV-009")
 def test_the_reference_answer_has_the_common_order_and_content() -> None:
-    call = {"type": "function_call", "id": "fc_1", "call_id": TOOL_ID, "name": TOOL_NAME}
+    call = {"type": "function_call", "id": "fc_1", "call_id": ref.TOOL_ID, "name": ref.TOOL_NAME}
     data = sse(
         created(),
         added(0, type="reasoning", id="rs_1", summary=[]),
-        delta("reasoning_summary_text", 0, THINKING[:10], summary_index=0),
-        delta("reasoning_summary_text", 0, THINKING[10:], summary_index=0),
-        finished(0, type="reasoning", id="rs_1", summary=[{"type": "summary_text", "text": THINKING}]),
+        delta("reasoning_summary_text", 0, ref.THINKING[:10], summary_index=0),
+        delta("reasoning_summary_text", 0, ref.THINKING[10:], summary_index=0),
+        finished(0, type="reasoning", id="rs_1", summary=[{"type": "summary_text", "text": ref.THINKING}]),
         added(1, type="message", id="msg_1", content=[]),
-        delta("output_text", 1, TEXT[:5], content_index=0),
-        delta("output_text", 1, TEXT[5:], content_index=0),
-        finished(1, type="message", id="msg_1", content=[{"type": "output_text", "text": TEXT}]),
+        delta("output_text", 1, ref.TEXT[:5], content_index=0),
+        delta("output_text", 1, ref.TEXT[5:], content_index=0),
+        finished(1, type="message", id="msg_1", content=[{"type": "output_text", "text": ref.TEXT}]),
         added(2, **call, arguments=""),
-        delta("function_call_arguments", 2, TOOL_ARGUMENTS[:6]),
-        delta("function_call_arguments", 2, TOOL_ARGUMENTS[6:]),
-        finished(2, **call, arguments=TOOL_ARGUMENTS),
+        delta("function_call_arguments", 2, ref.TOOL_ARGUMENTS[:6]),
+        delta("function_call_arguments", 2, ref.TOOL_ARGUMENTS[6:]),
+        finished(2, **call, arguments=ref.TOOL_ARGUMENTS),
         ended(usage={"input_tokens": 12, "output_tokens": 34}),
     )
 
     events = decode(API, REQUEST, data)
 
-    assert kinds(events) == REFERENCE_KINDS
-    assert without_signatures(message_of(events).content) == REFERENCE_CONTENT
+    assert kinds(events) == ref.REFERENCE_KINDS
+    assert without_signatures(message_of(events).content) == ref.REFERENCE_CONTENT
     assert message_of(events).usage == Usage(input=12, output=34)
 
 
@@ -249,7 +218,7 @@ def test_reasoning_without_words_is_kept_for_its_signature() -> None:
     events = decode(API, REQUEST, sse(added(0, **item), finished(0, **item), ended()))
 
     signature = '{"type":"reasoning","summary":[],"id":"rs_1","encrypted_content":"x"}'
-    assert events[1:3] == [ThinkingStart(0), ThinkingEnd(0, signature, redacted=True)]
+    assert events[1:3] == [ev.ThinkingStart(0), ev.ThinkingEnd(0, signature, redacted=True)]
 
 
 def test_open_reasoning_text_without_positions_becomes_thinking_that_can_go_back() -> None:
@@ -412,9 +381,9 @@ def test_a_refusal_is_text_and_the_reason_to_stop() -> None:
 # ---------------------------------------------------------------- failures
 
 
-def failure(events: list[StreamEvent]) -> tuple[str, str]:
+def failure(events: list[ev.StreamEvent]) -> tuple[str, str]:
     last = events[-1]
-    assert isinstance(last, Failed), last
+    assert isinstance(last, ev.Failed), last
     return last.error_code, last.error_message
 
 
@@ -450,14 +419,14 @@ def test_an_error_after_a_good_beginning_keeps_what_arrived(event: dict[str, Any
 
     assert failure(events) == expected
     last = events[-1]
-    assert isinstance(last, Failed)
+    assert isinstance(last, ev.Failed)
     assert last.message.content == (Text(text="Hel"),)
 
 
 def test_a_failed_answer_still_tells_what_it_cost() -> None:
     last = decode(API, REQUEST, sse(ended("failed", error={"message": "no"}, usage={"input_tokens": 3})))[-1]
 
-    assert isinstance(last, Failed)
+    assert isinstance(last, ev.Failed)
     assert last.usage == Usage(input=3)
 
 
@@ -569,7 +538,7 @@ def test_recorded_tool_streams(name: str) -> None:
 
     assert kinds(events) == ["start", "toolcall_start", "toolcall_delta", "toolcall_end", "done"]
     assert done.stop_reason == "tool_use"
-    assert [(call.name, call.arguments_json) for call in done.tool_calls()] == [(TOOL_NAME, '{"city": "Paris"}')]
+    assert [(call.name, call.arguments_json) for call in done.tool_calls()] == [(ref.TOOL_NAME, '{"city": "Paris"}')]
     assert done.tool_calls()[0].tool_call_id.startswith("call_")
     assert decode(API, REQUEST, data, 1) == events
 
@@ -659,5 +628,5 @@ def test_events_in_any_order_keep_the_law_of_streams(
             assert opened[index] == kind
         if step == "end":
             opened[index] = "ended"
-    assert isinstance(made[0], Start)
-    assert isinstance(made[-1], Done | Failed)
+    assert isinstance(made[0], ev.Start)
+    assert isinstance(made[-1], ev.Done | ev.Failed)

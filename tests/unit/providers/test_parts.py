@@ -4,37 +4,22 @@ from support.answers import Push, endings, perform, pushes
 from support.profiles import examples
 from support.streams import model, new_parts
 
+from makai.core import stream_events as ev
 from makai.core.content import Text, Thinking, ToolCall
 from makai.core.errors import RateLimited
 from makai.core.messages import AssistantMessage
-from makai.core.stream_events import (
-    TERMINAL,
-    Done,
-    Failed,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from makai.core.usage import Price, Usage
 
-STARTS = {TextStart: "text", ThinkingStart: "thinking", ToolCallStart: "tool"}
-DELTAS = {TextDelta: "text", ThinkingDelta: "thinking", ToolCallDelta: "tool"}
-ENDS = {TextEnd: "text", ThinkingEnd: "thinking", ToolCallEnd: "tool"}
+STARTS = {ev.TextStart: "text", ev.ThinkingStart: "thinking", ev.ToolCallStart: "tool"}
+DELTAS = {ev.TextDelta: "text", ev.ThinkingDelta: "thinking", ev.ToolCallDelta: "tool"}
+ENDS = {ev.TextEnd: "text", ev.ThinkingEnd: "thinking", ev.ToolCallEnd: "tool"}
 
 
-def check_the_law(events: list[StreamEvent]) -> None:
+def check_the_law(events: list[ev.StreamEvent]) -> None:
     """`start` once and first; blocks open, grow and close; one terminal, last."""
-    assert isinstance(events[0], Start)
-    assert sum(isinstance(event, Start) for event in events) == 1
-    assert [isinstance(event, TERMINAL) for event in events] == [False] * (len(events) - 1) + [True]
+    assert isinstance(events[0], ev.Start)
+    assert sum(isinstance(event, ev.Start) for event in events) == 1
+    assert [isinstance(event, ev.TERMINAL) for event in events] == [False] * (len(events) - 1) + [True]
     open_blocks: dict[int, str] = {}
     next_index = 0
     for event in events[1:-1]:
@@ -46,7 +31,7 @@ def check_the_law(events: list[StreamEvent]) -> None:
             assert open_blocks[event.content_index] == kind  # type: ignore[union-attr]
         elif kind := ENDS.get(type(event)):
             assert open_blocks.pop(event.content_index) == kind  # type: ignore[union-attr]
-    if isinstance(events[-1], Done):
+    if isinstance(events[-1], ev.Done):
         assert not open_blocks
 
 
@@ -80,7 +65,7 @@ def test_arguments_cut_anywhere_come_out_as_they_were_written(size: int) -> None
         parts.arguments(0, written[at : at + size])
     parts.done("tool_use")
     done = parts.take()[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
     assert done.message.content == (ToolCall(tool_call_id="call_9", name="write", arguments_json=written),)
 
 
@@ -91,7 +76,7 @@ def test_malformed_arguments_are_kept_and_marked_never_replaced(arguments: str) 
     parts.arguments(0, arguments)
     parts.done("tool_use")
     done = parts.take()[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
     (call,) = done.message.tool_calls()
     assert call.arguments_json == arguments
     assert call.arguments_error is not None
@@ -102,16 +87,16 @@ def test_a_tool_without_parameters_gets_an_empty_object_that_is_also_a_delta() -
     parts.tool(0, "c", "t")
     parts.end(0)
     assert parts.take() == [
-        ToolCallStart(0, "c", "t"),
-        ToolCallDelta(0, "{}"),
-        ToolCallEnd(0, ToolCall(tool_call_id="c", name="t", arguments_json="{}")),
+        ev.ToolCallStart(0, "c", "t"),
+        ev.ToolCallDelta(0, "{}"),
+        ev.ToolCallEnd(0, ToolCall(tool_call_id="c", name="t", arguments_json="{}")),
     ]
 
 
 def test_a_call_without_an_id_gets_one() -> None:
     parts = new_parts(model("x"))
     parts.tool(0, None, "t")
-    assert parts.take() == [ToolCallStart(0, "made_1", "t")]
+    assert parts.take() == [ev.ToolCallStart(0, "made_1", "t")]
 
 
 def test_stop_after_a_tool_call_means_tool_use() -> None:
@@ -119,7 +104,7 @@ def test_stop_after_a_tool_call_means_tool_use() -> None:
     parts.tool(0, "c", "t")
     parts.done("end_turn")
     done = parts.take()[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
     assert (done.reason, done.message.stop_reason) == ("tool_use", "tool_use")
 
 
@@ -131,7 +116,7 @@ def test_a_redacted_thought_keeps_its_signature() -> None:
     parts.text(1, "Hi")
     parts.done("end_turn")
     done = parts.take()[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, ev.Done)
     assert done.message.content == (
         Thinking(thinking="", thinking_signature="opaque", redacted=True),
         Text(text="Hi"),
@@ -143,7 +128,7 @@ def test_the_cost_is_in_the_final_message() -> None:
     parts.usage = Usage(input=500_000, output=100_000)
     parts.done("end_turn", response_id="resp_7")
     (done,) = parts.take()
-    assert done == Done(
+    assert done == ev.Done(
         "end_turn",
         AssistantMessage(
             content=(),
@@ -164,8 +149,8 @@ def test_a_failure_keeps_what_had_arrived_and_says_how_long_to_wait() -> None:
     parts.take()
     parts.fail(RateLimited("too fast", provider_id="acme", retry_after_ms=2000, hint="Wait."))
     (failed,) = parts.take()
-    assert isinstance(failed, Failed)
-    assert failed == Failed(
+    assert isinstance(failed, ev.Failed)
+    assert failed == ev.Failed(
         reason="error",
         error_code="rate_limited",
         error_message="too fast",

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.json_strategies import values
 from support.profiles import examples
 
 from makai.core.errors import ParseError
-from makai.wire import strict_json
-from makai.wire.ndjson import NDJSONDecoder, encode_line
+from makai.wire.ndjson import NDJSONDecoder
 
 
 def lines_of(chunks: list[bytes], *, max_line_bytes: int = 1000) -> list[bytes | str]:
@@ -68,15 +63,3 @@ def test_lines_do_not_depend_on_where_the_stream_is_cut(stream: bytes, cut: int)
     whole = lines_of([stream], max_line_bytes=6)
     assert lines_of([stream[:cut], stream[cut:]], max_line_bytes=6) == whole
     assert lines_of([stream[i : i + 1] for i in range(len(stream))], max_line_bytes=6) == whole
-
-
-@examples(500)
-@given(st.lists(values, max_size=5))
-def test_encoded_values_come_back_one_per_line(sent: list[Any]) -> None:
-    lines = NDJSONDecoder().feed(b"".join(map(encode_line, sent)))
-    assert [strict_json.decode(line) for line in lines if isinstance(line, bytes)] == sent
-
-
-def test_a_value_that_cannot_be_encoded_is_a_parse_error() -> None:
-    with pytest.raises(ParseError):
-        encode_line("\udfff")

@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.json_strategies import texts, values
 from support.profiles import examples
 
 from makai.core.errors import ParseError
-from makai.wire import strict_json
-from makai.wire.sse import SSEDecoder, SSEEvent, encode_event, encode_json_event
+from makai.wire.sse import SSEDecoder, SSEEvent
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "vectors" / "sse.json").read_text(encoding="utf-8")
@@ -169,52 +167,3 @@ def test_a_million_tiny_lines_are_one_event() -> None:
 def test_megabytes_that_almost_look_plain_are_read_without_backtracking(line: bytes) -> None:
     stream = line + b"\ndata: end\n\n"
     assert SSEDecoder().feed(stream) == by_the_letter(stream)[0]
-
-
-event_names = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1)
-event_ids = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"))
-
-
-@examples(1000)
-@given(st.text(st.characters(exclude_categories=["Cs"])) | texts, event_names, event_ids)
-def test_encoded_events_come_back_with_line_breaks_as_lf(data: str, name: str | None, event_id: str | None) -> None:
-    normalised = data.replace("\r\n", "\n").replace("\r", "\n")
-    expected = [SSEEvent(name or "message", normalised, event_id or "")]
-    assert SSEDecoder().feed(encode_event(data, event=name, id=event_id)) == expected
-    assert SSEDecoder().feed(encode_event(data.encode(), event=name, id=event_id)) == expected
-
-
-@examples(1000)
-@given(values, event_names)
-def test_json_events_come_back_as_the_same_value_even_for_readers_that_split_the_unicode_way(
-    value: Any, name: str | None
-) -> None:
-    encoded = encode_json_event(value, event=name)
-    (payload,) = SSEDecoder().feed_data(encoded)
-    assert strict_json.decode(payload) == value
-    assert not {"\u2028", "\u2029", "\u0085"} & set(payload.decode())
-
-
-def test_encoded_bytes_are_exactly_these() -> None:
-    assert encode_event("a\r\nb\rc\n", event="e", id="1") == b"event: e\nid: 1\ndata: a\ndata: b\ndata: c\ndata: \n\n"
-    assert encode_event("") == b"data: \n\n"
-    assert encode_json_event({"a": "\u2028\u2029\u0085\n"}, id="") == (
-        b'id: \ndata: {"a":"\\u2028\\u2029\\u0085\\n"}\n\n'
-    )
-
-
-@pytest.mark.parametrize("bad", ["a\nb", "a\rb", "\ud800"])
-def test_names_and_ids_that_would_break_the_frame_are_refused(bad: str) -> None:
-    with pytest.raises(ParseError):
-        encode_event("x", event=bad)
-    with pytest.raises(ParseError):
-        encode_json_event(1, id=bad)
-
-
-def test_what_readers_would_ignore_or_cannot_decode_is_refused() -> None:
-    with pytest.raises(ParseError):
-        encode_event("x", id="a\0b")
-    with pytest.raises(ParseError):
-        encode_event("\ud800")
-    with pytest.raises(ParseError):
-        encode_json_event("\ud800")
