@@ -129,7 +129,6 @@ class Workspace:
 
     @property
     def folders(self) -> Folders:
-        """What it was made of."""
         return Folders(roots=self.roots, hidden=self._hidden.folders)
 
     # -- reading ---------------------------------------------------------------------------------------------------

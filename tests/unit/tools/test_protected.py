@@ -86,6 +86,23 @@ async def test_with_full_access_the_secrets_of_the_user_are_files_like_others(ho
 @pytest.mark.parametrize(
     "path",
     [
+        *(".git/config", ".git/hooks/pre-commit", "sub/.git", ".GIT/config", "./.git//config", ".gitmodules", "HEAD"),
+        *(".makai/config.toml", ".bashrc", "x/.zshrc", ".vscode/tasks.json", ".envrc", ".mcp.json"),
+        ".config/git/config",
+    ],
+)
+def test_files_that_make_later_commands_run_code_are_protected(path: str) -> None:
+    assert is_protected(path)
+
+
+@pytest.mark.parametrize("path", ["", ".", "src/app.py", ".gitignore", "git/config", "src/hooks/use.ts", "x.git/a.py"])
+def test_ordinary_files_are_not_protected(path: str) -> None:
+    assert not is_protected(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
         *(".git./config", ".git /hooks/pre-commit", "GIT~1/config", ".g\u200cit/config", "sub/.GIT/config"),
         *(".agents/skills/deploy/SKILL.md", ".venv/bin/python", "node_modules/.bin/tsc"),
         *("lib/python3.12/site-packages/anything.pth", ".nvim.lua", ".exrc", ".pnp.cjs", ".gdbinit"),

@@ -17,7 +17,6 @@ from support.path_trials import INSIDE, MAGIC, SECRET, changes, make_root, race,
 from makai.core.errors import InvalidRequest, NotSupported
 from makai.tools import openat2
 from makai.tools.file_errors import FileMissing, FileRefused, OutsideWorkspace
-from makai.tools.protected import is_protected
 from makai.tools.workspace import Entry, Place, Workspace
 
 
@@ -334,23 +333,6 @@ def test_a_workspace_holds_no_descriptor(tmp_path: Path) -> None:
                 action(workspace, path)
 
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(".git/config", ".git/hooks/pre-commit", "sub/.git", ".GIT/config", "./.git//config", ".gitmodules", "HEAD"),
-        *(".makai/config.toml", ".bashrc", "x/.zshrc", ".vscode/tasks.json", ".envrc", ".mcp.json"),
-        ".config/git/config",
-    ],
-)
-def test_files_that_make_later_commands_run_code_are_protected(path: str) -> None:
-    assert is_protected(path)
-
-
-@pytest.mark.parametrize("path", ["", ".", "src/app.py", ".gitignore", "git/config", "src/hooks/use.ts", "x.git/a.py"])
-def test_ordinary_files_are_not_protected(path: str) -> None:
-    assert not is_protected(path)
 
 
 def test_a_protected_file_is_written_only_by_its_own_name(tmp_path: Path) -> None:

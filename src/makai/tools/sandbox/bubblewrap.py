@@ -51,7 +51,6 @@ class Bubblewrap:
 
     @property
     def not_confined(self) -> tuple[str, ...]:
-        """What a command can do all the same."""
         gaps = ["memory, processor time and disk space"]
         if not limits.counts_processes():
             gaps.append("the number of processes (root, without a control group)")

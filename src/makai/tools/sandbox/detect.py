@@ -34,7 +34,7 @@ class SandboxBackend(Protocol):
         """The command line that runs `argv` confined, in the current folder of the process that starts it."""
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        """What must be held while a wrapped command runs."""
+        """What must be held from before `wrap` until the command has ended."""
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,6 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
         return list(argv) if policy.level == "full-access" else self._needed(policy).wrap(policy, argv)
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        """Hold this from before `wrap` until the command has ended."""
         return nullcontext() if policy.level == "full-access" else self._needed(policy).holding(policy)
 
     def _needed(self, policy: SandboxPolicy) -> SandboxBackend:

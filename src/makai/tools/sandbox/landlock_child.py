@@ -66,7 +66,6 @@ class Orders:
         return [value for option, value in self._options if option == f"--{name}"]
 
     def one(self, name: str) -> str:
-        """The value, or nothing."""
         return next(iter(self.all(name)), "")
 
 
