@@ -1,11 +1,9 @@
 /**
  * `client.agent`: runs with tools and turns, in sessions that outlive them.
  *
- * In: the caller's request. Out: an `AgentRunResponse`, or events of which exactly one, the last, is terminal (document
- * 000 §3.4). A failure after the server accepted the run is its terminal `error` event; refusals, a needed login, an
- * abort and a lost connection are thrown: one failure surfaces once. Whoever leaves a run stops it; whoever only
- * follows a session does not. A lost connection stops nothing: `attach` follows the session again. It must not know how
- * frames travel.
+ * A failure after the server accepted the run is its terminal `error` event; refusals, a needed login, an abort and a
+ * lost connection are thrown: one failure surfaces once. Leaving a run stops it; leaving a session that is only followed
+ * does not. After a lost connection the session continues, and `attach` follows it again.
  */
 
 import { isSessionId, messageOf, startsOf, toolsOf } from "./agent_requests.js";
@@ -66,7 +64,7 @@ export class AgentClient implements MakaiAgentApi {
   }
 }
 
-/** One run, with its second attempt after a login (document 000 §3.6). */
+/** One run, with its second attempt after a login. */
 class Run {
   readonly sessionId: string;
   #view: RunView | undefined;
@@ -207,7 +205,7 @@ function abortOf(signal: AbortSignal | undefined, onAbort: (error: MakaiStreamEr
       reject(error);
     };
   });
-  aborted.catch(() => undefined); // whoever waits for something else hears of it there
+  aborted.catch(() => undefined); // reported where the caller waits for something else
   signal.addEventListener("abort", listener, { once: true });
   return {
     or: (promise) => Promise.race([promise, aborted]),

@@ -41,7 +41,7 @@ export function toolsOf(tools: readonly AgentTool[] | undefined): ToolDefinition
   return tools?.map(({ name, description, parameters_schema_json }) => ({ name, description, parameters_schema_json }));
 }
 
-/** Instructions and conversation: the protocol takes them apart, document 000's `messages` holds both. */
+/** Instructions and conversation: the protocol takes them apart, `messages` holds both. */
 function split({ messages, system_prompt }: AgentRunRequest): { system: string | undefined; messages: ChatMessage[] } {
   const other = messages.findIndex(({ role }) => role !== "system" && role !== "developer");
   const count = other < 0 ? messages.length : other;

@@ -2,7 +2,7 @@
  * A session as one caller hears it: its events in order, and the end of the caller's own run.
  *
  * In: envelopes of the session as they arrive. Out: `AgentStreamEvent`s as they are asked for, and calls of the
- * caller's own functions. Of a run exactly one terminal event is told, the last (document 000 §3.4); it waits for the
+ * caller's own functions. A run has exactly one terminal event, the last; it waits for the
  * run's settlement, which says more about the same end. It must not know how sessions are attached.
  */
 
@@ -20,7 +20,7 @@ export interface Heard {
   readonly eventId: number | undefined;
 }
 
-/** The fields of each event; what a later version adds is not for callers of this one (document 000 §3.4). */
+/** The fields of each event; what a later version adds is not for callers of this one. */
 const FIELDS: Readonly<Record<string, readonly string[]>> = {
   agent_start: ["session_id"],
   agent_end: ["stop_reason", "usage"],
@@ -69,7 +69,7 @@ export class AgentView implements Attached {
     }
   }
 
-  /** The caller wants no more; the session goes on. May be repeated. */
+  /** Stop listening; the session continues. May be repeated. */
   leave(): void {
     this.finish(false);
   }
@@ -113,7 +113,7 @@ export class AgentView implements Attached {
 
   lost(error: MakaiStreamError): void {
     if (this.#over) return;
-    const hint = `The session ${this.sessionId} goes on: client.agent.attach follows it.`;
+    const hint = `The session ${this.sessionId} continues: client.agent.attach follows it.`;
     this.#failure =
       error.kind === "transport_error"
         ? transportError(`${error.message}. ${hint}`, { code: error.code, hint, cause: error })
@@ -215,7 +215,7 @@ export class RunView extends AgentView {
     if (this.#messageId === undefined || envelope.inReplyTo !== this.#messageId) return;
     if (envelope.type === "agent_error") {
       this.error = runFailure(envelope.payload);
-      // A needed login is the caller's turn to act: thrown, with the provider's id (document 000 §3.6).
+      // A needed login is the caller's turn to act: thrown, with the provider's id.
       if (this.error instanceof MakaiAuthError) return this.fail(this.error);
     } else this.response = responseOf(envelope.payload, this.sessionId);
     super.settle(envelope);

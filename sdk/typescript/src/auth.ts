@@ -2,7 +2,7 @@
  * `client.auth`: who is logged in, and logging in.
  *
  * In: provider ids and handlers. Out: protocol messages over the client's one connection, and their outcome. It must
- * not start programs, read credential files or hand out tokens: credentials stay with the server (document 000 §3.6).
+ * not start programs, read credential files or hand out tokens: credentials stay with the server.
  */
 
 import type { Connection } from "./connection.js";
@@ -28,7 +28,7 @@ interface ActiveLogin {
 }
 
 export class AuthClient implements MakaiAuthApi {
-  /** At most one flow at a time (document 000 §3.6): later logins wait for it. */
+  /** At most one flow at a time: later logins wait for it. */
   #active: ActiveLogin | undefined;
 
   constructor(
@@ -93,7 +93,7 @@ export class AuthClient implements MakaiAuthApi {
   }
 }
 
-/** Wait for what somebody else started, or until the caller does not want to wait any more. */
+/** Wait for what another caller started, or until this caller stops waiting. */
 async function orAborted(waited: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
   if (signal === undefined) return waited;
   let abort = (): void => undefined;

@@ -1,5 +1,5 @@
 /**
- * What to do when a request is answered "auth_required" (document 000 §3.6).
+ * What to do when a request is answered "auth_required".
  *
  * In: the failure and the request's policy. Out: the failure again, or one login after which the request may be tried
  * once more. It must not know how a login or a request works.

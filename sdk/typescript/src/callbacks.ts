@@ -1,9 +1,5 @@
 /**
- * The caller's own functions in an agent's run: tools it carries out, and permissions it is asked for.
- *
- * In: `tool_execute` and `permission_request` of one session, and the news that nobody wants an answer any more. Out:
- * `tool_result` and `permission_response`, through the function it is given. It must not know how a session is
- * attached.
+ * The caller's own functions in an agent's run: its tools, and its decisions about permissions.
  */
 
 import { isObject, type Payload } from "./envelope.js";
@@ -57,7 +53,7 @@ export class Callbacks {
     end(this.#executing, toolCallId);
   }
 
-  /** Somebody decided; whoever is still asking need not. */
+  /** Stop asking: the request was decided. */
   isDecided(toolCallId: unknown): void {
     end(this.#asking, toolCallId);
   }

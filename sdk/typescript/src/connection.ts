@@ -116,7 +116,7 @@ export class Connection {
     return this.#failure;
   }
 
-  /** Begin a scope: a new one of our own, or that of a session, which nobody else here may have begun. */
+  /** Begin a scope: a new one, or that of a session, of which there may be one on this connection. */
   open(kind: ScopeKind, listener: ScopeListener, id?: string): Scope {
     const scope = new Scope(this, kind, listener, id);
     if (this.#failure === undefined) this.#scopes.set(scope.id, scope);
@@ -124,7 +124,7 @@ export class Connection {
     return scope;
   }
 
-  /** Send an envelope under an id of its own whose answer nobody waits for. */
+  /** Send an envelope under an id of its own without waiting for its answer. */
   post(type: string, payload: Payload): void {
     const scope = this.open("stream_id", { received: () => undefined, lost: () => undefined });
     scope.send(type, payload);

@@ -55,7 +55,7 @@ export function encodeEnvelope(envelope: Envelope): string {
   });
 }
 
-/** What a frame says. Unknown fields are ignored (document 000 §9); `MalformedFrame` if it breaks the format. */
+/** What a frame says. Unknown fields are ignored; `MalformedFrame` if it breaks the format. */
 export function decodeFrame(text: string): Envelope | HostFrame {
   const value = parseObject(text);
   const type = value["type"];

@@ -1,8 +1,7 @@
 /**
  * The two errors of the SDK, and the one place where wire codes become errors.
  *
- * In: a code, a message and what else a `nack` or `stream_error` carries. Out: `MakaiAuthError` (somebody has to log
- * in, or a login went wrong) or `MakaiStreamError` (everything else). It must not know envelopes or transports.
+ * `MakaiAuthError` means that a login is needed or failed, `MakaiStreamError` everything else.
  */
 
 export type AuthErrorKind = "provider_error" | "cancelled" | "transport_error" | "unknown";
@@ -99,7 +98,7 @@ const AUTH_KIND_OF: Readonly<Record<StreamErrorKind, AuthErrorKind>> = {
   unknown: "unknown",
 };
 
-/** What went wrong in an auth operation, as document 000 §3 wants it reported there. */
+/** What went wrong in an auth operation, as the error that auth operations throw. */
 export function asAuthError(error: unknown, providerId?: string): MakaiAuthError {
   if (error instanceof MakaiAuthError) return error;
   const cause = error instanceof Error ? (error.cause ?? error) : error;

@@ -1,5 +1,5 @@
 /**
- * What the package exports: document 000 §3, the diagnostic `parseModelRef`, and nothing of the inside.
+ * What the package exports: the SDK, the diagnostic `parseModelRef`, and nothing of the inside.
  */
 
 export { createMakaiClient } from "./client.js";

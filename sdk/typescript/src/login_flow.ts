@@ -1,5 +1,5 @@
 /**
- * One login, from `auth_login_start` to `auth_login_result` (document 000 §4).
+ * One login, from `auth_login_start` to `auth_login_result`.
  *
  * In: a provider id and the caller's handlers. Out: a return when the login succeeded, else a `MakaiAuthError`. Events
  * reach the handlers flattened and in wire order. It must not know other logins, policies, credentials or transports.
@@ -11,7 +11,7 @@ import { asAuthError, MakaiAuthError } from "./errors.js";
 import { Exchange } from "./exchange.js";
 import type { AuthFlowHandlers, MakaiAuthEvent } from "./types.js";
 
-/** The code of a login that needed a person while nobody was there to take part. */
+/** The code of a login that needed a person while no handler was given. */
 export const INTERACTION_REQUIRED = "interaction_required";
 /** How long a server may take to confirm that it cancelled. */
 const CANCEL_MS = 5_000;
@@ -94,8 +94,8 @@ class LoginFlow {
     if (this.#cancelled !== undefined) return;
     if (event.type === "auth_url" && this.handlers.onEvent) this.#urlShown = true;
     if (event.type === "prompt") void this.#answer(event);
-    // A page that nobody is told about will never be opened.
-    if (event.type === "auth_url" && !this.handlers.onEvent && !this.handlers.onPrompt) this.#nobodyThere();
+    // Without a handler the page would never be opened.
+    if (event.type === "auth_url" && !this.handlers.onEvent && !this.handlers.onPrompt) this.#needsPerson();
   }
 
   /** Never rejects: a handler that fails cancels the login. Late answers are not sent (the exchange has ended). */
@@ -103,7 +103,7 @@ class LoginFlow {
     const { onPrompt } = this.handlers;
     if (onPrompt === undefined) {
       // An optional prompt beside an open page is only another way to finish what the user does in the browser.
-      return prompt.allow_empty && this.#urlShown ? undefined : this.#nobodyThere();
+      return prompt.allow_empty && this.#urlShown ? undefined : this.#needsPerson();
     }
     try {
       const answer = await onPrompt(prompt);
@@ -114,7 +114,7 @@ class LoginFlow {
     }
   }
 
-  #nobodyThere(): void {
+  #needsPerson(): void {
     this.cancel(`logging in to ${this.providerId} needs a person, but no handler was given`, {
       code: INTERACTION_REQUIRED,
     });

@@ -1,5 +1,5 @@
 /**
- * `client.models`: which models there are, with the cache rules of document 000 §2.3.
+ * `client.models`: which models there are, with the cache rules.
  *
  * In: filters. Out: the server's answer, from the cache while it is fresh. It must not know how frames travel, and it
  * never filters itself: `resolve` is a `models_request` with an exact filter (§3.5).
@@ -18,7 +18,7 @@ import type {
   ResolveModelResponse,
 } from "./types.js";
 
-/** For a server that does not say (document 000 §2.3). */
+/** For a server that does not say. */
 const DEFAULT_CACHE_MAX_AGE_MS = 300_000;
 /** A listing may ask several vendors; none of them may hold the caller up for ever. */
 const LISTING_MS = 120_000;

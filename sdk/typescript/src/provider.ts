@@ -139,7 +139,7 @@ class Stream implements ProviderStream {
   }
 }
 
-/** Calls are handed over whole, arguments included (document 000 §3.4). */
+/** Calls are handed over whole, arguments included. */
 function* toolCallEvent(answer: Reconstruction, payload: Payload): Generator<ProviderStreamEvent> {
   const call = answer.toolCall(payload["content_index"]);
   if (call === undefined) return;
@@ -149,7 +149,7 @@ function* toolCallEvent(answer: Reconstruction, payload: Payload): Generator<Pro
 
 function errorEvent(payload: Payload): ProviderStreamEvent {
   const failure = streamFailure(payload);
-  // A needed login is the caller's turn to act: thrown, with the provider's id (document 000 §3.6).
+  // A needed login is the caller's turn to act: thrown, with the provider's id.
   if (failure instanceof MakaiAuthError) throw failure;
   return { type: "error", message: failure.message, ...(failure.code !== undefined && { code: failure.code }) };
 }

@@ -112,7 +112,7 @@ export class SessionLink implements ScopeListener {
     });
   }
 
-  /** Send something to the session whose answer nobody waits for, while it is attached. */
+  /** Send something to the session without waiting for an answer, while it is attached. */
   post(type: string, payload: Payload): void {
     if (this.#attached && !this.#stopping) this.#scope?.send(type, payload);
   }
@@ -208,14 +208,14 @@ export class SessionLink implements ScopeListener {
     });
   }
 
-  /** Stop only a run of our own: until our words are answered, the active run may be somebody else's. */
+  /** Stop only a run of this client: until its message is answered, the active run may be another client's. */
   #letGo(): void {
     if (!this.#attached || this.#stopping || this.#requests.has(this.#saying)) return;
     this.#scope?.send("agent_stop", { detach: !(this.#abort && this.#said) });
     this.#stopping = true;
   }
 
-  /** Who was attached. The session may be promised to somebody else already. */
+  /** The view that was attached; another one may be waiting for the session already. */
   #detached(): Attached | undefined {
     const view = this.#view;
     this.#view = undefined;

@@ -1,5 +1,5 @@
 /**
- * The public vocabulary of the SDK: document 000 §3, spelled as the document spells it.
+ * The public vocabulary of the SDK.
  *
  * In: nothing. Out: types only, no code. It must not know envelopes or transports.
  * Ours only ever adds optional fields to the document's shapes: how to reach a server (`MakaiClientOptions`),
@@ -183,14 +183,14 @@ export interface UsageSummary {
 /** What a tool answers, where a plain value does not say enough. */
 export interface AgentToolResult {
   content: string | TextContentPart[];
-  /** The model is told that the tool failed; the run goes on. */
+  /** The model learns that the tool failed; the run continues. */
   is_error?: boolean;
   details_json?: string;
 }
 
 export interface ToolCallContext {
   tool_call_id: string;
-  /** Aborted when nobody wants the answer any more. */
+  /** Aborted when the answer is no longer wanted. */
   signal: AbortSignal;
 }
 
@@ -205,7 +205,7 @@ export interface AgentTool extends ToolDefinition {
 export type PermissionMode = "ask" | "accept_edits" | "plan" | "full_access";
 export type SandboxLevel = "read-only" | "workspace-write" | "full-access";
 
-/** A call of a tool that somebody has to allow. */
+/** A call of a tool that has to be allowed. */
 export interface PermissionRequest {
   tool_call_id: string;
   tool_name: string;
@@ -227,7 +227,7 @@ export type PermissionDecision =
 
 /**
  * Decides whether a call may run. `undefined` leaves it to other clients until the deadline; what is thrown is a
- * denial. The signal is aborted when somebody else has decided.
+ * denial. The signal is aborted when it was decided elsewhere.
  */
 export type PermissionHandler = (
   request: PermissionRequest,
@@ -250,7 +250,7 @@ export interface AgentRunRequest {
   model_ref: string;
   /** What follows the last assistant message is said to the agent; the session remembers the rest itself. */
   messages: ChatMessage[];
-  /** Not given: a session that exists keeps the tools it has; whoever declared those carries them out. */
+  /** Not given: an existing session keeps its tools; the client that declared those carries them out. */
   tools?: AgentTool[];
   options?: AgentRunOptions;
   /** Without it the decision is left to other clients of the session, until the deadline. */
@@ -385,9 +385,9 @@ export interface MakaiModelsApi {
 export interface MakaiAgentApi {
   run(request: AgentRunRequest): Promise<AgentRunResponse>;
   stream(request: AgentRunRequest): AgentStream;
-  /** Follow a session and all its runs, whoever starts them, until the loop is left. */
+  /** Follow a session and all its runs, also those of other clients, until the loop is left. */
   attach(session_id: string, options?: AttachOptions): AgentFollower;
-  /** Stop the run that is active in a session, whoever started it; nothing happens when there is none. */
+  /** Stop the active run of a session, also one of another client; nothing happens when there is none. */
   stop(session_id: string, options?: { reason?: string }): Promise<void>;
   status(session_id: string): Promise<AgentSessionInfo>;
 }

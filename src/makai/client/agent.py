@@ -14,26 +14,8 @@ from typing import Any, Final, Self, Unpack
 
 import msgspec
 
-from makai.client.agent_requests import (
-    AgentRunFields,
-    AgentTools,
-    message_of,
-    run_request_of,
-    session_id_of,
-    session_of,
-    starts_of,
-    tools_of,
-)
-from makai.client.agent_types import (
-    AgentRunRequest,
-    AgentRunResponse,
-    AgentSessionInfo,
-    AgentStartEvent,
-    AgentStreamEvent,
-    PermissionHandler,
-    TurnEndEvent,
-    TurnStartEvent,
-)
+from makai.client import agent_requests as requests
+from makai.client import agent_types as sdk
 from makai.client.agent_view import AgentView, Heard, RunView
 from makai.client.auth import AuthApi
 from makai.client.callbacks import Callbacks
@@ -44,10 +26,10 @@ from makai.client.types import MessageStartEvent
 from makai.core.errors import MakaiAuthError, MakaiError, MakaiStreamError
 from makai.protocols.makai.agent_payloads import AgentStart, AgentStatus, AgentStop
 
-_NO_CONTENT: Final = (AgentStartEvent, TurnStartEvent, TurnEndEvent, MessageStartEvent)
+_NO_CONTENT: Final = (sdk.AgentStartEvent, sdk.TurnStartEvent, sdk.TurnEndEvent, MessageStartEvent)
 """Events after which a second attempt repeats nothing that the caller has."""
 
-_info = msgspec.json.Decoder(AgentSessionInfo).decode
+_info = msgspec.json.Decoder(sdk.AgentSessionInfo).decode
 
 
 class AgentApi:
@@ -59,10 +41,10 @@ class AgentApi:
         self._links = SessionLinks(connection)
 
     async def run(
-        self, request: AgentRunRequest | Mapping[str, Any] | None = None, **fields: Unpack[AgentRunFields]
-    ) -> AgentRunResponse:
+        self, request: sdk.AgentRunRequest | Mapping[str, Any] | None = None, **fields: Unpack[requests.AgentRunFields]
+    ) -> sdk.AgentRunResponse:
         """Run an agent to its end. Every failure is raised. Cancelling the caller stops the run."""
-        run = _Run(self._connection, self._auth, self._links, run_request_of(request, fields))
+        run = _Run(self._connection, self._auth, self._links, requests.run_request_of(request, fields))
         try:
             while await run.next() is not None:
                 pass
@@ -71,38 +53,40 @@ class AgentApi:
         return run.outcome()
 
     def stream(
-        self, request: AgentRunRequest | Mapping[str, Any] | None = None, **fields: Unpack[AgentRunFields]
+        self, request: sdk.AgentRunRequest | Mapping[str, Any] | None = None, **fields: Unpack[requests.AgentRunFields]
     ) -> AgentStream:
         """Run an agent and get what happens as it happens: `async for event in client.agent.stream(...)`."""
-        return AgentStream(self._connection, self._auth, self._links, run_request_of(request, fields))
+        return AgentStream(self._connection, self._auth, self._links, requests.run_request_of(request, fields))
 
     def attach(
         self,
         session_id: str,
         *,
         after_event_id: int | None = None,
-        tools: AgentTools | None = None,
-        on_permission_request: PermissionHandler | None = None,
+        tools: requests.AgentTools | None = None,
+        on_permission_request: sdk.PermissionHandler | None = None,
     ) -> AgentFollower:
         """Follow a session and all its runs, also those of other clients, until the loop is left.
 
         Events come from `after_event_id` on; without it from the start of the active run, or from now. `tools` replace
         those that were declared for the session, and this client carries them out.
         """
-        own_tools = tools_of(tools)
+        own_tools = requests.tools_of(tools)
         definitions = None if own_tools is None else tuple(tool.definition for tool in own_tools)
         start = AgentStart(resume=True, after_event_id=after_event_id, tools=definitions)
         callbacks = Callbacks(own_tools or (), on_permission_request)
-        return AgentFollower(self._connection, self._links, session_id_of(session_id), start, callbacks)
+        return AgentFollower(self._connection, self._links, requests.session_id_of(session_id), start, callbacks)
 
     async def stop(self, session_id: str, *, reason: str | None = None) -> None:
         """Stop the active run of a session, also one of another client; nothing happens when there is none."""
-        link = self._links.link(session_id_of(session_id))
+        link = self._links.link(requests.session_id_of(session_id))
         await link.ask("agent_stop", AgentStop(reason=reason), "agent_stopped")
 
-    async def status(self, session_id: str) -> AgentSessionInfo:
+    async def status(self, session_id: str) -> sdk.AgentSessionInfo:
         """How a session is: idle, running, waiting for whom, and what it has used."""
-        reply = await self._links.link(session_id_of(session_id)).ask("agent_status", AgentStatus(), "session_info")
+        reply = await self._links.link(requests.session_id_of(session_id)).ask(
+            "agent_status", AgentStatus(), "session_info"
+        )
         try:
             return _info(reply.payload)
         except (msgspec.DecodeError, ValueError) as error:
@@ -113,9 +97,9 @@ class _Run:
     """One run, with its second attempt after a login."""
 
     def __init__(
-        self, connection: MakaiConnection, auth: AuthApi, links: SessionLinks, request: AgentRunRequest
+        self, connection: MakaiConnection, auth: AuthApi, links: SessionLinks, request: sdk.AgentRunRequest
     ) -> None:
-        self.session_id = session_of(request)
+        self.session_id = requests.session_of(request)
         self._connection = connection
         self._auth = auth
         self._links = links
@@ -128,11 +112,9 @@ class _Run:
 
     @property
     def view(self) -> RunView | None:
-        """The active attempt."""
         return self._view
 
     async def next(self) -> Heard | None:
-        """The next event, or None after the terminal one."""
         while not self._left:
             try:
                 view = self._view or await self._begin()
@@ -144,14 +126,14 @@ class _Run:
                 return None
             if not isinstance(heard.event, _NO_CONTENT):
                 self._may_retry = False
-            elif isinstance(heard.event, AgentStartEvent):
+            elif isinstance(heard.event, sdk.AgentStartEvent):
                 if self._started:
                     continue  # of the second attempt
                 self._started = True
             return heard
         return None
 
-    def outcome(self) -> AgentRunResponse:
+    def outcome(self) -> sdk.AgentRunResponse:
         """The answer of a run that is over; raises its failure."""
         view = self._view
         if view is not None and view.error is not None:
@@ -172,8 +154,8 @@ class _Run:
         callbacks = Callbacks(self._request.tools or (), self._request.on_permission_request)
         self._view = view = RunView(self._connection, link, callbacks, self.session_id)
         is_new = self._request.options.session_id is None and not self._started
-        await link.attach(view, starts_of(self._request, is_new=is_new))
-        await link.say("agent_message", message_of(self._request), view.said)
+        await link.attach(view, requests.starts_of(self._request, is_new=is_new))
+        await link.say("agent_message", requests.message_of(self._request), view.said)
         return view
 
     async def _log_in(self, error: MakaiAuthError) -> None:
@@ -194,9 +176,9 @@ class AgentStream:
     """
 
     def __init__(
-        self, connection: MakaiConnection, auth: AuthApi, links: SessionLinks, request: AgentRunRequest
+        self, connection: MakaiConnection, auth: AuthApi, links: SessionLinks, request: sdk.AgentRunRequest
     ) -> None:
-        self.response: AgentRunResponse | None = None
+        self.response: sdk.AgentRunResponse | None = None
         """The newest answer with the usage of all turns, once `agent_end` was delivered."""
         self.event_id: int | None = None
         """Where `attach` can go on after what was delivered, when the connection is lost."""
@@ -232,7 +214,7 @@ class AgentStreamIterator:
     def __aiter__(self) -> AgentStreamIterator:
         return self
 
-    async def __anext__(self) -> AgentStreamEvent:
+    async def __anext__(self) -> sdk.AgentStreamEvent:
         if self._over:
             raise StopAsyncIteration
         try:
@@ -250,15 +232,14 @@ class AgentStreamIterator:
         return heard.event
 
     async def aclose(self) -> None:
-        """Stop the run if it is still active."""
         self._over = True
         self._run.leave()
 
-    async def batch(self) -> list[AgentStreamEvent]:
+    async def batch(self) -> list[sdk.AgentStreamEvent]:
         """At least one event and all that need no waiting, or none at the end: fewer hops for another thread."""
         if self._failure is not None:
             raise self._failure
-        events: list[AgentStreamEvent] = []
+        events: list[sdk.AgentStreamEvent] = []
         try:
             async for event in self:
                 events.append(event)
@@ -321,7 +302,6 @@ class AgentFollower:
         self._view.leave()
 
     async def aclose(self) -> None:
-        """Let go of the session; for `contextlib.aclosing`."""
         self._view.leave()
 
 
@@ -336,7 +316,7 @@ class AgentFollowerIterator:
     def __aiter__(self) -> AgentFollowerIterator:
         return self
 
-    async def __anext__(self) -> AgentStreamEvent:
+    async def __anext__(self) -> sdk.AgentStreamEvent:
         await self._follower.begin()
         heard = await self._view.next()
         if heard is None:
@@ -346,12 +326,11 @@ class AgentFollowerIterator:
         return heard.event
 
     async def aclose(self) -> None:
-        """Let go of the session."""
         self._view.leave()
 
-    async def batch(self) -> list[AgentStreamEvent]:
+    async def batch(self) -> list[sdk.AgentStreamEvent]:
         """At least one event and all that need no waiting, or none at the end."""
-        events: list[AgentStreamEvent] = []
+        events: list[sdk.AgentStreamEvent] = []
         async for event in self:
             events.append(event)
             if not self._view.waiting:

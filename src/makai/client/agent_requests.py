@@ -63,7 +63,6 @@ def run_request_of(request: AgentRunRequest | Mapping[str, Any] | None, fields: 
 
 
 def tools_of(tools: AgentTools | None) -> tuple[AgentTool, ...] | None:
-    """Tools in every spelling."""
     return None if tools is None else tuple(_tool_of(tool) for tool in tools)
 
 
@@ -101,7 +100,6 @@ def starts_of(request: AgentRunRequest, *, is_new: bool) -> tuple[AgentStart, ..
 
 
 def message_of(request: AgentRunRequest) -> AgentMessage:
-    """What is said to the agent, and how its run is to go."""
     _, messages = _split(request)
     fields = {name: getattr(request.options, name) for name in AgentOptions.__struct_fields__}
     options = AgentOptions(**{name: value for name, value in fields.items() if name not in _STAYS_HERE})

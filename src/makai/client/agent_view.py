@@ -11,14 +11,7 @@ from typing import Final, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from makai.client.agent_types import (
-    AgentEndEvent,
-    AgentRunResponse,
-    AgentStartEvent,
-    AgentStreamEvent,
-    PermissionRequest,
-    ToolExecutionEndEvent,
-)
+from makai.client import agent_types as sdk
 from makai.client.callbacks import Callbacks
 from makai.client.connection import Failure, MakaiConnection
 from makai.client.failures import ClientFailure, broken_protocol, transport_failure
@@ -33,7 +26,7 @@ from makai.protocols.makai.payloads import ChatMessage
 
 _EVENT_OVERHEAD: Final = 256
 """What a waiting event costs beside its text."""
-_KNOWN: Final = frozenset(kind.__struct_config__.tag for kind in get_args(AgentStreamEvent))
+_KNOWN: Final = frozenset(kind.__struct_config__.tag for kind in get_args(sdk.AgentStreamEvent))
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -69,19 +62,19 @@ class _RunOf(msgspec.Struct, frozen=True):
 class Heard(NamedTuple):
     """An event, and the cursor it leaves the caller at."""
 
-    event: AgentStreamEvent
+    event: sdk.AgentStreamEvent
     event_id: int | None
 
 
 _Waiting: TypeAlias = tuple[Heard, int]
 
 _event_message = msgspec.json.Decoder(_Event).decode
-_event = msgspec.json.Decoder(AgentStreamEvent).decode
+_event = msgspec.json.Decoder(sdk.AgentStreamEvent).decode
 _kind = msgspec.json.Decoder(_Kind).decode
 _result = msgspec.json.Decoder(_Result).decode
 _run_of = msgspec.json.Decoder(_RunOf).decode
 _tool_execute = msgspec.json.Decoder(ToolExecute).decode
-_permission_request = msgspec.json.Decoder(PermissionRequest).decode
+_permission_request = msgspec.json.Decoder(sdk.PermissionRequest).decode
 _permission_settled = msgspec.json.Decoder(PermissionSettled).decode
 _stopped = msgspec.json.Decoder(AgentStopped).decode
 
@@ -121,7 +114,6 @@ class AgentView:
 
     @property
     def waiting(self) -> bool:
-        """Whether `next` has something without waiting."""
         return bool(self._events)
 
     def leave(self) -> None:
@@ -131,7 +123,6 @@ class AgentView:
     # ------------------------------------------------------------ for its session
 
     def take(self, reply: Reply) -> None:
-        """An envelope of the session."""
         if self._over:
             return
         try:
@@ -140,14 +131,12 @@ class AgentView:
             self._give_up(broken_protocol(f"a malformed {reply.type}: {error}"))
 
     def released(self, reply: Reply) -> None:
-        """The server let go of the session."""
         if not self._over:
             if reply.in_reply_to is None:
                 self._failure = _gone(reply)
             self._finish(abort=False)
 
     def fail(self, failure: Failure) -> None:
-        """The connection is lost. The session is not."""
         if not self._over:
             self._failure = error = failure()
             if error.kind == "transport_error":
@@ -174,18 +163,18 @@ class AgentView:
     def _take_event(self, message: _Event) -> None:
         if _kind(message.event).type not in _KNOWN:
             return  # of a later version
-        event: AgentStreamEvent = _event(message.event)
-        if isinstance(event, ToolExecutionEndEvent):
+        event: sdk.AgentStreamEvent = _event(message.event)
+        if isinstance(event, sdk.ToolExecutionEndEvent):
             self._callbacks.call_is_over(event.tool_call_id)
         heard = Heard(event, message.event_id)
         if not self._is_for_us(event, message.run_id):
             return
-        if isinstance(event, AgentEndEvent | ErrorEvent):
+        if isinstance(event, sdk.AgentEndEvent | ErrorEvent):
             self._terminal = heard
         else:
             self._put(heard, len(message.event))
 
-    def _is_for_us(self, event: AgentStreamEvent, run_id: str) -> bool:
+    def _is_for_us(self, event: sdk.AgentStreamEvent, run_id: str) -> bool:
         return True
 
     def _settle(self, reply: Reply) -> None:
@@ -236,7 +225,7 @@ class AgentView:
 class RunView(AgentView):
     """The run that a message of the caller's started. It is over when the run is."""
 
-    response: AgentRunResponse | None = None
+    response: sdk.AgentRunResponse | None = None
     error: ClientFailure | None = None
     """Why the run did not succeed; its terminal event says the same."""
     run_id: str | None = None
@@ -250,9 +239,9 @@ class RunView(AgentView):
         """The caller wants no more: stop the run. May be repeated."""
         self._finish(abort=True)
 
-    def _is_for_us(self, event: AgentStreamEvent, run_id: str) -> bool:
+    def _is_for_us(self, event: sdk.AgentStreamEvent, run_id: str) -> bool:
         """Runs of other clients may still be heard of before our words are taken."""
-        if self.run_id is None and self._message_id is not None and isinstance(event, AgentStartEvent):
+        if self.run_id is None and self._message_id is not None and isinstance(event, sdk.AgentStartEvent):
             self.run_id = run_id
         return run_id == self.run_id
 
@@ -272,7 +261,7 @@ class RunView(AgentView):
         self._finish(abort=False)
 
 
-def _response(result: _Result, session_id: str) -> AgentRunResponse:
+def _response(result: _Result, session_id: str) -> sdk.AgentRunResponse:
     message = ChatMessage(
         role="assistant",
         content=result.message.content,
@@ -281,7 +270,7 @@ def _response(result: _Result, session_id: str) -> AgentRunResponse:
         model=result.model_id,
         stop_reason=result.stop_reason,
     )
-    return AgentRunResponse(
+    return sdk.AgentRunResponse(
         message=message,
         usage=result.usage,
         provider_id=result.provider_id,

@@ -11,16 +11,10 @@ from typing import Final
 
 import msgspec
 
+from makai.client import types as sdk
 from makai.client.connection import MakaiConnection
 from makai.client.failures import as_auth_error
 from makai.client.login_flow import INTERACTION_REQUIRED, RemoteLogin
-from makai.client.types import (
-    AuthFlowHandlers,
-    AuthOptions,
-    AuthRetryPolicy,
-    LoginResult,
-    ProviderAuthInfo,
-)
 from makai.core.errors import MakaiAuthError, MakaiStreamError
 from makai.protocols.makai.auth_payloads import AuthProvidersRequest
 
@@ -30,7 +24,7 @@ _CANNOT_LOG_IN: Final = frozenset({INTERACTION_REQUIRED, "not_implemented"})
 class _Providers(msgspec.Struct, frozen=True):
     """`auth_providers_response`. Decoding into a type keeps what is not documented away from callers."""
 
-    providers: tuple[ProviderAuthInfo, ...]
+    providers: tuple[sdk.ProviderAuthInfo, ...]
 
 
 _providers = msgspec.json.Decoder(_Providers).decode
@@ -39,7 +33,7 @@ _providers = msgspec.json.Decoder(_Providers).decode
 class AuthApi:
     """Logins. At most one flow is active per client: later ones wait for it."""
 
-    def __init__(self, connection: MakaiConnection, options: AuthOptions, on_login: Callable[[], None]) -> None:
+    def __init__(self, connection: MakaiConnection, options: sdk.AuthOptions, on_login: Callable[[], None]) -> None:
         self._connection = connection
         self._options = options
         self._on_login = on_login
@@ -48,7 +42,7 @@ class AuthApi:
         self.logins = 0
         """How many flows have ended: what a request notes to know which of them it came before."""
 
-    async def list_providers(self) -> tuple[ProviderAuthInfo, ...]:
+    async def list_providers(self) -> tuple[sdk.ProviderAuthInfo, ...]:
         """Every provider and whether it can be used."""
         try:
             listed = await self._connection.ask(
@@ -59,21 +53,21 @@ class AuthApi:
             raise as_auth_error(error) from error
 
     async def login(
-        self, provider_id: str, handlers: AuthFlowHandlers | None = None, *, account: str | None = None
-    ) -> LoginResult:
+        self, provider_id: str, handlers: sdk.AuthFlowHandlers | None = None, *, account: str | None = None
+    ) -> sdk.LoginResult:
         """Log in. Each handler is looked up in `handlers`, then in the client's; raises unless it succeeds.
 
         `account` names the login, where a provider has several.
         """
-        own, defaults = handlers or AuthFlowHandlers(), self._options.handlers
-        chosen = AuthFlowHandlers(
+        own, defaults = handlers or sdk.AuthFlowHandlers(), self._options.handlers
+        chosen = sdk.AuthFlowHandlers(
             on_event=own.on_event or defaults.on_event, on_prompt=own.on_prompt or defaults.on_prompt
         )
         async with self._turn:
             await self._run(provider_id, chosen, account)
-        return LoginResult()
+        return sdk.LoginResult()
 
-    async def login_for_retry(self, error: Exception, policy: AuthRetryPolicy | None, logins_before: int) -> None:
+    async def login_for_retry(self, error: Exception, policy: sdk.AuthRetryPolicy | None, logins_before: int) -> None:
         """Do what an `auth_required` failure asks for, so that its request can be tried again; else raise it.
 
         Requests that failed together share one login, and its failure.
@@ -97,7 +91,7 @@ class AuthApi:
                     raise error from reason
                 raise
 
-    async def _run(self, provider_id: str, handlers: AuthFlowHandlers, account: str | None = None) -> None:
+    async def _run(self, provider_id: str, handlers: sdk.AuthFlowHandlers, account: str | None = None) -> None:
         """One flow, while it is our turn."""
         outcome: MakaiAuthError | None = None
         try:

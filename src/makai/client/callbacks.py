@@ -31,7 +31,6 @@ class Callbacks:
         self._asking: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
     def execute(self, call: ToolExecute, send: Send, spawn: Spawn) -> None:
-        """Carry out a tool and send what it answered."""
         work = self._execute(call, send)
         self._executing[call.tool_call_id] = call.run_id, spawn(work, f"makai-tool-{call.tool_name}")
 

@@ -102,7 +102,6 @@ def connect(
 
 
 async def open_channel(options: MakaiClientOptions) -> Channel:
-    """The connection the options ask for."""
     if options.channel is not None:
         return options.channel
     try:

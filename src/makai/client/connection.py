@@ -206,7 +206,6 @@ class Exchange:
 
     @property
     def waiting(self) -> bool:
-        """Whether `next` has something without waiting."""
         return bool(self._replies)
 
     def end(self) -> None:
@@ -223,7 +222,6 @@ class Exchange:
                 self._connection.abort(self.scope.id)
 
     def deliver(self, reply: Reply) -> None:
-        """Keep a reply until it is asked for."""
         self._replies.append(reply)
         self._held += len(reply.payload) + _REPLY_OVERHEAD
         if self._waiter is not None:
@@ -234,7 +232,6 @@ class Exchange:
             self.fail(partial(transport_failure, "the answer was not read while it arrived", code="overloaded"))
 
     def fail(self, failure: Failure) -> None:
-        """Nothing more will arrive; what is here can still be read."""
         self._failure = failure
         self._wake()
 
@@ -256,7 +253,6 @@ class Exchange:
 
 
 def refusal_in(reply: Reply) -> ClientFailure:
-    """The exception a `nack` stands for."""
     try:
         return refusal(_nack(reply.payload))
     except (msgspec.DecodeError, ValueError) as error:

@@ -9,15 +9,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from makai.client import types as sdk
 from makai.client.connection import Exchange
 from makai.client.failures import broken_protocol
-from makai.client.types import (
-    AuthErrorEvent,
-    AuthFlowHandlers,
-    AuthPromptEvent,
-    AuthUrlEvent,
-    MakaiAuthEvent,
-)
 from makai.core.errors import MakaiAuthError, MakaiStreamError
 from makai.protocols.makai.auth_payloads import AuthCancel, AuthLoginStart, AuthPromptResponse
 from makai.protocols.makai.client import Reply
@@ -42,14 +36,14 @@ class RemoteLogin:
     """A login that runs once."""
 
     def __init__(
-        self, exchange: Exchange, provider_id: str, handlers: AuthFlowHandlers, account: str | None = None
+        self, exchange: Exchange, provider_id: str, handlers: sdk.AuthFlowHandlers, account: str | None = None
     ) -> None:
         self._exchange = exchange
         self._provider_id = provider_id
         self._account = account
         self._handlers = handlers
         self._flow_id = exchange.scope.id
-        self._last_error: AuthErrorEvent | None = None
+        self._last_error: sdk.AuthErrorEvent | None = None
         self._answering: asyncio.Future[AuthPromptResponse] | None = None
         self._url_shown = False
 
@@ -95,22 +89,22 @@ class RemoteLogin:
             reply.cancel()
             await asyncio.gather(reply, return_exceptions=True)
 
-    async def _take(self, event: MakaiAuthEvent | None) -> None:
+    async def _take(self, event: sdk.MakaiAuthEvent | None) -> None:
         if event is None:
             return
         self._flow_id = event.flow_id
-        if isinstance(event, AuthErrorEvent):
+        if isinstance(event, sdk.AuthErrorEvent):
             self._last_error = event
         await self._publish(event)
-        if isinstance(event, AuthPromptEvent):
+        if isinstance(event, sdk.AuthPromptEvent):
             self._prompt(event)
-        elif isinstance(event, AuthUrlEvent) and self._handlers == AuthFlowHandlers():
+        elif isinstance(event, sdk.AuthUrlEvent) and self._handlers == sdk.AuthFlowHandlers():
             # Without a handler the page would never be opened.
             raise self._needs_person()
-        elif isinstance(event, AuthUrlEvent):
+        elif isinstance(event, sdk.AuthUrlEvent):
             self._url_shown = True
 
-    async def _publish(self, event: MakaiAuthEvent) -> None:
+    async def _publish(self, event: sdk.MakaiAuthEvent) -> None:
         if self._handlers.on_event is None:
             return
         try:
@@ -120,7 +114,7 @@ class RemoteLogin:
         except Exception as error:
             raise _GivenUp(self._failed_handler("on_event", error)) from error
 
-    def _prompt(self, prompt: AuthPromptEvent) -> None:
+    def _prompt(self, prompt: sdk.AuthPromptEvent) -> None:
         if self._handlers.on_prompt is None:
             if prompt.allow_empty and self._url_shown:
                 return  # only another way to finish what the user does in the browser
@@ -129,7 +123,7 @@ class RemoteLogin:
             self._answering.cancel()
         self._answering = asyncio.ensure_future(self._answer(prompt))
 
-    async def _answer(self, prompt: AuthPromptEvent) -> AuthPromptResponse:
+    async def _answer(self, prompt: sdk.AuthPromptEvent) -> AuthPromptResponse:
         assert self._handlers.on_prompt is not None
         try:
             answer = self._handlers.on_prompt(prompt)
@@ -181,12 +175,12 @@ class _GivenUp(Exception):
         self.error = error
 
 
-def _flattened(reply: Reply) -> MakaiAuthEvent | None:
+def _flattened(reply: Reply) -> sdk.MakaiAuthEvent | None:
     """The wire's `{"prompt": {...}}` as `{"type": "prompt", ...}`; None for an event of a later version."""
     try:
         for name, fields in _fields(reply.payload).items():
             if name in _EVENT_TYPES:
-                return msgspec.convert({**fields, "type": name}, MakaiAuthEvent)  # type: ignore[no-any-return]
+                return msgspec.convert({**fields, "type": name}, sdk.MakaiAuthEvent)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, ValueError) as error:
         raise broken_protocol(f"a malformed auth_event: {error}") from error
     return None

@@ -191,7 +191,6 @@ class DirectCalls:
         return call
 
     async def close(self) -> None:
-        """Fail what is pending; may be repeated."""
         self._closed = True
         for call in list(self._open):
             call.leave()

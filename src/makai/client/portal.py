@@ -61,7 +61,6 @@ class Batches(Protocol[_Event]):
 
 
 def events_of(portal: Portal, batches: Batches[_T]) -> Iterator[_T]:
-    """The events one by one."""
     while events := portal.run(batches.batch()):
         yield from events
 

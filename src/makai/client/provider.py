@@ -129,7 +129,6 @@ class ProviderStreamIterator:
         return self._first() if self._next is None else self._next()
 
     async def aclose(self) -> None:
-        """Abort the request if it still runs."""
         self._next = _nothing
         if self._call is not None:
             self._call.leave()

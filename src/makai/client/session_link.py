@@ -139,7 +139,6 @@ class SessionLink:
     # ------------------------------------------------------------ what arrives
 
     def deliver(self, reply: Reply) -> None:
-        """An envelope in the scope of this session."""
         if reply.type == "agent_started":
             self._attached = True
         request = self._requests.get(reply.in_reply_to or "")
@@ -158,7 +157,6 @@ class SessionLink:
             self._end()
 
     def fail(self, failure: Failure) -> None:
-        """The connection is lost."""
         requests, self._requests = self._requests, {}
         for request in requests.values():
             _fail(request, failure())
@@ -250,7 +248,6 @@ class SessionLink:
 
 
 def failure_in(reply: Reply) -> ClientFailure:
-    """The exception an `agent_error` stands for."""
     try:
         return run_failure(_agent_error(reply.payload))
     except (msgspec.DecodeError, ValueError) as error:

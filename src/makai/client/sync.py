@@ -75,7 +75,6 @@ class SyncProviderStream:
 
     @property
     def response(self) -> CompletionResponse | None:
-        """The whole answer, once `message_end` was delivered."""
         return self._stream.response
 
     def __iter__(self) -> Iterator[ProviderStreamEvent]:
@@ -97,7 +96,6 @@ class SyncAgentStream:
 
     @property
     def event_id(self) -> int | None:
-        """Where `attach` can continue, when the connection is lost."""
         return self._stream.event_id
 
     def __iter__(self) -> Iterator[AgentStreamEvent]:
@@ -115,7 +113,6 @@ class SyncAgentFollower:
 
     @property
     def event_id(self) -> int | None:
-        """Where another `attach` can continue after what was delivered."""
         return self._follower.event_id
 
     def __iter__(self) -> Iterator[AgentStreamEvent]:

@@ -68,7 +68,6 @@ class PageLogin:
         return self.events[seen:]
 
     def reader_comes(self) -> None:
-        """A reader is there."""
         self._readers += 1
         if self._deadline is not None:
             self._deadline.cancel()
@@ -80,7 +79,6 @@ class PageLogin:
             self._wait_for_a_reader()
 
     async def close(self) -> None:
-        """Cancel the login and wait for its end."""
         if self._deadline is not None:
             self._deadline.cancel()
         self.flow.cancel()
@@ -186,7 +184,6 @@ class PageLogins:
             return _refused(400 if isinstance(error, InvalidRequest) else 500, error.code, str(error))
 
     async def close(self, app: web.Application) -> None:
-        """Cancel what is running."""
         await asyncio.gather(*(login.close() for login in self._logins.values()))
 
     def _has_room(self) -> bool:

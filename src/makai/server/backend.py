@@ -52,24 +52,19 @@ class LazyBackend:
         return self._runtime
 
     def resolve(self, model: str | Model | None) -> Model:
-        """The model of that name."""
         return self._get().resolve(model)
 
     def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Ask a model."""
         return self._get().stream(model, context, options)
 
     async def models(self, request: ModelsRequest) -> ModelsResponse:
-        """What can be asked."""
         return await self._get().models(request)
 
     def auth(self) -> AuthRuntime:
-        """Where logins run."""
         return self._get().auth()
 
     async def close(self) -> None:
-        """Release everything that was made."""
         if self._runtime is not None:
             await self._runtime.close()

@@ -14,7 +14,7 @@ from makai.protocols.makai.agent import AgentScopes
 from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.agent_payloads import AgentMessage, AgentStart
 from makai.server.backend import Backend
-from makai.server.makai_session import ConnectionParts, SessionDesk
+from makai.server.makai_session import ConnectionParts, SessionConnection
 from makai.sessions.service import Sessions
 
 
@@ -30,31 +30,30 @@ class ConnectionAgents:
         room: Callable[[], Awaitable[None]],
     ) -> None:
         self._parts = ConnectionParts(scopes, backend, sessions, on_news, room)
-        self._desks: dict[str, SessionDesk] = {}
+        self._open: dict[str, SessionConnection] = {}
 
     def carry_out(self, command: AgentCommand, group: asyncio.TaskGroup, *, draining: bool) -> None:
         """Do what the client asked for. Requests of one session are answered in the order in which they came."""
         match command:
             case AnswerTool():
-                if desk := self._desks.get(command.session_id):
-                    desk.take_result(command.result)
+                if session := self._open.get(command.session_id):
+                    session.take_result(command.result)
             case AskSession(request=AgentStart() | AgentMessage()) if draining:
                 error = Overloaded("the server is shutting down", hint="Try again in a moment.")
                 self._parts.scopes.refuse(command.session_id, command.message_id, error)
             case AskSession():
-                known = self._desks.get(command.session_id)
+                known = self._open.get(command.session_id)
                 if known is None:
-                    known = SessionDesk(command.session_id, self._parts, group, self._forget)
-                    self._desks[command.session_id] = known
+                    known = SessionConnection(command.session_id, self._parts, group, self._forget)
+                    self._open[command.session_id] = known
                 known.put(command)
             case _:
                 assert_never(command)
 
     def cancel(self) -> None:
-        """The client is gone."""
-        for desk in list(self._desks.values()):
-            desk.abandon()
+        for session in list(self._open.values()):
+            session.abandon()
 
-    def _forget(self, desk: SessionDesk) -> None:
-        if self._desks.get(desk.session_id) is desk:
-            del self._desks[desk.session_id]
+    def _forget(self, session: SessionConnection) -> None:
+        if self._open.get(session.session_id) is session:
+            del self._open[session.session_id]

@@ -67,7 +67,6 @@ class MakaiServer:
         self._quiet = asyncio.Event()
 
     async def serve(self, channel: Channel) -> None:
-        """Serve one client until it or the channel is gone."""
         await self._serve(_Connection(self, channel, close_when_idle=False))
 
     async def serve_until_idle(self, channel: Channel) -> None:
@@ -84,12 +83,10 @@ class MakaiServer:
                     await self._quiet.wait()
 
     def stream_begins(self) -> None:
-        """Count a model request that starts."""
         self._running += 1
         self.metrics.streams_open = self._running
 
     def stream_ends(self) -> None:
-        """Count one that is over."""
         self._running -= 1
         self.metrics.streams_open = self._running
         if not self._running:

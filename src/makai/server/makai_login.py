@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from makai.catalog.descriptors import AuthStatus
 from makai.core.errors import MakaiError
+from makai.protocols.makai import auth_payloads as wire
 from makai.protocols.makai.auth import (
     AnswerPrompt,
     AuthCommand,
@@ -20,15 +21,6 @@ from makai.protocols.makai.auth import (
     ListProviders,
     LoginStatus,
     StartLogin,
-)
-from makai.protocols.makai.auth_payloads import (
-    AuthEvent,
-    AuthFailure,
-    AuthProgress,
-    AuthPrompt,
-    AuthProviderInfo,
-    AuthSuccess,
-    AuthUrl,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +57,6 @@ class ConnectionLogins:
                 assert_never(command)
 
     def cancel(self) -> None:
-        """The client is gone."""
         for task in self._tasks:
             task.cancel()
 
@@ -75,10 +66,10 @@ class ConnectionLogins:
         task.add_done_callback(self._tasks.discard)
 
     async def _list_providers(self, command: ListProviders) -> None:
-        providers: tuple[AuthProviderInfo, ...] = ()
+        providers: tuple[wire.AuthProviderInfo, ...] = ()
         try:
             providers = tuple(
-                AuthProviderInfo(
+                wire.AuthProviderInfo(
                     id=provider.id,
                     name=provider.name,
                     auth_status=AuthStatus(provider.auth_status),
@@ -111,30 +102,30 @@ class ConnectionLogins:
         self._on_news()
 
     def _fail(self, command: StartLogin, error: MakaiError) -> None:
-        failure = AuthFailure(
+        failure = wire.AuthFailure(
             flow_id=command.flow_id, provider_id=command.provider_id, message=str(error), code=error.code
         )
-        self._scopes.event(command.flow_id, AuthEvent(error=failure))
+        self._scopes.event(command.flow_id, wire.AuthEvent(error=failure))
 
 
-def wire_event(event: LoginEvent) -> AuthEvent:
+def wire_event(event: LoginEvent) -> wire.AuthEvent:
     """A login's event as the wire has it: an object with one key."""
     from makai.auth import login
 
     whose = {"flow_id": event.flow_id, "provider_id": event.provider_id}
     match event:
         case login.LoginUrl():
-            return AuthEvent(auth_url=AuthUrl(**whose, url=event.url, instructions=event.instructions))
+            return wire.AuthEvent(auth_url=wire.AuthUrl(**whose, url=event.url, instructions=event.instructions))
         case login.LoginPrompt():
-            prompt = AuthPrompt(
+            prompt = wire.AuthPrompt(
                 **whose, prompt_id=event.prompt_id, message=event.message, allow_empty=event.allow_empty
             )
-            return AuthEvent(prompt=prompt)
+            return wire.AuthEvent(prompt=prompt)
         case login.LoginProgress():
-            return AuthEvent(progress=AuthProgress(**whose, message=event.message))
+            return wire.AuthEvent(progress=wire.AuthProgress(**whose, message=event.message))
         case login.LoginSuccess():
-            return AuthEvent(success=AuthSuccess(**whose))
+            return wire.AuthEvent(success=wire.AuthSuccess(**whose))
         case login.LoginFailed():
-            return AuthEvent(error=AuthFailure(**whose, message=event.message, code=event.code))
+            return wire.AuthEvent(error=wire.AuthFailure(**whose, message=event.message, code=event.code))
         case _:
             assert_never(event)

@@ -19,24 +19,10 @@ from makai.core.content import Text
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable, TransportError
 from makai.core.session_events import ApprovalRequested, Logged, SessionTerms
 from makai.harness.base import ToolAnswer, ToolRequest
+from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes
 from makai.protocols.makai.agent_commands import AskSession
 from makai.protocols.makai.agent_messages import run_terms, words_of
-from makai.protocols.makai.agent_payloads import (
-    AgentMessage,
-    AgentOptions,
-    AgentStart,
-    AgentStarted,
-    AgentStatus,
-    AgentStop,
-    PermissionResponse,
-    SessionInfo,
-    SessionStanding,
-    ToolExecute,
-    ToolList,
-    ToolListResponse,
-    ToolResultMessage,
-)
 from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.envelope import Scope
 from makai.server.backend import Backend
@@ -81,7 +67,7 @@ class _Question(NamedTuple):
     run_id: str
 
 
-class SessionDesk:
+class SessionConnection:
     """The requests of one client about one session, and its view of what happens there."""
 
     def __init__(
@@ -89,7 +75,7 @@ class SessionDesk:
         session_id: str,
         parts: ConnectionParts,
         group: asyncio.TaskGroup,
-        on_end: Callable[[SessionDesk], None],
+        on_end: Callable[[SessionConnection], None],
     ) -> None:
         self.session_id = session_id
         self._parts = parts
@@ -98,7 +84,7 @@ class SessionDesk:
         self._on_end = on_end
         self._requests: asyncio.Queue[AskSession | None] = asyncio.Queue(MAX_UNANSWERED + 1)
         self._publishing = asyncio.Lock()
-        self._options = AgentOptions()
+        self._options = wire.AgentOptions()
         self._follower: Follower | None = None
         self._executor: ToolRegistration | None = None
         self._results: dict[str, asyncio.Future[ToolAnswer]] = {}
@@ -112,8 +98,7 @@ class SessionDesk:
         """One more request; the scopes see to it that there are not too many."""
         self._requests.put_nowait(command)
 
-    def take_result(self, result: ToolResultMessage) -> None:
-        """The client carried out a tool."""
+    def take_result(self, result: wire.ToolResultMessage) -> None:
         waiting = self._results.get(result.tool_call_id)
         if waiting is not None and not waiting.done():
             content = (Text(text=result.content),) if isinstance(result.content, str) else result.content
@@ -143,7 +128,7 @@ class SessionDesk:
             async with self._publishing:
                 await self._carry_out(sessions, command)
         except SessionRefused as error:
-            if error.code == "BUSY" and isinstance(command.request, AgentMessage):
+            if error.code == "BUSY" and isinstance(command.request, wire.AgentMessage):
                 self._scopes.busy(self.session_id, command.message_id, error)
             else:
                 self._scopes.refuse(self.session_id, command.message_id, error)
@@ -156,26 +141,26 @@ class SessionDesk:
     async def _carry_out(self, sessions: Sessions, command: AskSession) -> None:
         message_id, request = command.message_id, command.request
         match request:
-            case AgentStart():
+            case wire.AgentStart():
                 await self._start(sessions, message_id, request)
-            case AgentMessage():
+            case wire.AgentMessage():
                 await self._send(sessions, message_id, request)
-            case AgentStop():
+            case wire.AgentStop():
                 await self._begin_stop(sessions, message_id, request)
-            case AgentStatus():
+            case wire.AgentStatus():
                 state = await sessions.dispatch(GetState(self.session_id))
                 self._scopes.info(self.session_id, message_id, _info(self.session_id, state))
-            case ToolList(prefix=prefix):
+            case wire.ToolList(prefix=prefix):
                 declared = (await sessions.dispatch(GetState(self.session_id))).terms.tools
                 listed = tuple(tool for tool in declared if tool.name.startswith(prefix))
-                self._scopes.info(self.session_id, message_id, ToolListResponse(listed))
-            case PermissionResponse():
+                self._scopes.info(self.session_id, message_id, wire.ToolListResponse(listed))
+            case wire.PermissionResponse():
                 await sessions.dispatch(RunCommand(self.session_id, _decision(request)))
                 self._scopes.accept(self.session_id, message_id)
             case _:
                 assert_never(request)
 
-    async def _start(self, sessions: Sessions, message_id: str, wanted: AgentStart) -> None:
+    async def _start(self, sessions: Sessions, message_id: str, wanted: wire.AgentStart) -> None:
         if self._follower is not None:
             raise SessionRefused("SESSION_EXISTS", "This connection is attached to the session already.")
         model_ref = None if wanted.model_ref is None else self._canonical(wanted.model_ref)
@@ -188,14 +173,14 @@ class SessionDesk:
             self._executor = await sessions.register_executor(self.session_id, self._execute)
         self._options = wanted.options
         questions = await self._attach(sessions, state, wanted.after_event_id)
-        started = AgentStarted(
+        started = wire.AgentStarted(
             session_id=self.session_id, model_ref=state.model_ref, event_id=self._told, resumed=wanted.resume
         )
         self._scopes.started(self.session_id, message_id, started)
         for asked in questions:
             self._scopes.ask_again(self.session_id, asked.event, asked.run_id)
 
-    async def _changed(self, sessions: Sessions, wanted: AgentStart, model_ref: str | None) -> SessionState:
+    async def _changed(self, sessions: Sessions, wanted: wire.AgentStart, model_ref: str | None) -> SessionState:
         """The session a client comes back to, with what it now wants otherwise."""
         state = await sessions.dispatch(GetState(self.session_id))
         if wanted.after_event_id is not None and wanted.after_event_id > state.last_event_id:
@@ -216,7 +201,7 @@ class SessionDesk:
             await sessions.dispatch(RunCommand(self.session_id, change))
         return await sessions.dispatch(GetState(self.session_id)) if changes else state
 
-    async def _send(self, sessions: Sessions, message_id: str, wanted: AgentMessage) -> None:
+    async def _send(self, sessions: Sessions, message_id: str, wanted: wire.AgentMessage) -> None:
         state = await sessions.dispatch(GetState(self.session_id))
         words = words_of(wanted.messages, has_history=state.run_counter > 0 or state.forked_from is not None)
         model_ref = None if wanted.model_ref is None else self._canonical(wanted.model_ref)
@@ -245,7 +230,7 @@ class SessionDesk:
 
     # ------------------------------------------------------------ letting go
 
-    async def _begin_stop(self, sessions: Sessions, message_id: str, wanted: AgentStop) -> None:
+    async def _begin_stop(self, sessions: Sessions, message_id: str, wanted: wire.AgentStop) -> None:
         if self._stop is not None:
             raise InvalidRequest("the session is being stopped already")
         state = await sessions.dispatch(GetState(self.session_id))
@@ -349,7 +334,7 @@ class SessionDesk:
         """Have the client carry out one of its tools; it answers when it likes, and the run waits."""
         waiting: asyncio.Future[ToolAnswer] = asyncio.get_running_loop().create_future()
         self._results[request.call_id] = waiting
-        call = ToolExecute(
+        call = wire.ToolExecute(
             tool_call_id=request.call_id,
             tool_name=request.name,
             arguments=dict(request.arguments),
@@ -375,7 +360,7 @@ def _is_old_question(logged: Logged, history_end: int, pending: frozenset[str]) 
     return isinstance(event, ApprovalRequested) and logged.event_id <= history_end and event.call_id not in pending
 
 
-def _new_session(session_id: str, wanted: AgentStart, model_ref: str) -> CreateSession:
+def _new_session(session_id: str, wanted: wire.AgentStart, model_ref: str) -> CreateSession:
     return CreateSession(
         model_ref=model_ref,
         session_id=session_id,
@@ -386,7 +371,7 @@ def _new_session(session_id: str, wanted: AgentStart, model_ref: str) -> CreateS
     )
 
 
-def _terms(wanted: AgentStart, terms: SessionTerms) -> SessionTerms:
+def _terms(wanted: wire.AgentStart, terms: SessionTerms) -> SessionTerms:
     """The terms with what the client says about them."""
     given = {
         "system": wanted.system_prompt,
@@ -397,7 +382,7 @@ def _terms(wanted: AgentStart, terms: SessionTerms) -> SessionTerms:
     return msgspec.structs.replace(terms, **{name: value for name, value in given.items() if value is not None})
 
 
-def _decision(answer: PermissionResponse) -> ApproveCall | DenyCall:
+def _decision(answer: wire.PermissionResponse) -> ApproveCall | DenyCall:
     if answer.decision == "deny":
         return DenyCall(now=0, call_id=answer.tool_call_id, by=CLIENT, reason=answer.reason, scope=answer.scope)
     return ApproveCall(
@@ -410,9 +395,9 @@ def _decision(answer: PermissionResponse) -> ApproveCall | DenyCall:
     )
 
 
-def _info(session_id: str, state: SessionState) -> SessionInfo:
+def _info(session_id: str, state: SessionState) -> wire.SessionInfo:
     run = state.active_run
-    return SessionInfo(
+    return wire.SessionInfo(
         session_id=session_id,
         status=_standing(state),
         model_ref=state.model_ref,
@@ -428,7 +413,7 @@ def _info(session_id: str, state: SessionState) -> SessionInfo:
     )
 
 
-def _standing(state: SessionState) -> SessionStanding:
+def _standing(state: SessionState) -> wire.SessionStanding:
     run = state.active_run
     if run is None:
         return "closed" if state.closed else "idle"

@@ -16,7 +16,6 @@ class Metrics:
         self.events_total = 0
 
     def render(self) -> str:
-        """Everything, in the text exposition format."""
         return "".join(
             f"# HELP makai_{name} {text}\n# TYPE makai_{name} {kind}\nmakai_{name} {getattr(self, name)}\n"
             for name, kind, text in _CATALOGUE

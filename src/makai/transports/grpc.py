@@ -32,7 +32,6 @@ _FIXED_SIZES: Final = {1: 8, 5: 4}
 
 
 def encode_frame(frame: bytes) -> bytes:
-    """`frame` as a `Frame` message."""
     length = len(frame)
     head = bytearray((_JSON_FIELD,))
     while length > 0x7F:
@@ -142,7 +141,6 @@ async def connect_grpc(
     max_frame_bytes: int = MAX_FRAME_BYTES,
     deadline_s: float = CONNECT_DEADLINE_S,
 ) -> Channel:
-    """A channel to the server at `grpc://host:port`."""
     grpc = _library()
     connection = grpc.aio.insecure_channel(url.removeprefix("grpc://"), options=_options(max_frame_bytes))
     metadata = (("authorization", f"Bearer {token.reveal()}"),) if token else ()

@@ -75,11 +75,9 @@ class SSEServer:
 
     @property
     def live(self) -> int:
-        """How many connections are open."""
         return len(self._connections)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """The handler of the route."""
         if request.content_type != "application/json":
             # Also what keeps other web pages out: a form or text/plain needs no permission from us, JSON does.
             return _refused(415, "invalid_request", "Send application/json.")

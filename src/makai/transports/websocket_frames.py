@@ -30,7 +30,6 @@ class TextFrameEncoder:
 
     @property
     def compresses(self) -> bool:
-        """Whether larger frames will be compressed."""
         return self._window_bits > 0
 
     def encode(self, frames: Sequence[bytes]) -> bytes:

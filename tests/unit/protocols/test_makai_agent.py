@@ -14,16 +14,9 @@ from makai.core.session_events import (
     UserInput,
 )
 from makai.core.usage import Usage
+from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent import MAX_UNANSWERED
 from makai.protocols.makai.agent_commands import AskSession
-from makai.protocols.makai.agent_payloads import (
-    AgentMessage,
-    AgentStart,
-    AgentStarted,
-    AgentStop,
-    SessionInfo,
-    ToolListResponse,
-)
 from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.server import ConnectionLimits, ListModels
 
@@ -44,11 +37,11 @@ def test_a_start_becomes_a_command_and_is_answered_by_ack_and_agent_started() ->
     assert server.ask("agent_start", payload) == []
     (command,) = server.commands
     assert isinstance(command, AskSession)
-    assert isinstance(command.request, AgentStart)
+    assert isinstance(command.request, wire.AgentStart)
     assert (command.session_id, command.message_id) == (server.session_id, server.message_id)
     assert (command.request.options.max_turns, command.request.options.temperature) == (3, 0.5)
     server.agents.attach(server.session_id, AgentProjection(server.session_id))
-    started = AgentStarted(session_id=server.session_id, model_ref=REF, event_id=1, resumed=False)
+    started = wire.AgentStarted(session_id=server.session_id, model_ref=REF, event_id=1, resumed=False)
     server.agents.started(server.session_id, server.message_id, started)
     ack, answer = server.heard()
     assert (ack["type"], ack["sequence"], ack["in_reply_to"]) == ("ack", 1, server.message_id)
@@ -131,7 +124,7 @@ def test_a_message_is_acked_and_settled_once_with_its_own_id() -> None:
     assert server.ask("agent_message", HELLO) == []
     (command,) = server.commands
     assert isinstance(command, AskSession)
-    assert isinstance(command.request, AgentMessage)
+    assert isinstance(command.request, wire.AgentMessage)
     server.agents.words_taken(server.session_id, server.message_id, "input")
     frames = server.heard() + server.happens(
         RunStarted(run_number=1, model_ref=REF),
@@ -217,7 +210,7 @@ def test_requests_that_pile_up_are_refused() -> None:
 @pytest.mark.req("MK-AGENT-018")
 def test_questions_about_a_session_are_answered_without_attaching() -> None:
     server = AgentServer()
-    info = SessionInfo(
+    info = wire.SessionInfo(
         session_id=server.session_id,
         status="idle",
         model_ref=REF,
@@ -237,7 +230,7 @@ def test_questions_about_a_session_are_answered_without_attaching() -> None:
     assert not server.connection.busy
     server.sent = 0
     server.ask("tool_list", {"prefix": "lo"})
-    server.agents.info(server.session_id, server.message_id, ToolListResponse(()))
+    server.agents.info(server.session_id, server.message_id, wire.ToolListResponse(()))
     assert [(frame["type"], frame["sequence"]) for frame in server.heard()] == [("ack", 1), ("tool_list_response", 2)]
 
 
@@ -266,7 +259,7 @@ def test_a_stop_is_acked_and_agent_stopped_is_the_last_word() -> None:
     server.ask("agent_stop", {"reason": "enough"})
     (command,) = server.commands
     assert isinstance(command, AskSession)
-    assert command.request == AgentStop(reason="enough")
+    assert command.request == wire.AgentStop(reason="enough")
     stop_id = server.message_id
     server.agents.accept(server.session_id, stop_id)
     frames = server.heard() + server.happens(RunFinished(stop_reason="aborted"))

@@ -8,38 +8,11 @@ import msgspec
 import pytest
 from support.wire import NOW_MS
 
+from makai.core import session_events as ev
 from makai.core.content import Audio, ContentPart, Image, Text, ToolResult
 from makai.core.errors import InvalidRequest
 from makai.core.messages import StopReason
 from makai.core.request import StreamOptions
-from makai.core.session_events import (
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    InputAccepted,
-    Logged,
-    Notice,
-    PlanUpdated,
-    Reasoning,
-    ReasoningDelta,
-    RunAborted,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    RunStatusChanged,
-    RunTerms,
-    SessionEvent,
-    TitleChanged,
-    ToolCalled,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-    UserInput,
-)
 from makai.core.usage import Usage
 from makai.protocols.makai.agent_messages import run_terms, words_of
 from makai.protocols.makai.agent_payloads import AgentOptions
@@ -47,16 +20,16 @@ from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.payloads import ChatMessage
 
 REF = "scripted/scripted@m%3A1"
-START = RunStarted(run_number=1, model_ref=REF)
+START = ev.RunStarted(run_number=1, model_ref=REF)
 MODEL = {"provider_id": "scripted", "api": "scripted", "model_id": "m:1"}
-CALL = ToolCalled(call_id="c1", name="look", arguments_json='{"at":"sea"}', content_index=1, signature="sig")
+CALL = ev.ToolCalled(call_id="c1", name="look", arguments_json='{"at":"sea"}', content_index=1, signature="sig")
 
 
-def told(*events: SessionEvent, run_id: str = "run") -> list[tuple[str, Any]]:
+def told(*events: ev.SessionEvent, run_id: str = "run") -> list[tuple[str, Any]]:
     projection = AgentProjection("session")
     result = []
     for number, event in enumerate(events, 1):
-        logged = Logged(event_id=number, ts=NOW_MS, event=event, run_id=run_id)
+        logged = ev.Logged(event_id=number, ts=NOW_MS, event=event, run_id=run_id)
         result += [
             (kind, msgspec.json.decode(msgspec.json.encode(payload))) for kind, payload in projection.project(logged)
         ]
@@ -68,10 +41,10 @@ def events_in(frames: list[tuple[str, Any]]) -> list[dict[str, Any]]:
 
 
 def turn(
-    number: int, *said: SessionEvent, reason: StopReason = "end_turn", usage: Usage | None = None
-) -> list[SessionEvent]:
-    begin = TurnStarted(turn=number, model_ref=REF)
-    return [begin, *said, TurnEnded(turn=number, stop_reason=reason, usage=usage or Usage(input=1, output=1))]
+    number: int, *said: ev.SessionEvent, reason: StopReason = "end_turn", usage: Usage | None = None
+) -> list[ev.SessionEvent]:
+    begin = ev.TurnStarted(turn=number, model_ref=REF)
+    return [begin, *said, ev.TurnEnded(turn=number, stop_reason=reason, usage=usage or Usage(input=1, output=1))]
 
 
 @pytest.mark.req(
@@ -83,32 +56,32 @@ def test_a_run_of_two_turns_says_exactly_this() -> None:
     second = Usage(input=2, output=5, cache_read=12)
     frames = told(
         START,
-        RunStatusChanged(status="starting"),
-        UserInput(input_id="i", content="What is there?"),
-        RunStatusChanged(status="running"),
+        ev.RunStatusChanged(status="starting"),
+        ev.UserInput(input_id="i", content="What is there?"),
+        ev.RunStatusChanged(status="running"),
         *turn(
             1,
-            ReasoningDelta(content_index=0, delta="Hm."),
-            Reasoning(content_index=0, text="Hm.", signature="s"),
+            ev.ReasoningDelta(content_index=0, delta="Hm."),
+            ev.Reasoning(content_index=0, text="Hm.", signature="s"),
             CALL,
             reason="tool_use",
             usage=first,
         ),
-        UsageReported(total=first),
-        ToolStarted(call_id="c1"),
-        ToolProgress(call_id="c1", text="looking"),
-        ToolFinished(call_id="c1", content=(Text(text="Water."),)),
-        PlanUpdated(entries=()),
-        Notice(level="info", code="x", message="y"),
-        TitleChanged(title="Sea"),
+        ev.UsageReported(total=first),
+        ev.ToolStarted(call_id="c1"),
+        ev.ToolProgress(call_id="c1", text="looking"),
+        ev.ToolFinished(call_id="c1", content=(Text(text="Water."),)),
+        ev.PlanUpdated(entries=()),
+        ev.Notice(level="info", code="x", message="y"),
+        ev.TitleChanged(title="Sea"),
         *turn(
             2,
-            AssistantTextDelta(content_index=0, delta="Wat"),
-            AssistantTextDelta(content_index=0, delta="er."),
-            AssistantText(content_index=0, text="Water.", signature="t"),
+            ev.AssistantTextDelta(content_index=0, delta="Wat"),
+            ev.AssistantTextDelta(content_index=0, delta="er."),
+            ev.AssistantText(content_index=0, text="Water.", signature="t"),
             usage=second,
         ),
-        RunFinished(stop_reason="end_turn", usage=first + second),
+        ev.RunFinished(stop_reason="end_turn", usage=first + second),
     )
     assert events_in(frames) == [
         {"type": "agent_start", "session_id": "session"},
@@ -156,14 +129,14 @@ def test_a_run_of_two_turns_says_exactly_this() -> None:
 
 
 def test_every_event_id_is_a_cursor_after_which_nothing_is_missing() -> None:
-    frames = told(START, *turn(1), RunFinished(stop_reason="end_turn"))
+    frames = told(START, *turn(1), ev.RunFinished(stop_reason="end_turn"))
     ids = [payload.get("event_id") for kind, payload in frames if kind == "agent_event"]
     assert ids == [1, None, 2, None, 3, 4]
 
 
 @pytest.mark.req("MK-AGENT-010")
 def test_a_run_cut_by_its_turn_limit_says_so_at_its_end_only() -> None:
-    frames = told(START, *turn(1, CALL, reason="tool_use"), RunFinished(stop_reason="max_turns"))
+    frames = told(START, *turn(1, CALL, reason="tool_use"), ev.RunFinished(stop_reason="max_turns"))
     ends = [event for event in events_in(frames) if "stop_reason" in event]
     assert [(event["type"], event["stop_reason"]) for event in ends] == [
         ("message_end", "tool_use"),
@@ -187,9 +160,9 @@ def test_a_run_cut_by_its_turn_limit_says_so_at_its_end_only() -> None:
 def test_a_failing_run_surfaces_one_error_and_names_whose_login_is_missing() -> None:
     frames = told(
         START,
-        *turn(1, AssistantTextDelta(content_index=0, delta="Wat"), reason="error"),
-        RunStatusChanged(status="error"),
-        RunFailed(code="auth_required", message="No key.", hint="Log in.", usage=Usage(input=1)),
+        *turn(1, ev.AssistantTextDelta(content_index=0, delta="Wat"), reason="error"),
+        ev.RunStatusChanged(status="error"),
+        ev.RunFailed(code="auth_required", message="No key.", hint="Log in.", usage=Usage(input=1)),
     )
     assert [event["type"] for event in events_in(frames)] == [
         "agent_start",
@@ -215,7 +188,7 @@ def test_a_failing_run_surfaces_one_error_and_names_whose_login_is_missing() -> 
 
 def test_other_failures_name_no_provider_and_codes_are_the_protocols() -> None:
     for code, wire in (("rate_limited", "rate_limited"), ("parse_error", "invalid_request"), ("BUSY", "agent_busy")):
-        kind, error = told(START, RunFailed(code=code, message="x"))[-1]
+        kind, error = told(START, ev.RunFailed(code=code, message="x"))[-1]
         assert (kind, error["code"], error.get("provider_id")) == ("agent_error", wire, None)
 
 
@@ -223,10 +196,10 @@ def test_other_failures_name_no_provider_and_codes_are_the_protocols() -> None:
 def test_a_turn_that_broke_off_and_is_tried_again_is_no_error_of_the_run() -> None:
     frames = told(
         START,
-        *turn(1, AssistantTextDelta(content_index=0, delta="Wa"), reason="error"),
-        Notice(level="warning", code="rate_limited", message="Waiting 2 s."),
-        *turn(2, AssistantText(content_index=0, text="Water.")),
-        RunFinished(stop_reason="end_turn"),
+        *turn(1, ev.AssistantTextDelta(content_index=0, delta="Wa"), reason="error"),
+        ev.Notice(level="warning", code="rate_limited", message="Waiting 2 s."),
+        *turn(2, ev.AssistantText(content_index=0, text="Water.")),
+        ev.RunFinished(stop_reason="end_turn"),
     )
     types = [event["type"] for event in events_in(frames)]
     assert types.count("error") == 0
@@ -240,8 +213,8 @@ def test_a_stopped_run_ends_in_the_error_aborted() -> None:
     frames = told(
         START,
         *turn(1, reason="aborted"),
-        RunAborted(by="someone", reason="enough"),
-        RunFinished(stop_reason="aborted"),
+        ev.RunAborted(by="someone", reason="enough"),
+        ev.RunFinished(stop_reason="aborted"),
     )
     assert events_in(frames)[-1] == {"type": "error", "message": "enough", "code": "aborted"}
     assert [kind for kind, _ in frames if kind != "agent_event"] == ["agent_error"]
@@ -249,7 +222,7 @@ def test_a_stopped_run_ends_in_the_error_aborted() -> None:
 
 @pytest.mark.req("MK-TOOL-004", "MK-TOOL-009")
 def test_a_call_that_was_refused_before_it_started_has_its_pair_too() -> None:
-    frames = told(START, *turn(1, CALL), ToolFinished(call_id="c1", content=(), is_error=True))
+    frames = told(START, *turn(1, CALL), ev.ToolFinished(call_id="c1", content=(), is_error=True))
     assert events_in(frames)[-2:] == [
         {"type": "tool_execution_start", "tool_call_id": "c1", "tool_name": "look"},
         {"type": "tool_execution_end", "tool_call_id": "c1", "is_error": True},
@@ -266,7 +239,7 @@ def test_a_call_that_was_refused_before_it_started_has_its_pair_too() -> None:
     ],
 )
 def test_arguments_are_always_json_and_never_invented(written: str, error: str | None, arguments_json: str) -> None:
-    call = ToolCalled(call_id="c1", name="look", arguments_json=written, arguments_error=error)
+    call = ev.ToolCalled(call_id="c1", name="look", arguments_json=written, arguments_error=error)
     (event,) = [event for event in events_in(told(START, *turn(1, call))) if event["type"] == "tool_call"]
     assert event["arguments_json"] == arguments_json
     msgspec.json.decode(event["arguments_json"])
@@ -275,21 +248,24 @@ def test_arguments_are_always_json_and_never_invented(written: str, error: str |
 def test_compactions_and_runs_from_before_are_not_told() -> None:
     assert (
         told(
-            RunStarted(run_number=1, model_ref=REF, purpose="compaction"),
-            Compacted(summary="s", through=1),
-            RunFinished(stop_reason="end_turn"),
+            ev.RunStarted(run_number=1, model_ref=REF, purpose="compaction"),
+            ev.Compacted(summary="s", through=1),
+            ev.RunFinished(stop_reason="end_turn"),
         )
         == []
     )
-    assert told(TurnEnded(turn=1, stop_reason="end_turn"), RunResumed(), RunFinished(stop_reason="end_turn")) == []
-    assert told(InputAccepted(input_id="i", content="x")) == []
+    assert (
+        told(ev.TurnEnded(turn=1, stop_reason="end_turn"), ev.RunResumed(), ev.RunFinished(stop_reason="end_turn"))
+        == []
+    )
+    assert told(ev.InputAccepted(input_id="i", content="x")) == []
 
 
 def test_a_model_that_has_no_canonical_name_is_simply_not_named() -> None:
     frames = told(
-        RunStarted(run_number=1, model_ref="fast"),
-        TurnStarted(turn=1, model_ref="fast"),
-        RunFailed(code="auth_required", message="x"),
+        ev.RunStarted(run_number=1, model_ref="fast"),
+        ev.TurnStarted(turn=1, model_ref="fast"),
+        ev.RunFailed(code="auth_required", message="x"),
     )
     assert events_in(frames)[2] == {"type": "message_start"}
     assert "provider_id" not in frames[-1][1]
@@ -338,7 +314,7 @@ def test_options_become_the_terms_of_a_run() -> None:
     options = AgentOptions(
         temperature=0.5, metadata={"a": "b"}, max_turns=2, max_usd=1.5, allow=("Read(src/**)",), deny=("Bash(rm:*)",)
     )
-    assert run_terms(options) == RunTerms(
+    assert run_terms(options) == ev.RunTerms(
         options=StreamOptions(temperature=0.5, metadata={"a": "b"}),
         max_turns=2,
         max_usd=1.5,

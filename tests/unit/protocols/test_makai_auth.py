@@ -5,16 +5,8 @@ import pytest
 from support.wire import JSON, Server, ask, envelope, new_id
 
 from makai.catalog.descriptors import AuthStatus
+from makai.protocols.makai import auth_payloads as wire
 from makai.protocols.makai.auth import AnswerPrompt, CancelLogin, ListProviders, StartLogin
-from makai.protocols.makai.auth_payloads import (
-    AuthEvent,
-    AuthFailure,
-    AuthProgress,
-    AuthPrompt,
-    AuthProviderInfo,
-    AuthSuccess,
-    AuthUrl,
-)
 from makai.protocols.makai.envelope import Scope
 from makai.protocols.makai.server import ConnectionLimits
 from tools.schema import makai_client_schema, makai_server_schema
@@ -31,8 +23,8 @@ def login(server: Server, **fields: Any) -> str:
     return str(start["stream_id"])
 
 
-def prompt(flow_id: str) -> AuthEvent:
-    return AuthEvent(prompt=AuthPrompt(flow_id=flow_id, prompt_id="p1", provider_id="acme", message="Code?"))
+def prompt(flow_id: str) -> wire.AuthEvent:
+    return wire.AuthEvent(prompt=wire.AuthPrompt(flow_id=flow_id, prompt_id="p1", provider_id="acme", message="Code?"))
 
 
 def answer(flow_id: str, sequence: int = 2, **fields: Any) -> JSON:
@@ -54,8 +46,8 @@ def test_a_provider_query_gets_ack_and_then_its_answer() -> None:
     server.connection.auth.providers(
         command.scope,
         (
-            AuthProviderInfo(id="a", name="A", auth_status=AuthStatus.AUTHENTICATED),
-            AuthProviderInfo(id="b", name="B", auth_status=AuthStatus.FAILED, last_error="denied"),
+            wire.AuthProviderInfo(id="a", name="A", auth_status=AuthStatus.AUTHENTICATED),
+            wire.AuthProviderInfo(id="b", name="B", auth_status=AuthStatus.FAILED, last_error="denied"),
         ),
     )
     (response,) = server.heard()
@@ -80,12 +72,12 @@ def test_a_login_says_exactly_this() -> None:
     flow_id = login(server)
     whose = {"flow_id": flow_id, "provider_id": "acme"}
     auth = server.connection.auth
-    auth.event(flow_id, AuthEvent(progress=AuthProgress(**whose, message="Connecting")))
-    auth.event(flow_id, AuthEvent(auth_url=AuthUrl(**whose, url="https://x/", instructions="Open it")))
+    auth.event(flow_id, wire.AuthEvent(progress=wire.AuthProgress(**whose, message="Connecting")))
+    auth.event(flow_id, wire.AuthEvent(auth_url=wire.AuthUrl(**whose, url="https://x/", instructions="Open it")))
     auth.event(flow_id, prompt(flow_id))
     frames = server.heard() + server.say(answer(flow_id))
     assert server.commands == [AnswerPrompt(flow_id=flow_id, prompt_id="p1", answer="42")]
-    auth.event(flow_id, AuthEvent(success=AuthSuccess(**whose)))
+    auth.event(flow_id, wire.AuthEvent(success=wire.AuthSuccess(**whose)))
     auth.result(flow_id, "success")
     frames += server.heard()
     assert [frame["sequence"] for frame in frames] == [2, 3, 4, 5, 6, 7]
@@ -120,8 +112,8 @@ def test_a_cancel_is_acked_and_the_flow_ends_once() -> None:
     cancel = envelope("auth_cancel", {"flow_id": flow_id}, stream_id=flow_id, sequence=2)
     (ack,) = server.say(cancel)
     assert (ack["type"], server.commands) == ("ack", [CancelLogin(flow_id)])
-    failure = AuthFailure(flow_id=flow_id, provider_id="acme", message="cancelled", code="cancelled")
-    server.connection.auth.event(flow_id, AuthEvent(error=failure))
+    failure = wire.AuthFailure(flow_id=flow_id, provider_id="acme", message="cancelled", code="cancelled")
+    server.connection.auth.event(flow_id, wire.AuthEvent(error=failure))
     server.connection.auth.result(flow_id, "cancelled")
     error, result = server.heard()
     assert error["payload"]["error"]["code"] == "cancelled"

@@ -11,18 +11,9 @@ from support.wire import JSON, Server, ask, envelope, new_id
 
 from makai.core.content import Audio, Image, Text, ToolCall, ToolResult
 from makai.core.errors import AuthRequired
+from makai.protocols.makai import payloads as wire
 from makai.protocols.makai.client import ClientConnection
 from makai.protocols.makai.envelope import READY_FRAME, Scope
-from makai.protocols.makai.payloads import (
-    AbortRequest,
-    ChatMessage,
-    CompleteRequest,
-    Goodbye,
-    PingPayload,
-    RequestContext,
-    RequestOptions,
-    StreamRequest,
-)
 from makai.protocols.makai.server import ConnectionLimits
 from tools.schema import makai_client_schema, makai_server_schema
 
@@ -71,22 +62,22 @@ def test_fragments_fit() -> None:
 
 
 MESSAGES = (
-    ChatMessage(role="system", content="s"),
-    ChatMessage(role="user", content=(Text(text="t"), Image(data="", mime_type="image/png"))),
-    ChatMessage(role="user", content=(Audio(data="", mime_type="audio/wav"),), name="Ada"),
-    ChatMessage(role="assistant", content=(ToolCall(tool_call_id="c", name="t", arguments_json="{}"),)),
-    ChatMessage(role="tool", content=(ToolResult(tool_call_id="c", tool_name="t", content="ok"),)),
+    wire.ChatMessage(role="system", content="s"),
+    wire.ChatMessage(role="user", content=(Text(text="t"), Image(data="", mime_type="image/png"))),
+    wire.ChatMessage(role="user", content=(Audio(data="", mime_type="audio/wav"),), name="Ada"),
+    wire.ChatMessage(role="assistant", content=(ToolCall(tool_call_id="c", name="t", arguments_json="{}"),)),
+    wire.ChatMessage(role="tool", content=(ToolResult(tool_call_id="c", tool_name="t", content="ok"),)),
 )
 REQUESTS = {
-    "stream_request": StreamRequest(model_ref="a/b@c", context=RequestContext(messages=MESSAGES)),
-    "complete_request": CompleteRequest(
+    "stream_request": wire.StreamRequest(model_ref="a/b@c", context=wire.RequestContext(messages=MESSAGES)),
+    "complete_request": wire.CompleteRequest(
         model=model("x"),
-        context=RequestContext(messages=MESSAGES),
-        options=RequestOptions(temperature=1.0, stop=("x",), metadata={"a": "b"}, reasoning_effort="high"),
+        context=wire.RequestContext(messages=MESSAGES),
+        options=wire.RequestOptions(temperature=1.0, stop=("x",), metadata={"a": "b"}, reasoning_effort="high"),
     ),
-    "abort_request": AbortRequest(new_id(), "enough"),
-    "ping": PingPayload(),
-    "goodbye": Goodbye(),
+    "abort_request": wire.AbortRequest(new_id(), "enough"),
+    "ping": wire.PingPayload(),
+    "goodbye": wire.Goodbye(),
 }
 
 

@@ -5,21 +5,10 @@ import pytest
 from support.wire import EMPTY, NOW_MS, Server, ask, envelope, new_id
 
 from makai.catalog.descriptors import ModelsResponse
+from makai.core import stream_events as ev
 from makai.core.content import Text, ToolCall
 from makai.core.errors import AuthRequired, ModelNotFound, RateLimited
 from makai.core.messages import AssistantMessage
-from makai.core.stream_events import (
-    Done,
-    Failed,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from makai.core.usage import Usage
 from makai.protocols.makai.envelope import Scope
 from makai.protocols.makai.server import CancelStream, ConnectionLimits, EndConnection, ListModels, OpenStream
@@ -27,13 +16,13 @@ from makai.protocols.makai.server import CancelStream, ConnectionLimits, EndConn
 FINAL = msgspec.structs.replace(
     EMPTY, content=(Text(text="Hello"),), stop_reason="end_turn", usage=Usage(input=3, output=2), response_id="r"
 )
-HELLO: list[StreamEvent] = [
-    Start(EMPTY),
-    TextStart(0),
-    TextDelta(0, "Hel"),
-    TextDelta(0, "lo"),
-    TextEnd(0),
-    Done("end_turn", FINAL),
+HELLO: list[ev.StreamEvent] = [
+    ev.Start(EMPTY),
+    ev.TextStart(0),
+    ev.TextDelta(0, "Hel"),
+    ev.TextDelta(0, "lo"),
+    ev.TextEnd(0),
+    ev.Done("end_turn", FINAL),
 ]
 FINAL_JSON = msgspec.json.decode(msgspec.json.encode(FINAL))
 
@@ -121,11 +110,11 @@ def test_a_stream_in_proxy_encoding_never_repeats_content() -> None:
 def test_a_tool_call_in_proxy_encoding_ends_with_only_what_its_deltas_did_not_carry() -> None:
     signed = ToolCall(tool_call_id="c", name="t", arguments_json="{}", thought_signature="sig")
     plain = ToolCall(tool_call_id="d", name="t", arguments_json="{}")
-    events: list[StreamEvent] = [
-        ToolCallStart(0, "c", "t"),
-        ToolCallDelta(0, "{}"),
-        ToolCallEnd(0, signed),
-        ToolCallEnd(1, plain),
+    events: list[ev.StreamEvent] = [
+        ev.ToolCallStart(0, "c", "t"),
+        ev.ToolCallDelta(0, "{}"),
+        ev.ToolCallEnd(0, signed),
+        ev.ToolCallEnd(1, plain),
     ]
     server = Server()
     frames = server.play(server.open(ask(encoding="proxy")), events)
@@ -135,7 +124,7 @@ def test_a_tool_call_in_proxy_encoding_ends_with_only_what_its_deltas_did_not_ca
         {"content_index": 0, "tool_call": {"thought_signature": "sig"}},
         {"content_index": 1},
     ]
-    frames = server.play(server.open(), [ToolCallEnd(0, signed)])
+    frames = server.play(server.open(), [ev.ToolCallEnd(0, signed)])
     assert frames[0]["payload"]["tool_call"]["arguments_json"] == "{}"
 
 
@@ -157,7 +146,7 @@ def test_a_complete_request_gets_the_whole_message_and_no_events(encoding: str) 
 
 @pytest.mark.req("MK-PROV-016", "MK-PROV-017", "MK-PROV-018")
 def test_a_failure_is_told_by_one_event_and_one_terminal() -> None:
-    failed = Failed(
+    failed = ev.Failed(
         reason="error",
         error_code="rate_limited",
         error_message="slow down",
@@ -195,7 +184,7 @@ def test_partial_is_left_out_of_a_message_above_a_megabyte() -> None:
     server = Server()
     stream_id = server.open()
     big = "x" * (1024 * 1024 + 1)
-    frames = server.play(stream_id, [Start(EMPTY), TextStart(0), TextDelta(0, big), TextDelta(0, "y")])
+    frames = server.play(stream_id, [ev.Start(EMPTY), ev.TextStart(0), ev.TextDelta(0, big), ev.TextDelta(0, "y")])
     assert ["partial" in frame["payload"] for frame in frames] == [True, True, False, False]
 
 

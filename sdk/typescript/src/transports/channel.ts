@@ -26,5 +26,5 @@ export type OpenChannel = (listener: ChannelListener) => Promise<Channel>;
 export const CONNECT_MS = 30_000;
 /** How long the other side may take to agree to a close. */
 export const CLOSE_MS = 3_000;
-/** The longest frame a server may send (DESIGN: 16 MiB, anything longer is fragmented). */
+/** The longest frame a server may send (16 MiB; anything longer is fragmented). */
 export const MAX_FRAME_BYTES = 16 * 1024 * 1024;

@@ -15,20 +15,9 @@ import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError, RateLimited, SessionRefused
 from makai.core.session_events import ApprovalRequested, Logged, RunFailed, RunFinished, ToolStarted, UserInput
+from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.agent_messages import check_start
-from makai.protocols.makai.agent_payloads import (
-    AgentError,
-    AgentRequest,
-    AgentStart,
-    AgentStarted,
-    AgentStopped,
-    PermissionSettled,
-    SessionInfo,
-    ToolExecute,
-    ToolListResponse,
-    ToolResultMessage,
-)
 from makai.protocols.makai.agent_projection import AgentProjection, permission_request
 from makai.protocols.makai.envelope import Envelope, Scope
 from makai.protocols.makai.payloads import Ack
@@ -52,7 +41,7 @@ class _Session:
         """Our name for the words of a message -> its message id, until its run is seen."""
         self.own_runs: dict[str, str] = {}
         """Runs this client started and that have not settled -> the message they answer."""
-        self.calls: dict[str, ToolExecute] = {}
+        self.calls: dict[str, wire.ToolExecute] = {}
         """What the client has to carry out, until it has or the result is no longer wanted."""
         self.executing: set[str] = set()
         """Those of them it was told about."""
@@ -106,16 +95,16 @@ class AgentScopes:
         if envelope.session_id is None:
             raise InvalidRequest(f"{envelope.type} belongs to a session_id")
         scope = envelope.scope
-        if isinstance(payload, ToolResultMessage):
+        if isinstance(payload, wire.ToolResultMessage):
             return [self._take_result(envelope, payload)]
-        if isinstance(payload, AgentStart):
+        if isinstance(payload, wire.AgentStart):
             check_start(payload)
         session = self._sessions.get(scope.id) or self._begin(scope)
         if len(session.unanswered) >= MAX_UNANSWERED:
             raise RateLimited(f"at most {MAX_UNANSWERED} requests of a session may wait for their answers")
         self._inbound.take(scope, numbers_used)
         session.unanswered.add(envelope.message_id)
-        request: AgentRequest = payload  # type: ignore[assignment]  # AGENT_CLIENT_PAYLOADS has no others
+        request: wire.AgentRequest = payload  # type: ignore[assignment]  # AGENT_CLIENT_PAYLOADS has no others
         return [AskSession(session_id=scope.id, message_id=envelope.message_id, request=request)]
 
     def _begin(self, scope: Scope) -> _Session:
@@ -126,7 +115,7 @@ class AgentScopes:
         session = self._sessions[scope.id] = _Session(scope)
         return session
 
-    def _take_result(self, envelope: Envelope, result: ToolResultMessage) -> AnswerTool:
+    def _take_result(self, envelope: Envelope, result: wire.ToolResultMessage) -> AnswerTool:
         """MK-TOOL-008: "nacked and does not change the run" unless exactly this call waits for an answer."""
         session = self._sessions.get(envelope.scope.id)
         call_id = result.tool_call_id
@@ -145,13 +134,11 @@ class AgentScopes:
         if session is not None:
             session.projection = projection
 
-    def started(self, session_id: str, message_id: str, answer: AgentStarted) -> None:
-        """The answer to `agent_start`."""
+    def started(self, session_id: str, message_id: str, answer: wire.AgentStarted) -> None:
         self._answer(session_id, message_id, "agent_started", answer)
 
-    def info(self, session_id: str, message_id: str, answer: SessionInfo | ToolListResponse) -> None:
-        """The answer to a question about the session."""
-        kind = "session_info" if isinstance(answer, SessionInfo) else "tool_list_response"
+    def info(self, session_id: str, message_id: str, answer: wire.SessionInfo | wire.ToolListResponse) -> None:
+        kind = "session_info" if isinstance(answer, wire.SessionInfo) else "tool_list_response"
         self._answer(session_id, message_id, kind, answer)
 
     def accept(self, session_id: str, message_id: str) -> None:
@@ -162,7 +149,6 @@ class AgentScopes:
             self._end_if_idle(session)
 
     def refuse(self, session_id: str, message_id: str, error: MakaiError) -> None:
-        """It cannot be done."""
         session = self._answered(session_id, message_id)
         if session is not None:
             self._reply(session, "nack", nack_of(message_id, error), message_id)
@@ -179,7 +165,7 @@ class AgentScopes:
         """MK-AGENT-015: "gets `agent_error` with code agent_busy and leaves that run untouched"."""
         session = self._answered(session_id, message_id)
         if session is not None:
-            busy = AgentError(code="agent_busy", message=error.message, hint=error.hint)
+            busy = wire.AgentError(code="agent_busy", message=error.message, hint=error.hint)
             self._reply(session, "agent_error", busy, message_id)
             self._end_if_idle(session)
 
@@ -193,7 +179,7 @@ class AgentScopes:
             return
         for other in session.unanswered - {message_id}:
             self._reply(session, "nack", nack_of(other, InvalidRequest("the session was let go of")), other)
-        stopped = AgentStopped(session_id=session_id, reason=reason)
+        stopped = wire.AgentStopped(session_id=session_id, reason=reason)
         self._reply(session, "agent_stopped", stopped, message_id)
         self._sender.sequences.rest(session.scope)
         self._left[session.scope] = None
@@ -205,7 +191,7 @@ class AgentScopes:
         session = self._sessions.get(session_id)
         if session is None:
             return
-        failure = AgentError(code=wire_code(error.code), message=error.message, hint=error.hint)
+        failure = wire.AgentError(code=wire_code(error.code), message=error.message, hint=error.hint)
         for message_id in (*session.own_inputs.values(), *session.own_runs.values()):
             self._reply(session, "agent_error", failure, message_id)
         self.stopped(session_id, None, error.message)
@@ -235,7 +221,7 @@ class AgentScopes:
         if session is not None and asked.call_id not in session.asked:
             self._tell(session, "permission_request", permission_request(asked, run_id), run_id)
 
-    def execute(self, session_id: str, call: ToolExecute) -> None:
+    def execute(self, session_id: str, call: wire.ToolExecute) -> None:
         """The client has to carry out a tool. It is sent after the call's `tool_execution_start`, never before."""
         session = self._sessions.get(session_id)
         if session is not None:
@@ -243,7 +229,6 @@ class AgentScopes:
             self._execute_if_started(session, call.tool_call_id)
 
     def withdraw(self, session_id: str, tool_call_id: str) -> None:
-        """The result is no longer wanted."""
         session = self._sessions.get(session_id)
         if session is not None:
             session.calls.pop(tool_call_id, None)
@@ -256,7 +241,7 @@ class AgentScopes:
         in_reply_to = None
         if kind == "permission_request":
             session.asked.add(payload.tool_call_id)
-        elif isinstance(payload, PermissionSettled):
+        elif isinstance(payload, wire.PermissionSettled):
             if payload.tool_call_id not in session.asked:
                 return  # a rule or the mode decided without a question
             session.asked.discard(payload.tool_call_id)

@@ -70,7 +70,6 @@ def words_of(messages: Sequence[ChatMessage], *, has_history: bool) -> str | tup
 
 
 def run_terms(options: AgentOptions) -> RunTerms:
-    """How a run is to go."""
     asking = {name: getattr(options, name) for name in RequestOptions.__struct_fields__}
     return RunTerms(
         options=StreamOptions(**asking),

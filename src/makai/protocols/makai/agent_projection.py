@@ -14,52 +14,11 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from makai.catalog.model_ref import ModelRef, parse_model_ref
+from makai.core import session_events as ev
 from makai.core.content import AssistantPart, Text, Thinking, ToolCall
 from makai.core.errors import ModelRefError
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    Decision,
-    Logged,
-    Reasoning,
-    ReasoningDelta,
-    RunAborted,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    ToolCalled,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    is_of_sub_agent,
-)
 from makai.core.usage import Usage
-from makai.protocols.makai.agent_payloads import (
-    AgentError,
-    AgentEvent,
-    AgentEventMessage,
-    AgentResult,
-    AssistantAnswer,
-    CalledTool,
-    ExecutionEnd,
-    ExecutionStart,
-    FileChange,
-    MessageEnd,
-    MessageStart,
-    PermissionRequest,
-    PermissionSettled,
-    RunEnd,
-    RunError,
-    RunStart,
-    TextPiece,
-    ThinkingPiece,
-    TurnEnd,
-    TurnStart,
-    UsageSummary,
-)
+from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.projection import wire_code
 
 Told: TypeAlias = list[tuple[str, Any]]
@@ -68,7 +27,7 @@ Told: TypeAlias = list[tuple[str, Any]]
 NEEDS_LOGIN: Final = frozenset({"auth_required", "auth_expired", "auth_refresh_failed"})
 _BROKEN: Final = frozenset({"error", "aborted"})
 _NO_MODEL: Final = ModelRef("", "", "")
-_DECISIONS: Final[dict[Decision, Any]] = {"approve": "approve", "deny_continue": "deny", "deny_abort": "abort"}
+_DECISIONS: Final[dict[ev.Decision, Any]] = {"approve": "approve", "deny_continue": "deny", "deny_abort": "abort"}
 
 
 class _Run:
@@ -97,51 +56,53 @@ class AgentProjection:
         """Whether the client was told that this tool is being executed."""
         return self._run is not None and call_id in self._run.started
 
-    def project(self, logged: Logged) -> Told:
+    def project(self, logged: ev.Logged) -> Told:
         """What one more event means to the client."""
         event = logged.event
-        if isinstance(event, RunStarted):
+        if isinstance(event, ev.RunStarted):
             self._run = None
             if event.purpose == "input":
                 self._run = _Run(logged.run_id or "", event.model_ref)
-                return self._events(logged, self._run, RunStart(self._session_id))
+                return self._events(logged, self._run, wire.RunStart(self._session_id))
             return []
         run = self._run
-        if run is None or run.run_id != logged.run_id or is_of_sub_agent(event):
+        if run is None or run.run_id != logged.run_id or ev.is_of_sub_agent(event):
             return []
         match event:
-            case ApprovalRequested():
+            case ev.ApprovalRequested():
                 return [("permission_request", permission_request(event, run.run_id))]
-            case ApprovalDecided():
+            case ev.ApprovalDecided():
                 return [("permission_settled", _permission_settled(event))]
-            case RunFinished() | RunFailed():
+            case ev.RunFinished() | ev.RunFailed():
                 self._run = None
                 return self._ended(logged, run, event)
             case _:
                 return self._events(logged, run, *_of_run(run, event))
 
-    def _events(self, logged: Logged, run: _Run, *events: AgentEvent) -> Told:
+    def _events(self, logged: ev.Logged, run: _Run, *events: wire.AgentEvent) -> Told:
         last = len(events) - 1
         return [
             (
                 "agent_event",
-                AgentEventMessage(event=event, run_id=run.run_id, event_id=logged.event_id if place == last else None),
+                wire.AgentEventMessage(
+                    event=event, run_id=run.run_id, event_id=logged.event_id if place == last else None
+                ),
             )
             for place, event in enumerate(events)
         ]
 
-    def _ended(self, logged: Logged, run: _Run, event: RunFinished | RunFailed) -> Told:
+    def _ended(self, logged: ev.Logged, run: _Run, event: ev.RunFinished | ev.RunFailed) -> Told:
         """MK-AGENT-006 and MK-AGENT-011: exactly one terminal event, then exactly one settlement."""
-        if isinstance(event, RunFailed):
+        if isinstance(event, ev.RunFailed):
             code, message, hint = wire_code(event.code), event.message, event.hint
             provider_id, retry_after_ms = event.provider_id, event.retry_after_ms
         elif event.stop_reason == "aborted":
             code, message, hint = "aborted", run.stop_reason or "the run was stopped", None
             provider_id = retry_after_ms = None
         else:
-            end = RunEnd(stop_reason=event.stop_reason, usage=_summary(event.usage))
+            end = wire.RunEnd(stop_reason=event.stop_reason, usage=_summary(event.usage))
             return [*self._events(logged, run, end), ("agent_result", _result(run, event))]
-        error = AgentError(
+        error = wire.AgentError(
             code=code,
             message=message,
             provider_id=provider_id or (_model_of(run.model_ref).provider_id if code in NEEDS_LOGIN else None) or None,
@@ -150,55 +111,56 @@ class AgentProjection:
             usage=event.usage,
             run_id=run.run_id,
         )
-        return [*self._events(logged, run, RunError(message=message, code=code)), ("agent_error", error)]
+        return [*self._events(logged, run, wire.RunError(message=message, code=code)), ("agent_error", error)]
 
 
-def permission_request(asked: ApprovalRequested, run_id: str) -> PermissionRequest:
-    """A question, as a client is asked it."""
-    return PermissionRequest(
+def permission_request(asked: ev.ApprovalRequested, run_id: str) -> wire.PermissionRequest:
+    return wire.PermissionRequest(
         tool_call_id=asked.call_id,
         tool_name=asked.name,
         arguments=_arguments(asked.arguments_json),
         digest=asked.digest,
         run_id=run_id,
         title=asked.title,
-        diffs=tuple(FileChange(path=diff.path, old_text=diff.old_text, new_text=diff.new_text) for diff in asked.diffs),
+        diffs=tuple(
+            wire.FileChange(path=diff.path, old_text=diff.old_text, new_text=diff.new_text) for diff in asked.diffs
+        ),
         deadline_ms=asked.deadline_ms,
         grant=asked.grant,
     )
 
 
-def _of_run(run: _Run, event: object) -> list[AgentEvent]:
+def _of_run(run: _Run, event: object) -> list[wire.AgentEvent]:
     """The events that a fact in the middle of a run becomes."""
     match event:
-        case AssistantTextDelta(delta=delta):
-            return [TextPiece(delta)]
-        case ReasoningDelta(delta=delta):
-            return [ThinkingPiece(delta)]
-        case AssistantText():
+        case ev.AssistantTextDelta(delta=delta):
+            return [wire.TextPiece(delta)]
+        case ev.ReasoningDelta(delta=delta):
+            return [wire.ThinkingPiece(delta)]
+        case ev.AssistantText():
             run.answer[event.content_index] = Text(text=event.text, text_signature=event.signature)
-        case Reasoning():
+        case ev.Reasoning():
             run.answer[event.content_index] = Thinking(
                 thinking=event.text, thinking_signature=event.signature, redacted=event.redacted
             )
-        case TurnStarted():
+        case ev.TurnStarted():
             run.answer = {}
             run.model_ref = event.model_ref or run.model_ref
-            return [TurnStart(), _message_start(run.model_ref)]
-        case TurnEnded(stop_reason=reason):
+            return [wire.TurnStart(), _message_start(run.model_ref)]
+        case ev.TurnEnded(stop_reason=reason):
             # A message that broke off has no end of its own: `error` would be terminal.
-            whole = [] if reason in _BROKEN else [MessageEnd(usage=_summary(event.usage), stop_reason=reason)]
-            return [*whole, TurnEnd(reason)]
-        case RunAborted(reason=reason):
+            whole = [] if reason in _BROKEN else [wire.MessageEnd(usage=_summary(event.usage), stop_reason=reason)]
+            return [*whole, wire.TurnEnd(reason)]
+        case ev.RunAborted(reason=reason):
             run.stop_reason = reason
-        case ToolCalled() | ToolStarted() | ToolFinished():
+        case ev.ToolCalled() | ev.ToolStarted() | ev.ToolFinished():
             return _of_call(run, event)
     return []
 
 
-def _of_call(run: _Run, event: ToolCalled | ToolStarted | ToolFinished) -> list[AgentEvent]:
+def _of_call(run: _Run, event: ev.ToolCalled | ev.ToolStarted | ev.ToolFinished) -> list[wire.AgentEvent]:
     call_id = event.call_id
-    if isinstance(event, ToolCalled):
+    if isinstance(event, ev.ToolCalled):
         run.calls[call_id] = event.name
         arguments = _parseable(event)
         run.answer[event.content_index] = ToolCall(
@@ -208,12 +170,12 @@ def _of_call(run: _Run, event: ToolCalled | ToolStarted | ToolFinished) -> list[
             thought_signature=event.signature,
             arguments_error=event.arguments_error,
         )
-        return [CalledTool(name=event.name, arguments_json=arguments, tool_call_id=call_id)]
-    start = ExecutionStart(tool_call_id=call_id, tool_name=run.calls.get(call_id, ""))
-    if isinstance(event, ToolStarted):
+        return [wire.CalledTool(name=event.name, arguments_json=arguments, tool_call_id=call_id)]
+    start = wire.ExecutionStart(tool_call_id=call_id, tool_name=run.calls.get(call_id, ""))
+    if isinstance(event, ev.ToolStarted):
         run.started.add(call_id)
         return [start]
-    end = ExecutionEnd(tool_call_id=call_id, is_error=event.is_error)
+    end = wire.ExecutionEnd(tool_call_id=call_id, is_error=event.is_error)
     # MK-TOOL-004, "one pair per call": also for a call that was refused before its tool was started.
     began = [] if call_id in run.started else [start]
     run.started.discard(call_id)
@@ -221,16 +183,16 @@ def _of_call(run: _Run, event: ToolCalled | ToolStarted | ToolFinished) -> list[
     return [*began, end]
 
 
-def _permission_settled(event: ApprovalDecided) -> PermissionSettled:
-    return PermissionSettled(
+def _permission_settled(event: ev.ApprovalDecided) -> wire.PermissionSettled:
+    return wire.PermissionSettled(
         tool_call_id=event.call_id, decision=_DECISIONS[event.decision], by=event.by, reason=event.reason
     )
 
 
-def _result(run: _Run, event: RunFinished) -> AgentResult:
+def _result(run: _Run, event: ev.RunFinished) -> wire.AgentResult:
     model = _model_of(run.model_ref)
-    return AgentResult(
-        message=AssistantAnswer(content=tuple(run.answer[index] for index in sorted(run.answer))),
+    return wire.AgentResult(
+        message=wire.AssistantAnswer(content=tuple(run.answer[index] for index in sorted(run.answer))),
         usage=event.usage,
         provider_id=model.provider_id,
         api=model.api,
@@ -240,11 +202,11 @@ def _result(run: _Run, event: RunFinished) -> AgentResult:
     )
 
 
-def _message_start(model_ref: str) -> MessageStart:
+def _message_start(model_ref: str) -> wire.MessageStart:
     model = _model_of(model_ref)
     if model is _NO_MODEL:
-        return MessageStart()
-    return MessageStart(provider_id=model.provider_id, api=model.api, model_id=model.model_id)
+        return wire.MessageStart()
+    return wire.MessageStart(provider_id=model.provider_id, api=model.api, model_id=model.model_id)
 
 
 def _model_of(model_ref: str) -> ModelRef:
@@ -254,13 +216,13 @@ def _model_of(model_ref: str) -> ModelRef:
         return _NO_MODEL
 
 
-def _summary(usage: Usage) -> UsageSummary:
-    return UsageSummary(
+def _summary(usage: Usage) -> wire.UsageSummary:
+    return wire.UsageSummary(
         input=usage.input, output=usage.output, cache_read=usage.cache_read, cache_write=usage.cache_write
     )
 
 
-def _parseable(call: ToolCalled) -> str:
+def _parseable(call: ev.ToolCalled) -> str:
     """MK-TOOL-005 wants JSON here. Arguments that are none stand as a JSON string: mended ones would be invented."""
     if call.arguments_error is None:
         return call.arguments_json

@@ -11,16 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from makai.core.errors import InvalidRequest
-from makai.protocols.makai.auth_payloads import (
-    AuthCancel,
-    AuthEvent,
-    AuthLoginResult,
-    AuthLoginStart,
-    AuthPromptResponse,
-    AuthProviderInfo,
-    AuthProvidersRequest,
-    AuthProvidersResponse,
-)
+from makai.protocols.makai import auth_payloads as wire
 from makai.protocols.makai.envelope import Envelope, Scope
 from makai.protocols.makai.payloads import Ack
 from makai.protocols.makai.sender import EnvelopeSender
@@ -79,21 +70,21 @@ class AuthScopes:
         return scope in self._queries or (scope.kind == "stream_id" and scope.id in self._flows)
 
     def begin(
-        self, envelope: Envelope, payload: AuthProvidersRequest | AuthLoginStart, numbers_used: int
+        self, envelope: Envelope, payload: wire.AuthProvidersRequest | wire.AuthLoginStart, numbers_used: int
     ) -> ListProviders | StartLogin:
         """A query or login in a scope that is free."""
         scope = _stream_scope(envelope)
         self._inbound.take(scope, numbers_used)
         self._sender.sequences.begin(scope)
         self._ack(scope, envelope.message_id)
-        if isinstance(payload, AuthProvidersRequest):
+        if isinstance(payload, wire.AuthProvidersRequest):
             self._queries[scope] = envelope.message_id
             return ListProviders(scope)
         self._flows[scope.id] = payload.provider_id
         return StartLogin(flow_id=scope.id, provider_id=payload.provider_id, account=payload.account)
 
     def carry_on(
-        self, envelope: Envelope, payload: AuthPromptResponse | AuthCancel, numbers_used: int
+        self, envelope: Envelope, payload: wire.AuthPromptResponse | wire.AuthCancel, numbers_used: int
     ) -> list[AuthCommand]:
         """An answer or a cancel; nothing but an ack when its login is over."""
         scope = _stream_scope(envelope)
@@ -104,21 +95,19 @@ class AuthScopes:
             self._forget(scope)
             return []
         self._inbound.take(scope, numbers_used)
-        if isinstance(payload, AuthCancel):
+        if isinstance(payload, wire.AuthCancel):
             return [CancelLogin(payload.flow_id)]
         return [AnswerPrompt(flow_id=payload.flow_id, prompt_id=payload.prompt_id, answer=payload.answer)]
 
-    def providers(self, scope: Scope, providers: tuple[AuthProviderInfo, ...]) -> None:
-        """The answer to `auth_providers_request`."""
+    def providers(self, scope: Scope, providers: tuple[wire.AuthProviderInfo, ...]) -> None:
         message_id = self._queries.pop(scope, None)
         if message_id is None:
             return
-        response = AuthProvidersResponse(providers)
+        response = wire.AuthProvidersResponse(providers)
         self._sender.send(scope, "auth_providers_response", response, in_reply_to=message_id)
         self._forget(scope)
 
-    def event(self, flow_id: str, event: AuthEvent) -> None:
-        """Something the user should see or answer."""
+    def event(self, flow_id: str, event: wire.AuthEvent) -> None:
         if flow_id in self._flows:
             self._sender.send(Scope("stream_id", flow_id), "auth_event", event)
 
@@ -128,7 +117,7 @@ class AuthScopes:
         if provider_id is None:
             return
         scope = Scope("stream_id", flow_id)
-        result = AuthLoginResult(flow_id=flow_id, provider_id=provider_id, status=status)
+        result = wire.AuthLoginResult(flow_id=flow_id, provider_id=provider_id, status=status)
         self._sender.send(scope, "auth_login_result", result)
         del self._flows[flow_id]
         self._forget(scope)

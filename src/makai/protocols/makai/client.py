@@ -62,11 +62,9 @@ class ClientConnection:
 
     @property
     def pending_bytes(self) -> int:
-        """How much waits to be written."""
         return self._sender.pending_bytes
 
     def take(self) -> list[bytes]:
-        """The frames to write now, in order."""
         return self._sender.take()
 
     def begin(self, kind: ScopeKind = "stream_id", scope_id: str | None = None) -> Scope:

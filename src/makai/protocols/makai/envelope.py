@@ -55,7 +55,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def scope(self) -> Scope:
-        """The one scope id that is set."""
         if self.stream_id is not None:
             return Scope("stream_id", self.stream_id)
         if self.session_id is not None:
@@ -109,13 +108,11 @@ class MessageIds:
         self._count = 0
 
     def new(self) -> str:
-        """The next id."""
         self._count += 1
         return f"{self._prefix}{self._count:012x}"
 
 
 def is_uuid(text: object) -> bool:
-    """Whether this is UUID text."""
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
 
 

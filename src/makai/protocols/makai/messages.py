@@ -26,7 +26,6 @@ _STOP_REASONS = frozenset(get_args(StopReason))
 
 
 def context_of(request: StreamRequest) -> Context:
-    """The conversation of a request."""
     tool_names: dict[str, str] = {}
     messages: list[Message] = []
     for position, message in enumerate(request.context.messages):

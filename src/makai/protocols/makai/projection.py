@@ -7,44 +7,12 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, assert_never
 
+from makai.core import stream_events as ev
 from makai.core.content import ToolCall
 from makai.core.errors import MakaiError
 from makai.core.fold import MessageFold
 from makai.core.messages import AssistantMessage
-from makai.core.stream_events import (
-    Done,
-    Failed,
-    Keepalive,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
-from makai.protocols.makai.payloads import (
-    BlockStart,
-    Delta,
-    DoneEvent,
-    ErrorPayload,
-    KeepaliveEvent,
-    Nack,
-    ProxyDone,
-    ProxyResult,
-    ProxyToolCallEnd,
-    StartEvent,
-    StreamError,
-    TextEndEvent,
-    ThinkingEndEvent,
-    ToolCallEndEvent,
-    ToolCallExtras,
-    ToolCallStartEvent,
-)
+from makai.protocols.makai import payloads as wire
 
 Projected: TypeAlias = tuple[str, Any]
 
@@ -59,19 +27,18 @@ class FullProjection:
         self._fold = MessageFold(AssistantMessage(content=()))
         self._size = 0
 
-    def project(self, event: StreamEvent) -> Projected:
-        """The event as this encoding says it."""
+    def project(self, event: ev.StreamEvent) -> Projected:
         self._fold.apply(event)
-        if isinstance(event, TextDelta | ThinkingDelta | ToolCallDelta):
+        if isinstance(event, ev.TextDelta | ev.ThinkingDelta | ev.ToolCallDelta):
             self._size += len(event.delta)
         partial = self._fold.message() if self._size <= MAX_PARTIAL_CHARS else None
         match event:
-            case Start():
-                return "start", StartEvent(partial)
-            case ToolCallEnd():
-                return "toolcall_end", ToolCallEndEvent(event.content_index, event.tool_call, partial)
-            case Done():
-                return "done", DoneEvent(event.reason, event.message)
+            case ev.Start():
+                return "start", wire.StartEvent(partial)
+            case ev.ToolCallEnd():
+                return "toolcall_end", wire.ToolCallEndEvent(event.content_index, event.tool_call, partial)
+            case ev.Done():
+                return "done", wire.DoneEvent(event.reason, event.message)
             case _:
                 return _common(event, partial)
 
@@ -79,59 +46,57 @@ class FullProjection:
 class ProxyProjection:
     """Events without anything that was said before."""
 
-    def project(self, event: StreamEvent) -> Projected:
-        """The event as this encoding says it."""
+    def project(self, event: ev.StreamEvent) -> Projected:
         match event:
-            case TextDelta():
-                return "text_delta", Delta(event.content_index, event.delta)
-            case Start():
-                return "start", StartEvent()
-            case ToolCallEnd():
-                return "toolcall_end", ProxyToolCallEnd(event.content_index, _extras(event.tool_call))
-            case Done():
-                return "done", ProxyDone(event.reason, event.message.usage)
+            case ev.TextDelta():
+                return "text_delta", wire.Delta(event.content_index, event.delta)
+            case ev.Start():
+                return "start", wire.StartEvent()
+            case ev.ToolCallEnd():
+                return "toolcall_end", wire.ProxyToolCallEnd(event.content_index, _extras(event.tool_call))
+            case ev.Done():
+                return "done", wire.ProxyDone(event.reason, event.message.usage)
             case _:
                 return _common(event, None)
 
 
-def _common(event: StreamEvent, partial: AssistantMessage | None) -> Projected:
+def _common(event: ev.StreamEvent, partial: AssistantMessage | None) -> Projected:
     """What both encodings say alike but for `partial`."""
     match event:
-        case TextDelta():
-            return "text_delta", Delta(event.content_index, event.delta, partial)
-        case ThinkingDelta():
-            return "thinking_delta", Delta(event.content_index, event.delta, partial)
-        case ToolCallDelta():
-            return "toolcall_delta", Delta(event.content_index, event.delta, partial)
-        case TextStart():
-            return "text_start", BlockStart(event.content_index, partial)
-        case ThinkingStart():
-            return "thinking_start", BlockStart(event.content_index, partial)
-        case ToolCallStart():
-            return "toolcall_start", ToolCallStartEvent(event.content_index, event.id, event.name, partial)
-        case TextEnd():
-            return "text_end", TextEndEvent(event.content_index, event.content_signature, partial)
-        case ThinkingEnd():
-            ended = ThinkingEndEvent(event.content_index, event.thinking_signature, event.redacted, partial)
+        case ev.TextDelta():
+            return "text_delta", wire.Delta(event.content_index, event.delta, partial)
+        case ev.ThinkingDelta():
+            return "thinking_delta", wire.Delta(event.content_index, event.delta, partial)
+        case ev.ToolCallDelta():
+            return "toolcall_delta", wire.Delta(event.content_index, event.delta, partial)
+        case ev.TextStart():
+            return "text_start", wire.BlockStart(event.content_index, partial)
+        case ev.ThinkingStart():
+            return "thinking_start", wire.BlockStart(event.content_index, partial)
+        case ev.ToolCallStart():
+            return "toolcall_start", wire.ToolCallStartEvent(event.content_index, event.id, event.name, partial)
+        case ev.TextEnd():
+            return "text_end", wire.TextEndEvent(event.content_index, event.content_signature, partial)
+        case ev.ThinkingEnd():
+            ended = wire.ThinkingEndEvent(event.content_index, event.thinking_signature, event.redacted, partial)
             return "thinking_end", ended
-        case Keepalive():
-            return "keepalive", KeepaliveEvent(partial)
-        case Failed():
+        case ev.Keepalive():
+            return "keepalive", wire.KeepaliveEvent(partial)
+        case ev.Failed():
             return "error", error_event(event)
-        case Start() | Done() | ToolCallEnd():
+        case ev.Start() | ev.Done() | ev.ToolCallEnd():
             raise AssertionError("projected by the encoding itself")
         case _:
             assert_never(event)
 
 
-def _extras(call: ToolCall) -> ToolCallExtras | None:
-    extras = ToolCallExtras(thought_signature=call.thought_signature, arguments_error=call.arguments_error)
-    return None if extras == ToolCallExtras() else extras
+def _extras(call: ToolCall) -> wire.ToolCallExtras | None:
+    extras = wire.ToolCallExtras(thought_signature=call.thought_signature, arguments_error=call.arguments_error)
+    return None if extras == wire.ToolCallExtras() else extras
 
 
-def error_event(event: Failed) -> ErrorPayload:
-    """The terminal event of a stream that broke off."""
-    return ErrorPayload(
+def error_event(event: ev.Failed) -> wire.ErrorPayload:
+    return wire.ErrorPayload(
         reason=event.reason,
         error_message=event.error_message,
         error_code=wire_code(event.error_code),
@@ -139,9 +104,9 @@ def error_event(event: Failed) -> ErrorPayload:
     )
 
 
-def failed(error: MakaiError) -> Failed:
+def failed(error: MakaiError) -> ev.Failed:
     """The terminal event of an accepted stream whose provider raised."""
-    return Failed(
+    return ev.Failed(
         reason="error",
         error_code=error.code,
         error_message=error.message,
@@ -150,9 +115,8 @@ def failed(error: MakaiError) -> Failed:
     )
 
 
-def stream_error(event: Failed) -> StreamError:
-    """The terminal envelope of a stream that broke off."""
-    return StreamError(
+def stream_error(event: ev.Failed) -> wire.StreamError:
+    return wire.StreamError(
         error_code=wire_code(event.error_code),
         error_message=event.error_message,
         retry_after_ms=event.retry_after_ms,
@@ -162,9 +126,9 @@ def stream_error(event: Failed) -> StreamError:
     )
 
 
-def proxy_result(message: AssistantMessage) -> ProxyResult:
+def proxy_result(message: AssistantMessage) -> wire.ProxyResult:
     """The final message without what the events carried."""
-    return ProxyResult(
+    return wire.ProxyResult(
         stop_reason=message.stop_reason or "end_turn",
         usage=message.usage,
         model=message.model,
@@ -175,9 +139,9 @@ def proxy_result(message: AssistantMessage) -> ProxyResult:
     )
 
 
-def nack_of(rejected_id: str, error: MakaiError) -> Nack:
+def nack_of(rejected_id: str, error: MakaiError) -> wire.Nack:
     """A refusal, from the exception that caused it."""
-    return Nack(
+    return wire.Nack(
         rejected_id=rejected_id,
         reason=error.message,
         error_code=wire_code(error.code),

@@ -11,35 +11,13 @@ from typing import Any
 
 import msgspec
 
+from makai.core import stream_events as ev
 from makai.core.content import ToolCall
 from makai.core.errors import ParseError
 from makai.core.fold import MessageFold
 from makai.core.messages import AssistantMessage, StopReason
-from makai.core.stream_events import (
-    Keepalive,
-    Start,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ThinkingDelta,
-    ThinkingEnd,
-    ThinkingStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from makai.core.usage import Usage
-from makai.protocols.makai.payloads import (
-    BlockStart,
-    Delta,
-    ErrorPayload,
-    ProxyResult,
-    ProxyToolCallEnd,
-    TextEndEvent,
-    ThinkingEndEvent,
-    ToolCallStartEvent,
-)
+from makai.protocols.makai import payloads as wire
 
 
 class _DoneFields(msgspec.Struct, frozen=True):
@@ -54,15 +32,15 @@ def _decoder(kind: type) -> Callable[[bytes | msgspec.Raw], Any]:
     return msgspec.json.Decoder(kind).decode
 
 
-_delta = _decoder(Delta)
-_block_start = _decoder(BlockStart)
-_text_end = _decoder(TextEndEvent)
-_thinking_end = _decoder(ThinkingEndEvent)
-_tool_start = _decoder(ToolCallStartEvent)
-_tool_end = _decoder(ProxyToolCallEnd)
+_delta = _decoder(wire.Delta)
+_block_start = _decoder(wire.BlockStart)
+_text_end = _decoder(wire.TextEndEvent)
+_thinking_end = _decoder(wire.ThinkingEndEvent)
+_tool_start = _decoder(wire.ToolCallStartEvent)
+_tool_end = _decoder(wire.ProxyToolCallEnd)
 _done = _decoder(_DoneFields)
-_error = _decoder(ErrorPayload)
-_result = _decoder(ProxyResult)
+_error = _decoder(wire.ErrorPayload)
+_result = _decoder(wire.ProxyResult)
 _whole = _decoder(AssistantMessage)
 
 
@@ -72,31 +50,30 @@ class Reconstructor:
     def __init__(self, model: str, timestamp: int) -> None:
         self._base = AssistantMessage(content=(), model=model, timestamp=timestamp)
         self._fold = MessageFold(self._base)
-        self._calls: dict[int, ToolCallStartEvent] = {}
+        self._calls: dict[int, wire.ToolCallStartEvent] = {}
         self._arguments: dict[int, list[str]] = {}
         self._final: AssistantMessage | None = None
-        self._read: dict[str, Callable[[bytes | msgspec.Raw], StreamEvent | None]] = {
-            "start": lambda payload: Start(self._base),
-            "text_start": lambda payload: TextStart(_block_start(payload).content_index),
+        self._read: dict[str, Callable[[bytes | msgspec.Raw], ev.StreamEvent | None]] = {
+            "start": lambda payload: ev.Start(self._base),
+            "text_start": lambda payload: ev.TextStart(_block_start(payload).content_index),
             "text_delta": self._text_delta,
             "text_end": self._text_end,
-            "thinking_start": lambda payload: ThinkingStart(_block_start(payload).content_index),
+            "thinking_start": lambda payload: ev.ThinkingStart(_block_start(payload).content_index),
             "thinking_delta": self._thinking_delta,
             "thinking_end": self._thinking_end,
             "toolcall_start": self._tool_start,
             "toolcall_delta": self._tool_delta,
             "toolcall_end": self._tool_end,
-            "keepalive": lambda payload: Keepalive(),
+            "keepalive": lambda payload: ev.Keepalive(),
             "done": self._done,
             "error": self._error,
         }
 
     @property
     def message(self) -> AssistantMessage:
-        """The message so far."""
         return self._final or self._fold.message()
 
-    def apply(self, kind: str, payload: bytes | msgspec.Raw) -> StreamEvent | None:
+    def apply(self, kind: str, payload: bytes | msgspec.Raw) -> ev.StreamEvent | None:
         """Take one event. Returns it as a core event where it is one by itself (`done` and `error` are not: what they
         say is in `message`). An event of a later protocol version is ignored."""
         read = self._read.get(kind)
@@ -125,34 +102,34 @@ class Reconstructor:
         )
         return self._final
 
-    def _text_delta(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+    def _text_delta(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
         piece = _delta(payload)
-        return TextDelta(piece.content_index, piece.delta)
+        return ev.TextDelta(piece.content_index, piece.delta)
 
-    def _thinking_delta(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+    def _thinking_delta(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
         piece = _delta(payload)
-        return ThinkingDelta(piece.content_index, piece.delta)
+        return ev.ThinkingDelta(piece.content_index, piece.delta)
 
-    def _text_end(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+    def _text_end(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
         end = _text_end(payload)
-        return TextEnd(end.content_index, end.content_signature)
+        return ev.TextEnd(end.content_index, end.content_signature)
 
-    def _thinking_end(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+    def _thinking_end(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
         end = _thinking_end(payload)
-        return ThinkingEnd(end.content_index, end.thinking_signature, end.redacted)
+        return ev.ThinkingEnd(end.content_index, end.thinking_signature, end.redacted)
 
-    def _tool_start(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+    def _tool_start(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
         start = _tool_start(payload)
         self._calls[start.content_index] = start
         self._arguments[start.content_index] = []
-        return ToolCallStart(start.content_index, start.id, start.name)
+        return ev.ToolCallStart(start.content_index, start.id, start.name)
 
-    def _tool_delta(self, payload: bytes | msgspec.Raw) -> StreamEvent:
+    def _tool_delta(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
         piece = _delta(payload)
         self._arguments.setdefault(piece.content_index, []).append(piece.delta)
-        return ToolCallDelta(piece.content_index, piece.delta)
+        return ev.ToolCallDelta(piece.content_index, piece.delta)
 
-    def _tool_end(self, payload: bytes | msgspec.Raw) -> StreamEvent | None:
+    def _tool_end(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent | None:
         end = _tool_end(payload)
         start = self._calls.pop(end.content_index, None)
         if start is None:
@@ -165,7 +142,7 @@ class Reconstructor:
             thought_signature=extras.thought_signature if extras else None,
             arguments_error=extras.arguments_error if extras else None,
         )
-        return ToolCallEnd(end.content_index, call)
+        return ev.ToolCallEnd(end.content_index, call)
 
     def _done(self, payload: bytes | msgspec.Raw) -> None:
         done = _done(payload)

@@ -17,7 +17,6 @@ FRAGMENT_OVERHEAD = 1024
 
 
 def unix_milliseconds() -> int:
-    """The wall clock as envelopes want it."""
     return time.time_ns() // 1_000_000
 
 
@@ -34,7 +33,6 @@ class EnvelopeSender:
         self.sequences = Outbound()
 
     def take(self) -> list[bytes]:
-        """The frames to write now, in order."""
         frames, self._outbox = self._outbox, []
         self.pending_bytes = 0
         return frames

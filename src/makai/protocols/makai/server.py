@@ -17,29 +17,13 @@ from makai.core.messages import AssistantMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Failed, Start, StreamEvent
+from makai.protocols.makai import auth_payloads as auth_wire
+from makai.protocols.makai import payloads as wire
 from makai.protocols.makai.agent_commands import AGENT_REQUESTS, AgentCommand
 from makai.protocols.makai.auth import AuthCommand, AuthScopes
-from makai.protocols.makai.auth_payloads import (
-    AUTH_AFTERTHOUGHTS,
-    AUTH_CLIENT_PAYLOADS,
-    AuthCancel,
-    AuthLoginStart,
-    AuthPromptResponse,
-    AuthProvidersRequest,
-)
 from makai.protocols.makai.envelope import MAX_DEPTH, Envelope, HostError, Problem, Scope, encode, read_envelope
 from makai.protocols.makai.fragments import FragmentLimits, Reassembler
 from makai.protocols.makai.messages import context_of, options_of
-from makai.protocols.makai.payloads import (
-    CLIENT_PAYLOADS,
-    AbortRequest,
-    Ack,
-    CompleteRequest,
-    Goodbye,
-    Nack,
-    PongPayload,
-    StreamRequest,
-)
 from makai.protocols.makai.projection import (
     FullProjection,
     ProxyProjection,
@@ -148,11 +132,9 @@ class ServerConnection:
 
     @property
     def pending_bytes(self) -> int:
-        """How much waits to be written."""
         return self._sender.pending_bytes
 
     def take(self) -> list[bytes]:
-        """The frames to write now, in order."""
         return self._sender.take()
 
     # ------------------------------------------------------------ what the client sent
@@ -216,7 +198,6 @@ class ServerConnection:
             self._end(scope)
 
     def models(self, scope: Scope, response: ModelsResponse) -> None:
-        """The answer to a `models_request`."""
         request = self._listings.get(scope)
         if request is None:
             return
@@ -253,11 +234,11 @@ class ServerConnection:
         scope, message_id = envelope.scope, envelope.message_id
         kind = envelope.type
         if kind == "ping":
-            self._reply(scope, "pong", PongPayload(message_id), message_id)
+            self._reply(scope, "pong", wire.PongPayload(message_id), message_id)
             return []
         if self._agents is not None and envelope.sequence == 1 and self._agents.is_resting(scope):
             self._agents.restart(scope)
-        is_late = kind in AUTH_AFTERTHOUGHTS and not self.auth.is_live(scope)
+        is_late = kind in auth_wire.AUTH_AFTERTHOUGHTS and not self.auth.is_live(scope)
         if not is_late and (fault := self._inbound.check(scope, envelope.sequence)):
             self._refuse(scope, message_id, fault, f"sequence {envelope.sequence} is not the next one of its scope")
             return []
@@ -287,32 +268,32 @@ class ServerConnection:
             from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS
 
             return AGENT_CLIENT_PAYLOADS[kind]
-        return CLIENT_PAYLOADS.get(kind) or AUTH_CLIENT_PAYLOADS.get(kind)
+        return wire.CLIENT_PAYLOADS.get(kind) or auth_wire.AUTH_CLIENT_PAYLOADS.get(kind)
 
     def _carry_out(self, envelope: Envelope, payload: Any, numbers_used: int) -> list[Command]:
         scope, message_id = envelope.scope, envelope.message_id
         if envelope.type in AGENT_REQUESTS:
             return [*self.agents.receive(envelope, payload, numbers_used)]
         match payload:
-            case StreamRequest():
+            case wire.StreamRequest():
                 return self._open(envelope, payload, numbers_used)
-            case AbortRequest():
+            case wire.AbortRequest():
                 return self._abort(scope, message_id, payload)
             case ModelsRequest():
                 return self._begin_listing(envelope, payload, numbers_used)
-            case Goodbye():
+            case wire.Goodbye():
                 return [EndConnection()]
-            case AuthProvidersRequest() | AuthLoginStart():
+            case auth_wire.AuthProvidersRequest() | auth_wire.AuthLoginStart():
                 running, limit = self.auth.running, self._limits.logins
                 if not self._has_room(envelope, numbers_used, running, limit, "logins"):
                     return []
                 return [self.auth.begin(envelope, payload, numbers_used)]
-            case AuthPromptResponse() | AuthCancel():
+            case auth_wire.AuthPromptResponse() | auth_wire.AuthCancel():
                 return [*self.auth.carry_on(envelope, payload, numbers_used)]
             case _:
                 raise AssertionError("every type of CLIENT_PAYLOADS but ping is handled above")
 
-    def _open(self, envelope: Envelope, payload: StreamRequest, numbers_used: int) -> list[Command]:
+    def _open(self, envelope: Envelope, payload: wire.StreamRequest, numbers_used: int) -> list[Command]:
         scope = envelope.scope
         if scope.kind != "stream_id":
             raise InvalidRequest(f"{envelope.type} belongs to a stream_id, not to a {scope.kind}")
@@ -326,7 +307,7 @@ class ServerConnection:
         )
         self._inbound.take(scope, numbers_used)
         self._sender.sequences.begin(scope)
-        whole = isinstance(payload, CompleteRequest)
+        whole = isinstance(payload, wire.CompleteRequest)
         self._streams[scope.id] = _Request(scope, envelope.message_id, envelope.encoding, whole=whole)
         return [command]
 
@@ -353,7 +334,7 @@ class ServerConnection:
             return False
         return True
 
-    def _abort(self, scope: Scope, message_id: str, payload: AbortRequest) -> list[Command]:
+    def _abort(self, scope: Scope, message_id: str, payload: wire.AbortRequest) -> list[Command]:
         target_id = payload.target_stream_id
         if target_id not in self._streams:
             reason = "no stream of that id is running on this connection"
@@ -381,7 +362,7 @@ class ServerConnection:
         # MK-ENV-019: "the nack using the `message_id` as `stream_id` when no scope id is readable"
         scope = problem.scope or Scope("stream_id", problem.message_id)
         versions = ("1",) if problem.code == "version_mismatch" else None
-        nack = Nack(
+        nack = wire.Nack(
             rejected_id=problem.message_id,
             reason=problem.reason,
             error_code=problem.code,
@@ -391,12 +372,12 @@ class ServerConnection:
         self._forget_unless_live(scope)
 
     def _refuse(self, scope: Scope, message_id: str, code: str, reason: str) -> None:
-        nack = Nack(rejected_id=message_id, reason=reason, error_code=code)
+        nack = wire.Nack(rejected_id=message_id, reason=reason, error_code=code)
         self._reply(scope, "nack", nack, message_id)
         self._forget_unless_live(scope)
 
     def _ack(self, scope: Scope, message_id: str) -> None:
-        self._reply(scope, "ack", Ack(message_id), message_id)
+        self._reply(scope, "ack", wire.Ack(message_id), message_id)
 
     def _reply(self, scope: Scope, kind: str, payload: Any, message_id: str) -> None:
         self._sender.send(scope, kind, payload, in_reply_to=message_id)
