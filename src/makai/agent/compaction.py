@@ -84,7 +84,6 @@ async def summarised(
     keep_tokens: int | None = None,
     instructions: str = "",
 ) -> Summarised:
-    """Ask the model for a summary of the older part."""
     window = model.context_window or DEFAULT_WINDOW
     if keep_tokens is None:
         # Less than the conversation has, also when it is full by the provider's count and short by our estimate.
@@ -202,7 +201,6 @@ def _words(message: UserMessage) -> str:
 
 
 def _middle_out(text: str, most: int) -> str:
-    """The text, or its beginning and its end."""
     if len(text) <= most:
         return text
     head = most // 3

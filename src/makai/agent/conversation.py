@@ -60,7 +60,6 @@ class Conversation:
         self._add((message,), place)
 
     def replace_older(self, count: int, summary: UserMessage) -> None:
-        """The summary instead of the first `count` messages."""
         through = max(self.places[:count])
         self.messages[:count] = [summary]
         self.places[:count] = [through]
@@ -82,7 +81,6 @@ def context_tokens(usage: Usage) -> int | None:
 
 
 def estimated_tokens(messages: Iterable[Message]) -> int:
-    """About how many tokens these messages are."""
     return sum(_message_tokens(message) for message in messages)
 
 

@@ -116,7 +116,6 @@ def spent(settings: AgentSettings, usage: Usage) -> Limit | None:
 
 
 def out_of_time(settings: AgentSettings) -> Limit:
-    """The limit of time."""
     message = f"The run reached its limit of {settings.max_seconds:g} s."
     return Limit(kind="seconds", stop_reason="max_turns", message=message)
 

@@ -136,7 +136,6 @@ class ProgressReporter:
         return ToolProgress(call_id=self.call_id, text=text + NO_MORE if self._shown > MAX_SHOWN else text)
 
     def _shorten(self) -> None:
-        """Keep the newest of what waits."""
         if self._size > MAX_PROGRESS_LENGTH:
             kept = "".join(self._waiting)[-MAX_PROGRESS_LENGTH:]
             self._left_out += self._size - len(kept)

@@ -55,7 +55,6 @@ class TurnAnswer(msgspec.Struct, kw_only=True):
 async def answer_of(
     stream: AsyncGenerator[StreamEvent, None], recorder: Recorder, tool_calls: ToolCalls, watch: SilenceWatch
 ) -> TurnAnswer:
-    """Follow a stream to its end."""
     answer = TurnAnswer()
     async with aclosing(guarded(stream)) as events, watch:
         async for event in events:

@@ -46,7 +46,6 @@ class Draft:
         return Decision(tuple(self._events), tuple(self._effects), self.state)
 
     def log(self, event: ev.SessionEvent, run_id: str | None = None) -> None:
-        """One more event, of a run or of the session itself."""
         logged = ev.Logged(event_id=self.state.last_event_id + 1, ts=self.ts, event=event, run_id=run_id)
         self._events.append(logged)
         self.state = evolve(self.state, logged)

@@ -348,7 +348,6 @@ class Batch:
         return decision.effects
 
     def events(self) -> tuple[ev.Logged, ...]:
-        """Everything to commit, in order."""
         self._join()
         return tuple(self._events)
 

@@ -230,7 +230,6 @@ class History:
         return tuple(placed.message for placed in self._placed())
 
     def items(self) -> tuple[TranscriptItem, ...]:
-        """Everything that was said and done, compacted or not."""
         return tuple(self._transcript())
 
     def _placed(self) -> Iterator[PlacedMessage]:
@@ -375,7 +374,6 @@ _STEPS: dict[type, Callable[[History, Any, ev.Logged], None]] = {
 
 
 def history(events: Iterable[Numbered]) -> History:
-    """What was said in these events."""
     folded = History()
     for logged in events:
         folded.apply(logged)

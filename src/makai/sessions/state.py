@@ -55,7 +55,6 @@ class Seen:
         return f"Seen({list(self)!r})"
 
     def with_text(self, text: str) -> Seen:
-        """The set with one more text."""
         if text in self:
             return self
         newer = Seen.__new__(Seen)
@@ -126,7 +125,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """How often the run was resumed since it last ended a turn."""
 
     def pending(self) -> tuple[UnfinishedCall, ...]:
-        """Calls that wait for a person."""
         return tuple(call for call in self.calls.values() if call.status == "pending")
 
 
@@ -294,7 +292,6 @@ def _with(seen: Seen, text: str | None) -> Seen:
 
 
 def _in_run(step: _RunStep, state: SessionState, event: Any, logged: ev.Logged) -> SessionState:
-    """Apply a step to the run the event belongs to."""
     if state.run is None or state.run.run_id != logged.run_id:
         return state
     return _evolved(state, run=_evolved(step(state.run, event, logged), last_event_id=logged.event_id))

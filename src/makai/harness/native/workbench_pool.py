@@ -92,7 +92,6 @@ class WorkbenchPool:
         return entry
 
     async def forget(self, session_id: str) -> None:
-        """Close the workbench of a deleted session."""
         entry = self._entries.pop(session_id, None)
         if entry is not None:
             await entry.close()
