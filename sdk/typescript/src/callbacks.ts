@@ -48,7 +48,7 @@ export class Callbacks {
     });
   }
 
-  /** Nobody wants the result of this call any more. */
+  /** Abort a call whose result is no longer wanted. */
   callIsOver(toolCallId: unknown): void {
     end(this.#executing, toolCallId);
   }

@@ -20,7 +20,7 @@ import type {
 
 /** For a server that does not say. */
 const DEFAULT_CACHE_MAX_AGE_MS = 300_000;
-/** A listing may ask several vendors; none of them may hold the caller up for ever. */
+/** A listing may ask several vendors; none of them may hold the caller up. */
 const LISTING_MS = 120_000;
 const MAX_CACHED = 64;
 const FILTERS = ["provider_id", "api", "model_id", "include_deprecated", "include_login_required"] as const;

@@ -191,7 +191,7 @@ test("what a tool answers is its result, as text, parts, or JSON", () => {
   assert.deepEqual(resultOf({ content: parts, is_error: true, more: 1 }), { content: parts, is_error: true });
 });
 
-test("a tool that throws or does not exist is an error result, and one nobody waits for is aborted", async () => {
+test("a tool that throws or does not exist is an error result, and one that is no longer wanted is aborted", async () => {
   const stage = new Stage();
   let given: AbortSignal | undefined;
   const tool = { name: "look", description: "", parameters_schema_json: "{}" };
@@ -258,7 +258,7 @@ test("a question that others decide is withdrawn", async () => {
   await stage.start();
   const message = await stage.message();
   stage.server.say(message, "permission_request", { ...CALL, digest: "d" });
-  stage.server.say(message, "permission_settled", { tool_call_id: "c1", decision: "deny", by: "somebody" });
+  stage.server.say(message, "permission_settled", { tool_call_id: "c1", decision: "deny", by: "another client" });
   await withdrawn;
   stage.settle(message);
 });

@@ -105,7 +105,7 @@ test("a frame that breaks the protocol ends the connection, once", () => {
   assert.equal(state.failures, 1);
 });
 
-test("a server that could not read us ends the connection: nobody knows which request it was", () => {
+test("a server that could not read us ends the connection: it does not say which request it was", () => {
   const { connection, listener } = setUp();
   connection.receive('{"type":"error","code":"unknown_envelope","message":"no id","protocol_version":"1"}');
 

@@ -1,4 +1,4 @@
-"""What a review of the server's files found: an announcement that was lost, demo folders that piled up."""
+"""The announcement of a server, and the folders of the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a review of the guard found: other ports of this machine, and addresses on command lines."""
+"""The guard and browsers: other ports of this machine, and addresses on command lines."""
 
 from __future__ import annotations
 
