@@ -9,7 +9,6 @@ Run as `python -m sessions.server <home> <most events behind>`.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
 import signal
@@ -29,6 +28,7 @@ from makai.auth.server_token import load_or_create_token
 from makai.protocols.minicodex.server import Limits
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
+from makai.server.serve import tune_garbage_collection
 from makai.sessions.owner import OwnedSessions
 from makai.transports.guard import Guard, GuardConfig
 
@@ -87,8 +87,7 @@ async def serve(home: Path, most_behind: int) -> None:
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         await web.SockSite(runner, listening).start()
-        gc.collect()
-        gc.freeze()  # as `makai serve` does
+        tune_garbage_collection()
         announce(port, token.reveal(), await new_session(sessions))
         await until_stopped()
         await runner.cleanup()

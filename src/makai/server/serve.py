@@ -53,6 +53,18 @@ class Addresses(msgspec.Struct, frozen=True):
     grpc: str | None
 
 
+def tune_garbage_collection() -> None:
+    """Keep collections of long-lived objects off the path of events: they stop every client for their duration.
+
+    What start-up made is never looked through again. With Python's own thresholds a thousand clients that connect cause
+    full collections of 45 to 130 ms of CPU. With these, a full one comes after a million new objects instead of 70,000,
+    and a partial one looks at 10,000.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(2_000, 5, 100)
+
+
 async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: Callable[[Addresses], None]) -> None:
     """Serve until a signal says stop."""
     tls = _tls(options)
@@ -82,9 +94,7 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         scheme = "https" if tls else "http"
         address = f"{scheme}://{_shown(options.host)}:{port}"
         stack.enter_context(announced(home, address))
-        # What start-up made stays for good; looking through it again and again would stop every client for a moment.
-        gc.collect()
-        gc.freeze()
+        tune_garbage_collection()
         on_ready(Addresses(address, grpc))
         await stop.wait()
         await makai.drain(options.drain_s)
