@@ -1,10 +1,7 @@
-"""Exclusive locks between processes.
-
-In: the path of a lock file, which is created and never deleted. Out: a lock that the kernel gives up when its holder
-ends, by `kill -9` too. It must not know what the lock protects.
+"""Exclusive locks between processes, which the kernel releases when their holder ends, by `kill -9` too.
 
 A `flock` belongs to one opening of the file, so two tasks or threads of one process exclude each other as well. It
-exists on Linux, macOS and the BSDs; Windows has none and is not supported.
+exists on Linux, macOS and the BSDs; Windows is not supported. Lock files are never deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from types import TracebackType
 from makai.core.errors import MakaiError
 
 _FIRST_PAUSE_S = 0.002
-_LONGEST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 0.05
 
 
 class FileLock:
@@ -56,7 +53,7 @@ def pauses() -> Iterator[float]:
     pause = _FIRST_PAUSE_S
     while True:
         yield pause * random.uniform(0.5, 1)
-        pause = min(pause * 2, _LONGEST_PAUSE_S)
+        pause = min(pause * 2, _MAX_PAUSE_S)
 
 
 @contextmanager

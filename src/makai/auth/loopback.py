@@ -1,12 +1,9 @@
-"""Where the browser hands over the answer of a login: a listener on 127.0.0.1 that serves one answer.
-
-In: the `Callback` to wait for. Out: the code, or the error the login server sent; then the port is closed. It must not
-know vendors or tokens.
+"""Receives the answer of a login in the browser: a listener on 127.0.0.1 that serves one answer, then closes its port.
 
 RFC 8252 section 7.3 (loopback redirect) and 8.3: the literal address, so that nothing but this machine can connect.
 Other programs on the machine and pages in the browser can: hence only GET, only the redirect URI's own path and Host
-(a foreign Host is DNS rebinding), only with our state, and small. What is not the answer gets a page that says so
-and changes nothing.
+(a foreign Host is DNS rebinding), only with the login's state, and small. Other requests get a page that says so and
+change nothing.
 """
 
 from __future__ import annotations
@@ -38,8 +35,6 @@ _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) (/[\x21-\x7e]*) HTTP/1\.[01]"
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What the browser shows."""
-
     status: HTTPStatus
     text: str
 

@@ -1,11 +1,10 @@
 """OAuth 2 and OpenID Connect as data: what to send, and what the answers mean. Pure, apart from drawing random bytes.
 
-In: endpoints, client ids, secrets; then status, headers and body of an answer. Out: URLs, forms and typed answers, or
-one typed error: `InvalidGrant` (over for good), `AuthRequired` (a person must act), `ProviderError` (may pass),
-`InvalidRequest` (set up wrongly). It must not know HTTP clients, files or vendors.
+Answers become typed values or one typed error: `InvalidGrant` (ended for good), `AuthRequired` (the user must act),
+`ProviderError` (may pass), `InvalidRequest` (configured wrongly). A server's text may repeat what it was sent, so only
+harmless words of it are shown (`plain_words`).
 
 RFC 6749 (OAuth 2.0), 7636 (PKCE), 8252 (native apps), 8628 (device flow), 9207 (issuer in the answer), 9700 (security).
-A server's own words may repeat what it was sent, so only harmless words of them are shown (`plain_words`).
 """
 
 from __future__ import annotations
@@ -259,7 +258,6 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def redirect_path(self) -> str:
-        """The path of the redirect URI."""
         return f"{self.path}/{self.state.reveal()}" if self.state_in_path else self.path
 
     def is_addressed(self, path: str) -> bool:

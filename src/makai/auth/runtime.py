@@ -25,8 +25,6 @@ AuthStatus: TypeAlias = Literal[
 
 
 class AccountStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored login."""
-
     name: str
     auth_status: AuthStatus
     is_default: bool

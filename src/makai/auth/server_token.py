@@ -1,9 +1,7 @@
-"""The token of the local server: `MAKAI_HOME/server-token`.
+"""The token of the local server: `MAKAI_HOME/server-token`, created on first use.
 
-In: the state directory. Out: the token, made on first use. It must not know who asks for it or what it opens.
-
-Whoever reads the file may do everything through the server, so a file or directory that others could have read or
-planted is refused, never repaired: what it holds may already be known.
+It gives full access to the server, so a file or directory that other users could have read or planted is refused, never
+repaired: its content may already be known.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ def load_or_create_token(home: Path) -> Secret:
 
 
 def _create(path: Path) -> None:
-    """Write a new token under another name first: whoever finds the file finds all of it."""
+    """Write a new token under another name first: the file is never seen half-written."""
     draft = path.with_name(f"{FILE_NAME}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:

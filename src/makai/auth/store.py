@@ -64,7 +64,7 @@ class UnreadableEntry(Exception):
 
 
 class StoreSnapshot(msgspec.Struct, frozen=True):
-    """What was stored at one moment."""
+    """The stored accounts at one moment."""
 
     logins: dict[str, ProviderAccounts] = {}
 
@@ -75,7 +75,6 @@ class StoreSnapshot(msgspec.Struct, frozen=True):
         return None
 
     def providers(self) -> tuple[str, ...]:
-        """Providers with an account."""
         return tuple(self.logins)
 
     def accounts(self, provider_id: str) -> tuple[Account, ...]:
@@ -97,7 +96,6 @@ class CredentialStore:
         self._cached: tuple[_Version, StoreSnapshot] = (_NO_FILE, StoreSnapshot())
 
     def snapshot(self) -> StoreSnapshot:
-        """What is stored now."""
         try:
             version = _version(os.lstat(self._path))
         except FileNotFoundError:
@@ -132,7 +130,7 @@ class CredentialStore:
         return self._modify(provider_id, change)
 
     def remove(self, provider_id: str, name: str | None = None) -> bool:
-        """Forget the account, or the default one. If it was the default, the first that is left takes its place."""
+        """Remove the account, or the default one. If it was the default, the first that is left takes its place."""
 
         def change(logins: ProviderAccounts) -> ProviderAccounts:
             gone = logins.default if name is None else name
@@ -157,7 +155,7 @@ class CredentialStore:
         self._modify(provider_id, change)
 
     def rehearse(self) -> None:
-        """Fail now where a change would fail: a full disk, a read-only home, a file that is refused."""
+        """Raise now where a change would fail: a full disk, a read-only home, a file that is refused."""
         with self._alone():
             _, entries, _ = self._read()
             with self._drafted(encoded(entries), modified_ns=0):
@@ -183,7 +181,7 @@ class CredentialStore:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """In a home that exists and is ours, while no other process changes the file."""
+        """Hold the lock in a home that exists and belongs to this user."""
         try:
             self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._check_home()
@@ -260,7 +258,7 @@ class CredentialStore:
     def _refused(self, why: str) -> MakaiError:
         return MakaiError(
             f"{self._path} {why}. It was left as it is.",
-            hint="It has to be a file of yours (mode 600) in a directory of yours (mode 700). "
+            hint="You must own the file (mode 600) and its directory (mode 700). "
             "To start over, move it away and log in again.",
         )
 
@@ -299,7 +297,6 @@ def understood(entries: Entries) -> dict[str, ProviderAccounts]:
 
 
 def plain(logins: ProviderAccounts) -> dict[str, Any]:
-    """The entry of one provider."""
     accounts = {
         name: {
             **msgspec.to_builtins(account.credential, enc_hook=_revealed),

@@ -1,8 +1,7 @@
-"""Where a vendor is reached, and where its key may go, under one environment.
+"""Where a vendor is reached, and where its key may be sent, under one environment. Pure.
 
-In: a vendor row, an environment, the runtime's own addresses. Out: base URLs, `KeySource`s, `Model.options`. Pure: the
-environment is a mapping. A base URL the user put into the environment also widens where the vendor's key may go: that
-is what a proxy or a test server is for. A caller's `base_url` never does.
+A base URL that the user put into the environment also widens where the vendor's key may go: that is what a proxy or a
+test server is for. A caller's `base_url` never does.
 """
 
 from __future__ import annotations

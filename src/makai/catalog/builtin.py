@@ -1,8 +1,7 @@
-"""The models we know without asking anyone: `builtin_models.json`, read once and only when needed.
+"""The built-in models: `builtin_models.json`, read once and only when needed.
 
-In: the data file beside this module. Out: `ModelRow`s and the table of legacy refs. Rows are facts from the vendors'
-documentation as of the file's `as_of`; a price that was not found is left out, never guessed. It must not know the
-environment, credentials or HTTP.
+Rows are facts from the vendors' documentation as of the file's `as_of`; a price that was not found is left out, never
+guessed.
 """
 
 from __future__ import annotations
@@ -43,16 +42,13 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
 
 class Builtin(msgspec.Struct, frozen=True, kw_only=True):
-    """The data file."""
-
     as_of: str
     models: tuple[ModelRow, ...]
     aliases: dict[str, str]
-    """A ref we or others once issued -> the canonical ref (document 000 §3.1)."""
+    """Legacy ref -> canonical ref (MK-MODEL-023)."""
 
 
 @cache
 def builtin() -> Builtin:
-    """The built-in catalog."""
     with open(os.path.join(os.path.dirname(__file__), "builtin_models.json"), "rb") as file:
         return msgspec.json.decode(file.read(), type=Builtin)

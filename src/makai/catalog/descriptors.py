@@ -1,8 +1,4 @@
-"""The discovery plane: what a client is told about a model (document 000 §3, §5).
-
-In: catalog facts and an auth status. Out: the typed shapes of `models_request` and `models_response`, shared by the
-provider and the agent protocol (document 000 §6). It must not know how models are found or run.
-"""
+"""The typed shapes of `models_request` and `models_response`, shared by both protocols (MK-MODEL-026)."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ class ModelLifecycle(StrEnum):
 
 
 class ModelSource(StrEnum):
-    """Whether the vendor told us, or the built-in list did."""
+    """Whether the model comes from the vendor's own list or from the built-in one."""
 
     DYNAMIC = "dynamic"
     STATIC_FALLBACK = "static_fallback"
@@ -70,9 +66,9 @@ class ModelsRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ModelsResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Every matching model in one answer; there is no pagination (document 000 §11)."""
+    """Every matching model in one answer; there is no pagination (MK-MODEL-028)."""
 
     models: tuple[ModelDescriptor, ...]
     fetched_at_ms: int
-    """When this response was made, also when its data is older (document 000 §2.3)."""
+    """When this response was made, also when its data is older (MK-MODEL-016)."""
     cache_max_age_ms: int

@@ -1,8 +1,6 @@
 """A vendor's own list of models: what to ask, and how the answer becomes rows. Pure.
 
-In: a vendor row, its base URL, a credential; then the bytes of one page. Out: the GET to send; then `ModelRow`s and the
-cursor of the next page. How vendors' lists differ is data here (`_KINDS` and the tables above it). It must not know
-HTTP, caching or what the built-in catalog says: `with_known_facts` is handed the built-in row.
+How vendors' lists differ is data here (`_KINDS` and the tables above it).
 """
 
 from __future__ import annotations
@@ -95,8 +93,6 @@ class ListingRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListingPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one page says."""
-
     rows: tuple[ModelRow, ...]
     next_cursor: str = ""
     """For `listing_request`; empty on the last page."""

@@ -1,8 +1,4 @@
-"""What clients are told about models, and which of them a `models_request` gets. Pure.
-
-In: rows and what is known about their provider; a request, the candidates, the time. Out: descriptors; a
-`ModelsResponse`, or the error the server nacks with. It must not know the environment or how rows were found.
-"""
+"""Descriptors of models, and which of them a `models_request` gets. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ STATIC_MAX_AGE_MS = 3_600_000
 def descriptor_of(
     row: ModelRow, api: str, auth_status: AuthStatus, source: ModelSource, *, base_url: str = ""
 ) -> ModelDescriptor:
-    """What a client is told about a row that is served by this API."""
+    """The descriptor of a row that is served by this API."""
     return ModelDescriptor(
         model_ref=format_model_ref(row.provider, api, row.id),
         model_id=row.id,
@@ -60,8 +56,8 @@ def list_models(
 ) -> ModelsResponse:
     """The answer to a `models_request`. `fetched`: a vendor was asked for it, so that an empty list is news too.
 
-    A request with `model_id` is a resolve (document 000 §5): "if `model_id` is set and `api` is omitted and multiple
-    matches remain" and "if `model_id` is set and no matches remain" are errors. Without it, nothing is an empty list.
+    A request with `model_id` is a resolve: several matches without `api` (MK-MODEL-011) and no match (MK-MODEL-012)
+    are errors. Without it, no match is an empty list (MK-MODEL-008).
     """
     named = [model for model in candidates if _is_named(request, model)]
     matches = tuple(model for model in named if _is_wanted(request, model))

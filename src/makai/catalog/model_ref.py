@@ -1,8 +1,7 @@
-"""The `model_ref`: one text that names one model of one provider behind one API, for good.
+"""The `model_ref`: one text that permanently names one model of one provider behind one API.
 
-In: a triple, or a ref as a client sent it. Out: the other one. It must not know which providers or models exist.
-Canonical form (document 000 §3.1): `<provider_id>/<api>@<percent-encoded-model-id>`. Every byte of the model id outside
-RFC 3986's unreserved set is written `%XX` in upper case, so each triple has exactly one ref and each ref one triple.
+Canonical form (MK-MODEL-018): `<provider_id>/<api>@<percent-encoded-model-id>`. Every byte of the model id outside RFC
+3986's unreserved set is written `%XX` in upper case, so each triple has exactly one ref and each ref one triple.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The one place where a name becomes a model that can be run (document 000 §3.2).
-
-In: a `model_ref`, a short form or a caller's own object; an environment; the rows of the catalog. Out: `core.Model`,
-its credential, and descriptors for listing. Nothing else converts between these (MK-MODEL-025). It does no I/O.
-"""
+"""The one place where a name becomes a model that can be run (MK-MODEL-025). It does no I/O."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ DEFAULT_ORDER = (
 )
 """Whose credential decides the default model; after them comes the model on this machine."""
 
-_LONGEST_NAME = 100
+_MAX_NAME = 100
 _UNSTATED_CAPABILITIES = (ModelCapability.CHAT, ModelCapability.STREAMING)
 
 
@@ -163,8 +159,8 @@ class Resolver:
         )
 
     def auth_status(self, provider_id: str) -> AuthStatus:
-        """Whether a provider can be used with the logins and variables there are. A broken variable is `failed`; a
-        store of logins that cannot be read at all is raised, because then nobody's status is known."""
+        """Whether a provider can be used with the stored logins and the environment. A broken variable is `failed`; a
+        store that cannot be read raises, because then no status is known."""
         vendor = self.vendors.find(provider_id)
         if vendor is None:
             return AuthStatus.UNKNOWN
@@ -181,7 +177,7 @@ class Resolver:
     ) -> list[ModelDescriptor]:
         """Every model to offer: what a vendor listed, where it was asked and answered, else the rows we have.
 
-        `known` are statuses someone knows better, such as a login in progress. Retired models are not offered.
+        `known` are statuses that take precedence, such as a login in progress. Retired models are not offered.
         """
         listings = listings or {}
         dynamic = {provider_id: listing.rows for provider_id, listing in listings.items() if listing.error is None}
@@ -209,7 +205,7 @@ class Resolver:
         try:
             own = self.auth_status(provider_id)
         except MakaiError:
-            return AuthStatus.FAILED  # "must not hard-fail the whole response" (document 000 §2.3)
+            return AuthStatus.FAILED  # one provider never fails the whole listing (MK-MODEL-015)
         return own if own is AuthStatus.FAILED else known.get(provider_id, own)
 
     def _reference(self, text: str) -> ModelRef:
@@ -233,7 +229,7 @@ class Resolver:
     def _only_model_called(self, model_id: str) -> ModelRef:
         found = [row for (_, known_id), row in self._rows().items() if known_id == model_id]
         if not found:
-            # Only then: that somebody listed models must not make a name ambiguous that was clear before.
+            # Only then: a fetched list must not make a name ambiguous that was unique before.
             found = [rows[model_id] for rows in self._learned.values() if model_id in rows]
         live = [row for row in found if not row.retired] or found
         if len(live) > 1:
@@ -246,7 +242,7 @@ class Resolver:
         return ModelRef(row.provider, row.api or self.vendors[row.provider].api, model_id)
 
     def _canonical(self, ref: ModelRef) -> ModelRef:
-        """Legacy aliases are remapped to the canonical ref (document 000 §3.1), of the provider's name too."""
+        """The ref with legacy aliases remapped (MK-MODEL-023), those of provider names too."""
         vendor = self.vendors.find(ref.provider_id)
         if vendor is not None and vendor.id != ref.provider_id:
             ref = ModelRef(vendor.id, ref.api, ref.model_id)
@@ -342,12 +338,12 @@ def _not_spoken(vendor: Vendor, api: str) -> InvalidRequest:
 
 def _quoted(name: str) -> str:
     """A name from outside, for a message: never longer than a line."""
-    return repr(name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "...")
+    return repr(name if len(name) <= _MAX_NAME else name[:_MAX_NAME] + "...")
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    if len(name) > _LONGEST_NAME:
-        return ""  # nobody meant that, and comparing it costs time
+    if len(name) > _MAX_NAME:
+        return ""  # comparing it would cost time
     from difflib import get_close_matches  # only an error pays for this import
 
     close = get_close_matches(name, sorted(set(known)), n=3)

@@ -1,8 +1,4 @@
-"""What a vendor is: where it lives, which APIs it speaks, which variables hold its key, how its dialect differs.
-
-In: nothing. Out: the `Vendor` type and look-ups by id or alias. The rows are data in `vendor_table`; adding a vendor is
-adding a row. It must not know models, credentials' values or HTTP.
-"""
+"""The `Vendor` type and look-ups by id or alias. Adding a vendor is adding a row to `vendor_table`."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ ASSUMED_CAPABILITIES = (
     ModelCapability.VISION,
     ModelCapability.REASONING,
 )
-"""For a model we have no row for: ask, and let the vendor refuse, rather than drop tools or images silently."""
+"""Of a model without a row: let the vendor refuse, rather than drop tools or images silently."""
 
 
 class Vendor(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,9 +89,8 @@ class VendorTable(Mapping[str, Vendor]):
         return len(self._by_id)
 
     def find(self, name: str) -> Vendor | None:
-        """The vendor of that id or alias."""
         return self._by_id.get(name) or self._by_alias.get(name)
 
     def with_rows(self, rows: Iterable[Vendor]) -> VendorTable:
-        """This table with more rows; one of the same id replaces ours."""
+        """This table with more rows; one of the same id replaces the row here."""
         return VendorTable({**self._by_id, **{vendor.id: vendor for vendor in rows}}.values())

@@ -1,7 +1,6 @@
-"""`config.toml`: what a user may settle once for every command (DESIGN §10).
+"""`config.toml`: the user's settings for every command. Pure; an error names the line or key that is wrong.
 
-In: the file's text. Out: a `Config`, or `InvalidRequest` naming the line or key that is wrong. Pure. Its JSON Schema is
-published as `schema/config.json`. Unknown keys are refused: a misspelt setting must not be ignored in silence.
+Its JSON Schema is published as `schema/config.json`. Unknown keys are refused: a misspelt setting must not be ignored.
 
     [providers.corp]
     name = "Our gateway"
@@ -21,7 +20,7 @@ published as `schema/config.json`. Unknown keys are refused: a misspelt setting 
     [store]
     url = "sqlite"
 
-Of all this, a project may settle only `[permissions]`, in its `.makai/config.toml` and once its folder is trusted.
+A project may set only `[permissions]`, in its `.makai/config.toml` and once its folder is trusted.
 """
 
 from __future__ import annotations
@@ -85,8 +84,6 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The whole file."""
-
     providers: dict[str, ProviderConfig] = {}
     permissions: PermissionsConfig = PermissionsConfig()
     store: StoreConfig = StoreConfig()

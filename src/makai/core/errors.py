@@ -1,23 +1,22 @@
 """Every way makai can fail, as one tree.
 
-In: nothing. Out: exception classes, each with one stable wire code. This module must not know any
-protocol, transport or vendor; they map to and from these classes through `error_from_code` and `.code`.
+Each class has one stable wire code; protocols map to and from them through `error_from_code` and `.code`.
 
     MakaiError                      internal_error
     ├── ParseError                  parse_error           bytes that are not what their format says
     ├── InvalidRequest              invalid_request       the caller asked for something impossible
-    │   ├── ModelNotFound           invalid_request       "model not found" (document 000 §3.1)
+    │   ├── ModelNotFound           invalid_request       "model not found" (MK-MODEL-012)
     │   └── ModelRefError           invalid_request       a malformed model_ref, with its `kind`
     ├── ModelRetired                model_not_found       the ref was valid once; names its successor
     ├── NotSupported                not_implemented       a feature this runtime does not have
     ├── AuthError
     │   ├── AuthRequired            auth_required         no credential for this provider
     │   ├── AuthExpired             auth_expired          expired and cannot be refreshed
-    │   ├── InvalidGrant            auth_expired          the server says this grant is over for good
+    │   ├── InvalidGrant            auth_expired          the server says this grant has ended for good
     │   └── AuthRefreshFailed       auth_refresh_failed
     ├── Aborted                     aborted               the caller stopped it
     ├── TransportError              transport_error       the connection could not be made or broke
-    │   └── ChannelClosed           transport_error       the peer is gone, or we closed
+    │   └── ChannelClosed           transport_error       the peer is gone, or this side closed
     ├── ProviderError               provider_error        the model API failed
     │   ├── RateLimited             rate_limited
     │   ├── Overloaded              overloaded
@@ -26,8 +25,8 @@ protocol, transport or vendor; they map to and from these classes through `error
     │   ├── LogDamaged              storage_unavailable   stored events are not what was written
     │   ├── HomeInUse               storage_unavailable   another process owns this MAKAI_HOME
     │   └── OwnershipLost           storage_unavailable   another process took over what this one owned
-    ├── LogConflict                 internal_error        someone else appended to the session first
-    ├── SessionRefused              one of document 002's a session does not take this command now
+    ├── LogConflict                 internal_error        another writer appended to the session first
+    ├── SessionRefused              a `RefusalCode`       a session does not take this command now
     ├── MakaiAuthError              what the server said  a client's login failed or is needed
     └── MakaiStreamError            what the server said  any other request of a client failed
 
@@ -51,7 +50,7 @@ RefusalCode: TypeAlias = Literal[
     "SESSION_EXISTS",
     "SESSION_CLOSED",
 ]
-"""Document 002's codes, and three about the session itself that its list ("non-exhaustive") leaves out."""
+"""MiniCodex's codes, and three about the session itself."""
 StreamErrorKind: TypeAlias = Literal["provider_error", "transport_error", "aborted", "unknown"]
 
 
@@ -243,7 +242,7 @@ class LogConflict(MakaiError):
 class SessionRefused(MakaiError):
     """A session refused a command; nothing was logged and nothing changed.
 
-    `code` is document 002's word for it, which clients of every protocol are told or have mapped for them.
+    Each protocol sends `code` as it is, or maps it.
     """
 
     def __init__(self, code: RefusalCode, message: str, *, hint: str | None = None) -> None:
@@ -252,7 +251,7 @@ class SessionRefused(MakaiError):
 
 
 class MakaiAuthError(MakaiError):
-    """What an SDK raises about logins (document 000 §3).
+    """What an SDK raises about logins.
 
     A login failed or was cancelled, or one is needed: then `code` is "auth_required" and `provider_id` says whose.
     """

@@ -46,11 +46,9 @@ class Block:
             self._deltas.clear()
 
     def text(self) -> str:
-        """Everything written so far."""
         return "".join((*self._settled, *self._deltas))
 
     def part(self) -> AssistantPart:
-        """The block as it stands now."""
         text = self.text()
         if self.kind == "text":
             return Text(text=text)
@@ -86,11 +84,9 @@ class MessageFold:
         }
 
     def apply(self, event: ev.StreamEvent) -> None:
-        """Take one event into account."""
         self._apply[type(event)](event)
 
     def open(self, kind: BlockKind, index: int, tool_call_id: str = "", name: str = "") -> Block:
-        """Begin a block."""
         block = Block(kind, index, tool_call_id, name)
         self._blocks[index] = block
         return block

@@ -1,7 +1,4 @@
-"""Where makai keeps its state: `MAKAI_HOME`, by default `~/.makai` (DESIGN §10).
-
-In: an environment. Out: a path. It creates nothing and reads nothing.
-"""
+"""Where makai keeps its state: `MAKAI_HOME`, by default `~/.makai`."""
 
 from __future__ import annotations
 
@@ -10,6 +7,5 @@ from pathlib import Path
 
 
 def home_directory(environ: Mapping[str, str]) -> Path:
-    """The state directory of this user."""
     stated = environ.get("MAKAI_HOME", "").strip()
     return Path(stated).expanduser() if stated else Path.home() / ".makai"

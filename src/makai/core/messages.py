@@ -1,7 +1,4 @@
-"""Messages, and the conversation a model is asked to continue.
-
-In: parts. Out: frozen Structs tagged by `role`. Knows no vendor's role names and no wire.
-"""
+"""Messages, and the conversation a model is asked to continue: frozen Structs tagged by `role`."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from makai.core.usage import Usage
 StopReason: TypeAlias = Literal[
     "end_turn", "max_tokens", "tool_use", "stop_sequence", "max_turns", "refusal", "aborted", "error"
 ]
-"""Why an answer ended. One spelling inside and in the Makai protocol (DESIGN §4)."""
+"""Why an answer ended: one spelling inside and in the Makai protocol."""
 
 STOP_REASON_ALIASES: dict[str, StopReason] = {"stop": "end_turn", "length": "max_tokens"}
 """Accepted as input only."""

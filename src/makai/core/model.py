@@ -1,7 +1,6 @@
-"""The execution-plane model: everything an adapter needs to talk to one model.
+"""The execution-plane model: everything an adapter needs to talk to one model, but no credential.
 
-In: rows of the catalog or a caller's own object. Out: `Model`. It holds no credential and no vendor logic;
-how a server's dialect differs from the standard is data (`ChatQuirks`).
+How a server's dialect differs from the standard is data (`ChatQuirks`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ ReasoningEffort: TypeAlias = Literal["off", "minimal", "low", "medium", "high", 
 
 
 class ModelCapability(StrEnum):
-    """What a model can do (document 000 §5)."""
+    """What a model can do (MK-MODEL-006)."""
 
     CHAT = "chat"
     STREAMING = "streaming"
@@ -63,7 +62,7 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Pass-through of Anthropic cache marks (OpenRouter)."""
     prompt_cache_key: bool = False
     store: bool = False
-    """Whether the API has `store`, which we always switch off."""
+    """Whether the API has `store`, which is always switched off."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

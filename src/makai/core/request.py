@@ -1,7 +1,4 @@
-"""What a caller asks of a model: the conversation, the tools, the options.
-
-In: values from a protocol or a program. Out: frozen Structs that reach the adapter unchanged. No vendor names.
-"""
+"""What a caller asks of a model: the conversation, the tools, the options. They reach the adapter unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ CacheRetention: TypeAlias = Literal["none", "short", "long"]
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool the model may call. The schema travels as JSON text (document 000 §3)."""
+    """A tool the model may call. The schema travels as JSON text."""
 
     name: str
     description: str

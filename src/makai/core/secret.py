@@ -1,8 +1,4 @@
-"""A string that cannot be printed.
-
-In: a token or key. Out: the same, only through `reveal()`. It must not know where secrets come from or go to.
-Everything that prints, formats, pickles or JSON-encodes a `Secret` gets the mask: no prefix, no length.
-"""
+"""A string that cannot be printed: everything that prints, formats, pickles or JSON-encodes it gets the mask."""
 
 from __future__ import annotations
 

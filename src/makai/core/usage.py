@@ -1,8 +1,4 @@
-"""Tokens and money.
-
-In: counts as an adapter read them, prices as the catalog knows them. Out: `Usage`. No vendor field names here.
-One meaning everywhere (DESIGN §4): `input` excludes cached tokens, `output` includes reasoning tokens.
-"""
+"""Tokens and money. One meaning everywhere: `input` excludes cached tokens, `output` includes reasoning tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one model answer, or a sum of them, consumed."""
 
-    # A factory, because a plain default of 0 would be left out on the wire, where document 000 wants both counts.
+    # A factory, because a plain default of 0 would be left out on the wire, which always carries both counts.
     input: int = msgspec.field(default_factory=int)
     """Prompt tokens that were neither read from nor written to a cache."""
     output: int = msgspec.field(default_factory=int)

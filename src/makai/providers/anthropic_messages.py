@@ -1,8 +1,7 @@
-"""Anthropic Messages, the request: Claude, and the servers that speak Claude's API (llama.cpp and others).
+"""Anthropic Messages, the request: Claude, and the servers that speak Claude's API (llama.cpp and others). Pure.
 
-In: a `ProviderRequest`. Out: an `HttpRequest`, and the decoder for its answer. Pure. How one generation of Claude
-differs from the next (thinking, sampling, forced tools) is data in `anthropic_models`. We send what the API asks for
-and nothing that claims to be another vendor's client.
+How one generation of Claude differs from the next (thinking, sampling, forced tools) is data in `anthropic_models`.
+Requests never claim to come from another vendor's client.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class AnthropicMessages:
     id = "anthropic-messages"
 
     def request(self, request: ProviderRequest) -> HttpRequest:
-        """The HTTP request for one streamed answer."""
         body = _body(request, dialect_of(request.model.id))
         try:
             encoded = msgspec.json.encode(body)
@@ -54,7 +52,6 @@ class AnthropicMessages:
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> MessagesDecoder:
-        """A decoder for the answer."""
         return MessagesDecoder(request, parts)
 
 

@@ -1,7 +1,4 @@
-"""Anthropic Messages, the answer: server-sent events, or one JSON document, -> parts.
-
-In: bytes. Out: pieces pushed into `Parts`. Pure; knows nothing of how the request was built.
-"""
+"""Anthropic Messages, the answer: server-sent events, or one JSON document, become parts. Pure."""
 
 from __future__ import annotations
 
@@ -114,7 +111,6 @@ class MessagesDecoder:
         }
 
     def feed(self, data: bytes) -> None:
-        """Some bytes of a streamed answer, cut anywhere."""
         parts = self._parts
         for payload in self._sse.feed_data(data):
             if parts.finished:
@@ -129,7 +125,6 @@ class MessagesDecoder:
                 raise self._malformed(error) from error
 
     def whole(self, body: bytes) -> None:
-        """An answer that came as one JSON document."""
         try:
             event = _decode_event(body)
             if _is_given(event.error):

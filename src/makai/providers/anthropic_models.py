@@ -1,7 +1,6 @@
 """How one generation of Claude differs from the next, as data, and how each is asked to think.
 
-In: a model id, an effort. Out: the dialect of the Messages API that the model accepts, and the request fields for its
-thinking. Adding a model is a row of `DIALECTS`. Knows nothing of messages and answers.
+Adding a model is a row of `DIALECTS`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a provider is, in three small contracts.
+"""The contracts of a provider. Nothing here does I/O or knows a vendor.
 
 `Api` is one vendor wire format, pure: a request becomes bytes, an answer's bytes become parts. `Provider` is anything
-that turns a `ProviderRequest` into stream events; `providers.http.HttpProvider` makes one out of an `Api`. Nothing
-here does I/O or knows a vendor.
+that turns a `ProviderRequest` into stream events; `providers.http.HttpProvider` makes one out of an `Api`.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ class Api(Protocol):
 class Provider(Protocol):
     """A source of model answers.
 
-    The law (DESIGN §4): `stream` may raise before its first event, for what can be checked locally. After `start` it
-    never raises: it ends in exactly one `done` or `error`. Closing the generator cancels the upstream request at once.
+    `stream` may raise before its first event, for what can be checked locally. After `start` it never raises: it ends
+    in exactly one `done` or `error` (MK-PROV-014). Closing the generator cancels the upstream request at once.
     """
 
     def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:

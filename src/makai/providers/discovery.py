@@ -1,8 +1,7 @@
 """Asks vendors for their lists of models: the I/O shell of `catalog.discovery`.
 
-In: a `models_request`. Out: what each vendor it concerns answered. All are asked at once, each within its deadline;
-answers are kept for as long as clients may keep theirs, and callers who come together share one question. A failure
-is an answer too: nothing here raises because of a vendor. It must not know what a list looks like.
+All vendors are asked at once, each within its deadline; answers are kept for as long as clients may keep theirs, and
+concurrent callers share one request. A vendor's failure is a value (`ProviderListing.error`), never raised.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 DEADLINE_S = 10.0
 """For a whole list, all pages of it."""
 LOOPBACK_DEADLINE_S = 1.0
-"""A server on this machine answers at once or is not there."""
+"""A server on this machine answers at once or does not run."""
 MAX_PAGES = 20
 MAX_CACHED = 64
 
@@ -58,7 +57,6 @@ class ModelDiscovery:
         self._flights: dict[_Key, asyncio.Task[ProviderListing]] = {}
 
     async def close(self) -> None:
-        """Stop asking."""
         flights = list(self._flights.values())
         for flight in flights:
             flight.cancel()
@@ -84,7 +82,7 @@ class ModelDiscovery:
             flight = asyncio.create_task(self._ask(vendor, access, key), name=f"models of {vendor.id}")
             self._flights[key] = flight
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
-        # Shielded: a caller who leaves must not take the answer away from those who share it.
+        # Shielded: a cancelled caller must not end the request for those who share it.
         return await asyncio.shield(self._flights[key])
 
     async def _ask(self, vendor: Vendor, access: ListingAccess, key: _Key) -> ProviderListing:
@@ -99,7 +97,7 @@ class ModelDiscovery:
         except MakaiError as error:
             return ProviderListing(error=error)
         except Exception:
-            # A list nobody foresaw is that vendor's failure, not everybody's (document 000 §2.3).
+            # An unforeseen shape of list fails for that vendor only (MK-MODEL-015).
             log.exception("reading the list of models of %s failed", vendor.id)
             return ProviderListing(error=_failed(vendor, "internal error"))
         self._keep(key, rows)

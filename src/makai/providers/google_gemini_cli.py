@@ -1,8 +1,6 @@
-"""Google Code Assist: the Gemini API inside an envelope, for accounts that sign in instead of paying by key.
+"""Google Code Assist: the Gemini API inside an envelope, for accounts that log in instead of paying by key. Pure.
 
-In: a `ProviderRequest`, or bytes of an SSE answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
-Everything about Gemini itself is in `google_generative_ai`; this file knows the envelope and the address. How the
-token was obtained is not its business.
+Everything about Gemini itself is in `google_generative_ai`; this file knows the envelope and the address.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ class GoogleGeminiCli:
     id = "google-gemini-cli"
 
     def request(self, request: ProviderRequest) -> HttpRequest:
-        """The HTTP request for one streamed answer."""
         model, options = request.model, request.options
         headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if request.secret:
@@ -43,7 +40,6 @@ class GoogleGeminiCli:
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> GoogleDecoder:
-        """A decoder for the answer."""
         return GoogleDecoder(request, parts, _unwrap)
 
 

@@ -1,8 +1,7 @@
-"""Google Gemini API: `models/{id}:streamGenerateContent`.
+"""Google Gemini API: `models/{id}:streamGenerateContent`. Pure.
 
-In: a `ProviderRequest`, or bytes of an SSE answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
-What the generations of Gemini do differently is data (`FAMILIES`). `generate_content` and `GoogleDecoder` are the
-codec without its address and envelope; the Code Assist adapter wraps them.
+What the generations of Gemini do differently is data (`FAMILIES`). `generate_content` and `GoogleDecoder` are the codec
+without its address and envelope; the Code Assist adapter wraps them.
 """
 
 from __future__ import annotations
@@ -119,7 +118,6 @@ class GoogleGenerativeAI:
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> GoogleDecoder:
-        """A decoder for the answer."""
         return GoogleDecoder(request, parts, _chunk_decoder.decode)
 
 
@@ -373,7 +371,6 @@ class GoogleDecoder:
         self._response_id: str | None = None
 
     def feed(self, data: bytes) -> None:
-        """Some bytes of the SSE stream."""
         for payload in self._sse.feed_data(data):
             self._payload(payload)
 

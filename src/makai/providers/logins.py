@@ -1,8 +1,6 @@
-"""The user's logins as the runtime uses them: one store, one refresher, one place where login flows run.
+"""The user's logins as the runtime uses them: one store, one refresher, one place where logins run.
 
-In: an environment and MAKAI_HOME. Out: a keychain and vendor table for the resolver, refreshed credentials, statuses,
-and the auth runtime that protocols and the command line drive. It must not know models or protocols. What only a login
-needs is imported when one starts.
+What only a login needs is imported when one starts.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ CONFIG_FILE = "config.toml"
 
 
 class Logins:
-    """Everything about credentials in one process."""
-
     def __init__(self, environ: Mapping[str, str], home: Path) -> None:
         self._environ = environ
         self.config = read_config(home / CONFIG_FILE)
@@ -42,24 +38,23 @@ class Logins:
         self._refresher: Refresher | None = None
 
     def auth(self) -> AuthRuntime:
-        """Where logins run."""
         self._make()
         assert self._auth is not None
         return self._auth
 
     async def refreshed(self, credential: Credential, *, rejected: Secret | None = None) -> Credential:
-        """The credential of the same account, good to send now (document 000 §8)."""
+        """The credential of the same account, refreshed where needed (MK-AUTH-019)."""
         self._make()
         assert self._refresher is not None
         account = await self._refresher.fresh(credential.provider_id, credential.account, rejected=rejected)
         return credential_of(credential.provider_id, account)
 
     def statuses(self) -> dict[str, AuthStatus]:
-        """What is known about each provider here and now."""
+        """The current status of each provider."""
         return {provider.id: AuthStatus(provider.auth_status) for provider in self.auth().list_providers()}
 
     async def close(self) -> None:
-        """End running logins; let a refresh that is under way keep its answer."""
+        """End running logins; let a refresh that is under way store its answer."""
         if self._auth is not None:
             await self._auth.close()
         if self._refresher is not None:

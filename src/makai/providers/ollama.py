@@ -1,6 +1,5 @@
-"""Ollama: `/api/chat`, one JSON object per line.
+"""Ollama: `/api/chat`, one JSON object per line. Pure.
 
-In: a `ProviderRequest`, or bytes of an NDJSON answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
 Ollama has no tool choice, no caching control and no audio; what it cannot express is left out, audio is refused.
 """
 
@@ -50,7 +49,6 @@ class Ollama:
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> OllamaDecoder:
-        """A decoder for the answer."""
         return OllamaDecoder(request, parts)
 
 
@@ -224,7 +222,6 @@ class OllamaDecoder:
         self._calls = 0
 
     def feed(self, data: bytes) -> None:
-        """Some bytes of the NDJSON stream."""
         for line in self._ndjson.feed(data):
             if isinstance(line, ParseError):
                 raise ProviderError(f"{self._provider}: {line.message}", provider_id=self._provider)

@@ -1,6 +1,5 @@
-"""OpenAI chat completions: the dialect most servers speak, each a little differently.
+"""OpenAI chat completions: the dialect most servers speak, each a little differently. Pure.
 
-In: a `ProviderRequest`, or bytes of an SSE answer. Out: an `HttpRequest`, or pieces pushed into `Parts`. Pure.
 How OpenAI, Groq, DeepSeek, Mistral, xAI, OpenRouter, llama.cpp and the others differ is data (`ChatQuirks` of the
 model); this file has no vendor names in its logic.
 """
@@ -45,7 +44,6 @@ class OpenAICompletions:
     id = "openai-completions"
 
     def request(self, request: ProviderRequest) -> HttpRequest:
-        """The HTTP request for one streamed answer."""
         model, quirks = request.model, request.model.quirks
         headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if request.secret:
@@ -57,7 +55,6 @@ class OpenAICompletions:
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> ChatDecoder:
-        """A decoder for the answer."""
         return ChatDecoder(request, parts)
 
 
@@ -339,7 +336,6 @@ class ChatDecoder:
         self._tool_ids: dict[int, str] = {}
 
     def feed(self, data: bytes) -> None:
-        """Some bytes of the event stream."""
         for payload in self._sse.feed_data(data):
             if payload == b"[DONE]":
                 self._done()
@@ -347,7 +343,6 @@ class ChatDecoder:
                 self._chunk(self._parse(payload))
 
     def whole(self, body: bytes) -> None:
-        """A completion that came in one piece."""
         self._chunk(self._parse(body))
 
     def close(self) -> None:

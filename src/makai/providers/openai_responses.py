@@ -1,8 +1,8 @@
-"""OpenAI Responses: items in, items out, and reasoning that travels encrypted.
+"""OpenAI Responses, the request: items in, and reasoning that travels encrypted. Pure.
 
-In: a `ProviderRequest`. Out: an `HttpRequest`, and the decoder of `openai_responses_answer` for what comes back. Pure.
 Nothing is kept at the vendor (`store: false`): each request carries the whole conversation, and earlier reasoning goes
-back as the encrypted item the same model made. What model families accept is data (`FAMILIES`).
+back as the encrypted item the same model made. What model families accept is data (`FAMILIES`). Azure serves the same
+API at another address, with another header.
 """
 
 from __future__ import annotations
@@ -92,7 +92,6 @@ class OpenAIResponses:
     id = "openai-responses"
 
     def request(self, request: ProviderRequest) -> HttpRequest:
-        """The HTTP request for one streamed answer."""
         headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if request.secret:
             headers.update(self.credential(request.secret))
@@ -107,11 +106,9 @@ class OpenAIResponses:
         return model.base_url.rstrip("/") + "/responses"
 
     def credential(self, secret: Secret) -> dict[str, Secret]:
-        """The headers that carry the key."""
         return {"Authorization": Secret(f"Bearer {secret.reveal()}")}
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> ResponsesDecoder:
-        """A decoder for the answer."""
         return ResponsesDecoder(request, parts)
 
 
@@ -128,7 +125,6 @@ class AzureOpenAIResponses(OpenAIResponses):
         return f"{resource}{AZURE_PATH}/responses{query}"
 
     def credential(self, secret: Secret) -> dict[str, Secret]:
-        """A key of the resource."""
         return {"api-key": secret}
 
 

@@ -1,10 +1,7 @@
-"""OpenAI Responses, the answer: events and items -> parts.
-
-In: bytes of an SSE answer, or one response object. Out: pieces pushed into `Parts`. Pure. The request is made in
-`openai_responses`; what both must agree on, the reasoning item that comes and goes back, is here.
+"""OpenAI Responses, the answer: events and items become parts. Pure.
 
 Servers differ in what they stream and all repeat the whole item at its end, so deltas are taken as they come and each
-item's end adds what they did not bring.
+item's end adds what they did not bring. The reasoning item, which goes back with the next request, is defined here.
 """
 
 from __future__ import annotations
@@ -161,7 +158,6 @@ class ResponsesDecoder:
         }
 
     def feed(self, data: bytes) -> None:
-        """Some bytes of the event stream."""
         handlers = self._handlers
         for payload in self._sse.feed_data(data):
             if self._parts.finished:
@@ -174,7 +170,6 @@ class ResponsesDecoder:
                 self._on_other(event, payload)
 
     def whole(self, body: bytes) -> None:
-        """A response that came in one piece."""
         response = self._decoded(_decode_response, body)
         status = response.status or (None if response.output is None else "completed")
         self._finish("failed" if response.error else status, response)

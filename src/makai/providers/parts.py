@@ -1,10 +1,8 @@
-"""Vendor pieces -> lawful stream events. The one place where a vendor's indexes become `content_index`.
+"""Turns the pieces that a decoder reads into stream events that keep the law of `core.stream_events`.
 
-In: what a decoder read ("more text of block k", "block k ended", "the answer is done"). Out: stream events that keep
-the law of `core.stream_events` whatever the vendor sent: blocks open before their deltas, close exactly once, and the
-stream ends in one `done` or `error`. Knows no vendor and does no I/O.
-
-A *key* is whatever tells a vendor's blocks apart (an index, an item id, a name); it means nothing outside a decoder.
+This is the one place where a vendor's indexes become `content_index`: blocks open before their deltas and close exactly
+once, and the stream ends in one `done` or `error`, whatever the vendor sent. A *key* tells a vendor's blocks apart (an
+index, an item id, a name); it means nothing outside a decoder.
 """
 
 from __future__ import annotations
@@ -109,7 +107,6 @@ class Parts:
         self._events.append(ev.TextStart(self._begin(key, "text").index))
 
     def tool(self, key: Hashable, tool_call_id: str | None, name: str) -> None:
-        """A tool call begins."""
         if self.finished:
             return
         block = self._begin(key, "toolcall", tool_call_id or self._new_id(), name)
@@ -137,7 +134,6 @@ class Parts:
         return block.text() if block is not None else ""
 
     def end(self, key: Hashable, *, redacted: bool = False) -> None:
-        """A block is complete."""
         block = self._open.pop(key, None)
         if block is None:
             return
@@ -155,12 +151,10 @@ class Parts:
             self._end_tool(block, signature)
 
     def end_all(self) -> None:
-        """Every open block is complete."""
         for key in list(self._open):
             self.end(key)
 
     def done(self, reason: StopReason, *, response_id: str | None = None) -> None:
-        """The answer is complete."""
         if self.finished:
             return
         self.end_all()

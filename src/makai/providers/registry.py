@@ -1,8 +1,7 @@
 """Which provider answers for which api id.
 
-In: a `Model`. Out: the `Provider` that can talk to it. Adapters are imported when first used, so knowing seven APIs
-costs nothing at start-up. A caller can register a provider under any api id (MK-PROV-008), and one provider id can
-be given its own (the local model starts its server first).
+Adapters are imported when first used, so knowing seven APIs costs nothing at start-up. A caller can register a provider
+under any api id (MK-PROV-008), and one provider id can be given its own (the local model starts its server first).
 """
 
 from __future__ import annotations
@@ -27,15 +26,12 @@ BUILTIN_APIS: dict[str, tuple[str, str]] = {
 
 
 def builtin_api(api_id: str) -> Api:
-    """The codec of a built-in API."""
     module, name = BUILTIN_APIS[api_id]
     api: Api = getattr(importlib.import_module(module), name)()
     return api
 
 
 class ProviderRegistry:
-    """The providers of one runtime."""
-
     def __init__(self, client: HttpClient) -> None:
         self._client = client
         self._by_api: dict[str, Provider] = {}

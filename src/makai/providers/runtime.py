@@ -81,7 +81,6 @@ class ModelRuntime:
         await self._client.close()
 
     def auth(self) -> AuthRuntime:
-        """Where logins run."""
         return self.logins.auth()
 
     def resolve(self, model: str | Model | None) -> Model:

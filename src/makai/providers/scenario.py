@@ -1,7 +1,5 @@
 """A small readable language for what a scripted model does.
 
-In: text. Out: a `Scenario`, a list of answers made of steps. Pure; the scripted provider performs it.
-
     # Comments and blank lines are ignored. An answer ends at a line of dashes.
     think: The user wants the weather.
     say: Let me look that up.

@@ -130,7 +130,7 @@ class JsonRpcPeer:
         self._received: dict[RequestId, bytes] = {}
         """Unanswered requests of the peer: id -> its bytes on the wire."""
         self.stray_responses = 0
-        """Responses to no request of ours: unknown ids, or the second answer to one request."""
+        """Responses that match no waiting request: unknown ids, or a second answer."""
         self.malformed = 0
 
     def request(self, method: str, params: Any = None) -> tuple[int, bytes]:

@@ -1,11 +1,8 @@
-"""Newline-delimited JSON framing: one JSON document per line.
-
-In: chunks of bytes, cut anywhere. Out: complete lines, not yet parsed. This module must not know where the bytes
-come from or what the lines mean.
+"""Newline-delimited JSON framing: chunks of bytes, cut anywhere, become complete lines.
 
 A line ends at LF and nowhere else; spaces, tabs and CR around it are trimmed; blank lines are skipped. A line longer
 than `max_line_bytes` (counted before trimming, without its LF) gives one `ParseError` in its place and the decoder
-goes on with the next line, so that a server can answer the error and keep the connection.
+continues with the next line, so that a server can answer the error and keep the connection.
 """
 
 from __future__ import annotations

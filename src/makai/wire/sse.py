@@ -1,8 +1,5 @@
 """Server-sent events: chunks of bytes, cut anywhere, become events.
 
-In: chunks of bytes, cut anywhere. Out: events; and events to bytes. This module must not know HTTP, reconnecting or
-what the data means.
-
 The decoder follows the WHATWG rules ("parsing an event stream"): UTF-8 with replacement of invalid bytes, one leading
 byte order mark dropped, lines end at CR, LF or CRLF and nowhere else, one space after the colon dropped, `data` lines
 joined by LF, no event without data, an `id` with NUL ignored and any other kept for later events, `retry` only of ASCII

@@ -1,7 +1,6 @@
 """Strict JSON: the one door through which JSON text enters makai.
 
-In: bytes or text from anywhere. Out: a plain or typed value, or `ParseError`; never another exception.
-This module must not know what a document means; callers bring their own `msgspec.json.Decoder`.
+Bytes or text become a plain value, or a typed one by the caller's decoder. Nothing but `ParseError` is raised.
 
 RFC 8259 leaves several things to the parser. The decisions here hold on every protocol and transport, because
 whatever is accepted must fit into every store and travel over every transport:

@@ -56,7 +56,7 @@ async def test_a_silent_server_is_given_up_after_the_deadline() -> None:
     async with upstream(silent) as server, AuthHttp() as http:
         with pytest.raises(ProviderError, match=f"Cannot reach {server.url}: no answer within 0.05 s") as caught:
             await http.get(f"{server.url}/path?with=secret", deadline_s=0.05)
-        assert caught.value.status is None, "no answer came: whoever refreshes may try once more"
+        assert caught.value.status is None, "no answer came: a refresh may be tried once more"
         assert "with=secret" not in str(caught.value)
 
 

@@ -109,11 +109,11 @@ async def test_a_failed_login_is_an_error_and_the_providers_last_error(tmp_path:
 
 async def test_an_unknown_provider_is_a_failed_login(tmp_path: Path) -> None:
     async with runtime(tmp_path) as made:
-        flow = made.start_login("nobody", "f1")
+        flow = made.start_login("unknown", "f1")
         assert await follow(flow) == [
             LoginFailed(
                 flow_id="f1",
-                provider_id="nobody",
+                provider_id="unknown",
                 code="invalid_request",
                 message="There is no provider of that name to log in to. There are: acme, test-fixture.",
             )
@@ -292,7 +292,7 @@ async def test_logging_out_forgets_one_account(tmp_path: Path) -> None:
         assert [account.name for account in made.list_providers()[0].accounts] == ["home"]
         assert await made.logout("test-fixture")
         assert statuses(made)["test-fixture"] == "login_required"
-        assert not await made.logout("nobody")
+        assert not await made.logout("unknown")
 
 
 async def test_options_come_from_the_environment_and_win(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ async def test_the_address_can_be_pasted_where_the_browser_is_elsewhere(monkeypa
     class Remote(Person):
         async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
             self.prompts.append(message)
-            assert allow_empty, "whoever finishes in the browser must not have to answer"
+            assert allow_empty, "a user who finishes in the browser must not have to answer"
             asked = query_of(self.urls[0])
             state.append(asked["state"])
             wrong = len(self.prompts) == 1

@@ -22,7 +22,7 @@ from makai.auth.store import FILE_NAME, LOCK_NAME, CredentialStore, StoreSnapsho
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 
-NOBODY = 65534
+OTHER_USER = 65534
 CANARY = "sk-canary-0123456789"
 ORIGINS = ("https://api.test:443",)
 KEY = Account(name="default", credential=ApiKey(key=Secret("key-1")), origins=ORIGINS)
@@ -88,11 +88,11 @@ def assert_refused(store: CredentialStore, why: str) -> None:
 
 @contextmanager
 def as_user_without_privileges() -> Iterator[None]:
-    """Root may write to read-only directories; nobody else may."""
+    """Only root may write to read-only directories."""
     if os.geteuid() != 0:
         yield
         return
-    os.seteuid(NOBODY)
+    os.seteuid(OTHER_USER)
     try:
         yield
     finally:
@@ -216,7 +216,7 @@ def test_a_replacement_takes_only_the_place_it_was_made_for(store: CredentialSto
     assert store.replace("test", KEY, newer) is True
     assert unstamped(store.snapshot().account("test", "default")) == newer
     assert store.snapshot().default("test") == "work"
-    assert store.replace("test", KEY, TOKEN) is False  # somebody logged in meanwhile
+    assert store.replace("test", KEY, TOKEN) is False  # the user logged in meanwhile
     store.remove("test", "default")
     assert store.replace("test", newer, TOKEN) is False  # or out
     assert store.snapshot().account("test", "default") is None
@@ -484,7 +484,7 @@ def test_a_read_only_home_can_be_read_and_a_change_says_what_is_wrong() -> None:
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to a user without privileges
         home = Path(folder) / "home"
         if os.geteuid() == 0:
-            os.chown(folder, NOBODY, NOBODY)
+            os.chown(folder, OTHER_USER, OTHER_USER)
         with as_user_without_privileges():
             store = CredentialStore(home)
             store.save("test", KEY)
@@ -505,11 +505,11 @@ def test_a_read_only_home_can_be_read_and_a_change_says_what_is_wrong() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED: only root can make files of another user")
 def test_files_and_homes_of_another_user_are_refused(home: Path, store: CredentialStore) -> None:
     path = plant(home, b'{"test":{"api_key":"key-1"}}')
-    os.chown(path, NOBODY, NOBODY)
+    os.chown(path, OTHER_USER, OTHER_USER)
     assert_refused(store, "belongs to another user")
 
     os.chown(path, 0, 0)
-    os.chown(home, NOBODY, NOBODY)
+    os.chown(home, OTHER_USER, OTHER_USER)
     assert_refused(store, "is in a directory of another user")
     assert path.read_bytes() == b'{"test":{"api_key":"key-1"}}'
 

@@ -1,4 +1,4 @@
-"""The filter and resolve semantics of `models_request` (document 000 §3.1, §5)."""
+"""The filter and resolve semantics of `models_request`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def listed(request: ModelsRequest) -> tuple[ModelDescriptor, ...]:
         (ModelsRequest(provider_id="openai"), (RESPONSES, CHAT)),
         (ModelsRequest(api="openai-completions"), (CHAT, LOCKED, EXPIRED)),
         (ModelsRequest(provider_id="openai", api="openai-completions"), (CHAT,)),
-        (ModelsRequest(provider_id="nobody"), ()),
+        (ModelsRequest(provider_id="unknown"), ()),
         (ModelsRequest(api="nothing"), ()),
     ],
 )

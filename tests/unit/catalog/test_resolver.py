@@ -273,7 +273,7 @@ def test_the_default_model_is_that_of_the_first_credential(
 
 def test_auth_status_never_raises() -> None:
     resolver = Resolver({"OPENAI_API_KEY": "k", "GROQ_BASE_URL": "nonsense", "GROQ_API_KEY": "k", "XAI_API_KEY": "é"})
-    providers = ("openai", "anthropic", "groq", "xai", "ollama", "local", "nobody")
+    providers = ("openai", "anthropic", "groq", "xai", "ollama", "local", "unknown")
     assert [resolver.auth_status(provider) for provider in providers] == [
         AuthStatus.AUTHENTICATED,
         AuthStatus.LOGIN_REQUIRED,

@@ -40,7 +40,7 @@ NOWHERE = {
     "LLAMA_CPP_BASE_URL": "http://127.0.0.1:9/v1",
     "LMSTUDIO_BASE_URL": "http://127.0.0.1:9/v1",
 }
-"""The servers that need no key, where nobody listens: what runs on the developer's machine must not be found."""
+"""The servers that need no key, on ports without a server: what runs on the developer's machine must not be found."""
 EVERYTHING = ModelsRequest()
 
 
@@ -236,7 +236,7 @@ async def test_a_vendor_that_never_ends_its_list_is_given_up_at_its_deadline(mon
     assert ids(of(response, "xai")) == ["grok-9"]
 
 
-async def test_a_fault_of_ours_in_reading_one_list_is_not_everybodys(
+async def test_an_internal_error_in_reading_one_list_does_not_fail_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
@@ -292,7 +292,7 @@ async def test_filters_decide_who_is_asked() -> None:
         async with runtime(environ) as models:
             by_provider = await models.models(ModelsRequest(provider_id="anthropic"))
             by_api = await models.models(ModelsRequest(api="anthropic-messages"))
-            unknown = await models.models(ModelsRequest(provider_id="nobody"))
+            unknown = await models.models(ModelsRequest(provider_id="unknown"))
 
     assert (len(one.requests), len(two.requests)) == (0, 1)
     assert ids(list(by_provider.models)) == ids(list(by_api.models)) == ["claude-9"]

@@ -287,7 +287,7 @@ def test_deltas_that_name_no_item_belong_to_the_current_one() -> None:
 
 
 def test_ids_that_change_from_event_to_event_do_no_harm() -> None:
-    """Some gateways encrypt item ids anew in every event; positions are what counts."""
+    """Some gateways encrypt item ids differently in every event: only positions are stable."""
     data = sse(
         added(0, type="message", id="aaa"),
         delta("output_text", 0, "Hel", content_index=0, item_id="bbb"),

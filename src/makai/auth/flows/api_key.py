@@ -24,7 +24,6 @@ _CANNOT_CHECK: Final = frozenset({404, 405, 501})
 
 
 async def login(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
-    """Ask for a key and test it."""
     where = f" (you find it at {provider.key_page})" if provider.key_page else ""
     key = await ask(io, provider, f"Paste your API key for {provider.name}{where}:")
     if provider.check is None:

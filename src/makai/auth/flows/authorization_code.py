@@ -1,8 +1,4 @@
-"""The browser login: PKCE, an answer over loopback, and pasting it where the browser is on another machine.
-
-In: a `BrowserLogin` (plain data). Out: a code with the pair and address it belongs to, or a `TokenAnswer`. It must not
-know vendors.
-"""
+"""The browser login: PKCE, an answer over loopback, and pasting it where the browser is on another machine."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ from makai.core.errors import AuthRequired, InvalidRequest, ParseError
 from makai.core.secret import Secret
 
 PASTE_AFTER_S: Final = 20.0
-"""How long the browser has the answer to itself: most logins end before, and nobody is asked anything."""
+"""How long to wait for the browser before offering to paste: most logins end earlier."""
 PASTE_ATTEMPTS: Final = 5
 
 _INSTRUCTIONS: Final = "Open this page in a browser and log in. makai notices when you are done."
@@ -94,7 +90,7 @@ async def browser_code(io: LoginIO, provider: LoginProvider, login: BrowserLogin
 
 
 async def _first_answer(io: LoginIO, callback: Callback, listener: CallbackListener | None, switch_word: str) -> Secret:
-    """The code from the browser or from the user, whoever is first; the other wait ends with it."""
+    """The code from the browser or from the user, whichever comes first; the other wait is cancelled."""
     if listener is None:
         return await _pasted(io, callback, _PASTE_ONLY, allow_empty=False, switch_word=switch_word)
     browser = asyncio.ensure_future(listener.code())
@@ -153,7 +149,6 @@ async def browser_token(
     client_secret: Secret | None = None,
     switch_word: str = "",
 ) -> TokenAnswer:
-    """The whole standard flow."""
     code = await browser_code(io, provider, login, switch_word=switch_word)
     await io.progress("Fetching the tokens.")
     return await exchange(provider, http, code, token_endpoint, client_id, client_secret)
@@ -162,7 +157,6 @@ async def browser_token(
 async def exchange(
     provider: LoginProvider, http: AuthHttp, code: Code, token_endpoint: str, client_id: str, secret: Secret | None
 ) -> TokenAnswer:
-    """Trade the code for tokens."""
     form = code_form(
         code.code, client_id=client_id, client_secret=secret, redirect_uri=code.redirect_uri, pkce=code.pkce
     )

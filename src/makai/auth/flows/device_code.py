@@ -1,6 +1,6 @@
-"""The device flow (RFC 8628): the user types a short code on any device, we ask now and then whether it happened.
+"""The device flow (RFC 8628): the user enters a short code on any device while this side polls.
 
-In: endpoints, client id. Out: a `TokenAnswer`. It never asks more often than told and stops when the code expires.
+It never polls more often than the server allows and stops when the code expires.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ async def device_login(
     client_secret: Secret | None,
     scope: str,
 ) -> TokenAnswer:
-    """The whole standard flow."""
     asked = {"client_id": client_id} | ({"scope": scope} if scope else {})
     device = read_device_answer(await http.post_form(device_endpoint, asked), provider_id=provider.id)
     await show(io, device)

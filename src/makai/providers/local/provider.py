@@ -1,7 +1,6 @@
-"""The model on this machine as a `Provider`.
+"""The model on this machine as a `Provider`: the ordinary chat adapter, pointed at a llama.cpp server.
 
-In: a request for a `local` model. Out: the events of the ordinary chat adapter, which is pointed at a llama.cpp server
-that starts with the first request and lives as long as the runtime. It must not know what is asked or answered.
+The server starts with the first request and lives as long as the runtime.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class LocalProvider:
                 yield event
 
     async def close(self) -> None:
-        """End every server."""
         for server in self._servers.values():
             await server.stop()
         self._servers.clear()

@@ -92,7 +92,6 @@ class LlamaServer:
 
     @property
     def pid(self) -> int:
-        """The child's process id."""
         return self._running().process.pid
 
     async def start(self) -> None:
@@ -179,7 +178,6 @@ class _Child:
 
     @property
     def tail(self) -> str:
-        """The last lines of its log."""
         return "\n".join(f"  {line}" for line in self.process.stderr_tail.splitlines()[-_TAIL_LINES:])
 
     async def wait_until_ready(self) -> None:
