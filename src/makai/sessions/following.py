@@ -31,21 +31,24 @@ class LiveFollower:
         """Returns an empty list after `close` of this follower or of the log."""
         while not self._closed:
             session = self._session
-            if session is None or session.stale:
-                session = self._session = await self._find()
+            if session is not None and session.is_closing:
+                return []  # the next owner continues from the cursor
+            if session is not None and session.deleted:
+                raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
+            if session is None or session.stale or session.forgotten:
+                self._session = await self._find()
                 continue  # it may have been closed meanwhile
             if self._unwatch is None:
                 self._unwatch = self._log.watch(session.session_id, self._news.set)
             self._news.clear()
-            if session.is_closing:
-                return []  # the next owner continues from the cursor
-            if session.deleted:
-                raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
-            last = await self._log.last(session.session_id)
+            # The log may be ahead of the state for a moment. A client that sees the end of a run must find it ended.
+            last = session.state.last_event_id
             if self._cursor >= last:
                 await self._news.wait()
                 continue
             records = await self._log.read_raw(session.session_id, self._cursor, deltas=self._deltas)
+            if records and records[-1].event_id > last:
+                records = [record for record in records if record.event_id <= last]
             if records:
                 self._cursor = records[-1].event_id
                 return records

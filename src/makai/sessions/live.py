@@ -94,6 +94,8 @@ class LiveSession:
         self.port: SessionRunPort | None = None
         """The port of the active run, or None when the session is idle."""
         self.deleted = False
+        self.forgotten = False
+        """Set when the owner dropped this object to make room; the session may be loaded again as another object."""
         self.stale: OwnershipLost | None = None
         """Set when another writer changed the log: this object is out of date, and the session is loaded again."""
         self.log = log
@@ -367,6 +369,7 @@ class LiveSession:
 
     def forget(self) -> None:
         """Stop the timers, because nothing more will be asked of this object; commit what was reported so far."""
+        self.forgotten = True
         self._cancel_alarm()
         self._commit_now()
 

@@ -392,3 +392,58 @@ async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(tmp_p
 
 async def whole_log_of(log: MemoryLog, session_id: str) -> list[Logged]:
     return decoded(await log.read_raw(session_id, 0, 100_000))
+
+
+class LateAnswerLog(MemoryLog):
+    """Stores events, and answers the append only when `answer` is set: readers of the log are ahead of its writer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored = asyncio.Event()
+        self.answer = asyncio.Event()
+        self.answer.set()
+
+    async def append(
+        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+    ) -> tuple[int, int]:
+        numbers = await super().append(session_id, events, expected_last, generation)
+        self.stored.set()
+        await self.answer.wait()
+        asyncio.get_running_loop().call_soon(self._store.watchers.wake, session_id)
+        return numbers
+
+
+async def test_a_follower_gives_out_no_event_that_the_state_does_not_hold_yet(tmp_path: Path) -> None:
+    log = LateAnswerLog()
+    async with owned_sessions(tmp_path, "echo", log) as sessions:
+        client = await desk(sessions)
+        follower = sessions.follow(client.session_id)
+        assert [record.event_id for record in await follower.next()] == [1]
+        log.stored.clear()
+        log.answer.clear()
+        renaming = asyncio.ensure_future(sessions.dispatch(RunCommand(client.session_id, SetTitle(now=0, title="New"))))
+        following = asyncio.ensure_future(follower.next())
+        async with asyncio.timeout(60):
+            await log.stored.wait()
+        done, _ = await asyncio.wait({following}, timeout=0.05)
+        assert done == set()
+        log.answer.set()
+        async with asyncio.timeout(60):
+            assert [record.event_id for record in await following] == [2]
+            await renaming
+        assert (await sessions.dispatch(GetState(client.session_id))).title == "New"
+
+
+async def test_a_follower_of_a_session_that_was_dropped_to_make_room_sees_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "MAX_LIVE", 2)
+    async with owned_sessions(tmp_path, "echo", MemoryLog()) as sessions:
+        client = await desk(sessions)
+        follower = sessions.follow(client.session_id)
+        assert [record.event_id for record in await follower.next()] == [1]
+        for _ in range(4):
+            await desk(sessions)
+        await sessions.dispatch(RunCommand(client.session_id, SetTitle(now=0, title="New")))
+        async with asyncio.timeout(60):
+            assert [record.event_id for record in await follower.next()] == [2]
