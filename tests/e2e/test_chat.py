@@ -189,8 +189,8 @@ async def test_slash_commands_and_keys_change_the_session(makai: Cli) -> None:
         await terminal.shows("The permission mode is now plan.")
         terminal.press("/model scripted/echo" + ENTER)
         await terminal.shows("The model is now scripted/scripted@echo.")
-        terminal.press("/model nobody/x" + ENTER)
-        await terminal.shows("there is no provider 'nobody'")
+        terminal.press("/model unknown/x" + ENTER)
+        await terminal.shows("there is no provider 'unknown'")
         terminal.press("/title A test" + ENTER)
         await terminal.shows("The title is now: A test")
         terminal.press("/cost" + ENTER)
@@ -349,11 +349,11 @@ async def test_a_stopped_answer_is_over_for_the_provider_at_once(makai: Cli, tmp
 
 async def test_a_chat_remembers_and_a_new_session_does_not(makai: Cli, tmp_path: Path) -> None:
     chat = ("chat", "-m", MODEL, "--cwd", str(tmp_path / "work"))
-    lines = b"first\n/model\n/model nobody/x\nsecond\n/clear\nthird\n"
+    lines = b"first\n/model\n/model unknown/x\nsecond\n/clear\nthird\n"
     async with upstream(answers(chat_stream("ok"))) as server:
         finished = await makai(*chat, stdin=lines, environ=_at(server))
 
     assert finished.code == 0
     assert _asked(server) == [["first"], ["first", "ok", "second"], ["third"]]
     assert "openai/gpt-test" in finished.out
-    assert "there is no provider 'nobody'" in finished.err
+    assert "there is no provider 'unknown'" in finished.err

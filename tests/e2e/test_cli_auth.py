@@ -71,12 +71,12 @@ async def test_accounts_are_chosen_by_name_and_one_is_the_default(makai: Cli) ->
     [fixture] = [one for one in msgspec.json.decode(shown.out)["providers"] if one["id"] == "test-fixture"]
     assert [(one["name"], one["is_default"]) for one in fixture["accounts"]] == [("home", True), ("work", False)]
     assert (await makai("run", "-m", FIXTURE, "--account", "work", "Hi")).code == 0
-    missing = await makai("run", "-m", FIXTURE, "--account", "nobody", "Hi")
+    missing = await makai("run", "-m", FIXTURE, "--account", "unknown", "Hi")
     assert missing.code == 3
-    assert "Run `makai auth login test-fixture --account nobody`." in missing.err
-    chatted = await makai("chat", "-m", FIXTURE, "--account", "nobody", stdin=b"Hi\n")
-    assert "There is no account 'nobody'" in chatted.err
-    assert (await makai("auth", "default", "test-fixture", "nobody")).code == 2
+    assert "Run `makai auth login test-fixture --account unknown`." in missing.err
+    chatted = await makai("chat", "-m", FIXTURE, "--account", "unknown", stdin=b"Hi\n")
+    assert "There is no account 'unknown'" in chatted.err
+    assert (await makai("auth", "default", "test-fixture", "unknown")).code == 2
 
 
 async def test_a_program_gets_a_line_of_json_per_event_and_answers_with_lines(makai: Cli) -> None:

@@ -1,6 +1,6 @@
 """`makai run` against upstreams that misbehave in every way the issue lists.
 
-Each fault: one error that names the provider and says what to do, the exit code of DESIGN §10, no traceback, no key.
+Each fault: one error that names the provider and says what to do, the documented exit code, no traceback, no key.
 """
 
 from __future__ import annotations

@@ -114,7 +114,6 @@ def test_no_function_is_longer_than_60_lines() -> None:
     assert long == {}
 
 
-@NOT_YET
 def test_public_class_names_are_unique() -> None:
     found = defaultdict[str, list[str]](list)
     for name, tree in modules().items():
@@ -125,7 +124,6 @@ def test_public_class_names_are_unique() -> None:
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
-@NOT_YET
 def test_no_modules_import_each_other_even_inside_functions() -> None:
     known = modules()
     graph = {name: imported(tree, known) - {name} for name, tree in known.items()}
@@ -133,7 +131,6 @@ def test_no_modules_import_each_other_even_inside_functions() -> None:
     assert list(cycles(graph)) == []
 
 
-@NOT_YET
 def test_transports_do_not_know_sessions_or_providers_and_the_other_way_round() -> None:
     known = modules()
     found = {

@@ -34,7 +34,7 @@ UMBRA = ProviderStatus(id="umbra", name="Umbra", auth_status="login_required")
 
 
 async def no_login(io: LoginIO) -> Account:
-    raise AssertionError("nobody asked for a login")
+    raise AssertionError("no login was requested")
 
 
 class FakeRuntime:
@@ -78,7 +78,7 @@ class FakeRuntime:
 
 
 class Answers(LineReader):
-    """Somebody who has all answers ready, and notes which were hidden."""
+    """A user who has all answers ready, and notes which were hidden."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ def test_the_status_of_one_provider_is_an_exit_code() -> None:
             }
         ]
     }
-    assert "there is no provider 'nobody'" in str(run(runtime, "status", "nobody").exception)
+    assert "there is no provider 'unknown'" in str(run(runtime, "status", "unknown").exception)
 
 
 def test_logging_out_says_what_is_left() -> None:

@@ -207,7 +207,7 @@ async def test_addresses_that_do_not_answer_share_one_deadline() -> None:
     with socket.socket() as listener, contextlib.ExitStack() as waiting:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        for _ in range(2):  # nobody accepts: the queue is full, and further connections hang
+        for _ in range(2):  # no process accepts: the queue is full, and further connections hang
             queued = waiting.enter_context(socket.socket())
             queued.setblocking(False)
             queued.connect_ex(listener.getsockname())

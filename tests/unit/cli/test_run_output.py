@@ -125,9 +125,9 @@ def test_a_failure_ends_the_line_of_the_answer_first(capsys: pytest.CaptureFixtu
 
 def test_a_denied_call_is_told_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     request = ApprovalRequested(call_id="c", name="write", arguments_json="{}", digest="d", title="Write\na.py")
-    OUTPUTS["text"]().denied(request, "Nobody was there.")
+    OUTPUTS["text"]().denied(request, "No user was there.")
 
-    assert capsys.readouterr() == ("", "makai: denied: Write a.py. Nobody was there.\n")
+    assert capsys.readouterr() == ("", "makai: denied: Write a.py. No user was there.\n")
 
 
 def test_json_is_one_object_with_the_whole_message(capsysbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -193,7 +193,7 @@ async def test_a_failing_run_is_one_error_event_or_one_exception(client: MakaiCl
 
 @pytest.mark.req("MK-SDK-026")
 async def test_a_refused_run_raises_and_yields_nothing(client: MakaiClient) -> None:
-    stream = aiter(client.agent.stream(model_ref="scripted/scripted@nobody", messages="Hi"))
+    stream = aiter(client.agent.stream(model_ref="scripted/scripted@unknown", messages="Hi"))
 
     with pytest.raises(MakaiStreamError, match="model not found"):
         await anext(stream)

@@ -183,7 +183,7 @@ async def test_a_session_in_use_by_this_client_is_busy(stage: Stage) -> None:
 
 @pytest.mark.req("MK-SDK-026")
 async def test_a_session_that_is_busy_is_left_alone(stage: Stage) -> None:
-    """Stopping it would stop the run of somebody else."""
+    """Stopping it would stop the run of another client."""
     task = stage.run()
     await stage.start()
     message = await stage.server.expect("agent_message")
@@ -372,7 +372,7 @@ async def test_a_question_that_others_decide_is_withdrawn_and_none_leaves_it_to_
     await stage.permission(message, tool_call_id="c0", tool_name="read")
     await stage.permission(message)
     await asked.wait()
-    settled = {"tool_call_id": "c1", "decision": "deny", "by": "somebody"}
+    settled = {"tool_call_id": "c1", "decision": "deny", "by": "other"}
     await stage.server.say(message, "permission_settled", settled)
     await withdrawn.wait()
     await stage.settle(message)
@@ -470,7 +470,7 @@ async def test_a_server_without_agents_says_so(stage: Stage) -> None:
 @pytest.mark.req("MK-AGENT-021", "MK-SDK-027", "MK-TOOL-010")
 async def test_a_lost_connection_is_a_typed_error_and_the_session_goes_on(tmp_path: Path) -> None:
     scenario = tmp_path / "scenario.txt"
-    scenario.write_text("tool: look {}\n---\nsay: Nobody answers.\n")
+    scenario.write_text("tool: look {}\n---\nsay: No answer.\n")
     environ = {"MAKAI_SCENARIO": str(scenario), "MAKAI_HOME": str(tmp_path / "home")}
     async with asyncio.timeout(DEADLINE_S), ModelRuntime(environ) as runtime, sessions_of(runtime) as sessions:
         async with AsyncExitStack() as stack, AsyncExitStack() as network:
@@ -494,7 +494,7 @@ async def test_a_lost_connection_is_a_typed_error_and_the_session_goes_on(tmp_pa
     assert stream.session_id in str(failure)
     assert rest[0].type == "tool_execution_end"
     assert rest[0].is_error
-    assert "".join(event.delta for event in rest if event.type == "text_delta") == "Nobody answers."
+    assert "".join(event.delta for event in rest if event.type == "text_delta") == "No answer."
 
 
 async def _never(arguments: dict[str, Any]) -> None:

@@ -132,7 +132,7 @@ async def test_complete_raises_what_the_upstream_said(client: MakaiClient) -> No
 
 @pytest.mark.req("MK-SDK-026")
 async def test_a_refused_stream_raises_and_yields_nothing(client: MakaiClient) -> None:
-    stream = aiter(client.provider.stream(model_ref="scripted/scripted@nobody", messages="Hi"))
+    stream = aiter(client.provider.stream(model_ref="scripted/scripted@unknown", messages="Hi"))
 
     with pytest.raises(MakaiStreamError, match="model not found") as raised:
         await anext(stream)
@@ -182,7 +182,7 @@ async def test_models_are_listed_and_resolved(client: MakaiClient) -> None:
 @pytest.mark.req("MK-SDK-018")
 async def test_resolving_an_unknown_model_says_so(client: MakaiClient) -> None:
     with pytest.raises(MakaiStreamError, match="model not found") as raised:
-        await client.models.resolve(provider_id="scripted", model_id="nobody")
+        await client.models.resolve(provider_id="scripted", model_id="unknown")
 
     assert raised.value.code == "invalid_request"
 
@@ -216,7 +216,7 @@ async def test_one_login_opens_a_provider_for_listing_and_for_requests(client: M
 @pytest.mark.req("MK-SDK-009", "MK-AUTH-013")
 async def test_a_login_at_an_unknown_provider_fails_with_its_reason(client: MakaiClient) -> None:
     with pytest.raises(MakaiAuthError, match="no provider of that name") as failed:
-        await client.auth.login("nobody")
+        await client.auth.login("unknown")
     assert failed.value.kind == "provider_error"
 
 

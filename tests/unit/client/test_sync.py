@@ -97,11 +97,11 @@ def test_failures_are_the_same(client: SyncMakaiClient) -> None:
 
     assert events[-1] == ErrorEvent(message="Later.", code="overloaded", provider_id="scripted")
     with pytest.raises(MakaiStreamError, match="model not found"):
-        list(client.provider.stream(model_ref="scripted/scripted@nobody", messages="Hi"))
+        list(client.provider.stream(model_ref="scripted/scripted@unknown", messages="Hi"))
     with pytest.raises(MakaiStreamError, match="model not found"):
-        list(client.agent.stream(model_ref="scripted/scripted@nobody", messages="Hi"))
+        list(client.agent.stream(model_ref="scripted/scripted@unknown", messages="Hi"))
     with pytest.raises(makai.MakaiAuthError, match="no provider of that name"):
-        client.auth.login("nobody")
+        client.auth.login("unknown")
 
 
 @pytest.mark.req("MK-SDK-035")

@@ -1,4 +1,4 @@
-"""Session events as agent events: document 000 §3.4, to the field."""
+"""Session events as agent events: as the specification wants them, to the field."""
 
 from __future__ import annotations
 

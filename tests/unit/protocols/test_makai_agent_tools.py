@@ -59,12 +59,12 @@ def test_results_are_matched_by_id_in_any_order_and_unknown_or_second_ones_are_n
         server.agents.execute(server.session_id, execution(call_id))
     server.heard()
     answers = []
-    for call_id in ("c2", "nobody", "c2", "c1"):
+    for call_id in ("c2", "unknown", "c2", "c1"):
         (frame,) = server.ask("tool_result", {"tool_call_id": call_id, "content": "x"})
         answers.append((call_id, frame["payload"].get("error_code"), len(server.commands)))
     assert answers == [
         ("c2", None, 1),
-        ("nobody", "tool_call_not_found", 0),
+        ("unknown", "tool_call_not_found", 0),
         ("c2", "tool_call_not_found", 0),
         ("c1", None, 1),
     ]

@@ -8,7 +8,7 @@ from support.wire import Server, ask, encode, envelope, new_id
 from makai.protocols.makai.envelope import MessageIds, Problem, is_uuid, read_envelope
 from makai.protocols.makai.server import ConnectionLimits
 
-# Document 000 §7, the five normative examples.
+# The five normative examples of the protocol.
 EXAMPLES: list[dict[str, Any]] = [
     {
         "type": "auth_providers_request",

@@ -123,7 +123,7 @@ async def test_a_reader_that_comes_back_misses_nothing_and_is_sent_away_when_all
 
 
 async def test_a_login_that_cannot_begin_fails_in_its_events(page: Page) -> None:
-    events = await page.read(await page.start("nobody"))
+    events = await page.read(await page.start("unknown"))
 
     assert [event["type"] for event in events] == ["error", "result"]
     assert "no provider of that name" in events[0]["message"]

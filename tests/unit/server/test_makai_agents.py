@@ -278,7 +278,7 @@ async def test_what_cannot_be_started_is_nacked(tmp_path: Path) -> None:
         client = house.client()
         await client.start()
         wrong: list[tuple[JSON, str]] = [
-            ({"model_ref": "nobody/x@y"}, "invalid_request"),
+            ({"model_ref": "unknown/x@y"}, "invalid_request"),
             ({"model_ref": REF, "cwd": str(tmp_path / "no"), "builtin_tools": True}, "invalid_request"),
             ({"resume": True, "model_ref": "garbage"}, "invalid_request"),
         ]

@@ -122,12 +122,12 @@ def test_a_denied_call_shows_what_it_would_have_changed(trial: Trial) -> None:
         TurnEnded(turn=1, stop_reason="tool_use"),
         ApprovalRequested(call_id="c1", name="write", arguments_json="{broken", digest="d", diffs=(diff,)),
     )
-    trial.do(DenyCall(now=2_000, call_id="c1", by="run", reason="nobody is there"))
+    trial.do(DenyCall(now=2_000, call_id="c1", by="run", reason="no user is there"))
     text = markdown(SUMMARY, records(trial))
 
     assert "```\n{broken\n```\n\nThese arguments cannot be read: not JSON" in text
     assert "```diff\n--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+hi\n```" in text
-    assert "**Denied by run**: nobody is there" in text
+    assert "**Denied by run**: no user is there" in text
 
 
 def test_notes_plans_failures_and_stops_are_told(trial: Trial) -> None:

@@ -64,12 +64,12 @@ async def test_a_checkpoint_above_the_last_event_is_forgotten_and_the_former_one
     await log.save_checkpoint("one", Checkpoint(1, 1, b"good"))
 
     await log.save_checkpoint("one", Checkpoint(event_id, 1, b"from the future"))
-    await log.save_checkpoint("nobody", Checkpoint(1, 1, b"of no session"))
+    await log.save_checkpoint("unknown", Checkpoint(1, 1, b"of no session"))
     await log.append("one", steps(5), 2)
-    await log.append("nobody", steps(5), 0)
+    await log.append("unknown", steps(5), 0)
 
     assert await log.checkpoint("one") == Checkpoint(1, 1, b"good")
-    assert await log.checkpoint("nobody") is None
+    assert await log.checkpoint("unknown") is None
 
 
 async def test_a_checkpoint_goes_with_its_session(log: EventLog) -> None:

@@ -1,4 +1,4 @@
-"""Damage on disk: found by whoever reads it, confined to its session, and repaired."""
+"""Damage on disk: found by its readers, confined to its session, and repaired."""
 
 from __future__ import annotations
 

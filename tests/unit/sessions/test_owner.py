@@ -147,7 +147,7 @@ async def test_an_abort_ends_the_run_and_what_was_said_stays(tmp_path: Path) -> 
     log = MemoryLog()
     async with owned_sessions(tmp_path, SLOW, log) as sessions:
         client = await desk(sessions)
-        await client.send("Go on for ever")
+        await client.send("Count")
         await client.until(lambda logged: len(client.seen) > 12)
         await sessions.dispatch(RunCommand(client.session_id, Abort(now=0, by="tester")))
         assert await client.until_settled() == RunFinished(stop_reason="aborted")
@@ -170,9 +170,9 @@ async def test_an_abort_without_a_run_is_refused(tmp_path: Path) -> None:
 async def test_what_is_not_there_is_said_to_be_unknown(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         for attempt in (
-            sessions.dispatch(RunCommand("nobody", Abort(now=0))),
-            sessions.dispatch(GetState("nobody")),
-            sessions.follow("nobody").next(),
+            sessions.dispatch(RunCommand("unknown", Abort(now=0))),
+            sessions.dispatch(GetState("unknown")),
+            sessions.follow("unknown").next(),
         ):
             with pytest.raises(SessionRefused) as refused:
                 await attempt
@@ -196,7 +196,7 @@ async def test_a_taken_id_and_a_missing_folder_are_refused(tmp_path: Path) -> No
 
 async def test_a_model_that_does_not_exist_fails_the_run_and_not_the_session(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = Desk(sessions, await sessions.dispatch(CreateSession(model_ref="nobody/nothing")))
+        client = Desk(sessions, await sessions.dispatch(CreateSession(model_ref="unknown/nothing")))
         await client.send("Hi")
         failed = await client.until_settled()
         assert isinstance(failed, RunFailed)
@@ -348,7 +348,7 @@ async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_pat
 async def test_a_deleted_session_ends_its_run_and_its_followers(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, SLOW) as sessions:
         client = await desk(sessions)
-        await client.send("Go on for ever")
+        await client.send("Count")
         await client.until(lambda logged: len(client.seen) > 8)
         assert await sessions.dispatch(DeleteSession(client.session_id))
         with pytest.raises(SessionRefused) as gone:

@@ -1,4 +1,4 @@
-"""A fork is a copy that is nobody's run and nobody's permission: those stay with the session they were given to."""
+"""A fork is a copy that is unknown's run and unknown's permission: those stay with the session they were given to."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A session outlives the process that runs it: the next owner finds everything, resumes what can be resumed and runs
-nothing twice (DESIGN §6)."""
+nothing twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's cookie, decision by decision: what it opens, where it must come from, and what it is not (DESIGN §9)."""
+"""The page's cookie, decision by decision: what it opens, where it must come from, and what it is not."""
 
 from __future__ import annotations
 

@@ -219,10 +219,10 @@ async def test_a_client_says_why_it_cannot_send() -> None:
         with pytest.raises(TransportError, match=r"refused a frame with HTTP 413\."):
             await large.send([b'"' + b"x" * LIMIT + b'"'])
         await asyncio.gather(refused.close(), large.close())
-    nobody = await connect_sse(url, TOKEN)
+    idle = await connect_sse(url, TOKEN)
     with pytest.raises(TransportError, match="Could not reach"):
-        await nobody.send([b"1"])
-    await nobody.close()
+        await idle.send([b"1"])
+    await idle.close()
 
 
 @pytest.mark.req("MK-TRANS-006")

@@ -1,4 +1,4 @@
-"""A key answers a question only when whoever pressed it can have meant it."""
+"""A key answers a question only when the user can have meant it."""
 
 from __future__ import annotations
 

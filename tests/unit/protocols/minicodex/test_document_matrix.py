@@ -1,4 +1,4 @@
-"""Every row of document 002's test matrix, and the order of frames it and the requirements want."""
+"""Every row of the MiniCodex test matrix, and the order of frames it and the requirements want."""
 
 from __future__ import annotations
 
