@@ -1,13 +1,13 @@
 """The log of sessions: append, read, and a list of what there is. Everything else about a session is folded from it.
 
-In: events of one session and the number of the last one their writer knows. Out: their numbers, once they are durable.
-
-    base        what a log is, and the shapes that go in and out
-    encoding    events to lines and back: joining of deltas, numbers, checksums
-    projection  what the list of sessions shows and what was granted for ever, folded from events
-    folders     which folders a word about one of them concerns
-    memory      a log that lives as long as its process
-    sqlite      the log of a MAKAI_HOME; writer, heads, store, checkpoints, permissions, schema and ownership are its
-                parts
-    repair      finds damage in a stored log, and makes it readable again
+base        what a log is, and the shapes that go in and out
+opening     opens the log that config.toml names; the only module that knows which stores there are
+leases      who may append: the lease, its generation, and the lock of a machine
+watchers    callbacks of readers that wait for a session to change
+encoding    events to lines and back: joining of deltas, numbers, checksums
+projection  the list of sessions and the saved permissions, folded from events
+folders     which folders a decision about one of them concerns
+memory      a log that lives as long as its process
+sqlite      the log of a MAKAI_HOME; writer, heads, store, checkpoints, permissions and schema are its parts
+repair      finds damage in a stored log, and makes it readable again
 """

@@ -1,21 +1,15 @@
-"""What a log of sessions is.
-
-In: events of one session, and the number of the last event their writer knows. Out: their numbers once they are
-durable, and every event again, in order, for ever. No store and no protocol is known here.
-
-Promises every log keeps:
+"""What a log of sessions is. Every store keeps these promises; the contract tests of the log check them:
 
 - Numbers run from 1 without gaps, per session, and are never given twice. Time never runs backwards in a session.
 - `append` returns after its events are durable. An append that failed was never seen by a reader of this process; one
   whose caller was cancelled may or may not be stored, like one whose process died.
-- An append stays together and in order. Consecutive deltas of one block in one append become one event: whoever appends
-  gathers what arrives while the former append commits. (Joining before numbering, and only inside an append, keeps
-  both simple: an append of n events gets at most n numbers, and no two appends share one.)
+- An append stays together and in order. Consecutive deltas of one block in one append become one event. (Joining before
+  numbering, and only inside an append, keeps both simple: an append of n events gets at most n numbers.)
+- Only the holder of the newest lease appends: the generation is compared in the transaction that writes.
 - A type that this version does not know is kept, numbered, verified and passed on.
 
-Beside the events a log keeps: one checkpoint per session, of whoever reads events only to know what they lead to; what
-people granted for ever, which is folded from events as they are appended and outlives their sessions; and which folders
-are trusted.
+Beside the events a log keeps one checkpoint per session, of the state that its events lead to; permissions that people
+saved, which are folded from events as they are appended and outlive their sessions; and which folders are trusted.
 """
 
 from __future__ import annotations
