@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 from conftest import RecordMeasure
+from support.machine import slack
 
 from makai.core.content import Image, Text
 from makai.core.secret import Secret
@@ -467,7 +468,7 @@ async def main():
     launch = Launch(environ=os.environ, cwd="/", wrap=list, spill_directory=Path("/nowhere"))
     server = StdioServer(name="t", command=sys.executable, args=(sys.argv[1],))
     async with McpManager(McpConfig(servers=(server,)), launch) as manager:
-        assert await manager.settled(30)
+        assert await manager.settled(120)
         tools = {tool.listing.name: tool for tool in manager.tools()}
         for name in ("spawn", "environment"):
             print((await tools[name].run({}, Silent())).content[0].text, flush=True)
@@ -490,7 +491,7 @@ async def test_servers_die_with_us_even_when_we_are_killed(tmp_path: Path) -> No
     assert is_alive(stubborn)
     host.send_signal(signal.SIGKILL)
     await host.wait()
-    await until(lambda: not is_alive(stubborn) and not is_alive(server), 5.0)
+    await until(lambda: not is_alive(stubborn) and not is_alive(server))
 
 
 def test_the_sdk_is_loaded_only_for_a_server() -> None:
@@ -531,7 +532,7 @@ asyncio.run(main())
     record_measure("load the MCP SDK in a thread", "none", f"{took:.2f} s")
     record_measure("longest stop of the event loop meanwhile", "<= 0.5 s", f"{longest * 1000:.0f} ms")
 
-    assert longest <= 0.5
+    assert longest <= 0.5 * slack()
 
 
 async def until_says(note: Path, text: str) -> None:

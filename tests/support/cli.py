@@ -103,7 +103,7 @@ class Cli:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "makai"),
-            *arguments,
+            *(argument.encode() for argument in arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
