@@ -80,7 +80,7 @@ async def test_an_approved_edit_is_made_and_the_session_can_be_resumed(makai: Cl
         await terminal.shows("All done.")
         await terminal.shows("[220 in, 15 out")
         terminal.press(CTRL_D)
-        await terminal.shows("To go on: makai -r ")
+        await terminal.shows("To continue: makai -r ")
         session_id = terminal.screen[:36]
 
         assert await terminal.ended() == 0
@@ -99,7 +99,7 @@ async def test_a_denied_call_is_not_made_and_the_model_is_told_why(makai: Cli, t
         terminal.press("Write it" + ENTER)
         await terminal.shows(KEYS)
         terminal.press("e")
-        await terminal.shows("Why not?")
+        await terminal.shows("Type a reason")
         terminal.press("not today" + ENTER)
         await terminal.shows("denied: not today")
         await terminal.shows("All done.")
@@ -157,11 +157,11 @@ async def test_ctrl_c_clears_the_line_and_twice_leaves(makai: Cli) -> None:
         await terminal.shows("> but that")
         await terminal.shows("out")
         terminal.press(CTRL_C)
-        await terminal.shows("(Ctrl+C again, or Ctrl+D, to leave)")
+        await terminal.shows("(press Ctrl+C again, or Ctrl+D, to leave)")
         terminal.press(CTRL_C)
 
         assert await terminal.ended() == 130
-    assert "To go on: makai -r " in terminal.screen
+    assert "To continue: makai -r " in terminal.screen
 
 
 async def test_what_is_typed_while_a_run_is_active_waits_its_turn(makai: Cli) -> None:
@@ -198,7 +198,7 @@ async def test_slash_commands_and_keys_change_the_session(makai: Cli) -> None:
         terminal.press("/fork" + ENTER)
         await terminal.shows("a copy of")
         terminal.press("/he\t" + ENTER)
-        await terminal.shows("the next permission mode")
+        await terminal.shows("next permission mode")
         terminal.press("/quit" + ENTER)
 
         assert await terminal.ended() == 0
@@ -295,7 +295,7 @@ async def test_a_script_is_answered_line_by_line_and_nothing_waits_for_it(makai:
 
     assert finished.code == 0
     assert "> write it" in finished.out
-    assert "denied: nobody can be asked here: standard input is not a terminal" in finished.out
+    assert "denied: this needs an approval, and standard input is not a terminal to ask on" in finished.out
     assert "\nask\n" in finished.out
     assert "Unknown command /nonsense." in finished.out
     assert "never" not in finished.out

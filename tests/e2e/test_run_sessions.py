@@ -227,7 +227,7 @@ async def test_a_person_at_the_terminal_is_asked_and_told_how_to_go_on(here: Her
         await terminal.shows("[a]lways")
         terminal.press("y\n")
         await terminal.shows("Done it.")
-        await terminal.shows("go on with `makai run -r ")
+        await terminal.shows("continue with `makai run -r ")
 
         assert await terminal.ended() == 0
     assert (here.folder / "new.txt").read_text() == "hi"

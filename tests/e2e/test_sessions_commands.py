@@ -139,7 +139,7 @@ async def test_removing_needs_a_yes(makai: Cli) -> None:
     async with makai.on_terminal("sessions", "rm", second) as terminal:
         await terminal.shows("Remove for good?")
         terminal.press("y\n")
-        await terminal.shows(f"removed {second}")
+        await terminal.shows(f"Deleted {second}")
         agreed = await terminal.ended()
 
     assert (unsure.code, typo.code, len(kept)) == (2, 2, 2)
@@ -185,7 +185,7 @@ async def test_damage_is_found_and_repaired(makai: Cli) -> None:
 
 
 async def test_without_a_log_there_is_nothing_to_repair(makai: Cli) -> None:
-    assert await makai("sessions", "repair") == Finished(0, "0 sessions with 0 events: nothing is damaged.\n", "")
+    assert await makai("sessions", "repair") == Finished(0, "0 sessions with 0 events: no damage found.\n", "")
 
 
 async def test_folders_are_trusted_and_no_longer(makai: Cli, tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""`makai auth`: who is logged in, logging in and out.
+"""`makai auth`: logging in and out, and what each provider is used with.
 
-In: options. Out: text or JSON on stdout and an exit code. Thin: providers and logins go through the SDK's client and
-thereby the auth protocol, as everybody else's do (document 000 §2.2); what the protocol has no words for, logging out
-and the accounts' details, is asked of the same runtime. Tests hand in another runtime as click's `obj`.
+Providers and logins go through the SDK's client, and so through the auth protocol; logging out and account details are
+not part of that protocol and are asked of the runtime. Tests pass another runtime as click's `obj`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -20,6 +19,7 @@ from makai.cli.console import (
     Paint,
     explain,
     note,
+    output_format,
     painter,
     plain,
     run_async,
@@ -33,14 +33,7 @@ if TYPE_CHECKING:
     from makai.server.backend import Backend
 
 
-def _formats(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--output-format`, and its shorter name for scripts."""
-    choice = click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
-    short = click.option("--json", "as_json", is_flag=True, help="Short for --output-format json.")
-    return choice(short(function))
-
-
-_ACCOUNT = click.option("--account", metavar="NAME", help="Which login, where a provider has several.")
+_ACCOUNT = click.option("--account", metavar="NAME", help="Which login, if you have several.")
 
 
 @click.group(
@@ -53,11 +46,11 @@ Examples:
   makai auth logout openai
 
 \b
-Logins are kept in MAKAI_HOME/auth.json (~/.makai), readable by you only. Every makai process uses them at once.
+Logins are kept in MAKAI_HOME/auth.json (~/.makai), readable only by you. Every makai process uses them at once.
 """,
 )
 def command() -> None:
-    """Log in, log out, and see who is logged in."""
+    """Log in to providers, log out, and show logins."""
 
 
 @command.command(
@@ -68,17 +61,17 @@ Examples:
   makai auth providers --json | jq -r '.providers[] | select(.auth_status == "login_required").id'
 """,
 )
-@_formats
+@output_format
 @click.pass_obj
-def providers_command(given: Backend | None, output_format: str, as_json: bool) -> int:
-    """List the providers one can log in to, and whether one has to."""
+def providers_command(given: Backend | None, as_json: bool) -> int:
+    """List providers and whether you need to log in."""
 
     async def ask(backend: Backend) -> int:
         from makai.client.connect import connect
 
         async with connect(backend=backend) as client:
             providers = await client.auth.list_providers()
-        if as_json or output_format == "json":
+        if as_json:
             say_json({"providers": providers})
         else:
             say("\n".join(providers_text(providers, paint=painter(sys.stdout))))
@@ -91,12 +84,12 @@ def providers_command(given: Backend | None, output_format: str, as_json: bool) 
     "login",
     epilog="""\b
 Examples:
-  makai auth login anthropic                    asks for an API key, without showing it
+  makai auth login anthropic                    asks for an API key and does not show it
   makai auth login openai-codex                 opens the browser
-  makai auth login openrouter --no-browser      prints the page to open, on any machine
-  makai auth login openai --account work        a second login; it is the default from then on
-  echo "$KEY" | makai auth login groq           answers can be piped in, a line each
-  makai auth login openai --json                a line of JSON per event, for programs
+  makai auth login openrouter --no-browser      prints the address to open on any machine
+  makai auth login openai --account work        a second login, which becomes the default
+  echo "$KEY" | makai auth login groq           answers from standard input, one per line
+  makai auth login openai-codex --json          one line of JSON per event, for programs
 
 \b
 Exit codes: 0 logged in, 1 failed, 130 interrupted (the login is cancelled).
@@ -104,15 +97,13 @@ Exit codes: 0 logged in, 1 failed, 130 interrupted (the login is cancelled).
 )
 @click.argument("provider")
 @_ACCOUNT
-@click.option("--no-browser", is_flag=True, help="Only print the page to open.")
-@_formats
+@click.option("--no-browser", is_flag=True, help="Only print the address to open.")
+@output_format
 @click.pass_obj
-def login_command(
-    given: Backend | None, provider: str, account: str | None, no_browser: bool, output_format: str, as_json: bool
-) -> int:
+def login_command(given: Backend | None, provider: str, account: str | None, no_browser: bool, as_json: bool) -> int:
     """Log in to PROVIDER (`makai auth providers` lists them).
 
-    A browser is opened where there is one; over SSH the page's address is printed. What PROVIDER refuses is not stored.
+    Opens your browser, or prints the address to open over SSH. Nothing is stored unless PROVIDER accepts the login.
     """
 
     async def log_in_now(backend: Backend) -> int:
@@ -120,7 +111,7 @@ def login_command(
         from makai.cli.line_reader import LineReader
         from makai.cli.login import JsonLoginOutput, LoginOutput, log_in
 
-        if as_json or output_format == "json":
+        if as_json:
             screen: LoginOutput = JsonLoginOutput(LineReader())
         else:
             browser = not no_browser and sys.stdout.isatty() and has_browser(os.environ)
@@ -142,18 +133,18 @@ Examples:
 @_ACCOUNT
 @click.pass_obj
 def logout_command(given: Backend | None, provider: str, account: str | None) -> int:
-    """Forget a login, and end it at PROVIDER where that is possible."""
+    """Delete a login, and revoke it at PROVIDER where that is possible."""
 
     async def log_out(backend: Backend) -> int:
         auth = backend.auth()
         if not await auth.logout(provider, account):
-            note(f"makai: there is no login{f' {account!r}' if account else ''} at {provider}", fg="red")
+            note(f"makai: you have no login{f' {account!r}' if account else ''} at {provider}", fg="red")
             return EXIT_FAILED
         say(f"Logged out of {provider}{f' ({account})' if account else ''}.")
         left = next((one for one in auth.list_providers() if one.id == provider), None)
         if left is not None and left.source:
             where = f"the login {_default(left)!r}" if left.accounts else left.source
-            note(f"{provider} can still be used, with {where}.")
+            note(f"You can still use {provider} with {where}.")
         return 0
 
     return _with_runtime(given, log_out)
@@ -167,15 +158,15 @@ Examples:
   makai auth status openai && makai run -m openai/gpt-6.1-sol "Hi"
 
 \b
-* marks the account that is used without --account. Tokens and keys are never shown, not even in part.
+* marks the default account. Tokens and keys are never shown, not even in part.
 With PROVIDER the exit code is 3 when a login is needed.
 """,
 )
 @click.argument("provider", required=False)
-@_formats
+@output_format
 @click.pass_obj
-def status_command(given: Backend | None, provider: str | None, output_format: str, as_json: bool) -> int:
-    """Show what each provider would be used with: which login or variable, and how long it lasts."""
+def status_command(given: Backend | None, provider: str | None, as_json: bool) -> int:
+    """Show which login or variable each provider uses, and when it expires."""
 
     async def tell(backend: Backend) -> int:
         import time
@@ -183,7 +174,7 @@ def status_command(given: Backend | None, provider: str | None, output_format: s
         found = [one for one in backend.auth().list_providers() if provider in (None, one.id)]
         if not found:
             raise click.UsageError(f"there is no provider {provider!r}: `makai auth providers` lists them")
-        if as_json or output_format == "json":
+        if as_json:
             say_json({"providers": found})
         else:
             say("\n".join(status_text(found, time.time_ns() // 1_000_000, paint=painter(sys.stdout))))
@@ -204,16 +195,16 @@ Example:
 @click.argument("provider")
 @click.argument("account")
 def default_command(provider: str, account: str) -> None:
-    """Use ACCOUNT of PROVIDER wherever no account is named."""
+    """Make ACCOUNT the default login of PROVIDER."""
     from makai.auth.store import CredentialStore
     from makai.core.home import home_directory
 
     CredentialStore(home_directory(os.environ)).set_default(provider, account)
-    say(f"{provider} is used as {account} from now on.")
+    say(f"{provider} now uses {account} by default.")
 
 
 def _with_runtime(given: Backend | None, work: Callable[[Backend], Awaitable[int]]) -> int:
-    """Do the work with the runtime every other command uses, and close it."""
+    """Run `work` with the given runtime, or with one that is closed afterwards."""
 
     async def run() -> int:
         if given is not None:
@@ -253,7 +244,7 @@ def providers_text(providers: Sequence[ProviderAuthInfo], *, paint: Paint = plai
 
 
 def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: Paint = plain) -> list[str]:
-    """Providers with a credential or a problem, their accounts below them, and who is left."""
+    """Providers with a credential or a problem, with their accounts; then those without a login."""
     free = [one for one in providers if one.auth_status == "authenticated" and not one.source]
     left = [one for one in providers if one.auth_status == "login_required"]
     shown = [one for one in providers if one not in free and one not in left]
@@ -261,7 +252,7 @@ def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: Pain
     for one in shown:
         rows.append((one.id, one.auth_status, one.source))
         rows += [(f"  {_mark(account)} {account.name}", "", _account(account, now_ms)) for account in one.accounts]
-    lines = _table(rows, paint) if shown else ["No login, and no API key is set."]
+    lines = _table(rows, paint) if shown else ["You have no login, and no API key is set."]
     if free:
         lines += ["", f"No login needed: {_named(free)}"]
     if left:
@@ -270,7 +261,7 @@ def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: Pain
 
 
 def errors_of(providers: Sequence[ProviderStatus] | Sequence[ProviderAuthInfo]) -> list[str]:
-    """What went wrong, each thing once: a store that cannot be read is every provider's problem."""
+    """Each problem once: a store that cannot be read is a problem of every provider."""
     return list(dict.fromkeys(one.last_error for one in providers if one.last_error))
 
 

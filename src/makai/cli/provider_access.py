@@ -29,7 +29,7 @@ from makai.providers.logins import Logins
 
 
 class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one provider stands."""
+    """Whether a provider can be used, and what is missing."""
 
     provider: str
     name: str
@@ -54,7 +54,6 @@ class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def access_to(
     vendors: Iterable[Vendor], environ: Mapping[str, str], home: Path, logins: Logins
 ) -> list[ProviderAccess]:
-    """How each of these providers stands."""
     statuses = logins.statuses()
     return [
         access_of(vendor, environ, home, logins.keychain, expired=statuses.get(vendor.id) is AuthStatus.EXPIRED)
@@ -65,7 +64,6 @@ def access_to(
 def access_of(
     vendor: Vendor, environ: Mapping[str, str], home: Path, keychain: Keychain | None = None, *, expired: bool = False
 ) -> ProviderAccess:
-    """How a provider stands under this environment, and with the logins of the keychain."""
     if vendor.id == "local":
         return _local(vendor, home)
     try:
@@ -91,7 +89,7 @@ def access_of(
 
 
 def _without_query(url: str) -> str:
-    """Some gateways take their key in the query, and what is kept here is shown."""
+    """Some gateways take their key in the query, and this URL is shown."""
     return urlunsplit((*urlsplit(url)[:3], "", ""))
 
 
@@ -128,7 +126,7 @@ def _local(vendor: Vendor, home: Path) -> ProviderAccess:
 
 
 def has_llama() -> bool:
-    """Whether the library that runs the local model is installed. It is not imported: that takes a second."""
+    """Whether xllamacpp is installed. It is not imported, which would take a second."""
     return importlib.util.find_spec("xllamacpp") is not None
 
 
@@ -139,7 +137,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Reachability(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one try found. `problem` is empty when the connection was opened."""
+    """`problem` is empty when a connection was opened."""
 
     problem: str = ""
     via_proxy: str = ""
@@ -147,7 +145,7 @@ class Reachability(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 async def reach_all(urls: Iterable[str], deadline_s: float = DEADLINE_S) -> dict[str, Reachability]:
-    """Try every URL's host and port."""
+    """Try every URL's host and port at the same time."""
     wanted = list(dict.fromkeys(urls))
     async with asyncio.TaskGroup() as group:
         tries = [group.create_task(_reach(url, deadline_s)) for url in wanted]
@@ -185,7 +183,7 @@ def _proxy_for(url: str) -> str | None:
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """The operating system's words, without the addresses it tried."""
+    """What the operating system says, without the addresses it tried."""
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0:
         return os.strerror(number).lower()

@@ -23,7 +23,7 @@ _STEP_PERCENT = 20
 
 @contextmanager
 def show_progress(stream: TextIO) -> Iterator[OnProgress]:
-    """A callback that shows progress on this stream."""
+    """Yields a callback that shows progress on this stream."""
     if not stream.isatty():
         yield plain_progress(lambda line: print_line(stream, line))
         return
@@ -54,7 +54,7 @@ def show_progress(stream: TextIO) -> Iterator[OnProgress]:
 
 
 def plain_progress(write: Callable[[str], object]) -> OnProgress:
-    """Lines for a log: one when a stage begins, and one for every fifth of a download, the only slow stage."""
+    """One line when a stage begins, and one for every fifth of a download."""
     stage = ""
     shown = 0
 
@@ -73,6 +73,5 @@ def plain_progress(write: Callable[[str], object]) -> OnProgress:
 
 
 def print_line(stream: TextIO, line: str) -> None:
-    """One line, at once."""
     stream.write(line + "\n")
     stream.flush()

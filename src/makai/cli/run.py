@@ -1,9 +1,4 @@
-"""`makai run`: one question in a session, one answer.
-
-In: a prompt from the arguments and standard input. Out: the answer as text, as one JSON object, or as a line of JSON
-per event. This file is the command line only; `makai.cli.run_start` and what it uses are loaded when there is a
-question.
-"""
+"""`makai run`: the command line only; `run_session` and what it uses are loaded when there is a prompt."""
 
 from __future__ import annotations
 
@@ -19,7 +14,7 @@ from makai.cli.console import ACCOUNT_HELP, MODEL_HELP, note
 
 MAX_STDIN_BYTES = 20_000_000
 PATIENCE_S = 2.0
-"""How long we wait for standard input before we say that we do."""
+"""How long standard input may be silent before a note says what is awaited."""
 FORMATS = ("text", "json", "stream-json")
 EFFORTS = ("off", "minimal", "low", "medium", "high", "xhigh")
 """`core.model.ReasoningEffort`, written out so that help needs no import of it."""
@@ -32,11 +27,11 @@ MODE_ALIASES = {
     "bypassPermissions": "full_access",
     "full-access": "full_access",
 }
-"""What Claude Code and Codex call them."""
+"""The names in Claude Code and Codex."""
 
 
 class FiniteRange(click.FloatRange):
-    """A range without "nan", which is neither above nor below any limit."""
+    """A range that refuses "nan", which is neither above nor below a limit."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -44,7 +39,7 @@ class FiniteRange(click.FloatRange):
 
 
 class ModeType(click.Choice[str]):
-    """A permission mode, also in the words of other agents' users."""
+    """A permission mode, also by its name in Claude Code and Codex."""
 
     name = "mode"
 
@@ -57,29 +52,29 @@ class ModeType(click.Choice[str]):
 
 _SESSION_OPTIONS = (
     click.option(
-        "-c", "--continue", "continue_newest", is_flag=True, help="Go on in the newest session of this folder."
+        "-c", "--continue", "continue_newest", is_flag=True, help="Continue the newest session of this folder."
     ),
-    click.option("-r", "--resume", metavar="ID", help="Go on in this session; the beginning of its id is enough."),
-    click.option("--no-session", is_flag=True, help="Keep nothing of this run."),
+    click.option("-r", "--resume", metavar="ID", help="Continue this session; the beginning of its id is enough."),
+    click.option("--no-session", is_flag=True, help="Do not save this run as a session."),
     click.option("--cwd", metavar="DIR", help="The folder to work in.  [default: this one]"),
-    click.option("--add-dir", metavar="DIR", multiple=True, help="A further folder that tools may use. Repeatable."),
+    click.option("--add-dir", metavar="DIR", multiple=True, help="Another folder that tools may use. Repeatable."),
     click.option("--system-prompt", metavar="TEXT", help="Instructions for the model, instead of makai's own."),
 )
 _TOOL_OPTIONS = (
-    click.option("--permission-mode", "mode", type=ModeType(), help="What tools may do without asking."),
+    click.option("--permission-mode", "mode", type=ModeType(), help="What tools may do without asking you."),
     click.option(
         "--allowed-tools",
         metavar="RULES",
         multiple=True,
-        help="Calls that need no approval in this run, such as 'Bash(git log:*),Read'. Repeatable.",
+        help="Allow these calls in this run, such as 'Bash(git log:*),Read'. Repeatable.",
     ),
     click.option(
-        "--disallowed-tools", metavar="RULES", multiple=True, help="Calls that are refused in this run. Repeatable."
+        "--disallowed-tools", metavar="RULES", multiple=True, help="Refuse these calls in this run. Repeatable."
     ),
-    click.option("--no-tools", is_flag=True, help="Only talk: no files, shell, search or fetch."),
+    click.option("--no-tools", is_flag=True, help="Only chat: no files, shell, search or fetch."),
 )
 _LIMIT_OPTIONS = (
-    click.option("--max-turns", type=click.IntRange(min=1), help="Answers of the model, at most."),
+    click.option("--max-turns", type=click.IntRange(min=1), help="Stop after this many turns of the model."),
     click.option(
         "--max-budget-usd",
         type=FiniteRange(min=0, min_open=True),
@@ -93,26 +88,26 @@ _LIMIT_OPTIONS = (
 _MODEL_OPTIONS = (
     click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP),
     click.option("--account", metavar="NAME", help=ACCOUNT_HELP),
-    click.option("--json-schema", metavar="FILE|JSON", help="The answer must be JSON of this schema."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens."),
+    click.option("--json-schema", metavar="FILE|JSON", help="Require JSON that matches this schema."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Maximum length of the answer, in tokens."),
     click.option("--temperature", type=FiniteRange(0, 2), help="Randomness of the answer."),
-    click.option("--effort", type=click.Choice(EFFORTS), help="How much the model thinks first."),
+    click.option("--effort", type=click.Choice(EFFORTS), help="How much the model reasons first."),
     click.option(
         "--stall-timeout",
         type=FiniteRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Give up when the model says nothing new for so long.  [default: 300]",
+        help="Fail when the model sends nothing for this long.  [default: 300]",
     ),
     click.option(
         "--max-retries",
         type=click.IntRange(min=0),
-        help="Further attempts after a rate limit, a server fault or a failed connection.  [default: 3]",
+        help="Retries after a rate limit, a server error or a failed connection.  [default: 3]",
     ),
 )
 
 
 def _with_options(function: Callable[..., int]) -> Callable[..., int]:
-    """The options in the order in which help shows them."""
+    """Add the options in the order of the help text."""
     for option in reversed((*_MODEL_OPTIONS, *_SESSION_OPTIONS, *_TOOL_OPTIONS, *_LIMIT_OPTIONS)):
         function = option(function)
     return function
@@ -132,24 +127,24 @@ Examples:
   makai run --output-format stream-json "Hi" | jq -r 'select(.type=="text_delta").delta'
 
 \b
-Every run is a session that can be continued (-c, -r, `makai -r ID`), unless --no-session.
-A call that needs an approval is put to you when this is a terminal; else it is denied, and the model is told.
+Every run is a session that you can continue (-c, -r, `makai -r ID`), unless you give --no-session.
+Calls that need an approval are shown to you in a terminal. Without a terminal they are denied.
 Exit codes: 0 done, 1 failed or stopped by a limit, 2 usage, 3 login needed, 130 interrupted.
 """,
 )
 @click.argument("prompt", required=False)
-@click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt, as an option.")
+@click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt.")
 @_with_options
 @click.option("--output-format", type=click.Choice(FORMATS), default="text", show_default=True)
 def command(prompt: str | None, prompt_option: str | None, output_format: str, **given: Any) -> int:
-    """Ask a model once, let it work, and print its answer.
+    """Run one prompt and print the answer.
 
-    Standard input, when it is not a terminal, is added to the prompt. Without -m the first provider whose API key is
-    set answers, else the small model on this machine. A model that can use tools may read files and search; what
-    changes something asks first.
+    Standard input, when it is not a terminal, is added to the prompt. Without -m, the first provider you are logged in
+    to or whose API key is set answers, else the small model on this machine. The agent may read files and search;
+    before changing anything, makai shows you the exact command or diff and asks.
     """
     if prompt and prompt_option:
-        raise click.UsageError("the prompt is given twice, as an argument and with -p: give it once")
+        raise click.UsageError("you gave two prompts, as an argument and with -p: give one")
     _check_session_options(given)
     question = _question(prompt or prompt_option)
     if _has_stray_bytes(question) or _has_stray_bytes(given["system_prompt"] or ""):
@@ -175,25 +170,25 @@ def _check_session_options(given: Mapping[str, Any]) -> None:
     if len(chosen) > 1:
         raise click.UsageError(f"{' and '.join(chosen)} name different sessions: give one of them")
     if given["resume"] is not None and given["cwd"] is not None:
-        raise click.UsageError("a session stays in its folder: leave --cwd out, or begin a new session")
+        raise click.UsageError("a session keeps its folder: leave out --cwd, or begin a new session")
     if chosen and chosen != ["--no-session"] and given["add_dir"]:
-        raise click.UsageError("the folders of a session are chosen when it begins: leave --add-dir out")
+        raise click.UsageError("a session keeps its folders: leave out --add-dir, or begin a new session")
 
 
 def _question(prompt: str | None) -> str:
     piped = _piped_text()
     question = "\n\n".join(part for part in (prompt, piped.strip()) if part)
     if not question.strip():
-        raise click.UsageError('there is no prompt: write `makai run "your question"` or pipe one in')
+        raise click.UsageError('the prompt is missing: write `makai run "your question"` or pipe one in')
     return question
 
 
 def _piped_text() -> str:
-    """What was piped in. Bytes that are not UTF-8 are replaced: logs have them, and they carry no meaning."""
+    """Standard input when it is not a terminal. Bytes that are not UTF-8 are replaced."""
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         return ""
     if not _arrives_soon():
-        note("makai: reading standard input… (nothing came yet; `< /dev/null` says there is none)", dim=True)
+        note("makai: waiting for standard input… (add `< /dev/null` if there is none)", dim=True)
     data = sys.stdin.buffer.read(MAX_STDIN_BYTES + 1)
     if len(data) > MAX_STDIN_BYTES:
         raise click.UsageError(f"standard input is longer than {MAX_STDIN_BYTES} bytes")
@@ -201,7 +196,7 @@ def _piped_text() -> str:
 
 
 def _arrives_soon() -> bool:
-    """Whether standard input has something, or its end, within the time a person waits without wondering."""
+    """Whether standard input has data, or its end, within `PATIENCE_S`."""
     if os.name != "posix":
         return True  # `select` knows only sockets there
     import select

@@ -1,8 +1,4 @@
-"""What `makai run` was asked to do, read from its options.
-
-In: words of the command line. Out: a `RunRequest`, or an error that says which word cannot be used. Nothing is opened
-or asked here but the folders and the schema file that were named.
-"""
+"""The request of `makai run`, read from its options. Only the named folders and the schema file are looked at."""
 
 from __future__ import annotations
 
@@ -21,23 +17,23 @@ _OPTION_NAMES: Final = {"effort": "reasoning_effort", "stall_timeout": "stall_ti
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One question, and the session it is asked in."""
+    """One prompt and the session it belongs to."""
 
     question: str
     model: str | None = None
-    """None: the session's own, or the default one in a new session."""
+    """None: the model of the session, or the default in a new one."""
     cwd: str
     roots: tuple[str, ...] = ()
-    """The folder and those added to it; empty when none was added."""
+    """`cwd` and the added folders; empty when none was added."""
     resume: str | None = None
     """The id of a session, or the beginning of it."""
     continue_newest: bool = False
     keep: bool = True
-    """Whether the session stays when the answer is there."""
+    """Whether the session is kept."""
     mode: PermissionMode | None = None
     system_prompt: str | None = None
     tools: bool = True
-    """Whether the model may use the built-in ones."""
+    """Whether the model may use the built-in tools."""
     terms: RunTerms = RunTerms()
 
     @property
@@ -49,7 +45,7 @@ _MODEL_OPTIONS = ("account", "max_tokens", "temperature", "effort", "stall_timeo
 
 
 def request_from(question: str, given: Mapping[str, Any]) -> RunRequest:
-    """What was asked for; raises `InvalidRequest` for what cannot be done."""
+    """Raises `InvalidRequest` for what cannot be done."""
     cwd = folder_from(given["cwd"])
     added = tuple(folder_from(folder) for folder in given["add_dir"])
     options = options_from(given["json_schema"], {name: given[name] for name in _MODEL_OPTIONS})
@@ -76,7 +72,7 @@ def request_from(question: str, given: Mapping[str, Any]) -> RunRequest:
 
 
 def options_from(json_schema: str | None, settings: Mapping[str, object]) -> StreamOptions:
-    """The options of the model's requests. What was not given on the command line keeps its default."""
+    """Options that were not given on the command line keep their default."""
     given: dict[str, Any] = {
         _OPTION_NAMES.get(name, name): value for name, value in settings.items() if value is not None
     }
@@ -84,7 +80,7 @@ def options_from(json_schema: str | None, settings: Mapping[str, object]) -> Str
 
 
 def _read_schema(given: str) -> str:
-    """Inline JSON, or the name of a file that holds it."""
+    """Inline JSON, or the contents of a file."""
     if given.lstrip().startswith("{"):
         return given
     try:
@@ -95,31 +91,31 @@ def _read_schema(given: str) -> str:
 
 
 def folder_from(given: str | None) -> str:
-    """A folder that is there, by the one path that lists of sessions know it by."""
+    """The real path of an existing folder; sessions are listed by it."""
     try:
         folder = os.path.realpath(given if given is not None else os.getcwd())
     except OSError:
-        raise InvalidRequest("the current folder is gone.", hint="Go to another one, or name one with --cwd.") from None
+        raise InvalidRequest(
+            "the current folder no longer exists.", hint="Change to another one, or name one with --cwd."
+        ) from None
     if not os.path.isdir(folder):
-        raise InvalidRequest(f"{given} is not a folder.", hint="Name one that exists.")
+        raise InvalidRequest(f"{given} is not a folder.", hint="Name an existing folder.")
     return folder
 
 
 def rules_from(given: Iterable[str], option: str) -> tuple[str, ...]:
-    """Permission rules as people write them: repeated, or several in one word, such as `Read,Bash(git log:*)`."""
+    """Permission rules: repeated, or several in one word, such as `Read,Bash(git log:*)`."""
     rules = tuple(rule for words in given for rule in split_rules(words))
     if not rules:
         return ()
-    from makai.tools.permission_rules import parse_rule  # brings a shell parser, which most runs do without
+    from makai.tools.permission_rules import parse_rule  # loads a shell parser, which most runs do not need
 
     for rule in rules:
         try:
             parse_rule(rule)
         except InvalidRequest as error:
-            hint = (
-                error.hint or "Rules look like Bash(git log:*), Read(src/**), WebFetch(domain:example.com), mcp__x__*."
-            )
-            raise InvalidRequest(f"{option}: {error.message}", hint=hint) from None
+            examples = "Rules look like Bash(git log:*), Read(src/**), WebFetch(domain:example.com), mcp__x__*."
+            raise InvalidRequest(f"{option}: {error.message}", hint=error.hint or examples) from None
     return rules
 
 

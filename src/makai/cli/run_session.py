@@ -1,7 +1,6 @@
-"""One question in a session: what `makai run` does once it knows what was asked.
+"""Carries out `makai run`: opens the session, sends the prompt, follows the run to its end and reports it.
 
-In: a `RunRequest`, the models and the sessions of this home. Out: the events of the run, given to an output, and an
-exit code. Ctrl-C stops the run, not only us: the session is told, and has a moment to settle.
+Ctrl-C and SIGTERM abort the run too, not only this process, and give it a moment to settle.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Final
 from uuid import uuid4
 
@@ -28,40 +27,28 @@ from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, TextOutput
 from makai.cli.run_request import RunRequest
 from makai.cli.session_access import is_ours, open_sessions
 from makai.cli.session_selection import find_session, newest_session
+from makai.core import session_events as ev
 from makai.core.errors import Aborted, MakaiError, ModelRefError, SessionRefused, TransportError, error_from_code
 from makai.core.messages import AssistantMessage, StopReason
 from makai.core.model import ModelCapability
 from makai.core.request import ToolChoice
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    Logged,
-    Notice,
-    RunAborted,
-    RunFailed,
-    RunFinished,
-    RunTerms,
-    SessionTerms,
-    UserInput,
-)
 from makai.core.usage import Usage
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.commands import Abort, Send, SetMode, SetModel, SetTerms
 from makai.sessions.history import History
-from makai.sessions.log.base import LoggedEvent
 from makai.sessions.log.encoding import decoded_one
 from makai.sessions.requests import CreateSession, GetState, RunCommand
 from makai.sessions.service import Sessions
 from makai.sessions.state import SessionState
 
 SETTLE_S: Final = 2.0
-"""How long a run that we stopped may take to settle before we leave."""
+"""How long an aborted run may take to settle before this process exits."""
 
 
 async def answer(request: RunRequest, output_format: str) -> int:
-    """Ask, print, and say how it went."""
+    """Open the models and sessions, run the prompt, and return the exit code."""
     output = OUTPUTS[output_format](hold=request.terms.options.json_schema is not None)
-    with _ended_by_terminate() as was_ended:
+    with _cancelled_by_sigterm() as was_terminated:
         try:
             async with (
                 ModelRuntime(on_status=output.status) as models,
@@ -72,7 +59,7 @@ async def answer(request: RunRequest, output_format: str) -> int:
             output.failed(error)
             return exit_code(error)
         except asyncio.CancelledError:
-            if was_ended():
+            if was_terminated():
                 return EXIT_INTERRUPTED
             raise
 
@@ -86,19 +73,16 @@ async def _sessions(request: RunRequest, models: ModelRuntime) -> AsyncIterator[
     from makai.sessions.log.memory import MemoryLog
     from makai.sessions.owner import OwnedSessions
 
-    forgotten = await OwnedSessions.open(models.home, models, log=MemoryLog())
+    in_memory = await OwnedSessions.open(models.home, models, log=MemoryLog())
     try:
-        yield forgotten
+        yield in_memory
     finally:
-        await forgotten.close()
+        await in_memory.close()
 
 
 @contextlib.contextmanager
-def _ended_by_terminate() -> Iterator[Callable[[], bool]]:
-    """SIGTERM stops the run as Ctrl-C does: `timeout 60 makai run` must not leave one behind that somebody resumes.
-
-    Gives a function that says whether it came.
-    """
+def _cancelled_by_sigterm() -> Iterator[Callable[[], bool]]:
+    """SIGTERM cancels as Ctrl-C does: `timeout 60 makai run` must not leave a run behind. Yields whether it came."""
     if os.name != "posix":
         yield lambda: False
         return
@@ -106,12 +90,12 @@ def _ended_by_terminate() -> Iterator[Callable[[], bool]]:
     assert task is not None
     came = False
 
-    def end() -> None:
+    def cancel() -> None:
         nonlocal came
         came = True
         task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, end)
+    loop.add_signal_handler(signal.SIGTERM, cancel)
     try:
         yield lambda: came
     finally:
@@ -121,7 +105,7 @@ def _ended_by_terminate() -> Iterator[Callable[[], bool]]:
 async def run_in_session(
     request: RunRequest, sessions: Sessions, models: ModelRuntime, output: TextOutput, *, owns_models: bool = True
 ) -> int:
-    """Ask, print, and say how it went. `owns_models`: the models of this process answer, not those of another."""
+    """Run the prompt and return the exit code. `owns_models`: the models of this process answer."""
     schema_text = request.terms.options.json_schema
     outcome: RunOutcome | None = None
     try:
@@ -144,14 +128,9 @@ async def run_in_session(
         output.failed(error, outcome)
         return exit_code(error)
     finally:
-        if outcome is not None:
-            _hint_at_resuming(request, outcome.session_id)
+        if outcome is not None and request.keep and sys.stderr.isatty():
+            note(f'makai: continue with `makai run -r {session_id} "…"`, or chat: `makai -r {session_id}`', dim=True)
     return 0
-
-
-def _hint_at_resuming(request: RunRequest, session_id: str) -> None:
-    if request.keep and sys.stderr.isatty():
-        note(f'makai: go on with `makai run -r {session_id} "…"`, or talk: `makai -r {session_id}`', dim=True)
 
 
 # ---------------------------------------------------------------- the session
@@ -171,7 +150,7 @@ async def _session_for(request: RunRequest, sessions: Sessions, models: ModelRun
 async def _create(request: RunRequest, sessions: Sessions, models: ModelRuntime, owns_models: bool) -> str:
     model = models.resolve(request.model)
     if owns_models:
-        # What is missing here is said before there is a session that could only say the same.
+        # A missing key is reported before there is a session that could only report the same.
         models.resolver.credential_for(model, request.terms.options.account)
     can_use_tools = request.tools and ModelCapability.TOOLS in model.capabilities
     return await sessions.dispatch(
@@ -180,13 +159,13 @@ async def _create(request: RunRequest, sessions: Sessions, models: ModelRuntime,
             mode=request.mode or "ask",
             cwd=request.cwd,
             roots=request.roots,
-            terms=SessionTerms(system=request.system_prompt, builtin_tools=can_use_tools),
+            terms=ev.SessionTerms(system=request.system_prompt, builtin_tools=can_use_tools),
         )
     )
 
 
 async def _adjust(request: RunRequest, sessions: Sessions, models: ModelRuntime, session_id: str) -> None:
-    """What was asked for on the command line holds from here on."""
+    """Options of the command line change an existing session from here on."""
     if request.model is not None:
         model = models.resolve(request.model)
         model_ref = format_model_ref(model.provider, model.api, model.id)
@@ -203,7 +182,7 @@ async def _adjust(request: RunRequest, sessions: Sessions, models: ModelRuntime,
 
 
 class _Run:
-    """From the question to the settlement of its run."""
+    """One prompt, from sending it to the settlement of its run."""
 
     def __init__(self, request: RunRequest, sessions: Sessions, session_id: str, output: TextOutput) -> None:
         self._request = request
@@ -212,29 +191,28 @@ class _Run:
         self._output = output
         self._began_at = time.monotonic()
         self._input_id = str(uuid4())
-        self._state: SessionState | None = None
+        self._state = SessionState()
         self._run_id: str | None = None
         self._cursor = 0
         self._history = History()
-        self._provider = ""
         self._usage = Usage()
         self._stop_reason: StopReason | None = None
-        self._limit: Notice | None = None
-        self._abort: RunAborted | None = None
+        self._limit: ev.Notice | None = None
+        self._abort: ev.RunAborted | None = None
         self.error: MakaiError | None = None
-        """Why the run is no success, once it has settled."""
+        """Why the settled run is no success."""
 
     async def carry_out(self) -> None:
-        """Ask, and follow the run to its end. Cancelled: the run is stopped too."""
+        """Send the prompt and follow the run to its end. Cancelling this aborts the run."""
         try:
-            await self._begin()
+            await self._send()
             await self._follow()
         except asyncio.CancelledError:
             await self._stop()
             raise
 
     def outcome(self) -> RunOutcome:
-        """How it ended; "aborted" when we left before its end."""
+        """The result; "aborted" when the run was left before its end."""
         messages = [message for message in self._history.messages() if isinstance(message, AssistantMessage)]
         return RunOutcome(
             session_id=self._session_id,
@@ -244,27 +222,29 @@ class _Run:
             message=messages[-1] if messages else None,
         )
 
-    async def _begin(self) -> None:
-        state = await self._sessions.dispatch(GetState(self._session_id))
-        self._cursor = state.last_event_id
-        self._provider = _provider_of(state.model_ref)
-        self._state = state
+    async def _send(self) -> None:
+        self._state = await self._sessions.dispatch(GetState(self._session_id))
+        self._cursor = self._state.last_event_id
         send = Send(
             now=0,
             input_id=self._input_id,
             content=self._request.question,
-            client_msg_id=self._input_id,  # the owner may die and be asked again: it is said once
-            terms=self._terms(state.terms),
+            client_msg_id=self._input_id,  # the prompt is sent again when the owner died, and counts once
+            terms=self._terms(self._state.terms),
         )
         try:
             receipt = await self._sessions.dispatch(RunCommand(self._session_id, send))
         except SessionRefused as refusal:
-            refusal.hint = _hint_for(refusal, self._session_id)
+            hints = {
+                "BUSY": f"Wait for it, or watch it: `makai -r {self._session_id}`.",
+                "SESSION_CLOSED": f"Continue in a copy: `makai sessions fork {self._session_id}`.",
+            }
+            refusal.hint = hints.get(refusal.code, refusal.hint)
             raise
         self._run_id = receipt.run_id
 
-    def _terms(self, session: SessionTerms) -> RunTerms:
-        """In a session that has tools, `--no-tools` counts for this run only."""
+    def _terms(self, session: ev.SessionTerms) -> ev.RunTerms:
+        """In a session that has tools, `--no-tools` applies to this run only."""
         terms = self._request.terms
         if self._request.tools or not (session.builtin_tools or session.tools):
             return terms
@@ -272,51 +252,52 @@ class _Run:
         return msgspec.structs.replace(terms, options=options)
 
     async def _follow(self) -> None:
-        lines = LineReader() if _has_person() else None
-        follower = self._sessions.follow(self._session_id, self._cursor)
+        lines = LineReader() if _has_terminal() else None
+        approving = RunApprovals(self._sessions, self._session_id, self._output.denied, lines, self._state.cwd)
+        async with approving as approvals, aclosing(self._events()) as events:
+            async for logged in events:
+                await self._take(logged, approvals)
+                if self._stop_reason is not None:
+                    return
+        hint = f"See what happened with `makai sessions show {self._session_id}`."
+        raise TransportError("the connection to the session was lost.", hint=hint)
+
+    async def _events(self, *, deltas: bool = True) -> AsyncGenerator[ev.Logged, None]:
+        follower = self._sessions.follow(self._session_id, self._cursor, deltas=deltas)
         try:
-            async with RunApprovals(
-                self._sessions, self._session_id, self._output.denied, lines, self._state.cwd if self._state else None
-            ) as approvals:
-                while self._stop_reason is None:
-                    records = await follower.next()
-                    if not records:
-                        raise TransportError(
-                            "the session's owner is gone.", hint=f"`makai sessions show {self._session_id}` tells more."
-                        )
-                    for record in records:
-                        logged = decoded_one(record)
-                        self._cursor = logged.event_id
-                        if isinstance(logged, Logged):
-                            await self._take(logged, approvals)
+            while records := await follower.next():
+                for logged in map(decoded_one, records):
+                    self._cursor = logged.event_id
+                    if isinstance(logged, ev.Logged):
+                        yield logged
         finally:
             follower.close()
 
-    async def _take(self, logged: Logged, approvals: RunApprovals) -> None:
-        if isinstance(logged.event, UserInput) and logged.event.input_id == self._input_id:
+    async def _take(self, logged: ev.Logged, approvals: RunApprovals) -> None:
+        if isinstance(logged.event, ev.UserInput) and logged.event.input_id == self._input_id:
             self._began(logged.run_id)
         if logged.run_id is None or logged.run_id != self._run_id:
             return
         self._history.apply(logged)
         self._output.event(logged)
         match logged.event:
-            case ApprovalRequested() as request:
+            case ev.ApprovalRequested() as request:
                 await approvals.requested(request)
-            case ApprovalDecided(call_id=call_id):
+            case ev.ApprovalDecided(call_id=call_id):
                 await approvals.decided(call_id)
-            case Notice(code=code) as notice if code.startswith("limit_"):
+            case ev.Notice(code=code) as notice if code.startswith("limit_"):
                 self._limit = notice
-            case RunAborted() as abort:
+            case ev.RunAborted() as abort:
                 self._abort = abort
-            case RunFinished() as end:
+            case ev.RunFinished() as end:
                 self._usage, self._stop_reason = end.usage, end.stop_reason
-                self.error = self._why_not_done(end)
-            case RunFailed() as end:
+                self.error = self._why_unsuccessful(end)
+            case ev.RunFailed() as end:
                 self._usage, self._stop_reason = end.usage, "error"
                 self.error = error_from_code(
                     end.code,
                     end.message,
-                    provider_id=end.provider_id or self._provider,
+                    provider_id=end.provider_id or _provider_of(self._state.model_ref),
                     retry_after_ms=end.retry_after_ms,
                     hint=end.hint,
                 )
@@ -325,8 +306,7 @@ class _Run:
                 pass
 
     def _began(self, run_id: str | None) -> None:
-        assert run_id is not None, "words belong to a run"
-        assert self._state is not None
+        assert run_id is not None, "a user message belongs to a run"
         self._run_id = run_id
         self._output.began(
             RunInit(
@@ -339,10 +319,10 @@ class _Run:
             )
         )
 
-    def _why_not_done(self, end: RunFinished) -> MakaiError | None:
-        """A run that somebody or a limit stopped has settled well, and is not what was asked for."""
+    def _why_unsuccessful(self, end: ev.RunFinished) -> MakaiError | None:
+        """A run that a client or a limit stopped has settled, but did not do what was asked."""
         if self._limit is not None:
-            hint = 'It can go on: `makai run -c "go on"`, with a higher limit.' if self._request.keep else None
+            hint = 'Continue with a higher limit: `makai run -c "go on"`.' if self._request.keep else None
             error = MakaiError(self._limit.message, hint=hint)
             error.code = self._limit.code
             return error
@@ -353,35 +333,19 @@ class _Run:
         return Aborted(f"the run was stopped{by}{reason}")
 
     async def _stop(self) -> None:
-        """Ctrl-C: the run ends with us. What it had begun gets a moment to clean up."""
         if self._run_id is None or self._stop_reason is not None:
             return
         with contextlib.suppress(MakaiError, TimeoutError):
             async with asyncio.timeout(SETTLE_S):
-                await self._sessions.dispatch(
-                    RunCommand(self._session_id, Abort(now=0, run_id=self._run_id, by=CLIENT_NAME, reason="Ctrl-C"))
-                )
-                await self._settled()
-
-    async def _settled(self) -> None:
-        follower = self._sessions.follow(self._session_id, self._cursor, deltas=False)
-        try:
-            while records := await follower.next():
-                if any(self._is_end(decoded_one(record)) for record in records):
-                    return
-        finally:
-            follower.close()
-
-    def _is_end(self, logged: LoggedEvent) -> bool:
-        return (
-            isinstance(logged, Logged)
-            and logged.run_id == self._run_id
-            and isinstance(logged.event, RunFinished | RunFailed)
-        )
+                abort = Abort(now=0, run_id=self._run_id, by=CLIENT_NAME, reason="Ctrl-C")
+                await self._sessions.dispatch(RunCommand(self._session_id, abort))
+                async with aclosing(self._events(deltas=False)) as events:
+                    async for logged in events:
+                        if logged.run_id == self._run_id and isinstance(logged.event, ev.RunFinished | ev.RunFailed):
+                            return
 
 
-def _has_person() -> bool:
-    """Whether somebody reads stderr and can answer."""
+def _has_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -390,12 +354,3 @@ def _provider_of(model_ref: str) -> str:
         return parse_model_ref(model_ref).provider_id
     except ModelRefError:
         return ""
-
-
-def _hint_for(refusal: SessionRefused, session_id: str) -> str | None:
-    """What to do next, in commands."""
-    hints = {
-        "BUSY": f"Wait for it, or watch it: `makai -r {session_id}`.",
-        "SESSION_CLOSED": f"Go on in a copy: `makai sessions fork {session_id}`.",
-    }
-    return hints.get(refusal.code, refusal.hint)

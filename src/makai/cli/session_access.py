@@ -1,8 +1,4 @@
-"""The sessions of this MAKAI_HOME, for commands: owned by this process, or reached through the one that owns them.
-
-In: an environment. Out: `Sessions`, for as long as a command uses them. What goes wrong with the store comes out as an
-error that says what to do.
-"""
+"""Opens the sessions of MAKAI_HOME for a command: owned by this process, or reached through the one that owns them."""
 
 from __future__ import annotations
 
@@ -22,9 +18,9 @@ from makai.sessions.service import Sessions
 async def open_sessions(
     *, models: ModelRuntime | None = None, on_takeover: Callable[[], None] | None = None
 ) -> AsyncIterator[Sessions]:
-    """Sessions to use. When this process owns them, or comes to, `models` answer: its own ones when none are given.
+    """`models` answer while this process owns the sessions; without them, a runtime of their own is opened.
 
-    `on_takeover` is called when the owner went and this process took its place.
+    `on_takeover` is called when the owner ended and this process took over.
     """
     async with AsyncExitStack() as stack:
         if models is None:
@@ -60,14 +56,14 @@ def is_ours(sessions: Sessions) -> bool:
 
 
 def in_words(error: StorageUnavailable, home: Path) -> StorageUnavailable:
-    """The error, with a next step for somebody at a command line."""
+    """Adds the next step to a storage error."""
     text = error.message.lower()
     if isinstance(error, HomeInUse):
-        end_it = f"End it (kill {error.pid})" if error.pid else "End it"
-        error.hint = f"{end_it} and try again. `makai sessions repair --check` only looks, and works beside it."
+        end_it = f"Stop it (kill {error.pid})" if error.pid else "Stop it"
+        error.hint = f"{end_it} and try again. `makai sessions repair --check` works while it runs."
     elif isinstance(error, LogDamaged) or "malformed" in text or "not a database" in text:
         error.hint = "Run `makai sessions repair`: it keeps a copy and makes the sessions readable again."
     elif "readonly" in text or "read-only" in text or "unable to open" in text or "cannot be locked" in text:
-        elsewhere = "set MAKAI_HOME to a folder that is. `makai run --no-session` needs none."
-        error.hint = f"Make {home} writable for you, or {elsewhere}"
+        elsewhere = "set MAKAI_HOME to a writable folder. `makai run --no-session` needs none."
+        error.hint = f"Make {home} writable, or {elsewhere}"
     return error

@@ -16,9 +16,9 @@ from makai.cli.session_access import in_words, open_sessions, running_owner
 from makai.cli.session_selection import find_session
 from makai.core.errors import InvalidRequest, StorageUnavailable
 from makai.core.home import home_directory
+from makai.core.visible_text import one_line
 from makai.sessions.log import repair, schema
 from makai.sessions.log.base import LogReport, SessionSummary, StoredGrant, TrustedFolder
-from makai.sessions.markdown_text import one_line
 from makai.sessions.requests import (
     CheckLog,
     DeleteSession,
@@ -32,15 +32,12 @@ from makai.sessions.requests import (
 
 
 class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A new session, and where it comes from."""
-
     session_id: str
     forked_from: str
     forked_at: int | None
 
 
 async def fork(given: str, at: int | None, title: str) -> ForkResult:
-    """A session that continues another one."""
     async with open_sessions() as sessions:
         origin = await find_session(sessions, given)
         wanted = ForkSession(origin=origin.session_id, at=at, title=title or None)
@@ -49,7 +46,7 @@ async def fork(given: str, at: int | None, title: str) -> ForkResult:
 
 
 async def remove(given: tuple[str, ...], *, is_sure: bool) -> list[str] | None:
-    """The ids of those that were removed; None when the person did not want to. All are found before one is removed."""
+    """The removed ids; None when the user declined. All sessions are found before one is removed."""
     async with open_sessions() as sessions:
         chosen = {summary.session_id: summary for summary in [await find_session(sessions, one) for one in given]}
         if not is_sure and not _confirmed(list(chosen.values())):
@@ -59,13 +56,15 @@ async def remove(given: tuple[str, ...], *, is_sure: bool) -> list[str] | None:
 
 def _confirmed(chosen: list[SessionSummary]) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidRequest("nobody can be asked whether to remove this for good.", hint="Say so with --yes.")
+        raise InvalidRequest(
+            "deleting needs your confirmation, and this is not a terminal.", hint="Confirm with --yes."
+        )
     for summary in chosen:
         running = " (a run is active)" if summary.status in ("starting", "running", "awaiting_approval") else ""
         note(
             f"  {summary.session_id}  {one_line(summary.title, 60) or '(no title)'}, {summary.events:,} events{running}"
         )
-    return click.confirm("Remove for good?", err=True)
+    return click.confirm("Delete for good?", err=True)
 
 
 async def examine(*, only_check: bool) -> LogReport:
@@ -86,17 +85,17 @@ def report_lines(report: LogReport, *, repaired: bool) -> list[str]:
     """What a check of the log found, and what was done about it."""
     read = f"{report.sessions:,} sessions with {report.events:,} events"
     if not report.problems:
-        return [f"{read}: nothing is damaged."]
+        return [f"{read}: no damage found."]
     lines = [f"{read}: {len(report.problems)} problems."]
     for problem in report.problems:
         place = f"session {problem.session_id}" if problem.session_id else "the file"
         event = "" if problem.event_id is None else f", event {problem.event_id}"
         lines.append(f"  {one_line(place)}{event}: {one_line(problem.what)}")
     if repaired:
-        lines.append("Repaired: every session can be read again, and what was damaged says so in its place.")
+        lines.append("Repaired: every session can be read again; notices replace the damaged events.")
         lines.append(f"The damaged file is kept as {report.kept_as}.")
     else:
-        lines.append("`makai sessions repair` makes every session readable again.")
+        lines.append("Run `makai sessions repair` to make every session readable again.")
     return lines
 
 
@@ -111,20 +110,18 @@ async def revoke(folder: str, rule: str) -> None:
     async with open_sessions() as sessions:
         if not await sessions.dispatch(RevokeGrant(folder, rule)):
             raise InvalidRequest(
-                f"there is no grant {rule!r} in {folder}.", hint="`makai sessions grants --all` shows all of them."
+                f"there is no saved permission {rule!r} in {folder}.", hint="List them: `makai sessions grants --all`."
             )
 
 
 def print_grants(grants: list[StoredGrant], folder: str | None) -> None:
-    """The rules, or that there are none."""
     if grants:
         say("\n".join(grant_lines(grants, painter(sys.stdout))))
     else:
-        note("Nothing was decided for ever." if folder is None else f"Nothing was decided for ever in {folder}.")
+        note("No permissions are saved." if folder is None else f"No permissions are saved for {folder}.")
 
 
 def grant_lines(grants: Sequence[StoredGrant], paint: Paint = plain) -> list[str]:
-    """What was allowed or refused for ever, by folder."""
     lines: list[str] = []
     folder: str | None = None
     for grant in grants:
@@ -137,7 +134,7 @@ def grant_lines(grants: Sequence[StoredGrant], paint: Paint = plain) -> list[str
 
 
 async def trust(folder: str, trusted: bool | None) -> TrustedFolder:
-    """Decide whether a folder is trusted, or only look."""
+    """Set whether a folder is trusted, unless `trusted` is None; returns what holds."""
     place = folder_from(folder)
     async with open_sessions() as sessions:
         if trusted is not None:

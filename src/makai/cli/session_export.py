@@ -25,14 +25,11 @@ from makai.sessions.service import Sessions
 
 
 class LoadedSession(msgspec.Struct, frozen=True):
-    """A session with its whole log."""
-
     summary: SessionSummary
     records: tuple[Record, ...]
 
 
 async def read_session(given: str) -> LoadedSession:
-    """A session and its log."""
     async with open_sessions() as sessions:
         summary = await find_session(sessions, given)
         return LoadedSession(summary, tuple(await _records(sessions, summary.session_id)))
@@ -46,12 +43,11 @@ async def _records(sessions: Sessions, session_id: str) -> list[Record]:
 
 
 def transcript(found: LoadedSession) -> tuple[TranscriptItem, ...]:
-    """What was said and done, for scripts."""
     return history(map(decoded_one, found.records)).items()
 
 
 def print_transcript(found: LoadedSession) -> None:
-    """The session as Markdown; drawn, where this is a terminal."""
+    """Markdown, rendered on a terminal."""
     text = markdown(found.summary, found.records)
     if not has_colour(sys.stdout):
         say(text, end="")
@@ -63,12 +59,11 @@ def print_transcript(found: LoadedSession) -> None:
 
 
 def exported(found: LoadedSession, form: str) -> Iterable[bytes]:
-    """The session as a file holds it."""
     return jsonl(found.records) if form == "jsonl" else [markdown(found.summary, found.records).encode()]
 
 
 def write(pieces: Iterable[bytes], path: Path | None) -> None:
-    """To a file that only its owner can read, whole or not at all; else to standard output."""
+    """Write to a file that only its owner can read, whole or not at all; None is standard output."""
     if path is None:
         sys.stdout.flush()
         for piece in pieces:

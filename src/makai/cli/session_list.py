@@ -15,17 +15,15 @@ from makai.cli.console import Paint, note, painter, plain, say
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import open_sessions
 from makai.cli.session_selection import LIST_HINT, every_session
+from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionSummary
-from makai.sessions.markdown_text import one_line
 
-_SHORTEST_ID: Final = 8
+MIN_ID_LENGTH: Final = 8
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _COLOURS: Final = {"awaiting_approval": "yellow", "running": "green", "starting": "green", "error": "red"}
 
 
 class SessionListing(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions a list shows."""
-
     sessions: tuple[SessionSummary, ...]
     known_ids: tuple[str, ...]
     """Of all sessions, so that ids can be cut where they stay unique."""
@@ -35,7 +33,6 @@ class SessionListing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_now(*, all_folders: bool, waiting: bool, limit: int) -> SessionListing:
-    """The newest sessions of this folder, or of all."""
     folder = None if all_folders else folder_from(None)
     async with open_sessions() as sessions:
         known = await every_session(sessions)
@@ -56,14 +53,13 @@ async def list_now(*, all_folders: bool, waiting: bool, limit: int) -> SessionLi
 
 
 def print_list(listed: SessionListing) -> None:
-    """The table, or what to do when there is none."""
     if not listed.sessions and listed.only_waiting:
-        note("No session waits for an approval.")
+        note("No session waits for your approval.")
         return
     if not listed.sessions:
-        where = f" of {listed.folder}" if listed.folder else ""
+        where = f" in {listed.folder}" if listed.folder else ""
         elsewhere = f" {LIST_HINT}" if listed.folder and listed.known_ids else ""
-        note(f'There is no session{where} yet: `makai run "…"` or `makai` begins one.{elsewhere}')
+        note(f'You have no session{where} yet. Begin one with `makai run "…"` or `makai`.{elsewhere}')
         return
     lines = session_table(
         listed.sessions,
@@ -75,7 +71,7 @@ def print_list(listed: SessionListing) -> None:
     )
     say("\n".join(lines))
     if listed.left_out:
-        note(f"{listed.left_out} more; --limit 0 shows all.", dim=True)
+        note(f"{listed.left_out} more; show all with --limit 0.", dim=True)
 
 
 def session_table(
@@ -87,10 +83,7 @@ def session_table(
     paint: Paint = plain,
     width: int | None = None,
 ) -> list[str]:
-    """The lines of `makai sessions list`; a line longer than `width` is cut, and never when there is none.
-
-    Ids are cut where they stay unique among `known_ids` too. `folders` shows where each session works.
-    """
+    """Lines of the table, cut to `width` if it is given. Ids are cut where they stay unique among `known_ids` too."""
     names = short_ids([session.session_id for session in sessions], known_ids)
     head = ("ID", "CHANGED", "STATUS", "MODEL", "COST", *(("FOLDER",) if folders else ()), "TITLE")
     rows = [_cells(session, names[session.session_id], now_ms, folders) for session in sessions]
@@ -119,7 +112,7 @@ def _cells(session: SessionSummary, name: str, now_ms: int, folders: bool) -> tu
 
 
 def _model(model_ref: str) -> str:
-    """`provider/model`: the API between them says nothing to a person."""
+    """`provider/model`, without the API between them."""
     provider, slash, rest = model_ref.partition("/")
     return one_line(f"{provider}{slash}{rest.partition('@')[2] or rest}", 40)
 
@@ -131,18 +124,17 @@ def _line(cells: Sequence[str], widths: Sequence[int], width: int | None) -> str
 
 
 def short_ids(ids: Sequence[str], known: Iterable[str] = ()) -> dict[str, str]:
-    """Each id cut to the shortest beginning, of at least eight characters, that no other one has."""
+    """Each id cut to the shortest unique prefix of at least eight characters."""
     ordered = sorted({*ids, *known})
     shared: dict[str, int] = {}
     for before, after in pairwise(ordered):
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
         shared[before] = max(shared.get(before, 0), same)
         shared[after] = max(shared.get(after, 0), same)
-    return {one: one[: max(_SHORTEST_ID, shared.get(one, 0) + 1)] for one in ids}
+    return {one: one[: max(MIN_ID_LENGTH, shared.get(one, 0) + 1)] for one in ids}
 
 
 def age(ms: int) -> str:
-    """How long ago, in one word or two."""
     seconds = max(ms, 0) // 1000
     for size, unit in _UNITS:
         if seconds >= size:

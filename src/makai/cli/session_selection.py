@@ -1,26 +1,22 @@
-"""Which session a person means.
-
-In: what was typed, a whole id or the beginning of one, or a folder. Out: the session as lists show it, or an error that
-says what to type instead. It reads the list of sessions and nothing else.
-"""
+"""Finds the session a user means: by an id or its beginning, or the newest one of a folder."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from makai.core.errors import InvalidRequest
+from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionFilter, SessionSummary
-from makai.sessions.markdown_text import one_line
 from makai.sessions.requests import GetSession, ListSessions
 from makai.sessions.service import Sessions
 
 _PAGE: Final = 500
-_MOST_NAMED: Final = 5
-LIST_HINT: Final = "`makai sessions list --all` shows every session."
+MAX_NAMED: Final = 5
+LIST_HINT: Final = "List every session: `makai sessions list --all`."
 
 
 async def find_session(sessions: Sessions, given: str) -> SessionSummary:
-    """The session of this id, or the only one whose id begins so."""
+    """The session with this id, or the only one whose id begins with it."""
     wanted = given.strip()
     if wanted and (exact := await sessions.dispatch(GetSession(wanted))) is not None:
         return exact
@@ -29,8 +25,8 @@ async def find_session(sessions: Sessions, given: str) -> SessionSummary:
     if len(matching) == 1:
         return matching[0]
     if matching:
-        shown = ", ".join(summary.session_id for summary in matching[:_MOST_NAMED])
-        more = f" and {len(matching) - _MOST_NAMED} more" if len(matching) > _MOST_NAMED else ""
+        shown = ", ".join(summary.session_id for summary in matching[:MAX_NAMED])
+        more = f" and {len(matching) - MAX_NAMED} more" if len(matching) > MAX_NAMED else ""
         raise InvalidRequest(
             f"{len(matching)} sessions begin with {given!r}: {shown}{more}.", hint="Type more of the id."
         )
@@ -41,7 +37,7 @@ def _did_you_mean(wanted: str, known: list[SessionSummary]) -> str:
     from difflib import get_close_matches  # only an error pays for this import
 
     if not known:
-        return 'There is none yet: `makai run "…"` or `makai` begins one.'
+        return 'You have none yet. Begin one with `makai run "…"` or `makai`.'
     names = {summary.session_id[: max(len(wanted), 4)]: summary for summary in reversed(known)}
     names |= {summary.title.lower(): summary for summary in reversed(known) if summary.title}
     close = get_close_matches(wanted, names, n=1) or get_close_matches(wanted.lower(), names, n=1)
@@ -53,7 +49,7 @@ def _did_you_mean(wanted: str, known: list[SessionSummary]) -> str:
 
 
 async def every_session(sessions: Sessions, folder: str | None = None) -> list[SessionSummary]:
-    """All sessions, or all of a folder, the newest first; read in pages, for a list may be long."""
+    """All sessions, or all of a folder, newest first; read page by page."""
     found: dict[str, SessionSummary] = {}
     before: int | None = None
     limit = _PAGE
@@ -71,10 +67,10 @@ async def every_session(sessions: Sessions, folder: str | None = None) -> list[S
 
 
 async def newest_session(sessions: Sessions, folder: str) -> SessionSummary:
-    """The session of a folder that changed last. A closed one cannot go on."""
+    """The session of a folder that changed last and is not closed."""
     for summary in await sessions.dispatch(ListSessions(SessionFilter(cwd=folder))):
         if summary.status != "closed" and not summary.damaged:
             return summary
     raise InvalidRequest(
-        f"there is no session of the folder {folder} to continue.", hint=f"Leave -c out to begin one. {LIST_HINT}"
+        f"there is no session to continue in {folder}.", hint=f"Leave out -c to begin one. {LIST_HINT}"
     )

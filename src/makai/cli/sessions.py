@@ -1,36 +1,17 @@
-"""`makai sessions`: what there is, what was said, and what becomes of it.
-
-In: options. Out: tables, transcripts or JSON on stdout, and an exit code. Thin: `sessions_work` reads and changes
-sessions, `sessions_text` puts them into words. Importing it must stay cheap.
-"""
+"""`makai sessions`: the command line only. Importing it must stay cheap; `session_*` modules do the work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
-from makai.cli.console import EXIT_FAILED, note, run_async, say, say_json
-
-ID_HELP = "IDs may be cut: the beginning is enough where only one session has it."
-
-
-def _formats(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--output-format`, and its shorter name for scripts."""
-    choice = click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
-    short = click.option("--json", "as_json", is_flag=True, help="Short for --output-format json.")
-    return choice(short(function))
-
-
-def _is_json(output_format: str, as_json: bool) -> bool:
-    return as_json or output_format == "json"
+from makai.cli.console import EXIT_FAILED, note, output_format, run_async, say, say_json
 
 
 @click.group(
     "sessions",
-    epilog=f"""\b
+    epilog="""\b
 Examples:
   makai sessions list
   makai sessions show 3f2c9a1b
@@ -38,12 +19,15 @@ Examples:
   makai sessions resume 3f2c9a1b
 
 \b
-{ID_HELP}
-Sessions are kept in MAKAI_HOME/sessions.db (~/.makai), readable by you only.
+The beginning of an ID is enough when only one session has it.
+Sessions are kept in MAKAI_HOME/sessions.db (~/.makai), readable only by you.
 """,
 )
 def command() -> None:
-    """List, read, continue, copy, export and remove sessions."""
+    """List, read, continue, fork, export and delete sessions.
+
+    Also: manage saved permissions and trusted folders, and check the session log.
+    """
 
 
 @command.command(
@@ -56,16 +40,16 @@ Examples:
   makai sessions list --all --json | jq -r '.sessions[].session_id'
 """,
 )
-@click.option("--all", "all_folders", is_flag=True, help="Of every folder, not only of this one.")
-@click.option("--waiting", is_flag=True, help="Only those that wait for your approval.")
-@click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="At most so many; 0: all.")
-@_formats
-def list_command(all_folders: bool, waiting: bool, limit: int, output_format: str, as_json: bool) -> None:
-    """List the sessions of this folder, the newest first."""
+@click.option("--all", "all_folders", is_flag=True, help="Sessions of every folder, not only of this one.")
+@click.option("--waiting", is_flag=True, help="Only sessions that wait for your approval.")
+@click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="How many; 0 lists all.")
+@output_format
+def list_command(all_folders: bool, waiting: bool, limit: int, as_json: bool) -> None:
+    """List the sessions of this folder, newest first."""
     from makai.cli.session_list import list_now, print_list
 
     listed = run_async(list_now(all_folders=all_folders, waiting=waiting, limit=limit))
-    if _is_json(output_format, as_json):
+    if as_json:
         say_json({"sessions": listed.sessions})
     else:
         print_list(listed)
@@ -80,13 +64,13 @@ Examples:
 """,
 )
 @click.argument("session", metavar="ID")
-@_formats
-def show_command(session: str, output_format: str, as_json: bool) -> None:
-    """Print what was said and done in a session."""
+@output_format
+def show_command(session: str, as_json: bool) -> None:
+    """Print the transcript of a session."""
     from makai.cli.session_export import print_transcript, read_session, transcript
 
     found = run_async(read_session(session))
-    if _is_json(output_format, as_json):
+    if as_json:
         say_json({"session": found.summary, "items": transcript(found)})
     else:
         print_transcript(found)
@@ -98,12 +82,12 @@ def show_command(session: str, output_format: str, as_json: bool) -> None:
 Examples:
   makai sessions resume 3f2c9a1b
   makai -r 3f2c9a1b                 the same
-  makai run -r 3f2c9a1b "Go on"     one more question, without a chat
+  makai run -r 3f2c9a1b "Go on"     one more prompt, without a chat
 """,
 )
 @click.argument("session", metavar="ID")
 def resume_command(session: str) -> int:
-    """Go on talking in a session."""
+    """Continue a session in a chat."""
     from makai.cli.chat import command as chat
 
     code: int = chat.main(args=["--resume", session], prog_name="makai chat", standalone_mode=False)
@@ -114,8 +98,8 @@ def resume_command(session: str) -> int:
     "fork",
     epilog="""\b
 Examples:
-  makai sessions fork 3f2c9a1b            a copy that goes its own way from here
-  makai sessions fork 3f2c9a1b --at 42    from its event 42 (`export --format jsonl` shows the numbers)
+  makai sessions fork 3f2c9a1b            a copy that continues from here
+  makai sessions fork 3f2c9a1b --at 42    a copy up to event 42 (`export --format jsonl` shows the numbers)
   makai -r $(makai sessions fork 3f2c9a1b)
 """,
 )
@@ -123,14 +107,14 @@ Examples:
 @click.option(
     "--at", type=click.IntRange(min=1), metavar="EVENT", help="Continue after this event.  [default: the last]"
 )
-@click.option("--title", metavar="TEXT", default="", help="What the copy is called.")
-@_formats
-def fork_command(session: str, at: int | None, title: str, output_format: str, as_json: bool) -> None:
-    """Begin a session that continues another one, which stays as it is. Prints the new id."""
+@click.option("--title", metavar="TEXT", default="", help="Title of the copy.")
+@output_format
+def fork_command(session: str, at: int | None, title: str, as_json: bool) -> None:
+    """Copy a session and print the id of the copy. The original does not change."""
     from makai.cli.session_admin import fork
 
     forked = run_async(fork(session, at, title))
-    if _is_json(output_format, as_json):
+    if as_json:
         say_json(forked)
     else:
         say(forked.session_id)
@@ -144,8 +128,8 @@ Examples:
   makai sessions export 3f2c9a1b --format jsonl -o session.jsonl
 
 \b
-Markdown is for people: words, calls with their arguments and diffs, who approved what, what it cost. JSON lines are the
-log itself, one event a line, nothing left out.
+Markdown is for reading: messages, calls with their arguments and diffs, approvals and costs. JSON lines are the log
+itself, one event per line, with nothing left out.
 """,
 )
 @click.argument("session", metavar="ID")
@@ -155,16 +139,16 @@ log itself, one event a line, nothing left out.
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write there, for you only to read.  [default: standard output]",
+    help="Write to a file that only you can read.  [default: standard output]",
 )
 def export_command(session: str, form: str, output: Path | None) -> None:
-    """Write a session as Markdown or JSON lines."""
+    """Export a session as Markdown or JSON lines."""
     from makai.cli.session_export import exported, read_session, write
 
     found = run_async(read_session(session))
     write(exported(found, form), output)
     if output is not None:
-        note(f"{len(found.records):,} events of session {found.summary.session_id} are in {output}", dim=True)
+        note(f"Wrote {len(found.records):,} events of session {found.summary.session_id} to {output}", dim=True)
 
 
 @command.command(
@@ -176,21 +160,21 @@ Examples:
 """,
 )
 @click.argument("sessions", metavar="ID...", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
-@_formats
-def rm_command(sessions: tuple[str, ...], yes: bool, output_format: str, as_json: bool) -> int:
-    """Remove sessions for good. What runs in them is stopped."""
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Required without a terminal.")
+@output_format
+def rm_command(sessions: tuple[str, ...], yes: bool, as_json: bool) -> int:
+    """Delete sessions. Active runs in them are stopped."""
     from makai.cli.session_admin import remove
 
     removed = run_async(remove(sessions, is_sure=yes))
     if removed is None:
-        note("Nothing was removed.")
+        note("Nothing was deleted.")
         return EXIT_FAILED
-    if _is_json(output_format, as_json):
+    if as_json:
         say_json({"removed": removed})
     else:
         for session_id in removed:
-            say(f"removed {session_id}")
+            say(f"Deleted {session_id}")
     return 0
 
 
@@ -198,25 +182,25 @@ def rm_command(sessions: tuple[str, ...], yes: bool, output_format: str, as_json
     "repair",
     epilog="""\b
 Examples:
-  makai sessions repair --check     only look; works while makai runs
-  makai sessions repair             needs the sessions for itself: end other makai processes first
+  makai sessions repair --check     check only; works while makai runs
+  makai sessions repair             stop other makai processes first
 
 \b
-A damaged event is replaced by a notice under the same number; the damaged file is kept. Exit code 1 when --check finds
-something.
+Damaged events are replaced by notices with the same numbers, and the damaged file is kept. The exit code is 1 when
+--check finds damage.
 """,
 )
 @click.option("--check", "only_check", is_flag=True, help="Change nothing.")
-@_formats
-def repair_command(only_check: bool, output_format: str, as_json: bool) -> int:
-    """Find damage in the stored sessions and make them readable again."""
+@output_format
+def repair_command(only_check: bool, as_json: bool) -> int:
+    """Check the session log for damage and make every session readable again."""
     from makai.cli.session_admin import examine, report_lines
 
     report = run_async(examine(only_check=only_check))
-    if _is_json(output_format, as_json):
+    if as_json:
         say_json(report)
     else:
-        say("\\n".join(report_lines(report, repaired=not only_check)))
+        say("\n".join(report_lines(report, repaired=not only_check)))
     return EXIT_FAILED if only_check and report.problems else 0
 
 
@@ -229,17 +213,15 @@ Examples:
   makai sessions grants --revoke 'Bash(git push:*)'
 
 \b
-A grant is what you decided with "always"; it holds in every session of its folder.
+A saved permission is what you answered with "always". It applies to every session of its folder.
 """,
 )
-@click.option("--all", "all_folders", is_flag=True, help="Of every folder, not only of this one.")
-@click.option("--folder", metavar="DIR", help="Of this folder.  [default: the current one]")
-@click.option("--revoke", metavar="RULE", help="Forget this rule of the folder; makai asks again.")
-@_formats
-def grants_command(
-    all_folders: bool, folder: str | None, revoke: str | None, output_format: str, as_json: bool
-) -> None:
-    """List what you allowed or refused for ever, or take it back."""
+@click.option("--all", "all_folders", is_flag=True, help="Permissions of every folder, not only of this one.")
+@click.option("--folder", metavar="DIR", help="Permissions of this folder.  [default: the current one]")
+@click.option("--revoke", metavar="RULE", help="Forget this permission; makai asks again.")
+@output_format
+def grants_command(all_folders: bool, folder: str | None, revoke: str | None, as_json: bool) -> None:
+    """List or revoke saved permissions."""
     from makai.cli.run_request import folder_from
     from makai.cli.session_admin import grants_now, print_grants
     from makai.cli.session_admin import revoke as revoke_now
@@ -248,7 +230,7 @@ def grants_command(
     if revoke is not None:
         run_async(revoke_now(place, revoke))
     grants = run_async(grants_now(None if all_folders else place))
-    if _is_json(output_format, as_json):
+    if as_json:
         say_json({"grants": grants})
     else:
         print_grants(grants, None if all_folders else place)
@@ -258,26 +240,26 @@ def grants_command(
     "trust",
     epilog="""\b
 Examples:
-  makai sessions trust                   is this folder trusted?
-  makai sessions trust --yes ~/project   its .makai/ and MCP servers count from now on
+  makai sessions trust                   show whether this folder is trusted
+  makai sessions trust --yes ~/project   use its .makai/ folder and MCP servers from now on
   makai sessions trust --no .
-  makai sessions trust --all             every folder about which you decided
+  makai sessions trust --all             list every folder you decided about
 
 \b
-A folder that is not trusted cannot configure anything: its tool servers are not started and its rules are not read.
+A folder that is not trusted configures nothing: its MCP servers are not started and its instructions are not read.
 """,
 )
 @click.argument("folder", default=".", metavar="[FOLDER]")
-@click.option("--yes/--no", "trusted", default=None, help="Trust it and everything beneath it, or no longer.")
-@click.option("--all", "all_folders", is_flag=True, help="List every folder about which you decided.")
-@_formats
-def trust_command(folder: str, trusted: bool | None, all_folders: bool, output_format: str, as_json: bool) -> None:
-    """Say whether the files of a folder may configure makai, or decide it."""
+@click.option("--yes/--no", "trusted", default=None, help="Trust or distrust the folder and everything below it.")
+@click.option("--all", "all_folders", is_flag=True, help="List every folder you decided about.")
+@output_format
+def trust_command(folder: str, trusted: bool | None, all_folders: bool, as_json: bool) -> None:
+    """Show or set whether files of a folder may configure makai."""
     from makai.cli.session_admin import trust, trusted_folders
 
-    told = run_async(trusted_folders()) if all_folders else [run_async(trust(folder, trusted))]
-    if _is_json(output_format, as_json):
-        say_json({"folders": told} if all_folders else told[0])
+    found = run_async(trusted_folders()) if all_folders else [run_async(trust(folder, trusted))]
+    if as_json:
+        say_json({"folders": found} if all_folders else found[0])
     else:
-        for one in told:
+        for one in found:
             say(f"{one.folder} is {'trusted' if one.trusted else 'not trusted'}")

@@ -322,6 +322,6 @@ def test_logging_out_says_what_is_left() -> None:
 
     assert (result.return_value, runtime.asked_for) == (0, [("acme", "work")])
     assert result.stdout == "Logged out of acme (work).\n"
-    assert result.stderr == "acme can still be used, with ACME_KEY.\n"
+    assert result.stderr == "You can still use acme with ACME_KEY.\n"
     none = run(FakeRuntime(ACME), "logout", "acme")
-    assert (none.return_value, none.stderr) == (1, "makai: there is no login at acme\n")
+    assert (none.return_value, none.stderr) == (1, "makai: you have no login at acme\n")

@@ -105,15 +105,15 @@ def test_a_healthy_machine_in_words() -> None:
         "   openai/gpt, because OPENAI_API_KEY is set",
         "",
         "What to do next",
-        '   makai run "Say hello"           or just `makai` to talk',
+        '   makai run "Say hello"           or just `makai` to chat',
     ]
 
 
 def test_a_naked_machine_is_told_two_ways_to_a_model() -> None:
     assert next_steps(NAKED) == [
-        "pip install 'makai[local]'      so that a model can run on this machine",
+        "pip install 'makai[local]'      to run a model on this machine",
         "makai models pull smollm2       a small model for this machine (92 MB, no account needed)",
-        "makai auth login anthropic      or at another provider above, for a capable model",
+        "makai auth login anthropic      or another provider above, for a capable model",
     ]
 
 
@@ -150,7 +150,7 @@ def test_a_server_of_the_user_that_nobody_tried_does_not_count_but_a_vendor_does
 
 
 @pytest.mark.parametrize(
-    ("mode", "problem"), [(0o700, ""), (0o755, "others may look into it"), (0o777, "others may write to it")]
+    ("mode", "problem"), [(0o700, ""), (0o755, "others may read it"), (0o777, "others may write to it")]
 )
 def test_a_home_that_is_open_to_others_is_a_problem(tmp_path: Path, mode: int, problem: str) -> None:
     tmp_path.chmod(mode)

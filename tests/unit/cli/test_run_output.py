@@ -88,7 +88,7 @@ def test_a_person_sees_what_happens_beside_the_answer(monkeypatch: pytest.Monkey
     for event in logged(*WORDS):
         output.event(event)
 
-    assert screen.getvalue() == ("starting the model\nHm �\n\n• Write \\u001b a.py\n  it is broken\nWaiting.\n")
+    assert screen.getvalue() == ("starting the model\nHm �\n\n• Write \\x1b a.py\n  it is broken\nWaiting.\n")
 
 
 def test_held_words_are_printed_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,8 +104,8 @@ def test_held_words_are_printed_at_the_end(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("reason", "says"),
     [
-        ("max_tokens", "makai: the answer was cut at the length limit; see --max-tokens\n"),
-        ("refusal", "makai: acme stopped the answer: the model refused to go on\n"),
+        ("max_tokens", "makai: the answer was cut at the length limit; raise --max-tokens\n"),
+        ("refusal", "makai: acme stopped the answer: the model refused to continue\n"),
         ("end_turn", ""),
     ],
 )

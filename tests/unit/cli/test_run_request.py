@@ -56,7 +56,7 @@ def test_a_folder_that_is_gone_or_none_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(gone)
     gone.rmdir()
 
-    with pytest.raises(InvalidRequest, match="the current folder is gone"):
+    with pytest.raises(InvalidRequest, match="the current folder no longer exists"):
         folder_from(None)
     with pytest.raises(InvalidRequest, match="nowhere is not a folder"):
         folder_from(str(tmp_path / "nowhere"))
@@ -94,8 +94,8 @@ def test_an_unknown_mode_names_those_there_are() -> None:
     [
         (("-c", "-r", "x"), "-c and -r name different sessions"),
         (("-c", "--no-session"), "-c and --no-session name different sessions"),
-        (("-r", "x", "--cwd", "/"), "a session stays in its folder"),
-        (("-c", "--add-dir", "/"), "the folders of a session are chosen when it begins"),
+        (("-r", "x", "--cwd", "/"), "a session keeps its folder"),
+        (("-c", "--add-dir", "/"), "a session keeps its folders"),
         (("--max-turns", "0"), "Invalid value for '--max-turns'"),
         (("--max-budget-usd", "0"), "Invalid value for '--max-budget-usd'"),
         (("--max-seconds", "nan"), "Invalid value for '--max-seconds'"),

@@ -165,7 +165,7 @@ async def test_an_unknown_session_is_refused_before_anything_is_asked(tmp_path: 
 
     assert (unknown[0], no_newest[0], here.asked()) == (2, 2, [])
     assert unknown[1].errors[0][0].message == "there is no session 'nothing'."
-    assert "there is no session of the folder" in no_newest[1].errors[0][0].message
+    assert "there is no session to continue in" in no_newest[1].errors[0][0].message
 
 
 async def test_a_busy_session_and_a_closed_one_say_what_to_do(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_a_busy_session_and_a_closed_one_say_what_to_do(tmp_path: Path) ->
 
     assert [(code, kept.errors[0][0].code, kept.errors[0][0].hint) for code, kept in results] == [
         (1, "BUSY", f"Wait for it, or watch it: `makai -r {busy}`."),
-        (1, "SESSION_CLOSED", f"Go on in a copy: `makai sessions fork {closed}`."),
+        (1, "SESSION_CLOSED", f"Continue in a copy: `makai sessions fork {closed}`."),
     ]
 
 
@@ -314,7 +314,7 @@ class Person:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         reading, self._writing = os.pipe()
-        monkeypatch.setattr(run_session, "_has_person", lambda: True)
+        monkeypatch.setattr(run_session, "_has_terminal", lambda: True)
         monkeypatch.setattr(run_session, "LineReader", lambda: LineReader(reading))
 
     def types(self, text: str) -> None:

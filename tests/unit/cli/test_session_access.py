@@ -17,8 +17,8 @@ HOME = Path("/home/ada/.makai")
 @pytest.mark.parametrize(
     ("error", "hint"),
     [
-        (HomeInUse("In use.", pid=7), "End it (kill 7) and try again."),
-        (HomeInUse("In use.", pid=None), "End it and try again."),
+        (HomeInUse("In use.", pid=7), "Stop it (kill 7) and try again."),
+        (HomeInUse("In use.", pid=None), "Stop it and try again."),
         (LogDamaged("Damaged.", session_id="s"), "Run `makai sessions repair`"),
         (StorageUnavailable("Cannot be read (file is not a database)."), "Run `makai sessions repair`"),
         (StorageUnavailable("Cannot be stored (attempt to write a readonly database)."), f"Make {HOME} writable"),

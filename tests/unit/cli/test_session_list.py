@@ -32,7 +32,7 @@ TWO = SessionSummary(
 def test_the_table_has_a_line_per_session_and_what_terminals_obey_is_shown() -> None:
     assert session_table([ONE, TWO], now_ms=NOW_MS) == [
         "ID                                    CHANGED   STATUS         MODEL         COST     TITLE",
-        "3f2c9a1b-0000-4000-8000-000000000001  3 h ago   finished       openai/gpt-6  $0.1250  Fix\\u001b the parser",
+        "3f2c9a1b-0000-4000-8000-000000000001  3 h ago   finished       openai/gpt-6  $0.1250  Fix\\x1b the parser",
         "3f2c9a1b-0000-4000-8000-000000000002  just now  waits for you  odd           -        (no title)",
     ]
 
@@ -98,12 +98,12 @@ def test_a_report_says_what_was_found_and_what_was_done() -> None:
         kept_as="/home/ada/.makai/sessions.db.damaged-1",
     )
 
-    assert report_lines(whole, repaired=True) == ["2 sessions with 1,000 events: nothing is damaged."]
+    assert report_lines(whole, repaired=True) == ["2 sessions with 1,000 events: no damage found."]
     assert report_lines(damaged, repaired=False) == [
         "2 sessions with 1,000 events: 2 problems.",
         "  session s-1, event 7: damaged or missing",
         "  the file: a bad page",
-        "`makai sessions repair` makes every session readable again.",
+        "Run `makai sessions repair` to make every session readable again.",
     ]
     assert report_lines(damaged, repaired=True)[-1] == (
         "The damaged file is kept as /home/ada/.makai/sessions.db.damaged-1."

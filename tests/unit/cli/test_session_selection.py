@@ -53,7 +53,7 @@ async def test_a_typing_mistake_is_answered_with_what_was_meant() -> None:
     for given in ("3f2c9b1b", "fix the parsr"):
         assert await refusal(sessions, given) == (
             f"there is no session {given!r}.",
-            "Did you mean 3f2c9a1b-77 (Fix the parser)? `makai sessions list --all` shows every session.",
+            "Did you mean 3f2c9a1b-77 (Fix the parser)? List every session: `makai sessions list --all`.",
         )
 
 
@@ -63,7 +63,7 @@ async def test_nothing_close_points_to_the_list(given: str) -> None:
 
     assert await refusal(sessions, given) == (
         f"there is no session {given!r}.",
-        "`makai sessions list --all` shows every session.",
+        "List every session: `makai sessions list --all`.",
     )
 
 
@@ -71,7 +71,7 @@ async def test_without_any_session_the_first_step_is_named() -> None:
     sessions, _ = await sessions_of()
 
     _, hint = await refusal(sessions, "x")
-    assert hint == 'There is none yet: `makai run "…"` or `makai` begins one.'
+    assert hint == 'You have none yet. Begin one with `makai run "…"` or `makai`.'
 
 
 async def test_every_session_is_read_however_many_changed_at_once() -> None:
@@ -91,5 +91,5 @@ async def test_the_newest_session_of_a_folder_that_can_go_on_is_continued() -> N
     await log.append("closed", [Pending(9_000, None, SessionClosed())], 1)
 
     assert (await newest_session(sessions, "/a")).session_id == "new"
-    with pytest.raises(InvalidRequest, match="there is no session of the folder /b to continue"):
+    with pytest.raises(InvalidRequest, match="there is no session to continue in /b"):
         await newest_session(sessions, "/b")

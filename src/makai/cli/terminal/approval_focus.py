@@ -1,10 +1,8 @@
-"""When a key is an answer to a question, and when it is just typing.
+"""Decides when a key answers an approval and when it is just typing. Pure.
 
-In: which questions there are, when keys came, the time. Out: whether a key counts as an answer. Pure.
-
-A question may appear under the fingers of someone who types. So keys count only after a question was visible for longer
-than anybody needs to react, and never for someone who was typing: then Tab moves to the question and back. And a key
-counts only when no other one follows at once: "also look at …" begins with an "a" and is no permission.
+An approval may appear while the user types. So keys count only after it was visible for longer than a reaction takes,
+and never for a user who was typing: then Tab moves to the approval and back. And a key counts only when no other one
+follows at once: "also look at …" begins with an "a" and is no permission.
 """
 
 from __future__ import annotations
@@ -16,29 +14,29 @@ READY_AFTER_S: Final = 0.4
 ALONE_S: Final = 0.25
 """How long a key must stay alone to be an answer; typing is faster."""
 TYPING_S: Final = 1.0
-"""Whoever typed so recently is still typing."""
+"""A user who typed this recently is still typing."""
 
 
 class ApprovalFocus:
-    """The question in front of the person, if any."""
+    """The approval that the user can answer now, if any."""
 
     def __init__(self) -> None:
         self.call_id: str | None = None
         self.focused = False
         self.reason_for: str | None = None
-        """The call whose denial the person is writing a reason for."""
+        """The call that the user is denying with a reason."""
         self._was_moved = False
         self._pressed: str | None = None
         self._is_answered = False
         self._since = 0.0
         self._typed_at = -TYPING_S
 
-    def update(self, questions: Iterable[str], now: float, *, line_is_empty: bool) -> bool:
-        """Look at the questions there are; True when a new one is in front."""
-        waiting = list(questions)
-        if self.reason_for not in waiting:
+    def update(self, pending: Iterable[str], now: float, *, line_is_empty: bool) -> bool:
+        """Take the pending approvals; True when another one is in front."""
+        call_ids = list(pending)
+        if self.reason_for not in call_ids:
             self.reason_for = None
-        first = waiting[0] if waiting else None
+        first = call_ids[0] if call_ids else None
         is_quiet = line_is_empty and now - self._typed_at >= TYPING_S
         if first == self.call_id:
             if is_quiet and not self.focused and not self._was_moved:
@@ -56,12 +54,12 @@ class ApprovalFocus:
             self.focused = False
 
     def sent(self, now: float) -> None:
-        """The line was sent: its writer is done, and the question is in front as if it had just appeared."""
+        """The line was sent: the approval is in front as if it had just appeared."""
         self._typed_at = now - TYPING_S
         self._since, self.focused, self._was_moved = now, True, False
 
     def pressed(self, key: str, answers: str, now: float) -> str:
-        """A key while keys count. Returns what was typed after all, if it was typing; else `settled` follows."""
+        """Take a key while keys count. Returns text that was typing after all; otherwise `settled` follows."""
         if self._pressed is None and key in answers:
             self._pressed = key
             return ""
@@ -79,19 +77,15 @@ class ApprovalFocus:
         return key
 
     def answered(self) -> None:
-        """The person has decided; what the session makes of it comes later."""
         self._is_answered = True
 
     def toggle(self) -> None:
-        """Tab."""
         self.focused = not self.focused
         self._was_moved = True
 
     def is_ready(self, now: float) -> bool:
-        """Whether the question was visible long enough."""
         return now - self._since >= READY_AFTER_S
 
     def takes_keys(self, now: float) -> bool:
-        """Whether the next key is an answer."""
         is_open = self.call_id is not None and not self._is_answered and self.reason_for is None
         return is_open and self.focused and self.is_ready(now)

@@ -50,13 +50,13 @@ Show: TypeAlias = Callable[[Sequence[Piece]], None]
 
 
 class ModelResolver(Protocol):
-    """Whoever knows models by their names."""
+    """Resolves a model name to a `Model`."""
 
     def resolve(self, model: str | None) -> Model: ...
 
 
 class ChatSession:
-    """The conversation of one terminal."""
+    """The session that a chat shows and commands."""
 
     def __init__(
         self,
@@ -85,21 +85,19 @@ class ChatSession:
 
     @property
     def cwd(self) -> str | None:
-        """Where its tools work."""
         return self.view.state.cwd
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run is active, or about to be."""
+        """Whether a run is active or queued."""
         return self.is_running or bool(self.view.state.waiting)
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is active."""
         return self.view.state.active_run is not None
 
     async def open(self, session_id: str) -> None:
-        """Go to a session that is there, and show the end of its conversation."""
+        """Switch to an existing session and show the end of its conversation."""
         state = await self.sessions.dispatch(GetState(session_id))
         view = self._new_view(state)
         events, is_whole = await self._newest_events(session_id, state.last_event_id)
@@ -112,14 +110,14 @@ class ChatSession:
         self._show([*head, *pieces])
 
     async def fork(self) -> str:
-        """Go on in a copy of this session."""
+        """Continue in a copy of this session."""
         origin = self._the_session()
         session_id = await self.sessions.dispatch(ForkSession(origin=origin))
         self._switch(session_id, self._new_view(SessionState()))
         return session_id
 
     def start_over(self) -> None:
-        """The next message begins another session, of the same model and mode."""
+        """The next message begins another session with the same model and mode."""
         state = self.view.state
         self._wanted = msgspec.structs.replace(
             self._wanted, model_ref=state.model_ref, mode=state.mode, cwd=state.cwd, terms=state.terms, session_id=None
@@ -140,7 +138,7 @@ class ChatSession:
         return TranscriptView(self._me, self._finished_length, state)
 
     async def _newest_events(self, session_id: str, last: int) -> tuple[list[LoggedEvent], bool]:
-        """Events from a message of the user on up to `last`, and whether these are all there are."""
+        """Events from a user message up to `last`, and whether these are all events."""
         window = FIRST_WINDOW
         while True:
             events = await self._events(session_id, max(0, last - window), last)
@@ -161,9 +159,9 @@ class ChatSession:
     # ------------------------------------------------------------ what a person does
 
     async def send(self, text: str, delivery: Delivery = "queue") -> int:
-        """Words for the agent. While a run is active they wait for its end, or steer it.
+        """Send a message. While a run is active it is queued, or steers the run.
 
-        Returns the number of an event by which the session has them.
+        Returns the id of an event by which the session has accepted it.
         """
         if self.session_id is None:
             session_id = await self.sessions.dispatch(self._wanted)
@@ -177,7 +175,7 @@ class ChatSession:
         )
 
     async def abort(self) -> None:
-        """Stop the active run; nothing happens when there is none any more."""
+        """Stop the active run, if there is one."""
         run = self.view.state.active_run
         if run is None:
             return
@@ -188,11 +186,11 @@ class ChatSession:
                 raise
 
     async def allow(self, call_id: str, digest: str, scope: GrantScope) -> None:
-        """Allow exactly the call that was shown."""
+        """Approve exactly the call that was shown."""
         await self._decide(ApproveCall(now=0, call_id=call_id, by=self._me, scope=scope, digest=digest))
 
     async def deny(self, call_id: str, reason: str = "") -> None:
-        """Deny; the model is told why and the run goes on."""
+        """Deny; the model reads the reason and the run continues."""
         await self._decide(DenyCall(now=0, call_id=call_id, by=self._me, reason=reason))
 
     async def _decide(self, command: ApproveCall | DenyCall) -> None:
@@ -204,12 +202,10 @@ class ChatSession:
             self._show([note("Someone else was faster: that question is answered already.", "warn")])
 
     async def compact(self, instructions: str) -> None:
-        """Have the conversation summarised."""
         self._the_session()
         await self._ask(Compact(now=0, input_id=str(uuid4()), instructions=instructions))
 
     async def set_mode(self, mode: str) -> None:
-        """Change the permission mode."""
         if mode not in MODES:
             raise InvalidRequest(f"there is no mode {mode!r}.", hint=f"The modes are {', '.join(MODES)}.")
         if self.session_id is not None:
@@ -219,12 +215,11 @@ class ChatSession:
             self._show([note(f"The permission mode is now {mode}.")])
 
     async def next_mode(self) -> None:
-        """The mode after this one."""
         place = CYCLED.index(self.view.state.mode) + 1 if self.view.state.mode in CYCLED else 0
         await self.set_mode(CYCLED[place % len(CYCLED)])
 
     async def set_model(self, name: str) -> None:
-        """Change the model, from the next run on."""
+        """Change the model from the next run on."""
         ref = ref_of(self.models.resolve(name))
         if self.session_id is not None:
             await self._ask(SetModel(now=0, model_ref=ref))
@@ -233,7 +228,6 @@ class ChatSession:
             self._show([note(f"The model is now {ref}.")])
 
     async def set_title(self, title: str) -> None:
-        """Name the session."""
         if self.session_id is not None:
             await self._ask(SetTitle(now=0, title=title))
             return
@@ -255,7 +249,7 @@ class ChatSession:
     # ------------------------------------------------------------ what happens
 
     async def follow(self) -> None:
-        """Show what happens in the session, and in the next one after a switch; until cancelled or deleted."""
+        """Show the events of the session, and of the next one after a switch, until cancelled or deleted."""
         failures = 0
         while True:
             await self._begun.wait()
@@ -271,7 +265,7 @@ class ChatSession:
                 failures += 1
 
     async def _follow_one(self, once: Piece | None) -> None:
-        """Until a switch. `once` is shown when the session says something."""
+        """Follow until a switch. `once` is shown with the first events."""
         session_id, view = self.session_id, self.view
         if session_id is None:
             return
@@ -286,17 +280,16 @@ class ChatSession:
 
 
 def ref_of(model: Model) -> str:
-    """The name of a model that is good in every process."""
     return format_model_ref(model.provider, model.api, model.id)
 
 
 def terms_for(model: Model, system_prompt: str | None) -> SessionTerms:
-    """Built-in tools for models that can call them."""
+    """Models that can call tools get the built-in ones."""
     return SessionTerms(system=system_prompt, builtin_tools=model.can(ModelCapability.TOOLS))
 
 
 def _state_of(wanted: CreateSession) -> SessionState:
-    """What a session that has not begun would be."""
+    """The state of a session that does not exist yet."""
     return SessionState(
         model_ref=wanted.model_ref, mode=wanted.mode, cwd=wanted.cwd, title=wanted.title, terms=wanted.terms
     )

@@ -1,7 +1,4 @@
-"""A conversation in the terminal: which session it is about, and how it is shown.
-
-In: what the command line asks for. Out: an exit code. Thin: `makai.cli.terminal` talks, the sessions do the work.
-"""
+"""Sets up a chat: the models, the session and the user interface, and what is said at its beginning and end."""
 
 from __future__ import annotations
 
@@ -12,12 +9,11 @@ from typing import Final, Protocol
 import msgspec
 
 from makai.cli.console import has_colour, run_async, say, styled
-from makai.cli.line_reader import LineReader
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import open_sessions
 from makai.cli.session_selection import find_session, newest_session
 from makai.cli.terminal.chat_session import ChatSession, Show, ref_of, terms_for
-from makai.cli.terminal.folder_trust import QUESTION, project_files
+from makai.cli.terminal.folder_trust import ask_about_trust
 from makai.cli.terminal.markdown_blocks import finished_length
 from makai.cli.terminal.plain_chat import PlainChat
 from makai.cli.terminal.status_area import short_model
@@ -27,14 +23,14 @@ from makai.core.request import StreamOptions
 from makai.core.session_events import PermissionMode, RunTerms
 from makai.core.visible_text import one_line
 from makai.providers.runtime import ModelRuntime
-from makai.sessions.requests import CreateSession, IsTrusted, SetTrust
+from makai.sessions.requests import CreateSession
 from makai.sessions.service import Sessions
 
 HISTORY_FILE: Final = "chat-history"
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `makai chat` was asked for. None where the session, or the default, decides."""
+    """The options of `makai chat`. None keeps what the session has, or the default."""
 
     model: str | None = None
     account: str | None = None
@@ -47,7 +43,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Frontend(Protocol):
-    """Where the person is: a terminal that is drawn on, or plain lines."""
+    """Shows a chat: on a full terminal, or line by line."""
 
     @property
     def show(self) -> Show: ...
@@ -56,31 +52,29 @@ class _Frontend(Protocol):
 
 
 def converse(request: ChatRequest) -> int:
-    """Chat until the user leaves."""
     return run_async(_converse(request))
 
 
-def is_drawn_on() -> bool:
-    """Whether both ends are a terminal that knows more than lines."""
+def _can_redraw() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 async def _converse(request: ChatRequest) -> int:
     folder = folder_from(request.cwd)
-    async with ModelRuntime(on_status=lambda text: front.show([note(text)])) as models:
-        front = _front(models)
-        took_over = "The process that ran the sessions has ended; this one runs them now."
-        async with open_sessions(models=models, on_takeover=lambda: front.show([note(took_over)])) as sessions:
+    async with ModelRuntime(on_status=lambda text: frontend.show([note(text)])) as models:
+        frontend = _frontend(models)
+        takeover = note("The process that ran the sessions has ended; this one runs them now.")
+        async with open_sessions(models=models, on_takeover=lambda: frontend.show([takeover])) as sessions:
             model = models.resolve(request.model)
-            chat = _chat(request, sessions, models, model, folder, front)
+            chat = _chat(request, sessions, models, model, folder, frontend)
             await _begin(request, chat, model, folder)
-            code = await front.run(chat)
+            code = await frontend.run(chat)
             _say_goodbye(chat)
             return code
 
 
-def _front(models: ModelRuntime) -> _Frontend:
-    if not is_drawn_on():
+def _frontend(models: ModelRuntime) -> _Frontend:
+    if not _can_redraw():
         return PlainChat()
     from makai.cli.terminal.chat_ui import ChatUI
     from makai.cli.terminal.renderer import Renderer
@@ -91,7 +85,7 @@ def _front(models: ModelRuntime) -> _Frontend:
 
 
 def _chat(
-    request: ChatRequest, sessions: Sessions, models: ModelRuntime, model: Model, folder: str, front: _Frontend
+    request: ChatRequest, sessions: Sessions, models: ModelRuntime, model: Model, folder: str, frontend: _Frontend
 ) -> ChatSession:
     wanted = CreateSession(
         model_ref=ref_of(model),
@@ -103,9 +97,9 @@ def _chat(
         sessions,
         models,
         wanted,
-        front.show,
+        frontend.show,
         me=f"terminal-{os.getpid()}",
-        finished_length=finished_length if is_drawn_on() else len,
+        finished_length=finished_length if _can_redraw() else len,
         run_terms=RunTerms(options=StreamOptions(account=request.account)),
     )
 
@@ -113,7 +107,8 @@ def _chat(
 async def _begin(request: ChatRequest, chat: ChatSession, model: Model, folder: str) -> None:
     if request.resume is None and not request.continue_newest:
         _welcome(model, folder)
-        await _ask_about_trust(chat, folder)
+        if chat.view.state.terms.builtin_tools:
+            await ask_about_trust(chat.sessions, folder)
         return
     if request.resume is not None:
         found = await find_session(chat.sessions, request.resume)
@@ -132,30 +127,15 @@ def _welcome(model: Model, folder: str) -> None:
     name = f"{one_line(model.name)}, " if model.name else ""
     say(f"{styled('makai', sys.stdout, bold=True)}: {name}{short_model(ref_of(model))}, in {one_line(folder)}")
     if model.provider == "local":
-        say("This model is small: it talks, it is not an agent. For a capable one log in (`makai auth login`), or")
-        say("set a provider's API key; `makai doctor` shows what there is.")
-    say(styled("/help lists commands and keys, Esc stops the agent, Ctrl+D leaves.", sys.stdout, dim=True))
-
-
-async def _ask_about_trust(chat: ChatSession, folder: str) -> None:
-    """Once, before the agent works where files would instruct it. Where nobody can be asked, nothing is trusted."""
-    if not (chat.view.state.terms.builtin_tools and sys.stdin.isatty() and sys.stdout.isatty()):
-        return
-    files = project_files(folder)
-    if not files or await chat.sessions.dispatch(IsTrusted(folder)):
-        return
-    say(f"\nThis folder has project files: {', '.join(map(one_line, files))}.")
-    say(f"{QUESTION} [y/N] ", end="")
-    answer = (await LineReader().next() or "").strip().lower()
-    if answer in ("y", "yes"):
-        await chat.sessions.dispatch(SetTrust(folder, True))
-    else:
-        say("Their instructions do not count, and nothing they configure is started. /trust changes that.")
+        say("This small local model can chat, but it cannot use tools. For a capable one, log in (`makai auth login`)")
+        say("or set a provider's API key; `makai doctor` shows what you have.")
+    hints = "Ask anything, or describe a task. /help lists commands and keys, Esc stops the agent, Ctrl+D leaves."
+    say(styled(hints, sys.stdout, dim=True))
 
 
 def _say_goodbye(chat: ChatSession) -> None:
     if chat.session_id is None or not sys.stdout.isatty():
         return
     if chat.is_busy:
-        say("The agent was not done: it goes on where these sessions are open.")
-    say(styled(f"To go on: makai -r {chat.session_id}", sys.stdout, dim=True))
+        say("The run was not finished. It continues when you or another client opens the session.")
+    say(styled(f"To continue: makai -r {chat.session_id}", sys.stdout, dim=True))

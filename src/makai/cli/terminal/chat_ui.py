@@ -1,4 +1,4 @@
-"""A person at a terminal, talking.
+"""The user interface of an interactive chat.
 
 It decides what the status area at the bottom shows and what a key means at the moment; sessions are reached through
 `ChatSession` only.
@@ -22,7 +22,6 @@ from makai.cli.terminal.key_bindings import bindings
 from makai.cli.terminal.markdown_blocks import newest_lines
 from makai.cli.terminal.renderer import Renderer, load_rich
 from makai.cli.terminal.screen import Screen
-from makai.cli.terminal.slash_commands import obey
 from makai.cli.terminal.status_area import FRAME_MS, activity, approval_keys, footer
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, lines_of, note
 from makai.core.errors import MakaiError
@@ -31,17 +30,17 @@ from makai.core.visible_text import shown
 
 TWICE_S: Final = 2.0
 """Two Ctrl+C within this time leave."""
-MOST_WAITING: Final = 64
-MOST_COMPLETIONS: Final = 6
-ANSWERS: Final = "asAdev"
+MAX_PENDING: Final = 64
+MAX_COMPLETIONS: Final = 6
+ANSWER_KEYS: Final = "asAdev"
 _SCOPES: Final[dict[str, GrantScope]] = {"a": "once", "s": "session", "A": "always"}
 
 
 class ChatUI:
-    """An interactive chat. Make it, give its `show` to a `ChatSession`, then `run` it with that."""
+    """An interactive chat. Pass its `show` to a `ChatSession`, then call `run` with that."""
 
-    def __init__(self, painter: Renderer, *, history: Path, colour: bool) -> None:
-        self._painter = painter
+    def __init__(self, renderer: Renderer, *, history: Path, colour: bool) -> None:
+        self._renderer = renderer
         self._screen = Screen(
             self._region,
             self._footer,
@@ -51,40 +50,35 @@ class ChatUI:
             colour=colour,
             on_typed=self._typed,
         )
-        self._asking = ApprovalFocus()
-        self._work: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(MOST_WAITING)
+        self._focus = ApprovalFocus()
+        self._work: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(MAX_PENDING)
         self._interrupted_at = -TWICE_S
         self._chat: ChatSession | None = None
 
     @property
     def chat(self) -> ChatSession:
-        """The conversation; there is one while it runs."""
         assert self._chat is not None
         return self._chat
 
     def show(self, pieces: Sequence[Piece]) -> None:
-        """Print pieces, and draw what has changed below them."""
-        is_asked = self._chat is not None and self._look_for_questions()
-        self._screen.print(self._painter.pieces(pieces, self._screen.width))
-        if is_asked:
+        is_new = self._chat is not None and self._update_focus()
+        self._screen.print(self._renderer.pieces(pieces, self._screen.width))
+        if is_new:
             self._screen.bell()
 
     async def run(self, chat: ChatSession) -> int:
-        """Until the person leaves; returns the exit code."""
+        """Run until the user leaves; returns the exit code."""
         self._chat = chat
-        with shown_in(lambda lines: self.show([lines])):
-            return await self._run()
+        with log_messages_shown(lambda lines: self.show([lines])):
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work()) for work in (self._follow, self._carry_out, self._tick, _warm_up)]
+                try:
+                    return await self._screen.run()
+                finally:
+                    for task in tasks:
+                        task.cancel()
 
-    async def _run(self) -> int:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work()) for work in (self._follow, self._carry_out, self._tick, _warm_up)]
-            try:
-                return await self._screen.run()
-            finally:
-                for task in tasks:
-                    task.cancel()
-
-    # ------------------------------------------------------------ what goes on beside the keys
+    # ------------------------------------------------------------ background work
 
     async def _follow(self) -> None:
         while True:
@@ -95,7 +89,7 @@ class ChatUI:
                 self.chat.start_over()
 
     async def _carry_out(self) -> None:
-        """What was typed, one after the other."""
+        """Carry out what was typed, in order."""
         while True:
             work = await self._work.get()
             try:
@@ -104,13 +98,13 @@ class ChatUI:
                 self._explain(error)
 
     async def _tick(self) -> None:
-        """The region moves while something goes on."""
+        """Redraw the status area while a run is active."""
         was_moving = False
         while True:
             await asyncio.sleep(FRAME_MS / 1000)
             is_moving = self.chat.is_running
             if is_moving or was_moving:
-                self._look_for_questions()
+                self._update_focus()
                 self._screen.refresh()
             was_moving = is_moving
 
@@ -124,21 +118,21 @@ class ChatUI:
         hint = hint_of(error)
         self.show([note(shown(f"✗ {error.message}"), "bad"), *([note(shown(f"  {hint}"), "")] if hint else [])])
 
-    def _look_for_questions(self) -> bool:
-        """Whether a new one is in front of the person."""
+    def _update_focus(self) -> bool:
+        """Whether another approval came to the front."""
         empty = not self._screen.buffer.text
-        return self._asking.update(self.chat.view.questions, time.monotonic(), line_is_empty=empty)
+        return self._focus.update(self.chat.view.questions, time.monotonic(), line_is_empty=empty)
 
     # ------------------------------------------------------------ keys
 
     def submit(self, text: str) -> None:
-        call_id = self._asking.reason_for
+        call_id = self._focus.reason_for
         if call_id is not None:
-            self._asking.reason_for = None
-            self._asking.answered()
+            self._focus.reason_for = None
+            self._focus.answered()
             self._do(lambda: self.chat.deny(call_id, text))
             return
-        self._asking.sent(time.monotonic())
+        self._focus.sent(time.monotonic())
         command = slash.parse(text)
         if command is None:
             self._do(lambda: self._send(text))
@@ -150,27 +144,27 @@ class ChatUI:
         elif not name:
             self.show([note(shown(slash.unknown(text)), "warn")])
         else:
-            self._do(lambda: self._obey(name, argument))
+            self._do(lambda: self._command(name, argument))
 
-    async def _obey(self, name: str, argument: str) -> None:
-        self.show(await obey(self.chat, name, argument))
+    async def _command(self, name: str, argument: str) -> None:
+        self.show(await slash.carry_out(self.chat, name, argument))
 
     def steer(self, text: str) -> None:
-        self._asking.sent(time.monotonic())
+        self._focus.sent(time.monotonic())
         self._do(lambda: self._send(text, "steer"))
 
     async def _send(self, text: str, delivery: Delivery = "queue") -> None:
         await self.chat.send(text, delivery)
 
     def stop(self) -> None:
-        if self._asking.reason_for is not None:
-            self._asking.reason_for = None
+        if self._focus.reason_for is not None:
+            self._focus.reason_for = None
             self._screen.buffer.reset()
         elif self.chat.is_running:
             self._do(self.chat.abort)
 
     def interrupt(self, line_was_empty: bool) -> None:
-        self._asking.reason_for = None
+        self._focus.reason_for = None
         if not line_was_empty:
             return
         now = time.monotonic()
@@ -180,7 +174,7 @@ class ChatUI:
         self._interrupted_at = now
         if self.chat.is_running:
             self._do(self.chat.abort)
-        self.show([note("(Ctrl+C again, or Ctrl+D, to leave)")])
+        self.show([note("(press Ctrl+C again, or Ctrl+D, to leave)")])
 
     def leave(self) -> None:
         self._screen.leave(0)
@@ -196,85 +190,85 @@ class ChatUI:
         self._screen.suspend()
 
     def move_focus(self) -> None:
-        if self._asking.call_id is not None:
-            self._asking.toggle()
+        if self._focus.call_id is not None:
+            self._focus.toggle()
             self._screen.refresh()
 
     def takes_answers(self) -> bool:
-        return self._asking.takes_keys(time.monotonic())
+        return self._focus.takes_keys(time.monotonic())
 
     def answer(self, key: str) -> None:
-        typed = self._asking.pressed(key, ANSWERS, time.monotonic())
+        typed = self._focus.pressed(key, ANSWER_KEYS, time.monotonic())
         if typed:
             self._screen.buffer.insert_text(typed)
         else:
             asyncio.get_running_loop().call_later(ALONE_S, self._answered)
 
     def _answered(self) -> None:
-        """The key stayed alone: it is an answer."""
-        key = self._asking.settled()
-        asked = self.chat.view.questions.get(self._asking.call_id or "")
+        """The key stayed alone, so it is an answer."""
+        key = self._focus.settled()
+        asked = self.chat.view.questions.get(self._focus.call_id or "")
         if key is None or asked is None:
             return
         if key in _SCOPES and (key == "a" or asked.grant):
-            self._asking.answered()
+            self._focus.answered()
             self._do(lambda: self.chat.allow(asked.call_id, asked.digest, _SCOPES[key]))
         elif key == "d":
-            self._asking.answered()
+            self._focus.answered()
             self._do(lambda: self.chat.deny(asked.call_id))
         elif key == "e":
-            self._asking.reason_for = asked.call_id
+            self._focus.reason_for = asked.call_id
             self._screen.refresh()
         elif key == "v" and (whole := self.chat.view.unfolded_questions.get(asked.call_id)) is not None:
             self.show([whole])
 
     def _typed(self) -> None:
-        self._asking.typed(time.monotonic())
+        self._focus.typed(time.monotonic())
 
-    # ------------------------------------------------------------ what is drawn
+    # ------------------------------------------------------------ drawing
 
     def _region(self, width: int, rows: int) -> str:
         view = self.chat.view
-        below = self._painter.fitted([*activity(view, _now_ms()), *self._question(), *self._completions()], width)
+        below = self._renderer.fitted([*activity(view, _now_ms()), *self._question(), *self._completions()], width)
         below = below[-rows:]
         words = self._words(width, rows - len(below) - 2) if view.text.strip() else []
         return "\n".join([*(["", *words] if words else []), "", *below])
 
     def _words(self, width: int, rows: int) -> list[str]:
-        """The end of what is being said."""
+        """The end of the text that is being written."""
         if rows < 1:
             return []
         text = newest_lines(shown(self.chat.view.text), rows)
-        return self._painter.markdown(text, width).split("\n")[-rows:]
+        return self._renderer.markdown(text, width).split("\n")[-rows:]
 
     def _question(self) -> list[Line]:
-        call_id = self._asking.call_id
+        call_id = self._focus.call_id
         asked = self.chat.view.questions.get(call_id or "")
         if asked is None:
             return []
-        if self._asking.reason_for is not None:
-            return [line(Span("  Why not? The agent reads it. Enter denies, Esc goes back.", "warn"))]
+        if self._focus.reason_for is not None:
+            return [line(Span("  Type a reason for the agent. Enter denies, Esc goes back.", "warn"))]
         return approval_keys(
             asked,
             len(self.chat.view.questions),
             _now_ms(),
-            ready=self._asking.is_ready(time.monotonic()),
-            focused=self._asking.focused,
+            ready=self._focus.is_ready(time.monotonic()),
+            focused=self._focus.focused,
             is_long=asked.call_id in self.chat.view.unfolded_questions,
         )
 
     def _completions(self) -> list[Line]:
-        found = slash.completions(self._screen.buffer.text)[:MOST_COMPLETIONS]
+        found = slash.completions(self._screen.buffer.text)[:MAX_COMPLETIONS]
         return [
             line(Span(f"  /{each.name} {each.argument}".ljust(22), "key"), Span(each.help, "dim")) for each in found
         ]
 
     def _footer(self, width: int) -> str:
-        return self._painter.fitted([footer(self.chat.view)], width)[0]
+        return self._renderer.fitted([footer(self.chat.view)], width)[0]
 
     def _prompt(self) -> str:
-        style = line(Span("why? " if self._asking.reason_for is not None else "> ", "user"))
-        return self._painter.fitted([style], 10)[0]
+        style = line(Span("why? " if self._focus.reason_for is not None else "> ", "user"))
+        return self._renderer.fitted([style], 10)[0]
 
 
 async def _warm_up() -> None:
@@ -285,7 +279,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Handler(logging.Handler):
+class _LogHandler(logging.Handler):
     def __init__(self, show: Callable[[Lines], None]) -> None:
         super().__init__(logging.WARNING)
         self._show = show
@@ -298,9 +292,9 @@ class _Handler(logging.Handler):
 
 
 @contextmanager
-def shown_in(show: Callable[[Lines], None]) -> Iterator[None]:
-    """Show warnings and errors there, instead of on stderr."""
-    handler = _Handler(show)
+def log_messages_shown(show: Callable[[Lines], None]) -> Iterator[None]:
+    """Show log warnings and errors with `show` instead of on stderr, where they would garble the screen."""
+    handler = _LogHandler(show)
     logger = logging.getLogger()
     logger.addHandler(handler)
     try:

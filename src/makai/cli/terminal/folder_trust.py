@@ -1,32 +1,51 @@
-"""Which files of a folder would configure the agent, if the folder were trusted.
-
-In: a folder. Out: names of files. It looks whether they are there, and reads none of them.
-"""
+"""Whether a folder's project files may configure the agent: which files there are, and the question about them."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Final
 
 from makai.agent.prompt import INSTRUCTION_FILES, SKILL_FOLDERS, project_root
+from makai.cli.console import say
+from makai.cli.line_reader import LineReader
+from makai.core.visible_text import one_line
+from makai.sessions.requests import IsTrusted, SetTrust
+from makai.sessions.service import Sessions
 
 CONFIGURATION: Final = (*INSTRUCTION_FILES, ".makai", ".mcp.json", *SKILL_FOLDERS)
-QUESTION: Final = "They can instruct the agent and start programs. Trust this folder?"
 
 
 def project_files(cwd: str) -> list[str]:
-    """What is there of project configuration, from the root of the repository down to the folder."""
+    """Existing configuration files, from the root of the repository down to the folder. None of them is read."""
     folder = Path(cwd)
     root = project_root(folder)
     folders = [folder, *folder.parents]
     folders = folders[: folders.index(root) + 1]
-    found = [directory / name for directory in folders for name in CONFIGURATION if _is_there(directory / name)]
+    found = [directory / name for directory in folders for name in CONFIGURATION if _exists(directory / name)]
     inside = [path for path in found if not any(other in path.parents for other in found)]
     return [str(path.relative_to(root)) for path in inside]
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:
         return False
+
+
+async def ask_about_trust(sessions: Sessions, folder: str) -> None:
+    """Ask once, before files of the folder could instruct the agent. Without a terminal nothing is trusted."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    files = project_files(folder)
+    if not files or await sessions.dispatch(IsTrusted(folder)):
+        return
+    say(f"\nThis folder has project files: {', '.join(map(one_line, files))}.")
+    say("They can instruct the agent and start programs. Do you trust this folder? [y/N] ", end="")
+    if (await LineReader().next() or "").strip().lower() in ("y", "yes"):
+        await sessions.dispatch(SetTrust(folder, True))
+    else:
+        say(
+            "Not trusted: their instructions are not read and nothing they configure is started. Change it with /trust."
+        )

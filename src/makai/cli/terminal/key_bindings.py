@@ -1,13 +1,11 @@
-"""Which key does what.
-
-In: the keys of a terminal. Out: calls of `Actions`. It knows no session; what an action does is the desk's business.
-"""
+"""Which key does what in an interactive chat. What an action does is the business of `Actions`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from prompt_toolkit.application.current import get_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
@@ -21,44 +19,21 @@ for _shift_enter in ("\x1b[13;2u", "\x1b[27;2;13~"):
 
 
 class Actions(Protocol):
-    """What keys can lead to."""
-
-    def submit(self, text: str) -> None:
-        """Enter."""
-
-    def steer(self, text: str) -> None:
-        """Ctrl+S."""
-
-    def stop(self) -> None:
-        """Esc."""
-
-    def interrupt(self, line_was_empty: bool) -> None:
-        """Ctrl+C."""
-
-    def leave(self) -> None:
-        """Ctrl+D."""
-
-    def next_mode(self) -> None:
-        """Shift+Tab."""
-
-    def unfold(self) -> None:
-        """Ctrl+O."""
-
-    def suspend(self) -> None:
-        """Ctrl+Z."""
-
-    def move_focus(self) -> None:
-        """Tab, while there is a question."""
-
-    def answer(self, key: str) -> None:
-        """Any key, while it counts as an answer."""
-
-    def takes_answers(self) -> bool:
-        """Whether a key is an answer now."""
+    def submit(self, text: str) -> None: ...
+    def steer(self, text: str) -> None: ...
+    def stop(self) -> None: ...
+    def interrupt(self, line_was_empty: bool) -> None: ...
+    def leave(self) -> None: ...
+    def next_mode(self) -> None: ...
+    def unfold(self) -> None: ...
+    def suspend(self) -> None: ...
+    def move_focus(self) -> None: ...
+    def takes_answers(self) -> bool: ...
+    def answer(self, key: str) -> None: ...
 
 
 def bindings(actions: Actions) -> KeyBindings:
-    """The keys of a chat, beside those of the line editor."""
+    """The keys of a chat, in addition to those of the line editor."""
     keys = KeyBindings()
     answering = Condition(actions.takes_answers)
     typing = ~answering & ~is_searching
@@ -104,10 +79,7 @@ def bindings(actions: Actions) -> KeyBindings:
         buffer.reset()
         actions.interrupt(was_empty)
 
-    @keys.add("c-d", filter=Condition(lambda: not _text()) & ~is_searching)
-    def _(event: KeyPressEvent) -> None:
-        actions.leave()
-
+    _add(keys, "c-d", actions.leave, Condition(lambda: not get_app().current_buffer.text) & ~is_searching)
     _add(keys, "escape", actions.stop, ~is_searching)
     _add(keys, "s-tab", actions.next_mode)
     _add(keys, "c-o", actions.unfold)
@@ -122,15 +94,8 @@ def _add(keys: KeyBindings, key: str, action: Callable[[], None], when: Any = Tr
 
 
 def _take(buffer: Buffer, action: Callable[[str], None]) -> None:
-    """What was typed leaves the line, and is remembered."""
+    """Take the text out of the line and remember it."""
     text = buffer.text.strip()
-    if not text:
-        return
-    buffer.reset(append_to_history=True)
-    action(text)
-
-
-def _text() -> str:
-    from prompt_toolkit.application.current import get_app
-
-    return get_app().current_buffer.text
+    if text:
+        buffer.reset(append_to_history=True)
+        action(text)

@@ -19,7 +19,7 @@ _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})[^\n]*\n")
 
 
 def finished_length(text: str) -> int:
-    """How many characters from the start are finished blocks."""
+    """How many characters from the start belong to finished blocks."""
     if "\n" not in text:
         return 0
     starts = _starts(text)
@@ -27,7 +27,7 @@ def finished_length(text: str) -> int:
 
 
 def blocks_of(text: str) -> list[str]:
-    """The blocks at the top level, without the empty lines between them."""
+    """The top-level blocks, without the empty lines between them."""
     starts = _starts(text)
     if not starts:
         return []
@@ -35,7 +35,7 @@ def blocks_of(text: str) -> list[str]:
 
 
 def newest_lines(text: str, most: int) -> str:
-    """The end of a long block, for showing it while it grows; a code block keeps the line that says its language."""
+    """The end of a long block while it grows; a code block keeps its opening fence."""
     lines = text.split("\n")
     if len(lines) <= most:
         return text
@@ -53,7 +53,7 @@ def _parser() -> MarkdownIt:
 
 
 def _starts(text: str) -> list[int]:
-    """Where the blocks at the top level begin."""
+    """Offsets of the top-level blocks."""
     lines = [token.map[0] for token in _parser().parse(text) if token.level == 0 and token.map is not None]
     if not lines:
         return []

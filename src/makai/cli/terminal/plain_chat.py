@@ -1,8 +1,7 @@
-"""A chat without a terminal that can be drawn on: lines in, lines out.
+"""A chat without a terminal that can be redrawn: lines in, lines out.
 
-In: lines of standard input. Out: the transcript as plain text; errors on stderr. A script that pipes its lines in is
-answered line by line, and nothing waits for it: what a person would be asked about is denied. On a terminal that is
-only dumb, the person is asked with a line.
+A script that pipes its lines in is answered line by line, and approvals are denied at once. A terminal that cannot be
+redrawn (TERM=dumb) is asked with a line.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from makai.cli.console import EXIT_FAILED, exit_code, explain, harmless, note, s
 from makai.cli.line_reader import LineReader
 from makai.cli.terminal import slash_commands as slash
 from makai.cli.terminal.chat_session import ChatSession
-from makai.cli.terminal.slash_commands import obey
 from makai.cli.terminal.styled_text import Lines, Piece, plain
 from makai.core.errors import InvalidRequest, MakaiError, error_from_code
 from makai.core.session_events import ApprovalRequested, GrantScope
@@ -24,22 +22,21 @@ from makai.core.visible_text import exact
 from makai.sessions.requests import GetState
 
 STOP_S: Final = 5.0
-NOBODY: Final = "nobody can be asked here: standard input is not a terminal"
+NO_TERMINAL: Final = "this needs an approval, and standard input is not a terminal to ask on"
 _SCOPES: Final[dict[str, GrantScope]] = {"a": "once", "s": "session", "A": "always"}
 
 
 class PlainChat:
-    """Make it, give its `show` to a `ChatSession`, then `run` it with that."""
+    """Pass its `show` to a `ChatSession`, then call `run` with that."""
 
     def __init__(self) -> None:
         self._lines = LineReader()
         self._asks = sys.stdin.isatty()
         self._news = asyncio.Event()
         self._code = 0
-        self._gone: MakaiError | None = None
+        self._deleted: MakaiError | None = None
 
     def show(self, pieces: Sequence[Piece]) -> None:
-        """Print."""
         for piece in pieces:
             if isinstance(piece, Lines) and piece.error:
                 note(plain([piece]).strip("\n"))
@@ -48,12 +45,12 @@ class PlainChat:
         self._news.set()
 
     async def run(self, chat: ChatSession) -> int:
-        """Until the input ends; returns the exit code."""
+        """Run until the input ends; returns the exit code."""
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(chat))
             try:
                 return await self._answer_lines(chat)
-            except asyncio.CancelledError:  # Ctrl+C: what nobody waits for any more is not left running
+            except asyncio.CancelledError:  # Ctrl+C
                 async with asyncio.timeout(STOP_S):
                     await chat.abort()
                 raise
@@ -64,7 +61,7 @@ class PlainChat:
         try:
             await chat.follow()
         except MakaiError as error:
-            self._gone = error
+            self._deleted = error
             self._news.set()
 
     async def _answer_lines(self, chat: ChatSession) -> int:
@@ -77,14 +74,13 @@ class PlainChat:
                     return self._code
                 if text.strip() and not await self._take(chat, text.strip()):
                     return self._code
-            except InvalidRequest as error:
-                explain(error)
             except MakaiError as error:
                 explain(error)
-                self._code = exit_code(error)
+                if not isinstance(error, InvalidRequest):
+                    self._code = exit_code(error)
 
     async def _take(self, chat: ChatSession, text: str) -> bool:
-        """Send or obey; False means leave."""
+        """Send a message or carry out a command; False means leave."""
         command = slash.parse(text)
         if command is None:
             await self._settled(chat, await chat.send(text))
@@ -95,7 +91,7 @@ class PlainChat:
         if not name:
             say(harmless(slash.unknown(text), sys.stdout))
             return True
-        self.show(await obey(chat, name, argument))
+        self.show(await slash.carry_out(chat, name, argument))
         if chat.session_id is not None:
             await self._settled(chat, (await chat.sessions.dispatch(GetState(chat.session_id))).last_event_id)
         return True
@@ -103,35 +99,29 @@ class PlainChat:
     async def _settled(self, chat: ChatSession, at_least: int) -> None:
         """Wait until everything up to an event is shown and no run is active."""
         while chat.view.state.last_event_id < at_least or chat.is_busy:
-            if self._gone is not None:
-                raise self._gone
+            if self._deleted is not None:
+                raise self._deleted
             if chat.view.questions:
                 await self._decide(chat, next(iter(chat.view.questions.values())))
-                continue
-            self._news.clear()
-            await self._news.wait()
-        self._code = _code_of(chat)
+            else:
+                await self._next_news()
+        failed = chat.view.failure
+        self._code = 0 if failed is None else exit_code(error_from_code(failed.code, failed.message)) or EXIT_FAILED
+
+    async def _next_news(self) -> None:
+        self._news.clear()
+        await self._news.wait()
 
     async def _decide(self, chat: ChatSession, asked: ApprovalRequested) -> None:
-        """Ask with a line, or deny."""
         answer = await self._ask(asked) if self._asks else ""
         if answer in _SCOPES and (answer == "a" or asked.grant):
             await chat.allow(asked.call_id, asked.digest, _SCOPES[answer])
         else:
-            await chat.deny(asked.call_id, answer.removeprefix("d").strip() if self._asks else NOBODY)
-        while asked.call_id in chat.view.questions and self._gone is None:
-            self._news.clear()
-            await self._news.wait()
+            await chat.deny(asked.call_id, answer.removeprefix("d").strip() if self._asks else NO_TERMINAL)
+        while asked.call_id in chat.view.questions and self._deleted is None:
+            await self._next_news()
 
     async def _ask(self, asked: ApprovalRequested) -> str:
         wider = f", s for this session, A always: {exact(asked.grant)}" if asked.grant else ""
         say(f"  a allow once{wider}; d or a reason to deny: ", end="")
         return (await self._lines.next() or "").strip()
-
-
-def _code_of(chat: ChatSession) -> int:
-    """How the newest run ended, for scripts."""
-    failed = chat.view.failure
-    if failed is None:
-        return 0
-    return exit_code(error_from_code(failed.code, failed.message)) or EXIT_FAILED

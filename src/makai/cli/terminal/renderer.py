@@ -43,22 +43,19 @@ WIDEST: Final = 100
 
 
 class Renderer:
-    """Draws for one terminal."""
-
     def __init__(self, *, colour: bool, unicode: bool = True) -> None:
         self._colour = colour
         self._unicode = unicode
 
     def pieces(self, pieces: Iterable[Piece], width: int) -> str:
-        """Pieces, to be printed for good. The terminal breaks long lines, so that they can be copied whole."""
+        """Text to print. The terminal wraps long lines, so that they can be copied whole."""
         return "".join(self._piece(piece, width) for piece in pieces)
 
     def fitted(self, lines: Sequence[Line], width: int) -> list[str]:
-        """Lines for a region that is drawn again and again: each of them cut to the width."""
+        """Lines for an area that is redrawn: each is cut to the width."""
         return [self._line(_cut(line, width)) for line in lines]
 
     def markdown(self, text: str, width: int) -> str:
-        """Markdown, without empty lines around it."""
         return self._markdown(text, width)
 
     def _piece(self, piece: Piece, width: int) -> str:
@@ -93,7 +90,7 @@ class Renderer:
 
 
 def load_rich() -> None:
-    """Import what draws markdown, which takes a moment, before it is needed."""
+    """Import what renders Markdown before it is needed, which takes a moment."""
     _markdown_class()
 
 
@@ -146,7 +143,7 @@ def _markdown_class() -> Any:
     from rich.text import Text
 
     class LeftHeading(markdown.Heading):
-        """A heading where the text is, without a box around it."""
+        """A left-aligned heading without a box."""
 
         def __rich_console__(self, console: Any, options: Any) -> Any:
             marks = Text("#" * int(self.tag[1:]) + " ", style=self.style_name)

@@ -39,7 +39,7 @@ _MOST_HISTORY_BYTES: Final = 1_000_000
 
 
 class _SteadyOutput(Vt100_Output):
-    """Writes a frame at once."""
+    """Writes a whole frame at once."""
 
     _holding = False
 
@@ -69,8 +69,6 @@ class _SteadyOutput(Vt100_Output):
 
 
 class Screen:
-    """The terminal of an interactive chat."""
-
     def __init__(
         self,
         region: Callable[[int, int], str],
@@ -104,23 +102,21 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Columns."""
         return self._output.get_size().columns
 
     async def run(self) -> int:
-        """Until `leave`; returns what it was given."""
+        """Run until `leave`; returns its code."""
         try:
             return await self._app.run_async()
         finally:
             self._output.release()
 
     def leave(self, code: int) -> None:
-        """End `run`."""
         if self._app.is_running:
             self._app.exit(result=code)
 
     def print(self, text: str) -> None:
-        """Print above the region, for good."""
+        """Print above the status area."""
         if not text:
             self.refresh()
             return
@@ -132,16 +128,14 @@ class Screen:
                 self._draw()
 
     def refresh(self) -> None:
-        """Draw the region again, soon."""
+        """Redraw the status area soon."""
         if self._app.is_running:
             self._app.invalidate()
 
     def bell(self) -> None:
-        """Call the person."""
         self._output.bell()
 
     def suspend(self) -> None:
-        """Ctrl+Z."""
         self._app.suspend_to_background()
 
     def _draw(self) -> None:
@@ -150,7 +144,7 @@ class Screen:
             self._app.renderer.render(self._app, self._app.layout)
 
     def _begin_frame(self) -> None:
-        """A region that became smaller leaves no empty lines behind."""
+        """A status area that shrank leaves no empty lines behind."""
         self._output.hold()
         before = self._app.renderer.last_rendered_screen
         if before is None:
@@ -198,7 +192,7 @@ def _size() -> Size:
 
 
 def _history(path: Path) -> FileHistory:
-    """What was typed before; a file for its owner only, and not without end."""
+    """Earlier input, in a file for its owner only that stays below a maximum size."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600, exist_ok=True)
     path.chmod(0o600)

@@ -1,4 +1,7 @@
-"""The slash commands of a chat: their names and help, how a line is parsed, and what each command does."""
+"""The slash commands of a chat: their names and help, how a line is parsed, and what each command does.
+
+Changes of the session are shown when the session reports them; commands return only what else there is to show.
+"""
 
 from __future__ import annotations
 
@@ -20,112 +23,43 @@ from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionFilter, SessionSummary
 from makai.sessions.requests import IsTrusted, ListSessions, SetTrust
 
-
-class SlashCommand(msgspec.Struct, frozen=True):
-    """A command as `/help` shows it."""
-
-    name: str
-    argument: str
-    help: str
-    aliases: tuple[str, ...] = ()
-
-
-COMMANDS: Final = (
-    SlashCommand("model", "[MODEL]", "show or change the model, from the next message on"),
-    SlashCommand("mode", "[MODE]", "ask, accept_edits, plan or full_access"),
-    SlashCommand("steer", "TEXT", "tell the agent something while it works"),
-    SlashCommand("compact", "[HINTS]", "replace the conversation so far by a summary"),
-    SlashCommand("new", "", "begin another session", ("clear",)),
-    SlashCommand("fork", "", "go on in a copy of this session"),
-    SlashCommand("resume", "[ID]", "go to another session; without an id, those of this folder"),
-    SlashCommand("sessions", "", "the newest sessions of every folder"),
-    SlashCommand("title", "[TEXT]", "show or change the title of the session"),
-    SlashCommand("cost", "", "tokens, money and how full the context is"),
-    SlashCommand("trust", "[yes|no]", "whether the files of this folder may configure the agent"),
-    SlashCommand("help", "", "this list"),
-    SlashCommand("quit", "", "leave; the session stays", ("exit", "q")),
-)
+MAX_LISTED: Final = 12
+MODE_HELP: Final = """\
+  ask           asks before it changes files or runs commands
+  accept_edits  changes files in the folder without asking
+  plan          reads only, changes nothing
+  full_access   never asks; only the sandbox protects your files"""
 KEYS: Final = (
-    ("Enter", "send; while the agent works, queue it for afterwards"),
-    ("Ctrl+J, Alt+Enter, \\Enter", "a new line; Shift+Enter where it is told apart"),
+    ("Enter", "send; while the agent works, queue the message"),
+    ("Ctrl+J, Alt+Enter, \\Enter", "new line; also Shift+Enter where the terminal supports it"),
     ("Esc", "stop the agent"),
     ("Ctrl+C", "clear the line, or stop the agent; twice: leave"),
     ("Ctrl+D", "leave, on an empty line"),
-    ("Ctrl+S", "steer: the agent reads it after its current step"),
-    ("Shift+Tab", "the next permission mode: ask, accept_edits, plan"),
-    ("Ctrl+O", "show all of what was shortened last"),
-    ("Up, Down, Ctrl+R", "what you typed before, in this and earlier chats"),
+    ("Ctrl+S", "steer: the agent reads the message after its current step"),
+    ("Shift+Tab", "next permission mode: ask, accept_edits, plan"),
+    ("Ctrl+O", "show the last shortened output whole"),
+    ("Up, Down, Ctrl+R", "earlier messages, also of other chats"),
 )
-_NAMES: Final = {name: command.name for command in COMMANDS for name in (command.name, *command.aliases)}
-
-
-def parse(line: str) -> tuple[str, str] | None:
-    """A command's own name and its argument; None for words that are no command. The name of an unknown one is ""."""
-    if not line.startswith("/"):
-        return None
-    word, _, rest = line[1:].partition(" ")
-    if "/" in word or "\n" in word:
-        return None  # a path, or a pasted text
-    return _NAMES.get(word.lower(), ""), rest.strip()
-
-
-def unknown(line: str) -> str:
-    """What to say about a command that is none."""
-    from difflib import get_close_matches  # only a typo pays for this import
-
-    word = line[1:].split(" ")[0]
-    close = get_close_matches(word.lower(), _NAMES, n=1)
-    return f"Unknown command /{word}. " + (f"Did you mean /{close[0]}?" if close else "/help lists them.")
-
-
-def completions(line: str) -> list[SlashCommand]:
-    """Commands that begin so, for a line that may become one."""
-    if not line.startswith("/") or " " in line or "\n" in line:
-        return []
-    begun = line[1:].lower()
-    return [command for command in COMMANDS if any(name.startswith(begun) for name in (command.name, *command.aliases))]
-
-
-def help_text(keys: bool = True) -> str:
-    """What `/help` shows."""
-    rows = [(f"/{command.name} {command.argument}".strip(), command.help) for command in COMMANDS]
-    return "\n".join([*_table(rows), *(["", *_table(KEYS)] if keys else [])])
-
-
-def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
-    width = max(len(left) for left, _ in rows)
-    return [f"  {left:<{width}}  {right}" for left, right in rows]
-
-
-# ---------------------------------------------------------------- what they do
-
-MOST_LISTED: Final = 12
-
-
-async def obey(chat: ChatSession, name: str, argument: str) -> list[Piece]:
-    """Carry out a command of `slash.COMMANDS`, but for `quit`."""
-    return await _ACTIONS[name](chat, argument)
 
 
 async def _model(chat: ChatSession, argument: str) -> list[Piece]:
     if argument:
         await chat.set_model(argument)
         return []
-    return [
-        note(f"{short_model(chat.view.state.model_ref)}\n/model provider/model changes it; `makai models list`", "")
-    ]
+    how = "Change it with /model PROVIDER/MODEL; `makai models list` lists them."
+    return [note(f"{short_model(chat.view.state.model_ref)}\n{how}", "")]
 
 
 async def _mode(chat: ChatSession, argument: str) -> list[Piece]:
     if argument:
         await chat.set_mode(argument)
         return []
-    return [note(f"{chat.view.state.mode}\n{_MODE_HELP}", "")]
+    return [note(f"{chat.view.state.mode}\n{MODE_HELP}", "")]
 
 
 async def _steer(chat: ChatSession, argument: str) -> list[Piece]:
     if not argument:
-        raise InvalidRequest("what shall the agent be told?", hint="Write /steer and your words.")
+        raise InvalidRequest("the message is missing.", hint="Write /steer and your message.")
     await chat.send(argument, "steer")
     return []
 
@@ -138,47 +72,62 @@ async def _compact(chat: ChatSession, argument: str) -> list[Piece]:
 async def _new(chat: ChatSession, argument: str) -> list[Piece]:
     before = chat.session_id
     chat.start_over()
-    stays = f" The one before stays: /resume {before[:8]}" if before else ""
-    return [note(f"A new session begins with your next message.{stays}")]
+    back = f" To return to the last one: /resume {before[:8]}" if before else ""
+    return [note(f"Your next message begins a new session.{back}")]
 
 
 async def _fork(chat: ChatSession, argument: str) -> list[Piece]:
     before = chat.session_id
-    session_id = await chat.fork()
-    return [note(f"Session {session_id}, a copy of {before}.")]
+    return [note(f"Session {await chat.fork()}, a copy of {before}.")]
 
 
 async def _resume(chat: ChatSession, argument: str) -> list[Piece]:
-    if not argument:
-        found = await chat.sessions.dispatch(ListSessions(SessionFilter(limit=MOST_LISTED, cwd=chat.cwd)))
-        return [_listed(found, chat, "There is no session of this folder yet."), note("/resume ID goes to one.")]
-    await chat.open((await find_session(chat.sessions, argument)).session_id)
-    return []
+    if argument:
+        await chat.open((await find_session(chat.sessions, argument)).session_id)
+        return []
+    return await _list(chat, SessionFilter(limit=MAX_LISTED, cwd=chat.cwd), "This folder has no session yet.")
 
 
 async def _sessions(chat: ChatSession, argument: str) -> list[Piece]:
-    found = await chat.sessions.dispatch(ListSessions(SessionFilter(limit=MOST_LISTED)))
-    return [_listed(found, chat, "There is no session yet."), note("/resume ID goes to one.")]
+    return await _list(chat, SessionFilter(limit=MAX_LISTED), "There is no session yet.")
+
+
+async def _list(chat: ChatSession, wanted: SessionFilter, when_none: str) -> list[Piece]:
+    found = await chat.sessions.dispatch(ListSessions(wanted))
+    if not found:
+        return [note(when_none, "")]
+    now = time.time()
+    rows = Lines(lines=tuple(_row(summary, chat.session_id, now) for summary in found))
+    return [rows, note("Continue one with /resume ID.")]
+
+
+def _row(summary: SessionSummary, current: str | None, now: float) -> Line:
+    mark = "*" if summary.session_id == current else " "
+    ago = duration(max(0.0, now - summary.updated_ms / 1000))
+    return line(
+        Span(f"{mark} {summary.session_id[:8]}", "bold"),
+        Span(f"  {one_line(summary.title, 50) or '(no title)'}  "),
+        Span(f"{summary.status}, {ago} ago, {short_model(summary.model_ref)}", "dim"),
+        Span("  waits for your approval" if summary.pending_approvals else "", "warn"),
+    )
 
 
 async def _title(chat: ChatSession, argument: str) -> list[Piece]:
     if argument:
         await chat.set_title(argument)
         return []
-    return [note(one_line(chat.view.state.title) or "The session has no title; /title TEXT gives it one.", "")]
+    return [note(one_line(chat.view.state.title) or "The session has no title. Set one with /title TEXT.", "")]
 
 
 async def _cost(chat: ChatSession, argument: str) -> list[Piece]:
-    newest = chat.view.usage
-    settled = chat.view.state.usage
-    run = chat.view.state.active_run
-    return [session_totals(settled + run.usage if run else settled or Usage(), newest)]
+    settled, run = chat.view.state.usage, chat.view.state.active_run
+    return [session_totals(settled + run.usage if run else settled or Usage(), chat.view.usage)]
 
 
 async def _trust(chat: ChatSession, argument: str) -> list[Piece]:
     folder = chat.cwd
     if folder is None:
-        raise InvalidRequest("this session works in no folder.")
+        raise InvalidRequest("this session has no folder.")
     if argument.lower() in ("yes", "no"):
         await chat.sessions.dispatch(SetTrust(folder, argument.lower() == "yes"))
     elif argument:
@@ -187,7 +136,7 @@ async def _trust(chat: ChatSession, argument: str) -> list[Piece]:
     files = ", ".join(map(one_line, project_files(folder))) or "none"
     return [
         note(f"{one_line(folder)} is {'trusted' if trusted else 'not trusted'}. Its project files: {files}.", ""),
-        note(f"/trust {'no' if trusted else 'yes'} changes that."),
+        note(f"Change it with /trust {'no' if trusted else 'yes'}."),
     ]
 
 
@@ -195,44 +144,73 @@ async def _help(chat: ChatSession, argument: str) -> list[Piece]:
     return [Lines(lines=tuple(lines_of(help_text())))]
 
 
-_MODE_HELP: Final = """\
-  ask           asks before it changes files or runs commands
-  accept_edits  changes files in the folder without asking
-  plan          looks only, changes nothing
-  full_access   asks nothing; the sandbox is all there is between it and your files"""
+async def _quit(chat: ChatSession, argument: str) -> list[Piece]:
+    raise AssertionError("the user interface leaves")
 
 
-def _listed(found: Sequence[SessionSummary], chat: ChatSession, when_none: str) -> Lines:
-    if not found:
-        return note(when_none, "")
-    now = time.time()
-    return Lines(lines=tuple(_row(summary, chat.session_id, now) for summary in found))
+class SlashCommand(msgspec.Struct, frozen=True):
+    name: str
+    argument: str
+    help: str
+    action: Callable[[ChatSession, str], Awaitable[list[Piece]]]
+    aliases: tuple[str, ...] = ()
 
 
-def _row(summary: SessionSummary, current: str | None, now: float) -> Line:
-    mark = "*" if summary.session_id == current else " "
-    ago = duration(max(0.0, now - summary.updated_ms / 1000))
-    asks = "  asks for you" if summary.pending_approvals else ""
-    title = one_line(summary.title)[:50] or "(no title)"
-    return line(
-        Span(f"{mark} {summary.session_id[:8]}", "bold"),
-        Span(f"  {title}  "),
-        Span(f"{summary.status}, {ago} ago, {short_model(summary.model_ref)}", "dim"),
-        Span(asks, "warn"),
-    )
+COMMANDS: Final = (
+    SlashCommand("model", "[MODEL]", "show or change the model, from the next message on", _model),
+    SlashCommand("mode", "[MODE]", "show or change the permission mode: ask, accept_edits, plan or full_access", _mode),
+    SlashCommand("steer", "TEXT", "send the agent a message while it works", _steer),
+    SlashCommand("compact", "[HINTS]", "replace the conversation so far by a summary", _compact),
+    SlashCommand("new", "", "begin a new session", _new, ("clear",)),
+    SlashCommand("fork", "", "continue in a copy of this session", _fork),
+    SlashCommand("resume", "[ID]", "continue another session; without an id, list those of this folder", _resume),
+    SlashCommand("sessions", "", "list the newest sessions of every folder", _sessions),
+    SlashCommand("title", "[TEXT]", "show or change the title of the session", _title),
+    SlashCommand("cost", "", "show tokens, cost and how full the context is", _cost),
+    SlashCommand("trust", "[yes|no]", "show or change whether files of this folder may configure the agent", _trust),
+    SlashCommand("help", "", "show this list", _help),
+    SlashCommand("quit", "", "leave; the session is kept", _quit, ("exit", "q")),
+)
+_BY_NAME: Final = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
 
 
-_ACTIONS: Final[dict[str, Callable[[ChatSession, str], Awaitable[list[Piece]]]]] = {
-    "model": _model,
-    "mode": _mode,
-    "steer": _steer,
-    "compact": _compact,
-    "new": _new,
-    "fork": _fork,
-    "resume": _resume,
-    "sessions": _sessions,
-    "title": _title,
-    "cost": _cost,
-    "trust": _trust,
-    "help": _help,
-}
+def parse(text: str) -> tuple[str, str] | None:
+    """The name of a command and its argument; None for a message. The name of an unknown command is ""."""
+    if not text.startswith("/"):
+        return None
+    word, _, rest = text[1:].partition(" ")
+    if "/" in word or "\n" in word:
+        return None  # a path, or a pasted text
+    command = _BY_NAME.get(word.lower())
+    return "" if command is None else command.name, rest.strip()
+
+
+async def carry_out(chat: ChatSession, name: str, argument: str) -> list[Piece]:
+    """Carry out any command but `quit`; returns what to show."""
+    return await _BY_NAME[name].action(chat, argument)
+
+
+def unknown(text: str) -> str:
+    from difflib import get_close_matches  # only a typo pays for this import
+
+    word = text[1:].split(" ")[0]
+    close = get_close_matches(word.lower(), _BY_NAME, n=1)
+    return f"Unknown command /{word}. " + (f"Did you mean /{close[0]}?" if close else "/help lists them.")
+
+
+def completions(text: str) -> list[SlashCommand]:
+    """Commands that begin with what is typed."""
+    if not text.startswith("/") or " " in text or "\n" in text:
+        return []
+    begun = text[1:].lower()
+    return [command for command in COMMANDS if any(name.startswith(begun) for name in (command.name, *command.aliases))]
+
+
+def help_text(keys: bool = True) -> str:
+    rows = [(f"/{command.name} {command.argument}".strip(), command.help) for command in COMMANDS]
+    return "\n".join([*_table(rows), *(["", *_table(KEYS)] if keys else [])])
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
+    width = max(len(left) for left, _ in rows)
+    return [f"  {left:<{width}}  {right}" for left, right in rows]

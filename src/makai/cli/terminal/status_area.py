@@ -1,8 +1,4 @@
-"""What is going on right now, for the region at the bottom of the terminal.
-
-In: a `View`, the time, the size of the terminal. Out: lines, never more than there is room for. Pure. It decides what
-is worth a line while it lasts; what stays is printed elsewhere.
-"""
+"""The status area below the transcript: what the run is doing, the keys of an approval, and the footer. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +13,16 @@ from makai.core.session_events import ApprovalRequested
 from makai.core.visible_text import exact, one_line, shown
 from makai.sessions.state import Waiting
 
-MOST_THINKING_LINES: Final = 3
-MOST_OUTPUT_LINES: Final = 4
-MOST_CALLS: Final = 4
-MOST_QUEUED: Final = 3
+MAX_THINKING_LINES: Final = 3
+MAX_PROGRESS_LINES: Final = 4
+MAX_CALLS: Final = 4
+MAX_QUEUED: Final = 3
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_MS: Final = 200
 
 
 def activity(view: TranscriptView, now_ms: int) -> list[Line]:
-    """Thinking, running calls, what is queued, and one line that says what we are waiting for."""
+    """Thinking, running calls, queued messages, and one line about what the run is doing."""
     lines = [*_thinking(view), *_calls(view, now_ms)]
     if (run := view.state.active_run) is not None:
         spinner = FRAMES[now_ms // FRAME_MS % len(FRAMES)]
@@ -58,16 +54,15 @@ def _key_line(keys: list[tuple[str, str]]) -> Line:
     return line(*(span for key, what in keys for span in (Span(f"  {key}", "key"), Span(f" {what}"))))
 
 
-def footer(view: TranscriptView, title_hint: str = "") -> Line:
-    """Mode, model, context and cost."""
+def footer(view: TranscriptView) -> Line:
     usage = view.usage
     cost = usage.total.cost_usd if usage is not None else view.state.usage.cost_usd
     parts = [view.state.mode, short_model(view.state.model_ref), context_share(usage), money(cost) if cost else ""]
-    return line(Span("  " + " · ".join(part for part in (*parts, title_hint) if part), "dim"))
+    return line(Span("  " + " · ".join(filter(None, parts)), "dim"))
 
 
 def short_model(model_ref: str) -> str:
-    """A model_ref as people write it: provider and model."""
+    """`provider/model`, without the API between them."""
     from urllib.parse import unquote
 
     provider, slash, rest = model_ref.partition("/")
@@ -81,7 +76,7 @@ def _doing(view: TranscriptView, now_ms: int) -> str:
     if run.status == "aborting":
         return "Stopping"
     if view.questions:
-        return "Waiting for you"
+        return "Waiting for your approval"
     if view.notice is not None and view.notice.level != "info":
         return one_line(view.notice.message)[:60]
     if view.text:
@@ -100,16 +95,16 @@ def _doing(view: TranscriptView, now_ms: int) -> str:
 
 def _thinking(view: TranscriptView) -> list[Line]:
     text = shown(view.thinking).strip()
-    return [line(Span(f"· {each}", "dim")) for each in _last_lines(text, MOST_THINKING_LINES)]
+    return [line(Span(f"· {each}", "dim")) for each in _last_lines(text, MAX_THINKING_LINES)]
 
 
 def _calls(view: TranscriptView, now_ms: int) -> list[Line]:
     calls = [call for call in view.calls.values() if call.fact.call_id not in view.questions and not call.was_denied]
     lines: list[Line] = []
-    for call in calls[:MOST_CALLS]:
+    for call in calls[:MAX_CALLS]:
         lines += _call(call, now_ms)
-    if len(calls) > MOST_CALLS:
-        lines.append(line(Span(f"  and {len(calls) - MOST_CALLS} more calls", "dim")))
+    if len(calls) > MAX_CALLS:
+        lines.append(line(Span(f"  and {len(calls) - MAX_CALLS} more calls", "dim")))
     return lines
 
 
@@ -117,22 +112,22 @@ def _call(call: OpenCall, now_ms: int) -> list[Line]:
     began = call.started_at
     seconds = 0 if began is None else (now_ms - began) / 1000
     took = Span(f"  {duration(seconds)}" if seconds >= 1 else "", "dim")
-    output = _last_lines(shown(call.output).rstrip("\n"), MOST_OUTPUT_LINES)
+    output = _last_lines(shown(call.output).rstrip("\n"), MAX_PROGRESS_LINES)
     head = line(Span("● " if began is not None else "○ ", "key"), Span(call_title(call.fact)), took)
     return [head, *(line(Span(f"  {each}", "dim")) for each in output)]
 
 
 def _queued(waiting: tuple[Waiting, ...]) -> list[Line]:
-    lines = [_waiting(words) for words in waiting[:MOST_QUEUED]]
-    if len(waiting) > MOST_QUEUED:
-        lines.append(line(Span(f"  and {len(waiting) - MOST_QUEUED} more", "dim")))
+    lines = [_waiting(message) for message in waiting[:MAX_QUEUED]]
+    if len(waiting) > MAX_QUEUED:
+        lines.append(line(Span(f"  and {len(waiting) - MAX_QUEUED} more", "dim")))
     return lines
 
 
-def _waiting(words: Waiting) -> Line:
-    how = "steers after this step" if words.delivery == "steer" else "queued"
-    return line(Span(f"  {how}: {one_line(words_of(words.content))}", "dim"))
+def _waiting(message: Waiting) -> Line:
+    how = "steers after this step" if message.delivery == "steer" else "queued"
+    return line(Span(f"  {how}: {one_line(words_of(message.content))}", "dim"))
 
 
-def _last_lines(text: str, most: int) -> list[str]:
-    return [each for each in text.split("\n") if each.strip()][-most:] if text else []
+def _last_lines(text: str, limit: int) -> list[str]:
+    return [each for each in text.split("\n") if each.strip()][-limit:] if text else []

@@ -15,8 +15,6 @@ Style: TypeAlias = Literal["", "dim", "bold", "user", "good", "bad", "warn", "ad
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Words in one style."""
-
     text: str
     style: Style = ""
 
@@ -25,7 +23,7 @@ Line: TypeAlias = tuple[Span, ...]
 
 
 class Lines(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines that belong together. `gap` wants an empty line above; scripts look for what is an `error` on stderr."""
+    """Lines that belong together. `gap` puts an empty line above; an `error` goes to stderr in scripts."""
 
     lines: tuple[Line, ...]
     gap: bool = False
@@ -33,7 +31,7 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Markdown(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of what a model says, cut between two blocks of its markdown, or anywhere for a reader that wants it so.
+    """A part of an answer, cut between two Markdown blocks, or anywhere when it is printed as it arrives.
 
     Several in a row are one text: `begins` and `ends` say where it starts and stops.
     """
@@ -47,22 +45,19 @@ Piece: TypeAlias = Lines | Markdown
 
 
 def line(*parts: str | Span) -> Line:
-    """A line of these parts; text without a style is a plain span."""
     return tuple(part if isinstance(part, Span) else Span(part) for part in parts)
 
 
 def lines_of(text: str, style: Style = "", indent: str = "") -> list[Line]:
-    """Every line of a text, indented."""
     return [(Span(indent + each, style),) for each in text.split("\n")]
 
 
 def note(text: str, style: Style = "dim", *, gap: bool = False) -> Lines:
-    """A remark of ours."""
     return Lines(lines=tuple(lines_of(text, style)), gap=gap)
 
 
 def plain(pieces: Iterable[Piece]) -> str:
-    """Pieces without any style: what is left where nothing can be drawn."""
+    """Pieces as text without styles."""
     return "".join(_plain(piece) for piece in pieces)
 
 

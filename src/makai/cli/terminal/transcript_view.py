@@ -1,10 +1,8 @@
-"""What a session's events mean for whoever watches it in a terminal.
+"""Turns the events of a session into the transcript of a terminal.
 
-In: logged events, one after the other, of this and any other client. Out: `Piece`s to print for good, and a model of
-what is still going on (`live` draws it). Pure: no clock, no terminal, no session service. The same events always give
-the same pieces, so a transcript that is read again looks as it did live.
-
-What the engine knows (mode, queue, open calls) is not kept twice: `state` is the engine's own, evolved here.
+Each event gives `Piece`s to print and changes the model of what is in progress, which `status_area` draws. Pure: the
+same events always give the same pieces, so a transcript looks the same when it is read again. The mode, the queue and
+the run are not kept twice: `state` is the engine's own, evolved here.
 """
 
 from __future__ import annotations
@@ -17,60 +15,30 @@ import msgspec
 from makai.cli.terminal.styled_text import Line, Lines, Markdown, Piece, Span, line, lines_of, note
 from makai.cli.terminal.tool_call_text import approval_question, decision, finished_call
 from makai.cli.terminal.usage_text import run_totals
+from makai.core import session_events as ev
 from makai.core.content import SessionPart, Text, for_model
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    Logged,
-    ModeChanged,
-    ModelChanged,
-    Notice,
-    PlanEntry,
-    PlanUpdated,
-    Reasoning,
-    ReasoningDelta,
-    RunAborted,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    SessionClosed,
-    TitleChanged,
-    ToolCalled,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-    UserInput,
-    is_of_sub_agent,
-)
 from makai.core.visible_text import one_line, shown
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.state import SessionState, evolve
 
-LONGEST_PROGRESS: Final = 4_000
-"""Characters of a running tool's output that are kept for showing its end."""
+MAX_PROGRESS_CHARS: Final = 4_000
+"""Characters of a running tool's output that are kept to show its end."""
 _ENDINGS: Final = {
     "max_tokens": "The answer was cut at the length limit.",
-    "refusal": "The model refused to go on.",
-    "max_turns": "The limit of turns was reached.",
+    "refusal": "The model refused to continue.",
+    "max_turns": "The limit of turns is reached.",
 }
 _MARKS: Final = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
 _LEVELS: Final[dict[str, Any]] = {"info": "dim", "warning": "warn", "error": "bad"}
 
 
 class OpenCall(msgspec.Struct, kw_only=True):
-    """A call that has no result yet."""
+    """A call without a result."""
 
-    fact: ToolCalled
+    fact: ev.ToolCalled
     started_at: int | None = None
     output: str = ""
-    """The end of what it has said so far."""
+    """The end of its output so far."""
     diff_was_shown: bool = False
     was_denied: bool = False
 
@@ -78,29 +46,29 @@ class OpenCall(msgspec.Struct, kw_only=True):
 class TranscriptView:
     """One session as it is read in a terminal.
 
-    `finished_length` says how much of a growing text can be printed for good; `len` prints every word at once.
+    `finished_length` says how much of a growing text can be printed; `len` prints all of it at once.
     """
 
     def __init__(self, me: str, finished_length: Callable[[str], int], state: SessionState | None = None) -> None:
         self.state = state or SessionState()
         self.calls: dict[str, OpenCall] = {}
-        self.questions: dict[str, ApprovalRequested] = {}
-        """Calls that wait for a person, the oldest first."""
+        self.questions: dict[str, ev.ApprovalRequested] = {}
+        """Pending approvals, the oldest first."""
         self.text = ""
-        """The end of what the model is saying, which is not printed yet."""
+        """The end of the answer, which is not printed yet."""
         self.thinking = ""
-        self.usage: UsageReported | None = None
+        self.usage: ev.UsageReported | None = None
         self.waits_since: int | None = None
-        """Since when the model is asked and has said nothing."""
-        self.notice: Notice | None = None
-        """Why it takes so long, until something happens."""
-        self.failure: RunFailed | None = None
-        """How the newest run failed, if it did."""
+        """Since when the model was asked and has not answered."""
+        self.notice: ev.Notice | None = None
+        """The newest notice, until something else happens."""
+        self.failure: ev.RunFailed | None = None
+        """The failure of the newest run, if it failed."""
         self.folded: Piece | None = None
-        """The newest thing of which only the gist was printed."""
+        """The newest piece that was printed shortened; Ctrl+O shows it whole."""
         self.unfolded_questions: dict[str, Piece] = {}
         self.sent_here: set[str] = set()
-        """Inputs of this terminal; those of others are marked."""
+        """Input ids of this terminal; messages of other clients are marked."""
         self._me = me
         self._finished_length = finished_length
         self._opened_at = self.state.last_event_id
@@ -112,30 +80,30 @@ class TranscriptView:
         return [piece for event in events for piece in self.take(event)]
 
     def take(self, logged: LoggedEvent) -> list[Piece]:
-        """What one event adds. What a newer version wrote adds nothing."""
+        """What one event adds. Events of a newer version add nothing."""
         if logged.event_id > self.state.last_event_id:
             self.state = evolve(self.state, logged)
-        if not isinstance(logged, Logged) or is_of_sub_agent(logged.event):
+        if not isinstance(logged, ev.Logged):
             return []
         step = _STEPS.get(type(logged.event))
         return [] if step is None else step(self, logged.event, logged)
 
     # ------------------------------------------------------------ words
 
-    def _on_user(self, event: UserInput, logged: Logged) -> list[Piece]:
+    def _on_user(self, event: ev.UserInput, logged: ev.Logged) -> list[Piece]:
         others = logged.event_id > self._opened_at and event.input_id not in self.sent_here
         words = lines_of(shown(words_of(event.content)), "user", "  ")
         first = Span("> " + words[0][0].text[2:], "user")
         mark = [Span("  (from another client)", "dim")] if others else []
         return [Lines(lines=(line(first, *mark), *words[1:]), gap=True)]
 
-    def _on_text_delta(self, event: AssistantTextDelta, logged: Logged) -> list[Piece]:
+    def _on_text_delta(self, event: ev.AssistantTextDelta, logged: ev.Logged) -> list[Piece]:
         self._heard()
         self.text += event.delta
         return self._finished_text(self._finished_length(self.text))
 
-    def _on_text(self, event: AssistantText, logged: Logged) -> list[Piece]:
-        """The whole block: whatever of it was printed already is not printed again."""
+    def _on_text(self, event: ev.AssistantText, logged: ev.Logged) -> list[Piece]:
+        """The whole block; what was printed of it already is not printed again."""
         self._heard()
         if not event.text.strip() and not self._printed:
             self._forget_text()
@@ -157,7 +125,7 @@ class TranscriptView:
         self.text, self._printed = "", 0
 
     def _broken_text(self) -> list[Piece]:
-        """The rest of words whose block never became whole."""
+        """The rest of a block that was never completed."""
         if not self.text.strip() and not self._printed:
             self._forget_text()
             return []
@@ -165,14 +133,14 @@ class TranscriptView:
         self._forget_text()
         return [piece]
 
-    def _on_thinking_delta(self, event: ReasoningDelta, logged: Logged) -> list[Piece]:
+    def _on_thinking_delta(self, event: ev.ReasoningDelta, logged: ev.Logged) -> list[Piece]:
         self._heard()
         if not self.thinking:
             self._thinks_since = logged.ts
         self.thinking += event.delta
         return []
 
-    def _on_thinking(self, event: Reasoning, logged: Logged) -> list[Piece]:
+    def _on_thinking(self, event: ev.Reasoning, logged: ev.Logged) -> list[Piece]:
         self._heard()
         seconds = (logged.ts - self._thinks_since) // 1000 if self.thinking else 0
         self.thinking = ""
@@ -186,12 +154,12 @@ class TranscriptView:
 
     # ------------------------------------------------------------ calls
 
-    def _on_called(self, event: ToolCalled, logged: Logged) -> list[Piece]:
+    def _on_called(self, event: ev.ToolCalled, logged: ev.Logged) -> list[Piece]:
         self._heard()
         self.calls[event.call_id] = OpenCall(fact=event)
         return []
 
-    def _on_asked(self, event: ApprovalRequested, logged: Logged) -> list[Piece]:
+    def _on_asked(self, event: ev.ApprovalRequested, logged: ev.Logged) -> list[Piece]:
         self.questions[event.call_id] = event
         short, whole = approval_question(event, self.state.cwd)
         if whole is not None:
@@ -200,30 +168,30 @@ class TranscriptView:
             call.diff_was_shown = bool(event.diffs)
         return [short]
 
-    def _on_decided(self, event: ApprovalDecided, logged: Logged) -> list[Piece]:
+    def _on_decided(self, event: ev.ApprovalDecided, logged: ev.Logged) -> list[Piece]:
         asked = self.questions.pop(event.call_id, None)
         self.unfolded_questions.pop(event.call_id, None)
         if asked is None:
             return []
         if event.decision != "approve" and (call := self.calls.get(event.call_id)) is not None:
             call.was_denied = True
-        told = decision(event, self._me)
-        if self.questions:  # of several questions, the one that was asked last is the one right above
+        decided = decision(event, self._me)
+        if self.questions:  # other approvals were shown below this one
             about = one_line(asked.title or asked.name)[:60]
-            return [Lines(lines=((*told.lines[0], Span(f"  ({about})", "dim")),))]
-        return [told]
+            return [Lines(lines=((*decided.lines[0], Span(f"  ({about})", "dim")),))]
+        return [decided]
 
-    def _on_started(self, event: ToolStarted, logged: Logged) -> list[Piece]:
+    def _on_started(self, event: ev.ToolStarted, logged: ev.Logged) -> list[Piece]:
         if (call := self.calls.get(event.call_id)) is not None:
             call.started_at = logged.ts
         return []
 
-    def _on_progress(self, event: ToolProgress, logged: Logged) -> list[Piece]:
+    def _on_progress(self, event: ev.ToolProgress, logged: ev.Logged) -> list[Piece]:
         if (call := self.calls.get(event.call_id)) is not None:
-            call.output = (call.output + event.text)[-LONGEST_PROGRESS:]
+            call.output = (call.output + event.text)[-MAX_PROGRESS_CHARS:]
         return []
 
-    def _on_finished(self, event: ToolFinished, logged: Logged) -> list[Piece]:
+    def _on_finished(self, event: ev.ToolFinished, logged: ev.Logged) -> list[Piece]:
         call = self.calls.pop(event.call_id, None)
         if call is None or call.was_denied or (call.fact.name == "plan" and not event.is_error):
             return []
@@ -233,34 +201,34 @@ class TranscriptView:
 
     # ------------------------------------------------------------ runs
 
-    def _on_run_started(self, event: RunStarted, logged: Logged) -> list[Piece]:
+    def _on_run_started(self, event: ev.RunStarted, logged: ev.Logged) -> list[Piece]:
         self.waits_since = logged.ts
         self.failure = None
         if event.purpose == "compaction":
             return [note("Summarising the conversation…", gap=True)]
         return []
 
-    def _on_turn_started(self, event: TurnStarted, logged: Logged) -> list[Piece]:
+    def _on_turn_started(self, event: ev.TurnStarted, logged: ev.Logged) -> list[Piece]:
         self.waits_since = logged.ts
         self.notice = None
         return []
 
-    def _on_turn_ended(self, event: TurnEnded, logged: Logged) -> list[Piece]:
+    def _on_turn_ended(self, event: ev.TurnEnded, logged: ev.Logged) -> list[Piece]:
         self._heard()
         self.thinking = ""
         return self._broken_text()
 
-    def _on_aborted(self, event: RunAborted, logged: Logged) -> list[Piece]:
+    def _on_aborted(self, event: ev.RunAborted, logged: ev.Logged) -> list[Piece]:
         who = "" if event.by in (self._me, "agent", "") else f" by {one_line(event.by)}"
         why = f": {one_line(event.reason)}" if event.reason else ""
         return [*self._broken_text(), note(f"Stopped{who}{why}.", "warn", gap=True)]
 
-    def _on_run_finished(self, event: RunFinished, logged: Logged) -> list[Piece]:
+    def _on_run_finished(self, event: ev.RunFinished, logged: ev.Logged) -> list[Piece]:
         ending = _ENDINGS.get(event.stop_reason)
         pieces = [*self._settled(), note(run_totals(event.usage, self._seconds(logged)))]
         return [*pieces, note(ending, "warn")] if ending else pieces
 
-    def _on_run_failed(self, event: RunFailed, logged: Logged) -> list[Piece]:
+    def _on_run_failed(self, event: ev.RunFailed, logged: ev.Logged) -> list[Piece]:
         self.failure = event
         lines: list[Line] = lines_of(f"✗ {shown(event.message)}", "bad")
         if event.hint:
@@ -275,39 +243,38 @@ class TranscriptView:
         self.questions.clear()
         return pieces
 
-    def _seconds(self, logged: Logged) -> int:
+    def _seconds(self, logged: ev.Logged) -> int:
         run = self.state.run
         return 0 if run is None or run.run_id != logged.run_id else (logged.ts - run.started_at) // 1000
 
     def _heard(self) -> None:
-        """The model, or somebody, has said something."""
+        """Something arrived: nothing is waited for any more."""
         self.waits_since = None
         self.notice = None
 
     # ------------------------------------------------------------ the rest
 
-    def _on_plan(self, event: PlanUpdated, logged: Logged) -> list[Piece]:
+    def _on_plan(self, event: ev.PlanUpdated, logged: ev.Logged) -> list[Piece]:
         return [Lines(lines=(line(Span("Plan", "bold")), *map(_step, event.entries)), gap=True)]
 
-    def _on_usage(self, event: UsageReported, logged: Logged) -> list[Piece]:
+    def _on_usage(self, event: ev.UsageReported, logged: ev.Logged) -> list[Piece]:
         self.usage = event
         return []
 
-    def _on_notice(self, event: Notice, logged: Logged) -> list[Piece]:
+    def _on_notice(self, event: ev.Notice, logged: ev.Logged) -> list[Piece]:
         self.notice = event
         return [note(shown(event.message), _LEVELS[event.level])]
 
-    def _on_title(self, event: TitleChanged, logged: Logged) -> list[Piece]:
-        """The title that a session gets by itself is no news."""
+    def _on_title(self, event: ev.TitleChanged, logged: ev.Logged) -> list[Piece]:
+        """A title that the run gave by itself is not announced."""
         return [note(f"The title is now: {one_line(event.title)}")] if logged.run_id is None else []
 
-    def _on_compacted(self, event: Compacted, logged: Logged) -> list[Piece]:
+    def _on_compacted(self, event: ev.Compacted, logged: ev.Logged) -> list[Piece]:
         self.folded = Lines(lines=tuple(lines_of(shown(event.summary), "dim", "  ")), gap=True)
-        return [note("The conversation so far is now a summary (Ctrl+O shows it).")]
+        return [note("The conversation was replaced by a summary (Ctrl+O shows it).")]
 
 
 def words_of(content: str | tuple[SessionPart, ...]) -> str:
-    """What a user said, pictures as a word."""
     if isinstance(content, str):
         return content
     return "\n".join(
@@ -315,7 +282,7 @@ def words_of(content: str | tuple[SessionPart, ...]) -> str:
     )
 
 
-def _step(entry: PlanEntry) -> Line:
+def _step(entry: ev.PlanEntry) -> Line:
     text = f"  {_MARKS[entry.status]} {one_line(entry.content)}"
     match entry.status:
         case "completed":
@@ -326,35 +293,35 @@ def _step(entry: PlanEntry) -> Line:
             return line(text)
 
 
-def _told(text: Callable[[Any], str]) -> Callable[[TranscriptView, Any, Logged], list[Piece]]:
+def _says(text: Callable[[Any], str]) -> Callable[[TranscriptView, Any, ev.Logged], list[Piece]]:
     return lambda view, event, logged: [note(text(event))]
 
 
-_STEPS: Final[dict[type, Callable[[TranscriptView, Any, Logged], list[Piece]]]] = {
-    UserInput: TranscriptView._on_user,
-    AssistantTextDelta: TranscriptView._on_text_delta,
-    AssistantText: TranscriptView._on_text,
-    ReasoningDelta: TranscriptView._on_thinking_delta,
-    Reasoning: TranscriptView._on_thinking,
-    ToolCalled: TranscriptView._on_called,
-    ApprovalRequested: TranscriptView._on_asked,
-    ApprovalDecided: TranscriptView._on_decided,
-    ToolStarted: TranscriptView._on_started,
-    ToolProgress: TranscriptView._on_progress,
-    ToolFinished: TranscriptView._on_finished,
-    RunStarted: TranscriptView._on_run_started,
-    TurnStarted: TranscriptView._on_turn_started,
-    TurnEnded: TranscriptView._on_turn_ended,
-    RunAborted: TranscriptView._on_aborted,
-    RunFinished: TranscriptView._on_run_finished,
-    RunFailed: TranscriptView._on_run_failed,
-    PlanUpdated: TranscriptView._on_plan,
-    UsageReported: TranscriptView._on_usage,
-    Notice: TranscriptView._on_notice,
-    Compacted: TranscriptView._on_compacted,
-    RunResumed: _told(lambda event: "The server ended and came back; the run goes on."),
-    ModelChanged: _told(lambda event: f"The model is now {one_line(event.model_ref)}."),
-    ModeChanged: _told(lambda event: f"The permission mode is now {event.mode}."),
-    TitleChanged: TranscriptView._on_title,
-    SessionClosed: _told(lambda event: "The session is closed. /fork goes on in a new one."),
+_STEPS: Final[dict[type, Callable[[TranscriptView, Any, ev.Logged], list[Piece]]]] = {
+    ev.UserInput: TranscriptView._on_user,
+    ev.AssistantTextDelta: TranscriptView._on_text_delta,
+    ev.AssistantText: TranscriptView._on_text,
+    ev.ReasoningDelta: TranscriptView._on_thinking_delta,
+    ev.Reasoning: TranscriptView._on_thinking,
+    ev.ToolCalled: TranscriptView._on_called,
+    ev.ApprovalRequested: TranscriptView._on_asked,
+    ev.ApprovalDecided: TranscriptView._on_decided,
+    ev.ToolStarted: TranscriptView._on_started,
+    ev.ToolProgress: TranscriptView._on_progress,
+    ev.ToolFinished: TranscriptView._on_finished,
+    ev.RunStarted: TranscriptView._on_run_started,
+    ev.TurnStarted: TranscriptView._on_turn_started,
+    ev.TurnEnded: TranscriptView._on_turn_ended,
+    ev.RunAborted: TranscriptView._on_aborted,
+    ev.RunFinished: TranscriptView._on_run_finished,
+    ev.RunFailed: TranscriptView._on_run_failed,
+    ev.PlanUpdated: TranscriptView._on_plan,
+    ev.UsageReported: TranscriptView._on_usage,
+    ev.Notice: TranscriptView._on_notice,
+    ev.Compacted: TranscriptView._on_compacted,
+    ev.RunResumed: _says(lambda event: "The server was restarted; the run continues."),
+    ev.ModelChanged: _says(lambda event: f"The model is now {one_line(event.model_ref)}."),
+    ev.ModeChanged: _says(lambda event: f"The permission mode is now {event.mode}."),
+    ev.TitleChanged: TranscriptView._on_title,
+    ev.SessionClosed: _says(lambda event: "The session is closed. /fork continues in a copy."),
 }

@@ -11,7 +11,7 @@ from makai.core.usage import Usage
 
 
 def tokens(count: int) -> str:
-    """As in 950, 1.2k or 3.4M."""
+    """950, 1.2k or 3.4M."""
     if count < 1_000:
         return str(count)
     if count < 1_000_000:
@@ -20,12 +20,12 @@ def tokens(count: int) -> str:
 
 
 def money(usd: float) -> str:
-    """Cents matter here, and fractions of them."""
+    """With fractions of a cent below a dollar."""
     return f"${usd:.4f}" if usd < 1 else f"${usd:.2f}"
 
 
 def duration(seconds: float) -> str:
-    """As in 4 s, 2 min 05 s or 1 h 10 min."""
+    """4 s, 2 min 05 s or 1 h 10 min."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -35,7 +35,6 @@ def duration(seconds: float) -> str:
 
 
 def run_totals(usage: Usage, seconds: int) -> str:
-    """What a run took, on one line."""
     parts = [f"{tokens(all_input(usage))} in, {tokens(usage.output)} out"]
     if usage.cost_usd:
         parts.append(money(usage.cost_usd))
@@ -45,7 +44,6 @@ def run_totals(usage: Usage, seconds: int) -> str:
 
 
 def session_totals(usage: Usage, newest: UsageReported | None) -> Lines:
-    """What `/cost` says."""
     parts = [
         f"  input    {usage.input:,} tokens",
         f"  caches   {usage.cache_read:,} tokens read, {usage.cache_write:,} written",
@@ -59,12 +57,12 @@ def session_totals(usage: Usage, newest: UsageReported | None) -> Lines:
 
 
 def all_input(usage: Usage) -> int:
-    """Everything that was read, from caches too."""
+    """Input tokens, cached ones included."""
     return usage.input + usage.cache_read + usage.cache_write
 
 
 def context_share(usage: UsageReported | None) -> str:
-    """How full the context is, as in "12% of context"; empty where nobody knows."""
+    """How full the context is, such as "12% of context"; empty when it is unknown."""
     if usage is None or not usage.context_tokens or not usage.context_window:
         return ""
     return f"{100 * usage.context_tokens // usage.context_window}% of context"

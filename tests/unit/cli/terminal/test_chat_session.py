@@ -11,7 +11,7 @@ import pytest
 from support.live_sessions import SCENARIO_MODEL, scripted_models
 
 from makai.cli.terminal.chat_session import ChatSession, ref_of, terms_for
-from makai.cli.terminal.slash_commands import obey
+from makai.cli.terminal.slash_commands import carry_out
 from makai.cli.terminal.styled_text import Piece, plain
 from makai.core.errors import InvalidRequest, SessionRefused
 from makai.core.session_events import RunTerms
@@ -54,9 +54,9 @@ class Watcher:
                 await self._news.wait()
         self.text = self.text.partition(text)[2]
 
-    async def obey(self, name: str, argument: str = "") -> str:
+    async def command(self, name: str, argument: str = "") -> str:
         """What a command says by itself."""
-        return plain(await obey(self.chat, name, argument))
+        return plain(await carry_out(self.chat, name, argument))
 
 
 @asynccontextmanager
@@ -126,9 +126,9 @@ async def test_others_words_and_aborts_are_shown(tmp_path: Path) -> None:
 
 async def test_a_session_begins_with_the_first_message_with_what_was_set_before(tmp_path: Path) -> None:
     async with watchers(tmp_path, "say: ok", "one") as (one,):
-        await one.obey("mode", "plan")
-        await one.obey("model", "scripted/echo")
-        await one.obey("title", "A test")
+        await one.command("mode", "plan")
+        await one.command("model", "scripted/echo")
+        await one.command("title", "A test")
         assert await one.chat.sessions.dispatch(ListSessions()) == []
         await one.chat.send("Hi")
         await one.shows("> Hi")
@@ -145,15 +145,15 @@ async def test_commands_move_between_sessions(tmp_path: Path) -> None:
         first = one.chat.session_id
         assert first is not None
 
-        assert "a copy of" in await one.obey("fork")
+        assert "a copy of" in await one.command("fork")
         assert one.chat.session_id not in (None, first)
-        assert "A new session begins" in await one.obey("new")
+        assert "begins a new session" in await one.command("new")
         assert one.chat.session_id is None
-        await one.obey("resume", first[:8])
+        await one.command("resume", first[:8])
         await one.shows("> First")
         assert one.chat.session_id == first
-        assert f"* {first[:8]}" in await one.obey("sessions")
-        assert f"* {first[:8]}" in await one.obey("resume")
+        assert f"* {first[:8]}" in await one.command("sessions")
+        assert f"* {first[:8]}" in await one.command("resume")
 
 
 async def test_commands_tell_and_change_what_the_session_says(tmp_path: Path) -> None:
@@ -161,19 +161,19 @@ async def test_commands_tell_and_change_what_the_session_says(tmp_path: Path) ->
         await one.chat.send("Hi")
         await one.shows("out")
 
-        assert (await one.obey("model")).startswith("scripted/scenario\n")
+        assert (await one.command("model")).startswith("scripted/scenario\n")
         await one.chat.next_mode()
         await one.shows("The permission mode is now accept_edits.")
-        assert (await one.obey("mode")).startswith("accept_edits\n")
-        await one.obey("title", "New")
+        assert (await one.command("mode")).startswith("accept_edits\n")
+        await one.command("title", "New")
         await one.shows("The title is now: New")
-        assert await one.obey("title") == "New\n"
-        assert "output   7 tokens" in await one.obey("cost")
-        assert "is not trusted. Its project files: none." in await one.obey("trust")
-        assert "is trusted." in await one.obey("trust", "yes")
-        assert "/steer" in await one.obey("help")
+        assert await one.command("title") == "New\n"
+        assert "output   7 tokens" in await one.command("cost")
+        assert "is not trusted. Its project files: none." in await one.command("trust")
+        assert "is trusted." in await one.command("trust", "yes")
+        assert "/steer" in await one.command("help")
         with pytest.raises(InvalidRequest, match="there is no mode 'yolo'"):
-            await one.obey("mode", "yolo")
+            await one.command("mode", "yolo")
 
 
 async def test_steering_is_read_by_the_active_run(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ async def test_steering_is_read_by_the_active_run(tmp_path: Path) -> None:
     async with watchers(tmp_path, script, "one") as (one,):
         await one.chat.send("Hi")
         await one.shows("Run this command?")
-        await one.obey("steer", "rather not")
+        await one.command("steer", "rather not")
         [asked] = one.chat.view.questions.values()
         await one.chat.deny(asked.call_id)
 
@@ -194,9 +194,9 @@ async def test_what_needs_a_conversation_says_so(tmp_path: Path) -> None:
     async with watchers(tmp_path, "say: ok", "one") as (one,):
         for name in ("fork", "compact"):
             with pytest.raises(InvalidRequest, match="no conversation yet"):
-                await one.obey(name)
-        with pytest.raises(InvalidRequest, match="what shall the agent be told"):
-            await one.obey("steer")
+                await one.command(name)
+        with pytest.raises(InvalidRequest, match="the message is missing"):
+            await one.command("steer")
 
 
 async def test_a_long_session_opens_with_its_newest_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,10 +294,10 @@ def test_notices_changes_and_a_restart_are_told() -> None:
 
     assert watched.text == (
         "Slow down. Waiting 2 s.\n"
-        "The server ended and came back; the run goes on.\n"
+        "The server was restarted; the run continues.\n"
         "The model is now acme/chat@two.\n"
         "The permission mode is now plan.\n"
-        "The conversation so far is now a summary (Ctrl+O shows it).\n"
+        "The conversation was replaced by a summary (Ctrl+O shows it).\n"
     )
 
 
