@@ -193,7 +193,7 @@ async def test_another_process_sees_and_uses_the_sessions_of_a_running_one(here:
     assert refused.err == f"makai: A run is active.\n       Wait for it, or watch it: `makai -r {busy}`.\n"
     assert (repaired.code, looked.code) == (1, 0)
     assert f"process {process.pid}" in repaired.err
-    assert f"End it (kill {process.pid})" in repaired.err
+    assert f"Stop it (kill {process.pid})" in repaired.err
 
 
 async def test_a_run_goes_on_when_the_process_that_carried_it_out_is_killed(here: Here) -> None:

@@ -73,7 +73,7 @@ async def test_an_empty_home_says_how_to_begin(makai: Cli) -> None:
     scripts = await makai("sessions", "list", "--json")
 
     assert (text.code, text.out) == (0, "")
-    assert '`makai run "…"` or `makai` begins one.' in text.err
+    assert 'Begin one with `makai run "…"` or `makai`.' in text.err
     assert scripts.json() == {"sessions": []}
 
 
@@ -133,11 +133,11 @@ async def test_removing_needs_a_yes(makai: Cli) -> None:
     kept = listed(await makai("sessions", "list", "--json"))
     removed = await makai("sessions", "rm", "--yes", first, first[:8], "--json")
     async with makai.on_terminal("sessions", "rm", second) as terminal:
-        await terminal.shows("Remove for good?")
+        await terminal.shows("Delete for good?")
         terminal.press("n\n")
         refused = await terminal.ended()
     async with makai.on_terminal("sessions", "rm", second) as terminal:
-        await terminal.shows("Remove for good?")
+        await terminal.shows("Delete for good?")
         terminal.press("y\n")
         await terminal.shows(f"Deleted {second}")
         agreed = await terminal.ended()
@@ -180,7 +180,7 @@ async def test_damage_is_found_and_repaired(makai: Cli) -> None:
     assert isinstance(report, dict)
     assert (repaired.code, len(report["problems"])) == (0, 1)
     assert [str(path) for path in makai.home.glob("sessions.db.damaged-*")] == [report["kept_as"]]
-    assert "nothing is damaged" in again.out
+    assert "no damage found" in again.out
     assert "What happened here was damaged on disk." in shown.out
 
 
@@ -235,7 +235,7 @@ async def test_saved_permissions_are_listed_and_revoked_while_a_server_runs(maka
 
     assert (grant["folder"], grant["allow"], grant["by"]) == (str(folder), True, "run")
     assert (nothing_here.code, nothing_here.out) == (0, "")
-    assert (unknown.code, "there is no grant 'Bash(no:*)'" in unknown.err) == (2, True)
+    assert (unknown.code, "there is no saved permission 'Bash(no:*)'" in unknown.err) == (2, True)
     assert revoked.code == 0
     assert (await makai("sessions", "grants", "--all", "--json")).json() == {"grants": []}
 

@@ -28,7 +28,7 @@ MODE_HELP: Final = """\
   ask           asks before it changes files or runs commands
   accept_edits  changes files in the folder without asking
   plan          reads only, changes nothing
-  full_access   never asks; only the sandbox protects your files"""
+  full_access   asks nothing; only the sandbox protects your files"""
 KEYS: Final = (
     ("Enter", "send; while the agent works, queue the message"),
     ("Ctrl+J, Alt+Enter, \\Enter", "new line; also Shift+Enter where the terminal supports it"),
