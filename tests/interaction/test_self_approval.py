@@ -31,17 +31,8 @@ from support.self_approval import (
 )
 from support.serve_process import ServeProcess, serve_process
 
+from makai.core import session_events as ev
 from makai.core.errors import HomeInUse
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    PermissionMode,
-    RunTerms,
-    SandboxLevel,
-    SessionTerms,
-    ToolCalled,
-    ToolFinished,
-)
 from makai.server.session_router import SessionRouter
 from makai.sessions.commands import SetTitle
 from makai.sessions.requests import ListApprovals, RunCommand
@@ -68,9 +59,11 @@ class Place:
         self.sessions = sessions
         self.project = base / "project"
 
-    async def agent(self, *, mode: PermissionMode = "full_access", sandbox: SandboxLevel = "workspace-write") -> Desk:
+    async def agent(
+        self, *, mode: ev.PermissionMode = "full_access", sandbox: ev.SandboxLevel = "workspace-write"
+    ) -> Desk:
         return await desk(
-            self.sessions, mode=mode, cwd=self.project, terms=SessionTerms(builtin_tools=True, sandbox=sandbox)
+            self.sessions, mode=mode, cwd=self.project, terms=ev.SessionTerms(builtin_tools=True, sandbox=sandbox)
         )
 
     def worth_attacking(self) -> dict[str, bytes | None]:
@@ -132,7 +125,7 @@ async def _attached(server: ServeProcess) -> AsyncIterator[Sessions]:
         await sessions.close()
 
 
-async def _asked(place: Place) -> tuple[Desk, ApprovalRequested]:
+async def _asked(place: Place) -> tuple[Desk, ev.ApprovalRequested]:
     """A question to a person, which the agent would like to answer itself; where it all is, the agent may know."""
     waiting = await place.agent(mode="ask")
     await place.sessions.dispatch(RunCommand(waiting.session_id, SetTitle(now=0, title=TITLE_CANARY)))
@@ -147,10 +140,10 @@ async def _asked(place: Place) -> tuple[Desk, ApprovalRequested]:
 
 async def _attempts(agent: Desk, words: str) -> dict[str, str]:
     """What came of every call of one answer, by its arguments."""
-    await agent.send(words, terms=RunTerms(max_turns=1))
+    await agent.send(words, terms=ev.RunTerms(max_turns=1))
     await agent.until_settled()
-    called = {event.call_id: f"{event.name} {event.arguments_json}" for event in agent.events(ToolCalled)}
-    results = {called[event.call_id]: str(event) for event in agent.events(ToolFinished)}
+    called = {event.call_id: f"{event.name} {event.arguments_json}" for event in agent.events(ev.ToolCalled)}
+    results = {called[event.call_id]: str(event) for event in agent.events(ev.ToolFinished)}
     assert [call for call, output in results.items() if "Not run" in output or "Interrupted" in output] == []
     return results
 
@@ -159,7 +152,7 @@ def _successes(results: dict[str, str], token: str) -> list[str]:
     return [call for call, output in results.items() if any(canary in output for canary in (*CANARIES, token))]
 
 
-async def _still_asked(place: Place, waiting: Desk, asked: ApprovalRequested) -> bool:
+async def _still_asked(place: Place, waiting: Desk, asked: ev.ApprovalRequested) -> bool:
     (pending,) = await place.sessions.dispatch(ListApprovals())
     return (
         pending.request == asked
@@ -209,12 +202,12 @@ async def test_no_file_tool_of_an_agent_with_full_access_leaves_its_folders(
 
 @pytest.mark.parametrize("mode", ["ask", "accept_edits"])
 async def test_writing_what_makes_later_commands_run_code_asks_a_person(
-    place: Place, mode: PermissionMode, record_measure: RecordMeasure
+    place: Place, mode: ev.PermissionMode, record_measure: RecordMeasure
 ) -> None:
     (place.server.home / "mcp.json").unlink()  # the sandbox of a running server keeps the place of .mcp.json
     agent = await place.agent(mode=mode)
     before = place.worth_attacking()
-    await agent.send("protected", terms=RunTerms(max_turns=1, allow=("Edit", "Write")))
+    await agent.send("protected", terms=ev.RunTerms(max_turns=1, allow=("Edit", "Write")))
     asked = []
     for _ in PROTECTED_FILES:
         question = await agent.until_asked()
@@ -223,5 +216,5 @@ async def test_writing_what_makes_later_commands_run_code_asks_a_person(
     await agent.until_settled()
     record_measure(f"writes to protected files in mode {mode}: asked", str(len(PROTECTED_FILES)), str(len(asked)))
     assert asked == list(PROTECTED_FILES)
-    assert {decided.decision for decided in agent.events(ApprovalDecided)} == {"deny_continue"}
+    assert {decided.decision for decided in agent.events(ev.ApprovalDecided)} == {"deny_continue"}
     assert place.worth_attacking() == before

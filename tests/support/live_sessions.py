@@ -11,18 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from makai.core.session_events import (
-    ApprovalRequested,
-    Delivery,
-    Fact,
-    Logged,
-    PermissionMode,
-    RunFailed,
-    RunFinished,
-    RunTerms,
-    SessionEvent,
-    SessionTerms,
-)
+from makai.core import session_events as ev
 from makai.harness.base import Harness
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import SCENARIO_VARIABLE
@@ -34,7 +23,7 @@ from makai.sessions.service import Sessions
 
 WAIT_S = 60.0
 SCENARIO_MODEL = "scripted/scenario"
-FactT = TypeVar("FactT", bound=Fact)
+FactT = TypeVar("FactT", bound=ev.Fact)
 
 
 @asynccontextmanager
@@ -73,16 +62,16 @@ class Desk:
     def __init__(self, sessions: Sessions, session_id: str, after: int = 0) -> None:
         self.sessions = sessions
         self.session_id = session_id
-        self.seen: list[Logged] = []
+        self.seen: list[ev.Logged] = []
         self._follower = sessions.follow(session_id, after)
 
     async def send(
         self,
         text: str,
         *,
-        delivery: Delivery | None = None,
+        delivery: ev.Delivery | None = None,
         client_msg_id: str | None = None,
-        terms: RunTerms | None = None,
+        terms: ev.RunTerms | None = None,
     ) -> Receipt:
         command = Send(
             now=0,
@@ -90,7 +79,7 @@ class Desk:
             content=text,
             delivery=delivery,
             client_msg_id=client_msg_id,
-            terms=terms or RunTerms(),
+            terms=terms or ev.RunTerms(),
         )
         return await self.sessions.dispatch(RunCommand(self.session_id, command))
 
@@ -102,11 +91,11 @@ class Desk:
             RunCommand(self.session_id, DenyCall(now=0, call_id=call_id, by="tester", reason=reason))
         )
 
-    async def until(self, wanted: Callable[[Logged], bool]) -> Logged:
+    async def until(self, wanted: Callable[[ev.Logged], bool]) -> ev.Logged:
         """Read on until such an event, which may be among those seen already read by `next`."""
         async with asyncio.timeout(WAIT_S):
             while True:
-                found: Logged | None = None
+                found: ev.Logged | None = None
                 for logged in decoded(await self._follower.next()):
                     self.seen.append(logged)
                     if found is None and wanted(logged):
@@ -114,15 +103,15 @@ class Desk:
                 if found is not None:
                     return found
 
-    async def until_settled(self) -> RunFinished | RunFailed:
+    async def until_settled(self) -> ev.RunFinished | ev.RunFailed:
         """Read to the end of the run, and say how it ended."""
-        event = (await self.until(lambda logged: isinstance(logged.event, RunFinished | RunFailed))).event
-        assert isinstance(event, RunFinished | RunFailed)
+        event = (await self.until(lambda logged: isinstance(logged.event, ev.RunFinished | ev.RunFailed))).event
+        assert isinstance(event, ev.RunFinished | ev.RunFailed)
         return event
 
-    async def until_asked(self) -> ApprovalRequested:
-        event = (await self.until(lambda logged: isinstance(logged.event, ApprovalRequested))).event
-        assert isinstance(event, ApprovalRequested)
+    async def until_asked(self) -> ev.ApprovalRequested:
+        event = (await self.until(lambda logged: isinstance(logged.event, ev.ApprovalRequested))).event
+        assert isinstance(event, ev.ApprovalRequested)
         return event
 
     def events(self, kind: type[FactT]) -> list[FactT]:
@@ -135,30 +124,30 @@ class Desk:
 async def desk(
     sessions: Sessions,
     *,
-    mode: PermissionMode = "ask",
+    mode: ev.PermissionMode = "ask",
     cwd: Path | None = None,
-    terms: SessionTerms | None = None,
+    terms: ev.SessionTerms | None = None,
 ) -> Desk:
     """A client of a new session on the scripted model; with a folder, built-in tools are at hand."""
     wanted = CreateSession(
         model_ref=SCENARIO_MODEL,
         mode=mode,
         cwd=str(cwd) if cwd is not None else None,
-        terms=terms or SessionTerms(builtin_tools=cwd is not None),
+        terms=terms or ev.SessionTerms(builtin_tools=cwd is not None),
     )
     return Desk(sessions, await sessions.dispatch(wanted))
 
 
-def decoded(records: list[Record]) -> list[Logged]:
-    return [msgspec.json.decode(record.line, type=Logged) for record in records]
+def decoded(records: list[Record]) -> list[ev.Logged]:
+    return [msgspec.json.decode(record.line, type=ev.Logged) for record in records]
 
 
-def kind_of(event: SessionEvent) -> str:
+def kind_of(event: ev.SessionEvent) -> str:
     return str(type(event).__struct_config__.tag)
 
 
-async def whole_log(sessions: Sessions, session_id: str) -> list[Logged]:
-    events: list[Logged] = []
+async def whole_log(sessions: Sessions, session_id: str) -> list[ev.Logged]:
+    events: list[ev.Logged] = []
     while page := await sessions.dispatch(ReadEvents(session_id, events[-1].event_id if events else 0)):
         events += decoded(page)
     return events

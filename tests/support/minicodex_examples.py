@@ -10,30 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from makai.core import session_events as ev
 from makai.core.content import Text
-from makai.core.session_events import (
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    FileDiff,
-    FilePlace,
-    Notice,
-    PlanEntry,
-    PlanUpdated,
-    Reasoning,
-    ReasoningDelta,
-    RunFailed,
-    RunFinished,
-    SessionTerms,
-    ToolCalled,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-)
 from makai.core.usage import Usage
 from makai.protocols.minicodex.server import Limits
 from makai.sessions.commands import Close, SetTerms
@@ -90,9 +68,9 @@ def plain_run() -> Page:
     page = Page()
     page.quietly("hello", v="1.0.0")
     page.say("send", text="Hello!", client_msg_id="m-1", req_id="3")
-    page.report(TurnStarted(turn=1), Reasoning(content_index=0, text="A greeting."))
-    page.report(AssistantText(content_index=1, text="Hello. What can I do?"))
-    page.report(TurnEnded(turn=1, stop_reason="end_turn"), RunFinished(stop_reason="end_turn"))
+    page.report(ev.TurnStarted(turn=1), ev.Reasoning(content_index=0, text="A greeting."))
+    page.report(ev.AssistantText(content_index=1, text="Hello. What can I do?"))
+    page.report(ev.TurnEnded(turn=1, stop_reason="end_turn"), ev.RunFinished(stop_reason="end_turn"))
     page.say("send", text="Hello!", client_msg_id="m-1", req_id="4")
     return page
 
@@ -101,17 +79,17 @@ def approval() -> Page:
     page = Page()
     page.quietly("hello", v="1.0.0")
     page.quietly("send", text="Which branch is this?")
-    call = ToolCalled(call_id="call_1", name="shell", arguments_json='{"command":"git branch"}')
-    asked = ApprovalRequested(call_id="call_1", name="shell", arguments_json=call.arguments_json, digest="d1")
-    page.report(TurnStarted(turn=1), call, TurnEnded(turn=1, stop_reason="tool_use"), asked)
+    call = ev.ToolCalled(call_id="call_1", name="shell", arguments_json='{"command":"git branch"}')
+    asked = ev.ApprovalRequested(call_id="call_1", name="shell", arguments_json=call.arguments_json, digest="d1")
+    page.report(ev.TurnStarted(turn=1), call, ev.TurnEnded(turn=1, stop_reason="tool_use"), asked)
     page.say("approve", call_id="call_1")
     page.report(
-        ToolStarted(call_id="call_1"),
-        ToolFinished(call_id="call_1", content=(Text(text="* main"),), exit_code=0),
-        TurnStarted(turn=2),
-        AssistantText(content_index=0, text="You are on main."),
-        TurnEnded(turn=2, stop_reason="end_turn"),
-        RunFinished(stop_reason="end_turn"),
+        ev.ToolStarted(call_id="call_1"),
+        ev.ToolFinished(call_id="call_1", content=(Text(text="* main"),), exit_code=0),
+        ev.TurnStarted(turn=2),
+        ev.AssistantText(content_index=0, text="You are on main."),
+        ev.TurnEnded(turn=2, stop_reason="end_turn"),
+        ev.RunFinished(stop_reason="end_turn"),
     )
     page.say("deny", call_id="call_1")
     return page
@@ -121,10 +99,10 @@ def abort() -> Page:
     page = Page()
     page.quietly("hello", v="1.0.0")
     page.quietly("send", text="Write a book.")
-    page.report(TurnStarted(turn=1))
+    page.report(ev.TurnStarted(turn=1))
     page.lines.clear()
     page.say("abort")
-    page.report(RunFinished(stop_reason="aborted"))
+    page.report(ev.RunFinished(stop_reason="aborted"))
     return page
 
 
@@ -132,7 +110,7 @@ def failure() -> Page:
     page = Page()
     page.quietly("hello", v="1.0.0")
     page.quietly("send", text="Hello!")
-    page.report(RunFailed(code="auth_required", message="No key for acme.", hint="Log in."))
+    page.report(ev.RunFailed(code="auth_required", message="No key for acme.", hint="Log in."))
     return page
 
 
@@ -167,13 +145,13 @@ def streaming() -> Page:
     page = Page("streaming")
     page.quietly("hello", v="1.0.0", client_capabilities=["streaming"])
     page.quietly("send", text="Hello!")
-    page.report(TurnStarted(turn=1))
+    page.report(ev.TurnStarted(turn=1))
     page.lines.clear()
-    page.report(ReasoningDelta(content_index=0, delta="A gree"), ReasoningDelta(content_index=0, delta="ting."))
-    page.report(Reasoning(content_index=0, text="A greeting."))
-    page.report(AssistantTextDelta(content_index=1, delta="Hel"))
-    page.report(AssistantTextDelta(content_index=1, delta="lo."))
-    page.report(AssistantText(content_index=1, text="Hello."))
+    page.report(ev.ReasoningDelta(content_index=0, delta="A gree"), ev.ReasoningDelta(content_index=0, delta="ting."))
+    page.report(ev.Reasoning(content_index=0, text="A greeting."))
+    page.report(ev.AssistantTextDelta(content_index=1, delta="Hel"))
+    page.report(ev.AssistantTextDelta(content_index=1, delta="lo."))
+    page.report(ev.AssistantText(content_index=1, text="Hello."))
     return page
 
 
@@ -197,7 +175,7 @@ def makai_settings() -> Page:
     page.say("set_title", title="Tea")
     page.say("set_mode", mode="accept_edits")
     page.say("set_model", model_ref="acme/acme-chat@two")
-    page.room.trial.do(SetTerms(now=page.room.trial.now, terms=SessionTerms(builtin_tools=True)))
+    page.room.trial.do(SetTerms(now=page.room.trial.now, terms=ev.SessionTerms(builtin_tools=True)))
     page.hear(page.client.hear())
     return page
 
@@ -206,18 +184,18 @@ def makai_run() -> Page:
     page = Page(*BOTH)
     page.quietly("hello", v="1.0.0", client_capabilities=list(BOTH))
     page.say("send", text="Rename it.", images=[{"data": "iVBORw0KGgo=", "mime_type": "image/png"}])
-    page.report(TurnStarted(turn=1))
+    page.report(ev.TurnStarted(turn=1))
     page.say("send", text="And test it.", delivery="queue", client_msg_id="m-2")
-    diff = FileDiff(path="tea.py", old_text="cup\n", new_text="mug\n")
-    call = ToolCalled(
+    diff = ev.FileDiff(path="tea.py", old_text="cup\n", new_text="mug\n")
+    call = ev.ToolCalled(
         call_id="call_1",
         name="edit",
         arguments_json='{"path":"tea.py"}',
         kind="edit",
         title="Edit tea.py",
-        locations=(FilePlace("tea.py", 1),),
+        locations=(ev.FilePlace("tea.py", 1),),
     )
-    asked = ApprovalRequested(
+    asked = ev.ApprovalRequested(
         call_id="call_1",
         name="edit",
         arguments_json=call.arguments_json,
@@ -227,17 +205,17 @@ def makai_run() -> Page:
         deadline_ms=1_760_000_600_000,
         grant="Edit(tea.py)",
     )
-    page.report(call, TurnEnded(turn=1, stop_reason="tool_use", usage=Usage(input=20, output=9, cost_usd=0.0004)))
+    page.report(call, ev.TurnEnded(turn=1, stop_reason="tool_use", usage=Usage(input=20, output=9, cost_usd=0.0004)))
     page.report(asked)
     page.say("approve", call_id="call_1", scope="session", digest="9f86d081")
     page.report(
-        ToolStarted(call_id="call_1"),
-        ToolProgress(call_id="call_1", text="writing"),
-        ToolFinished(call_id="call_1", content=(Text(text="Done."),), diffs=(diff,)),
-        PlanUpdated(entries=(PlanEntry(content="Test it", status="in_progress", priority="high"),)),
-        UsageReported(total=Usage(input=20, output=9, cost_usd=0.0004), context_tokens=29, context_window=8192),
-        Notice(level="warning", code="retry", message="The model is busy; trying again."),
-        RunFinished(stop_reason="max_turns"),
+        ev.ToolStarted(call_id="call_1"),
+        ev.ToolProgress(call_id="call_1", text="writing"),
+        ev.ToolFinished(call_id="call_1", content=(Text(text="Done."),), diffs=(diff,)),
+        ev.PlanUpdated(entries=(ev.PlanEntry(content="Test it", status="in_progress", priority="high"),)),
+        ev.UsageReported(total=Usage(input=20, output=9, cost_usd=0.0004), context_tokens=29, context_window=8192),
+        ev.Notice(level="warning", code="retry", message="The model is busy; trying again."),
+        ev.RunFinished(stop_reason="max_turns"),
     )
     return page
 
@@ -246,7 +224,7 @@ def makai_more() -> Page:
     page = Page(*BOTH)
     page.quietly("hello", v="1.0.0", client_capabilities=list(BOTH))
     page.quietly("send", text="Hello!")
-    page.report(TurnStarted(turn=1), AssistantTextDelta(content_index=0, delta="Hel"))
+    page.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Hel"))
     page.lines.clear()
     page.say("get_snapshot")
     page.room.trial.restart()
@@ -254,7 +232,7 @@ def makai_more() -> Page:
     page.room.trial.answer("Hello.", turn=2)
     page.hear(page.client.hear())
     page.say("compact", instructions="Keep the names.")
-    page.report(Compacted(summary="They greeted.", through=10), RunFinished(stop_reason="end_turn"))
+    page.report(ev.Compacted(summary="They greeted.", through=10), ev.RunFinished(stop_reason="end_turn"))
     page.room.trial.do(Close(now=page.room.trial.now, reason="done"))
     page.hear(page.client.hear())
     return page

@@ -11,25 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
 from makai.core.request import ToolDefinition
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    Delivery,
-    Fact,
-    Logged,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    RunTerms,
-    SessionTerms,
-    ToolCalled,
-    ToolFinished,
-    ToolStarted,
-    UserInput,
-)
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, Send, SetMode, SetTitle
@@ -79,11 +64,11 @@ stall
 """
 WORDS = ("chat", "chat", "look", "look", "write", "write", "both", "fail", "silent", "anything")
 LOOK = ToolDefinition(name="look", description="Look.", parameters_schema_json='{"type":"object"}')
-LIMITS = RunTerms(max_turns=3)  # the scripted model calls its tools again and again
+LIMITS = ev.RunTerms(max_turns=3)  # the scripted model calls its tools again and again
 REST_S = 60.0
 ALL = SessionFilter(limit=100_000)
 
-FactT = TypeVar("FactT", bound=Fact)
+FactT = TypeVar("FactT", bound=ev.Fact)
 
 
 class MortalLog(MemoryLog):
@@ -240,7 +225,7 @@ class Trial:
         wanted = CreateSession(
             model_ref=SCENARIO_MODEL,
             cwd=str(self._project) if builtin else None,
-            terms=SessionTerms(builtin_tools=builtin, tools=(LOOK,), approval_s=self._random.choice((0.02, 60.0))),
+            terms=ev.SessionTerms(builtin_tools=builtin, tools=(LOOK,), approval_s=self._random.choice((0.02, 60.0))),
         )
         self._known.append(await self._sessions.dispatch(wanted))
 
@@ -257,7 +242,7 @@ class Trial:
     async def _send(self) -> None:
         self._number += 1
         session_id = self._any()
-        delivery: Delivery | None = self._random.choice((None, None, "queue", "steer"))
+        delivery: ev.Delivery | None = self._random.choice((None, None, "queue", "steer"))
         command = Send(
             now=0,
             input_id=f"input-{self._number}",
@@ -394,15 +379,15 @@ class Trial:
             logged = decoded(await self._log.everything(summary.session_id))
             check_log(logged)
             assert fold(logged) == await self._sessions.dispatch(GetState(summary.session_id))
-            said = [event.input_id for event in facts(logged, UserInput)]
+            said = [event.input_id for event in facts(logged, ev.UserInput)]
             assert self._acknowledged.get(summary.session_id, set()) <= set(said)
-            started = {event.call_id for event in facts(logged, ToolStarted)}
+            started = {event.call_id for event in facts(logged, ev.ToolStarted)}
             executed = {call for (session_id, call) in self._executed if session_id == summary.session_id}
             assert executed <= started
             events += len(logged)
-            runs += len(facts(logged, RunStarted))
+            runs += len(facts(logged, ev.RunStarted))
             tools += len(started)
-            decisions += len(facts(logged, ApprovalDecided))
+            decisions += len(facts(logged, ev.ApprovalDecided))
         assert set(self._executed.values()) <= {1}
         assert "internal_error" not in self._refusals
         assert await self._sessions.dispatch(ListApprovals()) == []
@@ -418,38 +403,38 @@ class Trial:
         )
 
 
-def facts(events: Sequence[Logged], kind: type[FactT]) -> list[FactT]:
+def facts(events: Sequence[ev.Logged], kind: type[FactT]) -> list[FactT]:
     return [logged.event for logged in events if isinstance(logged.event, kind)]
 
 
-def check_log(events: Sequence[Logged]) -> None:
+def check_log(events: Sequence[ev.Logged]) -> None:
     """What holds in the log of a session that has come to rest."""
     assert [logged.event_id for logged in events] == list(range(1, len(events) + 1))
     assert [logged.ts for logged in events] == sorted(logged.ts for logged in events)
-    begun = Counter(logged.run_id for logged in events if isinstance(logged.event, RunStarted))
-    settled = Counter(logged.run_id for logged in events if isinstance(logged.event, RunFinished | RunFailed))
+    begun = Counter(logged.run_id for logged in events if isinstance(logged.event, ev.RunStarted))
+    settled = Counter(logged.run_id for logged in events if isinstance(logged.event, ev.RunFinished | ev.RunFailed))
     assert set(begun.values()) <= {1}
     assert settled == begun
     _check_nothing_after_the_end(events)
-    called, finished = once_each(events, ToolCalled), once_each(events, ToolFinished)
+    called, finished = once_each(events, ev.ToolCalled), once_each(events, ev.ToolFinished)
     assert finished == called
-    assert once_each(events, ToolStarted) <= called
-    assert once_each(events, ApprovalRequested) <= once_each(events, ApprovalDecided) <= called
-    said = Counter(event.input_id for event in facts(events, UserInput))
+    assert once_each(events, ev.ToolStarted) <= called
+    assert once_each(events, ev.ApprovalRequested) <= once_each(events, ev.ApprovalDecided) <= called
+    said = Counter(event.input_id for event in facts(events, ev.UserInput))
     assert set(said.values()) <= {1}
 
 
-def _check_nothing_after_the_end(events: Sequence[Logged]) -> None:
+def _check_nothing_after_the_end(events: Sequence[ev.Logged]) -> None:
     over: set[str | None] = {None}
     for logged in events:
         assert logged.run_id is None or logged.run_id not in over, kind_of(logged.event)
-        if isinstance(logged.event, RunFinished | RunFailed):
+        if isinstance(logged.event, ev.RunFinished | ev.RunFailed):
             over.add(logged.run_id)
 
 
 def once_each(
-    events: Sequence[Logged],
-    kind: type[ToolCalled | ToolStarted | ToolFinished | ApprovalRequested | ApprovalDecided],
+    events: Sequence[ev.Logged],
+    kind: type[ev.ToolCalled | ev.ToolStarted | ev.ToolFinished | ev.ApprovalRequested | ev.ApprovalDecided],
 ) -> set[str]:
     """The calls of which there is such an event; there is only one of each."""
     call_ids = [logged.event.call_id for logged in events if isinstance(logged.event, kind)]

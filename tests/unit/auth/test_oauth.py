@@ -12,39 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from makai.auth import oauth
 from makai.auth.http import HttpAnswer
-from makai.auth.oauth import (
-    Callback,
-    DeviceAuthorization,
-    Pkce,
-    ServerMetadata,
-    TokenAnswer,
-    authorization_url,
-    code_form,
-    device_form,
-    error_code,
-    jwt_claims,
-    local_expiry_ms,
-    new_pkce,
-    new_state,
-    plain_words,
-    read_device_answer,
-    read_metadata,
-    read_token_answer,
-    refresh_form,
-    refusal,
-    revocation_form,
-    with_query,
-)
 from makai.auth.origins import safe_origin
-from makai.core.errors import (
-    AuthRequired,
-    InvalidGrant,
-    InvalidRequest,
-    MakaiError,
-    ParseError,
-    ProviderError,
-)
+from makai.core import errors
 from makai.core.secret import Secret
 
 NOW_MS = 1_700_000_000_000
@@ -55,8 +26,8 @@ def answer(body: Any, status: int = 200, **headers: str) -> HttpAnswer:
     return HttpAnswer(status, {"content-type": "application/json", **headers}, content)
 
 
-def tokens(body: Any, status: int = 200, **headers: str) -> TokenAnswer:
-    return read_token_answer(answer(body, status, **headers), provider_id="acme", now_ms=NOW_MS)
+def tokens(body: Any, status: int = 200, **headers: str) -> oauth.TokenAnswer:
+    return oauth.read_token_answer(answer(body, status, **headers), provider_id="acme", now_ms=NOW_MS)
 
 
 def jwt(claims: dict[str, Any]) -> Secret:
@@ -65,19 +36,19 @@ def jwt(claims: dict[str, Any]) -> Secret:
 
 
 def test_a_challenge_is_the_hash_of_its_verifier_and_every_pair_and_state_is_new() -> None:
-    pkce = new_pkce()
+    pkce = oauth.new_pkce()
 
     digest = hashlib.sha256(pkce.verifier.reveal().encode()).digest()
     assert base64.urlsafe_b64decode(pkce.challenge + "=") == digest
     assert len(pkce.verifier.reveal()) == 43  # RFC 7636 section 4.1: 43 to 128 characters
-    assert new_pkce().verifier != pkce.verifier
-    assert new_state() != new_state()
-    assert len(new_state().reveal()) >= 22  # 128 bits
+    assert oauth.new_pkce().verifier != pkce.verifier
+    assert oauth.new_state() != oauth.new_state()
+    assert len(oauth.new_state().reveal()) >= 22  # 128 bits
 
 
 def test_the_page_to_open_carries_everything_the_server_needs_and_no_verifier() -> None:
-    pkce = Pkce(Secret("the-verifier"), "the-challenge")
-    url = authorization_url(
+    pkce = oauth.Pkce(Secret("the-verifier"), "the-challenge")
+    url = oauth.authorization_url(
         "https://sso.example/authorize?tenant=1",
         client_id="makai",
         redirect_uri="http://127.0.0.1:1/callback",
@@ -103,13 +74,13 @@ def test_the_page_to_open_carries_everything_the_server_needs_and_no_verifier() 
 
 def test_offline_access_asks_for_consent_unless_the_vendor_says_otherwise() -> None:
     def query(**extra: str) -> dict[str, str]:
-        url = authorization_url(
+        url = oauth.authorization_url(
             "https://sso.example/a",
             client_id="c",
             redirect_uri="r",
             scope="openid offline_access",
-            pkce=new_pkce(),
-            state=new_state(),
+            pkce=oauth.new_pkce(),
+            state=oauth.new_state(),
             extra=extra,
         )
         return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query))
@@ -119,26 +90,26 @@ def test_offline_access_asks_for_consent_unless_the_vendor_says_otherwise() -> N
 
 
 def test_forms_name_the_client_and_its_secret_only_when_it_has_one() -> None:
-    pkce = Pkce(Secret("v"), "c")
-    assert code_form(Secret("x"), client_id="id", client_secret=None, redirect_uri="r", pkce=pkce) == {
+    pkce = oauth.Pkce(Secret("v"), "c")
+    assert oauth.code_form(Secret("x"), client_id="id", client_secret=None, redirect_uri="r", pkce=pkce) == {
         "grant_type": "authorization_code",
         "code": Secret("x"),
         "redirect_uri": "r",
         "code_verifier": Secret("v"),
         "client_id": "id",
     }
-    assert refresh_form(Secret("x"), client_id="id", client_secret=Secret("s")) == {
+    assert oauth.refresh_form(Secret("x"), client_id="id", client_secret=Secret("s")) == {
         "grant_type": "refresh_token",
         "refresh_token": Secret("x"),
         "client_id": "id",
         "client_secret": Secret("s"),
     }
-    assert device_form(Secret("d"), client_id="id", client_secret=None) == {
+    assert oauth.device_form(Secret("d"), client_id="id", client_secret=None) == {
         "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
         "device_code": Secret("d"),
         "client_id": "id",
     }
-    assert revocation_form(Secret("x"), "refresh_token", client_id="id", client_secret=None) == {
+    assert oauth.revocation_form(Secret("x"), "refresh_token", client_id="id", client_secret=None) == {
         "token": Secret("x"),
         "token_type_hint": "refresh_token",
         "client_id": "id",
@@ -155,7 +126,7 @@ def test_a_token_answer_is_read_whole() -> None:
         "token_type": "Bearer",
         "more": 1,
     }
-    assert tokens(body) == TokenAnswer(
+    assert tokens(body) == oauth.TokenAnswer(
         access=Secret("a"),
         refresh=Secret("r"),
         expires_at_ms=NOW_MS + 60_000,
@@ -207,48 +178,50 @@ def test_without_a_lifetime_the_tokens_own_expiry_counts_by_the_servers_clock() 
     ],
 )
 def test_an_absolute_expiry_is_moved_to_our_clock(expires_at: Any, headers: dict[str, str], expected: Any) -> None:
-    assert local_expiry_ms(expires_at, HttpAnswer(200, headers, b""), NOW_MS) == expected
+    assert oauth.local_expiry_ms(expires_at, HttpAnswer(200, headers, b""), NOW_MS) == expected
 
 
 HTML = b"<!DOCTYPE html><html><body>Please log in to the wifi: secret-in-a-page</body></html>"
-REFUSALS: list[tuple[HttpAnswer, type[MakaiError], str]] = [
-    (answer({"error": "invalid_grant"}, 400), InvalidGrant, "no longer valid"),
+REFUSALS: list[tuple[HttpAnswer, type[errors.MakaiError], str]] = [
+    (answer({"error": "invalid_grant"}, 400), errors.InvalidGrant, "no longer valid"),
     (
         answer({"error": {"code": "refresh_token_reused", "message": "used"}}, 401),
-        InvalidGrant,
+        errors.InvalidGrant,
         "no longer valid (used)",
     ),
-    (answer({"error": "invalid_client"}, 401), AuthRequired, "does not know this client id"),
-    (answer({"error": "access_denied"}, 400), AuthRequired, "access was denied"),
+    (answer({"error": "invalid_client"}, 401), errors.AuthRequired, "does not know this client id"),
+    (answer({"error": "access_denied"}, 400), errors.AuthRequired, "access was denied"),
     (
         answer({"error": "something_new", "error_description": "Try later."}, 400),
-        AuthRequired,
+        errors.AuthRequired,
         "something_new (Try later)",
     ),
-    (answer({"error": "Not A Code!"}, 400), AuthRequired, "an error it did not name"),
-    (answer({"error": "invalid_grant"}, 200), InvalidGrant, "no longer valid"),
-    (answer({"error": "temporarily_unavailable"}, 400), ProviderError, "not available at the moment"),
-    (answer({"error": "invalid_grant"}, 503), ProviderError, "HTTP status 503"),
-    (answer({"error": "rate_limited"}, 429), ProviderError, "HTTP status 429"),
-    (answer({}, 401), ProviderError, "HTTP status 401"),
-    (answer(b"", 500), ProviderError, "HTTP status 500"),
-    (HttpAnswer(200, {"content-type": "text/html; charset=utf-8"}, HTML), ProviderError, "a web page"),
-    (HttpAnswer(502, {}, HTML), ProviderError, "a web page"),
-    (answer([1]), ProviderError, "not a JSON object"),
-    (answer(b"\xff\xfe"), ProviderError, "not a JSON object"),
-    (answer({"access_token": ""}), ProviderError, "no access token"),
-    (answer({"access_token": 7}), ProviderError, "no access token"),
-    (answer({"access_token": "a\nb"}), ProviderError, "no access token"),
-    (answer({"access_token": "a", "token_type": "mac"}), ProviderError, "kind of token"),
-    (answer({"access_token": "a", "token_type": 7}), ProviderError, "kind of token"),
+    (answer({"error": "Not A Code!"}, 400), errors.AuthRequired, "an error it did not name"),
+    (answer({"error": "invalid_grant"}, 200), errors.InvalidGrant, "no longer valid"),
+    (answer({"error": "temporarily_unavailable"}, 400), errors.ProviderError, "not available at the moment"),
+    (answer({"error": "invalid_grant"}, 503), errors.ProviderError, "HTTP status 503"),
+    (answer({"error": "rate_limited"}, 429), errors.ProviderError, "HTTP status 429"),
+    (answer({}, 401), errors.ProviderError, "HTTP status 401"),
+    (answer(b"", 500), errors.ProviderError, "HTTP status 500"),
+    (HttpAnswer(200, {"content-type": "text/html; charset=utf-8"}, HTML), errors.ProviderError, "a web page"),
+    (HttpAnswer(502, {}, HTML), errors.ProviderError, "a web page"),
+    (answer([1]), errors.ProviderError, "not a JSON object"),
+    (answer(b"\xff\xfe"), errors.ProviderError, "not a JSON object"),
+    (answer({"access_token": ""}), errors.ProviderError, "no access token"),
+    (answer({"access_token": 7}), errors.ProviderError, "no access token"),
+    (answer({"access_token": "a\nb"}), errors.ProviderError, "no access token"),
+    (answer({"access_token": "a", "token_type": "mac"}), errors.ProviderError, "kind of token"),
+    (answer({"access_token": "a", "token_type": 7}), errors.ProviderError, "kind of token"),
 ]
 
 
 @pytest.mark.parametrize(("given_answer", "kind", "words"), REFUSALS)
-def test_every_other_answer_is_one_typed_error(given_answer: HttpAnswer, kind: type[MakaiError], words: str) -> None:
+def test_every_other_answer_is_one_typed_error(
+    given_answer: HttpAnswer, kind: type[errors.MakaiError], words: str
+) -> None:
     """O3: only `invalid_grant` is permanent."""
-    with pytest.raises(MakaiError) as caught:
-        read_token_answer(given_answer, provider_id="acme", now_ms=NOW_MS)
+    with pytest.raises(errors.MakaiError) as caught:
+        oauth.read_token_answer(given_answer, provider_id="acme", now_ms=NOW_MS)
 
     assert type(caught.value) is kind
     assert words in caught.value.message
@@ -258,23 +231,23 @@ def test_every_other_answer_is_one_typed_error(given_answer: HttpAnswer, kind: t
 @given(body=st.binary(max_size=200), status=st.integers(100, 599))
 def test_no_answer_whatsoever_raises_anything_but_a_makai_error(body: bytes, status: int) -> None:
     for read in (
-        lambda it: read_token_answer(it, provider_id="acme", now_ms=NOW_MS),
-        lambda it: read_device_answer(it, provider_id="acme"),
-        lambda it: read_metadata(it, issuer="https://sso.example", provider_id="acme"),
+        lambda it: oauth.read_token_answer(it, provider_id="acme", now_ms=NOW_MS),
+        lambda it: oauth.read_device_answer(it, provider_id="acme"),
+        lambda it: oauth.read_metadata(it, issuer="https://sso.example", provider_id="acme"),
     ):
-        with pytest.raises(MakaiError):
+        with pytest.raises(errors.MakaiError):
             read(HttpAnswer(status, {}, body))
 
 
 DEVICE = {"device_code": "d", "user_code": "ABCD-EFGH", "verification_uri": "https://sso.example/device"}
 
 
-def device(**more: Any) -> DeviceAuthorization:
-    return read_device_answer(answer({**DEVICE, **more}), provider_id="acme")
+def device(**more: Any) -> oauth.DeviceAuthorization:
+    return oauth.read_device_answer(answer({**DEVICE, **more}), provider_id="acme")
 
 
 def test_a_device_answer_has_the_defaults_of_the_standard() -> None:
-    assert device() == DeviceAuthorization(
+    assert device() == oauth.DeviceAuthorization(
         device_code=Secret("d"), user_code="ABCD-EFGH", verification_uri="https://sso.example/device"
     )
     assert (device(interval=0).interval_s, device(interval="7").interval_s, device(expires_in=9).expires_in_s) == (
@@ -293,14 +266,14 @@ def test_a_link_with_the_code_in_it_must_lead_to_the_same_server() -> None:
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        ({"device_code": None}, ProviderError),
-        ({"user_code": "a\nb"}, ProviderError),
-        ({"verification_uri": None}, ProviderError),
-        ({"verification_uri": "http://sso.example/device"}, InvalidRequest),
-        ({"verification_uri": "javascript:alert(1)"}, InvalidRequest),
+        ({"device_code": None}, errors.ProviderError),
+        ({"user_code": "a\nb"}, errors.ProviderError),
+        ({"verification_uri": None}, errors.ProviderError),
+        ({"verification_uri": "http://sso.example/device"}, errors.InvalidRequest),
+        ({"verification_uri": "javascript:alert(1)"}, errors.InvalidRequest),
     ],
 )
-def test_a_device_answer_that_cannot_be_used(change: dict[str, Any], kind: type[MakaiError]) -> None:
+def test_a_device_answer_that_cannot_be_used(change: dict[str, Any], kind: type[errors.MakaiError]) -> None:
     with pytest.raises(kind):
         device(**change)
 
@@ -312,16 +285,18 @@ def test_a_discovery_document_must_name_its_own_issuer_and_safe_endpoints() -> N
         "token_endpoint": "https://sso.example/t",
         "device_authorization_endpoint": 7,
     }
-    assert read_metadata(answer(found), issuer="https://sso.example/", provider_id="acme") == ServerMetadata(
+    assert oauth.read_metadata(
+        answer(found), issuer="https://sso.example/", provider_id="acme"
+    ) == oauth.ServerMetadata(
         issuer="https://sso.example",
         authorization_endpoint="https://sso.example/a",
         token_endpoint="https://sso.example/t",
     )
-    with pytest.raises(InvalidRequest, match="names another issuer"):
-        read_metadata(answer(found), issuer="https://other.example", provider_id="acme")
+    with pytest.raises(errors.InvalidRequest, match="names another issuer"):
+        oauth.read_metadata(answer(found), issuer="https://other.example", provider_id="acme")
     bad = {**found, "token_endpoint": "http://sso.example/t"}
-    with pytest.raises(InvalidRequest, match="unencrypted"):
-        read_metadata(answer(bad), issuer="https://sso.example", provider_id="acme")
+    with pytest.raises(errors.InvalidRequest, match="unencrypted"):
+        oauth.read_metadata(answer(bad), issuer="https://sso.example", provider_id="acme")
 
 
 @pytest.mark.parametrize(
@@ -333,11 +308,11 @@ def test_secrets_go_to_tls_or_to_this_machine(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://sso.example", "http://127.0.0.1.evil.example/", "ftp://x", "https://a@b"])
 def test_secrets_go_nowhere_else(url: str) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(errors.InvalidRequest):
         safe_origin(url)
 
 
-CALLBACK = Callback(provider_id="acme", state=Secret("right"), issuer="https://sso.example")
+CALLBACK = oauth.Callback(provider_id="acme", state=Secret("right"), issuer="https://sso.example")
 
 
 @pytest.mark.parametrize(
@@ -371,29 +346,29 @@ def test_a_pasted_answer_is_read_in_every_usual_form(text: str) -> None:
     ],
 )
 def test_what_does_not_belong_to_this_login_is_refused(text: str) -> None:
-    with pytest.raises(ParseError):
+    with pytest.raises(errors.ParseError):
         CALLBACK.read_pasted(text)
 
 
 def test_a_refusal_or_an_answer_without_code_ends_the_login() -> None:
-    with pytest.raises(AuthRequired, match="access was denied"):
+    with pytest.raises(errors.AuthRequired, match="access was denied"):
         CALLBACK.read("error=access_denied&state=right")
-    with pytest.raises(AuthRequired, match="sent no code"):
+    with pytest.raises(errors.AuthRequired, match="sent no code"):
         CALLBACK.read("state=right")
-    with pytest.raises(ParseError):  # an error without our state is anybody's
+    with pytest.raises(errors.ParseError):  # an error without our state is anybody's
         CALLBACK.read("error=access_denied")
-    with pytest.raises(ParseError):
+    with pytest.raises(errors.ParseError):
         CALLBACK.read("&".join(["x=1"] * 51))
 
 
 def test_where_no_state_comes_back_it_is_in_the_path() -> None:
-    callback = Callback(provider_id="acme", state=Secret("right"), state_in_path=True)
+    callback = oauth.Callback(provider_id="acme", state=Secret("right"), state_in_path=True)
 
     assert callback.redirect_path == "/callback/right"
     assert (callback.is_addressed("/callback/right"), callback.is_addressed("/callback")) == (True, False)
     assert callback.read("code=c0de") == Secret("c0de")
     assert callback.read_pasted("http://localhost:1/callback/right?code=c0de") == Secret("c0de")
-    with pytest.raises(ParseError):
+    with pytest.raises(errors.ParseError):
         callback.read_pasted("http://localhost:1/callback/wrong?code=c0de")
 
 
@@ -411,32 +386,32 @@ def test_where_no_state_comes_back_it_is_in_the_path() -> None:
     ],
 )
 def test_only_ordinary_words_of_a_server_are_repeated(said: object, shown: str) -> None:
-    assert plain_words(said) == shown
+    assert oauth.plain_words(said) == shown
 
 
 def test_a_refusal_names_the_command_to_type_next() -> None:
-    assert str(refusal("invalid_grant", "", provider_id="acme")).endswith("Log in again: `makai auth login acme`")
+    assert str(oauth.refusal("invalid_grant", "", provider_id="acme")).endswith("Log in again: `makai auth login acme`")
 
 
 def test_error_codes_are_found_whatever_the_status() -> None:
-    assert error_code(answer({"error": "slow_down"}, 400)) == "slow_down"
-    assert error_code(answer({"error": "authorization_pending"})) == "authorization_pending"
-    assert error_code(answer({"error": {"code": "slow_down"}})) == "slow_down"
+    assert oauth.error_code(answer({"error": "slow_down"}, 400)) == "slow_down"
+    assert oauth.error_code(answer({"error": "authorization_pending"})) == "authorization_pending"
+    assert oauth.error_code(answer({"error": {"code": "slow_down"}})) == "slow_down"
     useless: list[Any] = [{"error": "sk-secret"}, [], b"<html>", {}]
-    assert [error_code(answer(body)) for body in useless] == ["", "", "", ""]
+    assert [oauth.error_code(answer(body)) for body in useless] == ["", "", "", ""]
 
 
 @pytest.mark.parametrize(
     "token", [None, Secret("opaque"), Secret("a.b"), Secret("a.!!!.c"), Secret("a.WzFd.c"), Secret("a.e30x.c")]
 )
 def test_what_is_no_jwt_has_no_claims(token: Secret | None) -> None:
-    assert jwt_claims(token) == {}
+    assert oauth.jwt_claims(token) == {}
 
 
 def test_claims_of_a_jwt_are_read() -> None:
-    assert jwt_claims(jwt({"email": "a@b"})) == {"email": "a@b"}
+    assert oauth.jwt_claims(jwt({"email": "a@b"})) == {"email": "a@b"}
 
 
 def test_a_query_is_added_to_one_that_is_there() -> None:
-    assert with_query("https://x/y?a=1#part", {"b": "2", "c": ""}) == "https://x/y?a=1&b=2"
-    assert with_query("https://x/y", {"b": Secret("2")}) == "https://x/y?b=2"
+    assert oauth.with_query("https://x/y?a=1#part", {"b": "2", "c": ""}) == "https://x/y?a=1&b=2"
+    assert oauth.with_query("https://x/y", {"b": Secret("2")}) == "https://x/y?b=2"

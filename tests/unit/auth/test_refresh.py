@@ -21,16 +21,7 @@ from makai.auth.http import AuthHttp
 from makai.auth.locks import FileLock, exclusive
 from makai.auth.refresh import EXPIRY_MARGIN_MS, Refresher
 from makai.auth.store import FILE_NAME, CredentialStore
-from makai.core.errors import (
-    AuthExpired,
-    AuthRefreshFailed,
-    AuthRequired,
-    InvalidGrant,
-    MakaiError,
-    ParseError,
-    ProviderError,
-    RateLimited,
-)
+from makai.core import errors
 from makai.core.secret import Secret
 
 NOW_MS = 1_700_000_000_000
@@ -43,14 +34,14 @@ Procedure: TypeAlias = Callable[[OAuthToken, AuthHttp], Awaitable[OAuthToken]]
 class Server:
     """A procedure that follows a script, and counts."""
 
-    def __init__(self, *script: MakaiError | OAuthToken | Procedure) -> None:
+    def __init__(self, *script: errors.MakaiError | OAuthToken | Procedure) -> None:
         self.script = script
         self.sent: list[OAuthToken] = []
 
     async def __call__(self, token: OAuthToken, http: AuthHttp) -> OAuthToken:
         step = self.script[min(len(self.sent), len(self.script) - 1)]
         self.sent.append(token)
-        if isinstance(step, MakaiError):
+        if isinstance(step, errors.MakaiError):
             raise step
         if isinstance(step, OAuthToken):
             return step
@@ -185,10 +176,12 @@ async def test_an_answer_without_a_refresh_token_leaves_the_old_one_in_use(store
 async def test_without_a_login_one_is_required(store: CredentialStore) -> None:
     source = refresher(store, Server(token(2)))
 
-    with pytest.raises(AuthRequired, match=r"^There is no login for test\. Run: makai auth login test$") as caught:
+    with pytest.raises(
+        errors.AuthRequired, match=r"^There is no login for test\. Run: makai auth login test$"
+    ) as caught:
         await source.fresh("test")
     assert caught.value.provider_id == "test"
-    with pytest.raises(AuthRequired, match=r"^There is no login for test named 'work'\."):
+    with pytest.raises(errors.AuthRequired, match=r"^There is no login for test named 'work'\."):
         await source.fresh("test", "work")
 
 
@@ -197,7 +190,7 @@ async def test_a_key_that_the_provider_refused_must_be_entered_again(store: Cred
     source = refresher(store, Server(token(2)))
 
     assert (await source.fresh("test", rejected=Secret("an older key"))).credential == ApiKey(key=Secret("key-1"))
-    with pytest.raises(AuthRequired, match=r"test refused the stored API key\. Run: makai auth login test"):
+    with pytest.raises(errors.AuthRequired, match=r"test refused the stored API key\. Run: makai auth login test"):
         await source.fresh("test", rejected=Secret("key-1"))
 
 
@@ -212,31 +205,33 @@ async def test_an_expired_token_without_a_refresh_path_is_expired(
 ) -> None:
     store.save("test", account(credential, "work"))
 
-    with pytest.raises(AuthExpired) as caught:
+    with pytest.raises(errors.AuthExpired) as caught:
         await refresher(store, Server(token(2))).fresh("test")
     assert str(caught.value) == "The login for test has expired. Run: makai auth login test --account work"
     assert kept(store) == credential
 
 
 PASSING = {
-    "other 400": ProviderError("invalid_client", status=400),
-    "401": ProviderError("unauthorized", status=401),
-    "429": RateLimited("slow down", status=429),
-    "500": ProviderError("HTTP status 500", status=500),
-    "html": ParseError("a web page"),
-    "no network": ProviderError("Cannot reach the server."),
-    "a login needed elsewhere": AuthRequired("no", provider_id="other"),
+    "other 400": errors.ProviderError("invalid_client", status=400),
+    "401": errors.ProviderError("unauthorized", status=401),
+    "429": errors.RateLimited("slow down", status=429),
+    "500": errors.ProviderError("HTTP status 500", status=500),
+    "html": errors.ParseError("a web page"),
+    "no network": errors.ProviderError("Cannot reach the server."),
+    "a login needed elsewhere": errors.AuthRequired("no", provider_id="other"),
 }
 
 
 @pytest.mark.req("MK-AUTH-020")
 @pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING.keys())
-async def test_any_other_failure_passes_and_the_login_is_kept(store: CredentialStore, failure: MakaiError) -> None:
+async def test_any_other_failure_passes_and_the_login_is_kept(
+    store: CredentialStore, failure: errors.MakaiError
+) -> None:
     server = Server(failure)
     store.save("test", account(EXPIRED))
     source = refresher(store, server)
 
-    with pytest.raises(AuthRefreshFailed) as caught:
+    with pytest.raises(errors.AuthRefreshFailed) as caught:
         await source.fresh("test")
     assert caught.value.message == f"The login for test could not be refreshed: {failure.message.rstrip('.')}."
     assert caught.value.provider_id == "test"
@@ -250,20 +245,22 @@ async def test_a_failure_before_the_token_is_over_goes_unnoticed(store: Credenti
     soon_over = token(1, EXPIRY_MARGIN_MS // 2)
     store.save("test", account(token(1)))
     store.save("test", account(soon_over))
-    source = refresher(store, Server(ProviderError("HTTP status 500", status=500)), NOW_MS + EXPIRY_MARGIN_MS // 4)
+    source = refresher(
+        store, Server(errors.ProviderError("HTTP status 500", status=500)), NOW_MS + EXPIRY_MARGIN_MS // 4
+    )
 
     assert (await source.fresh("test")).credential == soon_over
-    with pytest.raises(AuthRefreshFailed):
+    with pytest.raises(errors.AuthRefreshFailed):
         await source.fresh("test", rejected=Secret("access-1"))
 
 
 async def test_invalid_grant_is_final_but_removes_nothing(store: CredentialStore) -> None:
-    server = Server(InvalidGrant("over", provider_id="test"), token(4))
+    server = Server(errors.InvalidGrant("over", provider_id="test"), token(4))
     store.save("test", account(EXPIRED))
     source = refresher(store, server)
 
     for _ in range(3):
-        with pytest.raises(AuthExpired, match="makai auth login test"):
+        with pytest.raises(errors.AuthExpired, match="makai auth login test"):
             await source.fresh("test")
     assert server.sent == [EXPIRED]  # a token that was refused is not sent again
     assert kept(store) == EXPIRED
@@ -275,7 +272,7 @@ async def test_invalid_grant_is_final_but_removes_nothing(store: CredentialStore
 async def test_invalid_grant_means_nothing_when_somebody_else_was_faster(store: CredentialStore) -> None:
     async def overtaken(sent: OAuthToken, http: AuthHttp) -> OAuthToken:
         CredentialStore(store.home).save("test", account(token(2)))
-        raise InvalidGrant("over", provider_id="test")
+        raise errors.InvalidGrant("over", provider_id="test")
 
     store.save("test", account(EXPIRED))
 
@@ -283,12 +280,12 @@ async def test_invalid_grant_means_nothing_when_somebody_else_was_faster(store: 
 
 
 async def test_a_lost_answer_is_asked_for_once_more(store: CredentialStore) -> None:
-    lost = ProviderError("the connection failed")
+    lost = errors.ProviderError("the connection failed")
     store.save("test", account(EXPIRED))
     once = Server(lost, token(2))
     twice = Server(lost, lost, token(2))
 
-    with pytest.raises(AuthRefreshFailed):
+    with pytest.raises(errors.AuthRefreshFailed):
         await refresher(store, twice).fresh("test")
     assert len(twice.sent) == 2
     assert (await refresher(store, once).fresh("test")).credential == token(2)
@@ -301,14 +298,14 @@ async def test_a_server_that_forgives_a_lost_answer_costs_no_login(store: Creden
 
         async def answer_lost(sent: OAuthToken, http: AuthHttp) -> OAuthToken:
             await refresh_procedure(sent, http)
-            raise ProviderError("the connection failed")
+            raise errors.ProviderError("the connection failed")
 
         store.save("test", server.login(expires_at_ms=1))
         source = refresher(store, Server(answer_lost, refresh_procedure))
         if forgiving:
             await source.fresh("test")
         else:
-            with pytest.raises(AuthExpired):
+            with pytest.raises(errors.AuthExpired):
                 await source.fresh("test")
 
         assert (server.issued, server.revoked) == (2, not forgiving)
@@ -322,7 +319,7 @@ async def test_a_server_that_is_down_for_a_moment_costs_no_login(store: Credenti
         source = refresher(store, refresh_procedure)
 
         for _ in range(4):
-            with pytest.raises(AuthRefreshFailed):
+            with pytest.raises(errors.AuthRefreshFailed):
                 await source.fresh("test")
         await source.fresh("test")
 
@@ -421,7 +418,7 @@ async def test_a_process_that_hangs_with_the_lock_does_not_hang_the_others(
     store.save("test", account(EXPIRED))
     (lock,) = (home / "locks").iterdir()
 
-    with exclusive(lock, 0), pytest.raises(AuthRefreshFailed, match="another process has been refreshing it"):
+    with exclusive(lock, 0), pytest.raises(errors.AuthRefreshFailed, match="another process has been refreshing it"):
         await refresher(store, server).fresh("test")
     assert len(server.sent) == 1
 
@@ -431,7 +428,7 @@ async def test_a_server_that_never_answers_is_given_up(store: CredentialStore, m
     procedure, _, _ = holding(token(2))
     store.save("test", account(EXPIRED))
 
-    with pytest.raises(AuthRefreshFailed, match=r"no answer within 0\.01 seconds"):
+    with pytest.raises(errors.AuthRefreshFailed, match=r"no answer within 0\.01 seconds"):
         await refresher(store, procedure).fresh("test")
     assert kept(store) == EXPIRED
 
@@ -443,7 +440,7 @@ async def test_a_logout_during_a_refresh_is_not_undone(store: CredentialStore) -
 
     store.save("test", account(EXPIRED))
 
-    with pytest.raises(AuthRequired):
+    with pytest.raises(errors.AuthRequired):
         await refresher(store, logged_out).fresh("test")
     assert kept(store) is None
 
@@ -473,7 +470,7 @@ async def test_a_token_is_not_spent_when_its_successor_could_not_be_kept(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(AuthRefreshFailed, match="No space left on device"):
+        with pytest.raises(errors.AuthRefreshFailed, match="No space left on device"):
             await refresher(store, server).fresh("test")
     assert (server.sent, kept(store)) == ([], EXPIRED)
 
@@ -483,7 +480,7 @@ async def test_a_home_where_nothing_can_be_locked_is_named(home: Path, store: Cr
     store.save("test", account(EXPIRED))
     (home / "locks").write_text("in the way")
 
-    with pytest.raises(AuthRefreshFailed, match=r"locks cannot be made \(File exists\)"):
+    with pytest.raises(errors.AuthRefreshFailed, match=r"locks cannot be made \(File exists\)"):
         await refresher(store, server).fresh("test")
     assert server.sent == []
 
@@ -492,9 +489,9 @@ async def test_a_corrupt_store_is_an_error_and_not_a_missing_login(home: Path, s
     store.save("test", account(EXPIRED))
     (home / FILE_NAME).write_text("{")
 
-    with pytest.raises(MakaiError, match="holds no valid JSON") as caught:
+    with pytest.raises(errors.MakaiError, match="holds no valid JSON") as caught:
         await refresher(store, Server(token(2))).fresh("test")
-    assert not isinstance(caught.value, AuthRequired)
+    assert not isinstance(caught.value, errors.AuthRequired)
 
 
 # --- real processes; the whole size is in tests/faults ---

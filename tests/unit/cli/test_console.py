@@ -9,15 +9,7 @@ import pytest
 
 from makai.cli.console import exit_code, harmless, has_colour, hint_of
 from makai.cli.run import EFFORTS
-from makai.core.errors import (
-    AuthRequired,
-    InvalidRequest,
-    MakaiError,
-    ModelNotFound,
-    ModelRetired,
-    ProviderError,
-    RateLimited,
-)
+from makai.core import errors
 from makai.core.model import ReasoningEffort
 
 
@@ -29,23 +21,23 @@ class Tty(io.StringIO):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (MakaiError("x"), 1),
-        (ProviderError("x"), 1),
-        (RateLimited("x"), 1),
-        (InvalidRequest("x"), 2),
-        (ModelNotFound("model not found"), 2),
-        (ModelRetired("x"), 2),
-        (AuthRequired("x", provider_id="p"), 3),
+        (errors.MakaiError("x"), 1),
+        (errors.ProviderError("x"), 1),
+        (errors.RateLimited("x"), 1),
+        (errors.InvalidRequest("x"), 2),
+        (errors.ModelNotFound("model not found"), 2),
+        (errors.ModelRetired("x"), 2),
+        (errors.AuthRequired("x", provider_id="p"), 3),
     ],
 )
-def test_each_error_has_its_exit_code(error: MakaiError, code: int) -> None:
+def test_each_error_has_its_exit_code(error: errors.MakaiError, code: int) -> None:
     assert exit_code(error) == code
 
 
 def test_a_providers_failure_always_says_what_to_do() -> None:
-    assert hint_of(ProviderError("x", hint=" Wait. ")) == "Wait."
-    assert hint_of(ProviderError("x")) == "Try again, or use another model (`makai models list`)."
-    assert hint_of(MakaiError("x")) == ""
+    assert hint_of(errors.ProviderError("x", hint=" Wait. ")) == "Wait."
+    assert hint_of(errors.ProviderError("x")) == "Try again, or use another model (`makai models list`)."
+    assert hint_of(errors.MakaiError("x")) == ""
 
 
 def test_control_characters_are_harmless_on_a_terminal_and_untouched_in_a_pipe() -> None:

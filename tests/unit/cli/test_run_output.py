@@ -10,23 +10,10 @@ import pytest
 
 from makai.cli.run import FORMATS
 from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, projected
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import MakaiError, RateLimited
 from makai.core.messages import AssistantMessage
-from makai.core.session_events import (
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    Logged,
-    Notice,
-    Reasoning,
-    ReasoningDelta,
-    RunStarted,
-    SessionEvent,
-    ToolCalled,
-    ToolFinished,
-    TurnStarted,
-)
 from makai.core.usage import Usage
 
 BEGAN = RunInit(session_id="s", run_id="r", model="a/b@c", cwd=None, permission_mode="ask", tools=True)
@@ -37,26 +24,26 @@ OUTCOME = RunOutcome(
     usage=Usage(input=1, output=2, cost_usd=0.5),
     message=AssistantMessage(content=(Text(text="Hello"),), provider="acme", stop_reason="end_turn"),
 )
-CALL = ToolCalled(
+CALL = ev.ToolCalled(
     call_id="c", name="write", arguments_json="{}", title="Write \x1b a.py", vendor_call_id="v", signature="x"
 )
-WORDS: tuple[SessionEvent, ...] = (
-    TurnStarted(turn=1),
-    ReasoningDelta(content_index=0, delta="Hm \x07"),
-    Reasoning(content_index=0, text="Hm", signature="opaque"),
-    AssistantTextDelta(content_index=1, delta="Let me"),
-    AssistantTextDelta(content_index=1, delta=" look"),
-    AssistantText(content_index=1, text="Let me look"),
+WORDS: tuple[ev.SessionEvent, ...] = (
+    ev.TurnStarted(turn=1),
+    ev.ReasoningDelta(content_index=0, delta="Hm \x07"),
+    ev.Reasoning(content_index=0, text="Hm", signature="opaque"),
+    ev.AssistantTextDelta(content_index=1, delta="Let me"),
+    ev.AssistantTextDelta(content_index=1, delta=" look"),
+    ev.AssistantText(content_index=1, text="Let me look"),
     CALL,
-    ToolFinished(call_id="c", content=(Text(text="it is\nbroken"),), is_error=True),
-    Notice(level="warning", code="rate_limited", message="Waiting."),
-    TurnStarted(turn=2),
-    AssistantText(content_index=0, text="Hello"),
+    ev.ToolFinished(call_id="c", content=(Text(text="it is\nbroken"),), is_error=True),
+    ev.Notice(level="warning", code="rate_limited", message="Waiting."),
+    ev.TurnStarted(turn=2),
+    ev.AssistantText(content_index=0, text="Hello"),
 )
 
 
-def logged(*events: SessionEvent) -> list[Logged]:
-    return [Logged(event_id=number, ts=7, event=event, run_id="r") for number, event in enumerate(events, 1)]
+def logged(*events: ev.SessionEvent) -> list[ev.Logged]:
+    return [ev.Logged(event_id=number, ts=7, event=event, run_id="r") for number, event in enumerate(events, 1)]
 
 
 def lines(capsysbinary: pytest.CaptureFixture[bytes]) -> list[dict[str, object]]:
@@ -117,14 +104,14 @@ def test_an_answer_that_is_not_whole_says_why(capsys: pytest.CaptureFixture[str]
 
 def test_a_failure_ends_the_line_of_the_answer_first(capsys: pytest.CaptureFixture[str]) -> None:
     output = OUTPUTS["text"]()
-    output.event(logged(AssistantTextDelta(content_index=0, delta="Hel"))[0])
+    output.event(logged(ev.AssistantTextDelta(content_index=0, delta="Hel"))[0])
     output.failed(MakaiError("It broke.", hint="Try again."))
 
     assert capsys.readouterr() == ("Hel\n", "makai: It broke.\n       Try again.\n")
 
 
 def test_a_denied_call_is_told_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    request = ApprovalRequested(call_id="c", name="write", arguments_json="{}", digest="d", title="Write\na.py")
+    request = ev.ApprovalRequested(call_id="c", name="write", arguments_json="{}", digest="d", title="Write\na.py")
     OUTPUTS["text"]().denied(request, "No user was there.")
 
     assert capsys.readouterr() == ("", "makai: denied: Write a.py. No user was there.\n")
@@ -186,7 +173,7 @@ def test_a_failed_run_is_an_error_with_the_members_of_a_result(capsysbinary: pyt
 
 def test_an_event_is_told_as_the_log_has_it_without_what_only_vendors_read() -> None:
     (call, started, thought) = logged(
-        CALL, RunStarted(run_number=1, model_ref="m"), Reasoning(content_index=0, text="Hm", signature="s")
+        CALL, ev.RunStarted(run_number=1, model_ref="m"), ev.Reasoning(content_index=0, text="Hm", signature="s")
     )
 
     assert projected(call) == {

@@ -17,18 +17,9 @@ from makai.cli.line_reader import LineReader
 from makai.cli.run_output import RunInit, RunOutcome, TextOutput
 from makai.cli.run_request import RunRequest
 from makai.cli.run_session import run_in_session
+from makai.core import session_events as ev
 from makai.core.errors import MakaiError
 from makai.core.request import StreamOptions, ToolDefinition
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantTextDelta,
-    Logged,
-    RunAborted,
-    RunFinished,
-    RunTerms,
-    SessionTerms,
-)
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import ScriptedProvider
 from makai.sessions.commands import Abort, Close, DenyCall, Send
@@ -50,15 +41,15 @@ class Kept(TextOutput):
         self._wanted: type | None = None
         self._came = asyncio.Event()
         self.began_with: list[RunInit] = []
-        self.events: list[Logged] = []
-        self.denials: list[tuple[ApprovalRequested, str]] = []
+        self.events: list[ev.Logged] = []
+        self.denials: list[tuple[ev.ApprovalRequested, str]] = []
         self.outcomes: list[RunOutcome] = []
         self.errors: list[tuple[MakaiError, RunOutcome | None]] = []
 
     def began(self, began: RunInit) -> None:
         self.began_with.append(began)
 
-    def event(self, logged: Logged) -> None:
+    def event(self, logged: ev.Logged) -> None:
         self.events.append(logged)
         if self._wanted is not None and isinstance(logged.event, self._wanted):
             self._came.set()
@@ -71,7 +62,7 @@ class Kept(TextOutput):
                 self._came.clear()
                 await self._came.wait()
 
-    def denied(self, request: ApprovalRequested, reason: str) -> None:
+    def denied(self, request: ev.ApprovalRequested, reason: str) -> None:
         self.denials.append((request, reason))
 
     def ended(self, outcome: RunOutcome) -> None:
@@ -98,7 +89,7 @@ class Place:
 
     async def log(self, session_id: str) -> list[Any]:
         records = await self.sessions.dispatch(ReadEvents(session_id))
-        return [logged.event for logged in map(decoded_one, records) if isinstance(logged, Logged)]
+        return [logged.event for logged in map(decoded_one, records) if isinstance(logged, ev.Logged)]
 
     def asked(self) -> list[list[str]]:
         """The roles of every request the model got."""
@@ -130,7 +121,7 @@ async def test_a_question_becomes_a_session_and_its_answer_an_outcome(tmp_path: 
     assert (code, outcome.text, outcome.stop_reason) == (0, "Hello there", "end_turn")
     assert (outcome.usage.input, outcome.usage.output, outcome.usage.cost_usd) == (3, 2, 0.0)
     assert (summary.title, summary.cwd, summary.mode) == ("Say hello now", str(here.folder), "ask")
-    assert state.terms == SessionTerms(system="Be brief.")
+    assert state.terms == ev.SessionTerms(system="Be brief.")
     assert kept.began_with == [
         RunInit(
             session_id=summary.session_id,
@@ -203,7 +194,7 @@ async def test_a_failed_run_is_told_with_its_code(tmp_path: Path, script: str, c
 
 async def test_a_limit_that_ended_the_run_is_no_success(tmp_path: Path) -> None:
     async with place(tmp_path, "tool: nothing {}") as here:
-        code, kept = await here.run(terms=RunTerms(max_turns=2))
+        code, kept = await here.run(terms=ev.RunTerms(max_turns=2))
 
     ((error, outcome),) = kept.errors
     assert outcome is not None
@@ -215,7 +206,7 @@ async def test_a_run_that_another_client_stopped_is_no_success(tmp_path: Path) -
     async with place(tmp_path, "say: Hello\nstall") as here:
         seen = Kept()
         running = asyncio.create_task(here.run(kept=seen))
-        await seen.sees(AssistantTextDelta)
+        await seen.sees(ev.AssistantTextDelta)
         found = await here.sessions.dispatch(ListSessions())
         await here.sessions.dispatch(RunCommand(found[0].session_id, Abort(now=0, by="web", reason="wrong folder")))
         code, kept = await running
@@ -225,11 +216,11 @@ async def test_a_run_that_another_client_stopped_is_no_success(tmp_path: Path) -
 
 
 async def test_an_answer_that_does_not_fit_its_schema_is_a_failure(tmp_path: Path) -> None:
-    terms = RunTerms(options=StreamOptions(json_schema=PERSON))
+    terms = ev.RunTerms(options=StreamOptions(json_schema=PERSON))
     async with place(tmp_path, 'say: {}\n---\nsay: {"name": 1}') as here:
         misfit = await here.run(terms=terms)
         fit = await here.run(terms=terms, continue_newest=True)
-        unusable = await here.run(terms=RunTerms(options=StreamOptions(json_schema="[1]")))
+        unusable = await here.run(terms=ev.RunTerms(options=StreamOptions(json_schema="[1]")))
 
     assert (misfit[0], misfit[1].errors[0][0].code, misfit[1].outcomes) == (1, "provider_error", [])
     assert (fit[0], fit[1].outcomes[0].text) == (0, '{"name": 1}')
@@ -239,7 +230,9 @@ async def test_an_answer_that_does_not_fit_its_schema_is_a_failure(tmp_path: Pat
 async def test_without_a_person_a_call_is_denied_at_once_and_the_model_is_told_how_to_allow_it(tmp_path: Path) -> None:
     async with place(tmp_path, f"{WRITE}\n---\nsay: Then not.") as here:
         code, kept = await here.run(tools=True)
-        decided = [event for event in await here.log(kept.outcomes[0].session_id) if isinstance(event, ApprovalDecided)]
+        decided = [
+            event for event in await here.log(kept.outcomes[0].session_id) if isinstance(event, ev.ApprovalDecided)
+        ]
 
     ((request, reason),) = kept.denials
     assert (code, kept.outcomes[0].text, request.name) == (0, "Then not.", "write")
@@ -252,7 +245,7 @@ async def test_without_a_person_a_call_is_denied_at_once_and_the_model_is_told_h
 
 
 @pytest.mark.parametrize(
-    "allowing", [{"mode": "accept_edits"}, {"mode": "full_access"}, {"terms": RunTerms(allow=("Write",))}]
+    "allowing", [{"mode": "accept_edits"}, {"mode": "full_access"}, {"terms": ev.RunTerms(allow=("Write",))}]
 )
 async def test_a_mode_or_a_rule_of_the_run_lets_a_call_happen(tmp_path: Path, allowing: dict[str, Any]) -> None:
     async with place(tmp_path, f"{WRITE}\n---\nsay: Done.") as here:
@@ -264,7 +257,7 @@ async def test_a_mode_or_a_rule_of_the_run_lets_a_call_happen(tmp_path: Path, al
 
 async def test_a_rule_of_the_run_denies_what_the_mode_would_allow(tmp_path: Path) -> None:
     async with place(tmp_path, f"{WRITE}\n---\nsay: Then not.") as here:
-        code, kept = await here.run(tools=True, mode="full_access", terms=RunTerms(deny=("Write",)))
+        code, kept = await here.run(tools=True, mode="full_access", terms=ev.RunTerms(deny=("Write",)))
 
     assert (code, kept.denials, list(here.folder.iterdir())) == (0, [], [])
 
@@ -272,7 +265,7 @@ async def test_a_rule_of_the_run_denies_what_the_mode_would_allow(tmp_path: Path
 async def test_no_tools_in_a_session_that_has_some_counts_for_this_run_only(tmp_path: Path) -> None:
     tool = ToolDefinition(name="change", description="Changes.", parameters_schema_json='{"type":"object"}')
     async with place(tmp_path, "say: ok") as here:
-        wanted = CreateSession(model_ref="scripted/scripted@scenario", terms=SessionTerms(tools=(tool,)))
+        wanted = CreateSession(model_ref="scripted/scripted@scenario", terms=ev.SessionTerms(tools=(tool,)))
         session_id = await here.sessions.dispatch(wanted)
         await here.run(resume=session_id, model=None)
         state = await here.sessions.dispatch(GetState(session_id))
@@ -286,15 +279,15 @@ async def test_ctrl_c_aborts_the_run_and_waits_for_its_settlement(tmp_path: Path
     async with place(tmp_path, "say: Hello\nstall") as here:
         seen = Kept()
         running = asyncio.create_task(here.run(kept=seen))
-        await seen.sees(AssistantTextDelta)
+        await seen.sees(ev.AssistantTextDelta)
         found = await here.sessions.dispatch(ListSessions())
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         events = await here.log(found[0].session_id)
 
-    assert RunAborted(by="run", reason="Ctrl-C") in events
-    assert isinstance(events[-1], RunFinished)
+    assert ev.RunAborted(by="run", reason="Ctrl-C") in events
+    assert isinstance(events[-1], ev.RunFinished)
     assert events[-1].stop_reason == "aborted"
 
 
@@ -348,7 +341,9 @@ async def test_a_person_is_asked_until_the_answer_is_understood(
         person.leaves()
     async with place(tmp_path, f"{WRITE}\n---\nsay: Done.") as here:
         code, kept = await here.run(tools=True)
-        decided = [event for event in await here.log(kept.outcomes[0].session_id) if isinstance(event, ApprovalDecided)]
+        decided = [
+            event for event in await here.log(kept.outcomes[0].session_id) if isinstance(event, ev.ApprovalDecided)
+        ]
 
     assert (code, kept.denials) == (0, [])
     assert [(event.decision, event.by, event.scope) for event in decided] == [(decision, "run", scope)]
@@ -378,7 +373,7 @@ async def test_a_question_that_is_decided_elsewhere_is_taken_back(
     async with place(tmp_path, f"{WRITE}\n---\nsay: Done.") as here:
         seen = Kept()
         running = asyncio.create_task(here.run(tools=True, kept=seen))
-        await seen.sees(ApprovalRequested)
+        await seen.sees(ev.ApprovalRequested)
         (pending,) = await here.sessions.dispatch(ListApprovals())
         await here.sessions.dispatch(
             RunCommand(pending.session_id, DenyCall(now=0, call_id=pending.request.call_id, by="web"))

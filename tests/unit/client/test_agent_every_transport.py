@@ -15,34 +15,6 @@ import pytest
 from support.sdk import DEADLINE_S, KINDS, SCENARIO, serving
 
 import makai
-from makai import (
-    AgentEndEvent,
-    AgentRunResponse,
-    AgentStartEvent,
-    AgentStreamEvent,
-    AgentTool,
-    Allow,
-    AuthFlowHandlers,
-    AuthOptions,
-    ChatMessage,
-    Deny,
-    ErrorEvent,
-    MakaiAuthError,
-    MakaiClient,
-    MakaiClientOptions,
-    MakaiStreamError,
-    MessageEndEvent,
-    MessageStartEvent,
-    PermissionRequest,
-    TextContentPart,
-    TextDeltaEvent,
-    ToolCallEvent,
-    ToolExecutionEndEvent,
-    ToolExecutionStartEvent,
-    TurnEndEvent,
-    TurnStartEvent,
-    UsageSummary,
-)
 
 STORY = """
 say: Looking.
@@ -67,18 +39,18 @@ when: write
 tool: write {"path": "a.txt", "content": "A"}
 """
 LOGIN = "test-fixture/scripted@fixture"
-START = MessageStartEvent(provider_id="scripted", api="scripted", model_id="scenario")
+START = makai.MessageStartEvent(provider_id="scripted", api="scripted", model_id="scenario")
 
 
 def look(arguments: dict[str, Any]) -> str:
     return f"I see the {arguments['at']}."
 
 
-LOOK = AgentTool(name="look", description="Look around", schema={"type": "object"}, execute=look)
+LOOK = makai.AgentTool(name="look", description="Look around", schema={"type": "object"}, execute=look)
 
 
 @pytest.fixture(params=KINDS)
-async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MakaiClientOptions]:
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[makai.MakaiClientOptions]:
     scenario = tmp_path / "scenario.txt"
     scenario.write_text(STORY)
     environ = {"MAKAI_SCENARIO": str(scenario), "MAKAI_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
@@ -88,40 +60,40 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture
-async def client(server: MakaiClientOptions) -> AsyncIterator[MakaiClient]:
+async def client(server: makai.MakaiClientOptions) -> AsyncIterator[makai.MakaiClient]:
     async with makai.create_makai_client(server) as client:
         yield client
 
 
-def without_deltas(events: list[AgentStreamEvent]) -> list[AgentStreamEvent]:
-    return [event for event in events if not isinstance(event, TextDeltaEvent)]
+def without_deltas(events: list[makai.AgentStreamEvent]) -> list[makai.AgentStreamEvent]:
+    return [event for event in events if not isinstance(event, makai.TextDeltaEvent)]
 
 
-def text_in(events: list[AgentStreamEvent]) -> str:
-    return "".join(event.delta for event in events if isinstance(event, TextDeltaEvent))
+def text_in(events: list[makai.AgentStreamEvent]) -> str:
+    return "".join(event.delta for event in events if isinstance(event, makai.TextDeltaEvent))
 
 
 @pytest.mark.req("MK-SDK-001", "MK-SDK-035", "MK-AGENT-008", "MK-TOOL-004")
-async def test_a_run_is_turns_and_tools_between_one_start_and_one_end(client: MakaiClient) -> None:
+async def test_a_run_is_turns_and_tools_between_one_start_and_one_end(client: makai.MakaiClient) -> None:
     stream = client.agent.stream(model_ref=SCENARIO, messages="What is there?", tools=[LOOK])
 
     events = [event async for event in stream]
 
-    call_id = next(event.tool_call_id for event in events if isinstance(event, ToolCallEvent))
+    call_id = next(event.tool_call_id for event in events if isinstance(event, makai.ToolCallEvent))
     assert without_deltas(events) == [
-        AgentStartEvent(session_id=stream.session_id),
-        TurnStartEvent(),
+        makai.AgentStartEvent(session_id=stream.session_id),
+        makai.TurnStartEvent(),
         START,
-        ToolCallEvent(name="look", arguments_json='{"at": "sea"}', tool_call_id=call_id),
-        MessageEndEvent(usage=UsageSummary(input=12, output=34, cache_read=5), stop_reason="tool_use"),
-        TurnEndEvent(stop_reason="tool_use"),
-        ToolExecutionStartEvent(tool_call_id=call_id, tool_name="look"),
-        ToolExecutionEndEvent(tool_call_id=call_id),
-        TurnStartEvent(),
+        makai.ToolCallEvent(name="look", arguments_json='{"at": "sea"}', tool_call_id=call_id),
+        makai.MessageEndEvent(usage=makai.UsageSummary(input=12, output=34, cache_read=5), stop_reason="tool_use"),
+        makai.TurnEndEvent(stop_reason="tool_use"),
+        makai.ToolExecutionStartEvent(tool_call_id=call_id, tool_name="look"),
+        makai.ToolExecutionEndEvent(tool_call_id=call_id),
+        makai.TurnStartEvent(),
         START,
-        MessageEndEvent(usage=UsageSummary(input=20, output=2, cache_read=6), stop_reason="end_turn"),
-        TurnEndEvent(stop_reason="end_turn"),
-        AgentEndEvent(stop_reason="end_turn", usage=UsageSummary(input=32, output=36, cache_read=11)),
+        makai.MessageEndEvent(usage=makai.UsageSummary(input=20, output=2, cache_read=6), stop_reason="end_turn"),
+        makai.TurnEndEvent(stop_reason="end_turn"),
+        makai.AgentEndEvent(stop_reason="end_turn", usage=makai.UsageSummary(input=32, output=36, cache_read=11)),
     ]
     assert text_in(events) == "Looking.Water."
     assert stream.response is not None
@@ -129,19 +101,19 @@ async def test_a_run_is_turns_and_tools_between_one_start_and_one_end(client: Ma
 
 
 @pytest.mark.req("MK-AGENT-013", "MK-AGENT-016")
-async def test_run_answers_with_the_completion_shape_and_its_session_goes_on(client: MakaiClient) -> None:
+async def test_run_answers_with_the_completion_shape_and_its_session_goes_on(client: makai.MakaiClient) -> None:
     response = await client.agent.run(model_ref=SCENARIO, messages="What is there?", tools=[LOOK])
 
-    assert response == AgentRunResponse(
-        message=ChatMessage(
+    assert response == makai.AgentRunResponse(
+        message=makai.ChatMessage(
             role="assistant",
-            content=(TextContentPart(text="Water."),),
+            content=(makai.TextContentPart(text="Water."),),
             provider="scripted",
             api="scripted",
             model="scenario",
             stop_reason="end_turn",
         ),
-        usage=UsageSummary(input=32, output=36, cache_read=11, cost_usd=0.0),
+        usage=makai.UsageSummary(input=32, output=36, cache_read=11, cost_usd=0.0),
         provider_id="scripted",
         api="scripted",
         model_id="scenario",
@@ -160,18 +132,18 @@ async def test_run_answers_with_the_completion_shape_and_its_session_goes_on(cli
 
 
 @pytest.mark.req("MK-SDK-035", "MK-TOOL-006")
-async def test_a_tool_that_raises_is_an_error_for_the_model_and_the_run_goes_on(client: MakaiClient) -> None:
+async def test_a_tool_that_raises_is_an_error_for_the_model_and_the_run_goes_on(client: makai.MakaiClient) -> None:
     async def fail(arguments: dict[str, Any]) -> None:
         raise ValueError("The sea is closed.")
 
-    tool = AgentTool(name="look", execute=fail)
+    tool = makai.AgentTool(name="look", execute=fail)
     events = [event async for event in client.agent.stream(model_ref=SCENARIO, messages="Hi", tools=[tool])]
 
-    assert [event.is_error for event in events if isinstance(event, ToolExecutionEndEvent)] == [True]
-    assert isinstance(events[-1], AgentEndEvent)
+    assert [event.is_error for event in events if isinstance(event, makai.ToolExecutionEndEvent)] == [True]
+    assert isinstance(events[-1], makai.AgentEndEvent)
 
 
-async def test_a_named_session_that_does_not_exist_is_begun_under_its_name(client: MakaiClient) -> None:
+async def test_a_named_session_that_does_not_exist_is_begun_under_its_name(client: makai.MakaiClient) -> None:
     named = str(uuid4())
 
     response = await client.agent.run(model_ref=SCENARIO, messages="Hi", tools=[LOOK], options={"session_id": named})
@@ -180,28 +152,28 @@ async def test_a_named_session_that_does_not_exist_is_begun_under_its_name(clien
 
 
 @pytest.mark.req("MK-AGENT-011")
-async def test_a_failing_run_is_one_error_event_or_one_exception(client: MakaiClient) -> None:
+async def test_a_failing_run_is_one_error_event_or_one_exception(client: makai.MakaiClient) -> None:
     events = [event async for event in client.agent.stream(model_ref=SCENARIO, messages="forbidden")]
-    with pytest.raises(MakaiStreamError, match=r"No\.") as raised:
+    with pytest.raises(makai.MakaiStreamError, match=r"No\.") as raised:
         await client.agent.run(model_ref=SCENARIO, messages="forbidden")
 
-    assert events[-1] == ErrorEvent(message="No.", code="invalid_request")
+    assert events[-1] == makai.ErrorEvent(message="No.", code="invalid_request")
     assert [event.type for event in events].count("error") == 1
     assert "agent_end" not in [event.type for event in events]
     assert (raised.value.kind, raised.value.code) == ("unknown", "invalid_request")
 
 
 @pytest.mark.req("MK-SDK-026")
-async def test_a_refused_run_raises_and_yields_nothing(client: MakaiClient) -> None:
+async def test_a_refused_run_raises_and_yields_nothing(client: makai.MakaiClient) -> None:
     stream = aiter(client.agent.stream(model_ref="scripted/scripted@unknown", messages="Hi"))
 
-    with pytest.raises(MakaiStreamError, match="model not found"):
+    with pytest.raises(makai.MakaiStreamError, match="model not found"):
         await anext(stream)
     assert [event async for event in stream] == []
 
 
 @pytest.mark.req("MK-SDK-036")
-async def test_leaving_a_stream_stops_its_run(client: MakaiClient) -> None:
+async def test_leaving_a_stream_stops_its_run(client: makai.MakaiClient) -> None:
     stream = client.agent.stream(model_ref=SCENARIO, messages="endless")
     async for event in stream:
         if event.type == "text_delta":
@@ -209,12 +181,12 @@ async def test_leaving_a_stream_stops_its_run(client: MakaiClient) -> None:
             break
 
     assert (await client.agent.status(stream.session_id)).status == "idle"
-    with pytest.raises(MakaiStreamError, match="once"):
+    with pytest.raises(makai.MakaiStreamError, match="once"):
         aiter(stream)
 
 
 @pytest.mark.req("MK-SDK-036")
-async def test_a_cancelled_caller_stops_his_run_and_its_tools(client: MakaiClient) -> None:
+async def test_a_cancelled_caller_stops_his_run_and_its_tools(client: makai.MakaiClient) -> None:
     begun, cancelled = asyncio.Event(), asyncio.Event()
     session_id = str(uuid4())
 
@@ -225,7 +197,7 @@ async def test_a_cancelled_caller_stops_his_run_and_its_tools(client: MakaiClien
         finally:
             cancelled.set()
 
-    tools = [AgentTool(name="look", execute=wait)]
+    tools = [makai.AgentTool(name="look", execute=wait)]
     call = client.agent.run(model_ref=SCENARIO, messages="Hi", tools=tools, options={"session_id": session_id})
     task = asyncio.create_task(call)
     await begun.wait()
@@ -238,7 +210,9 @@ async def test_a_cancelled_caller_stops_his_run_and_its_tools(client: MakaiClien
 
 
 @pytest.mark.req("MK-AGENT-017")
-async def test_another_client_follows_a_session_and_stops_it(client: MakaiClient, server: MakaiClientOptions) -> None:
+async def test_another_client_follows_a_session_and_stops_it(
+    client: makai.MakaiClient, server: makai.MakaiClientOptions
+) -> None:
     stream = client.agent.stream(model_ref=SCENARIO, messages="endless")
     events = aiter(stream)
     first = [await anext(events) for _ in range(4)]
@@ -250,12 +224,12 @@ async def test_another_client_follows_a_session_and_stops_it(client: MakaiClient
         rest = [event async for event in seen]
 
     assert cursor == stream.event_id
-    assert rest[-1] == ErrorEvent(message="Enough.", code="aborted")
+    assert rest[-1] == makai.ErrorEvent(message="Enough.", code="aborted")
     assert [event async for event in events] == rest
 
 
 async def test_a_follower_begins_at_its_cursor_and_sees_run_after_run(
-    client: MakaiClient, server: MakaiClientOptions
+    client: makai.MakaiClient, server: makai.MakaiClientOptions
 ) -> None:
     first = await client.agent.run(model_ref=SCENARIO, messages="Hi", tools=[LOOK])
     cursor = (await client.agent.status(first.session_id)).event_id
@@ -268,19 +242,21 @@ async def test_a_follower_begins_at_its_cursor_and_sees_run_after_run(
         everything = [event for event in [await anext(again) for _ in range(15)] if event.type == "agent_end"]
 
     assert (events[0], events[-1]) == (
-        AgentStartEvent(session_id=first.session_id),
-        AgentEndEvent(stop_reason="end_turn", usage=UsageSummary()),
+        makai.AgentStartEvent(session_id=first.session_id),
+        makai.AgentEndEvent(stop_reason="end_turn", usage=makai.UsageSummary()),
     )
     assert text_in(events) == "As I said, water."
     assert len(everything) == 1
 
 
-@pytest.mark.parametrize("decision", [Allow(), Deny(reason="Not today.")])
-async def test_the_caller_is_asked_for_permission(client: MakaiClient, tmp_path: Path, decision: Allow | Deny) -> None:
+@pytest.mark.parametrize("decision", [makai.Allow(), makai.Deny(reason="Not today.")])
+async def test_the_caller_is_asked_for_permission(
+    client: makai.MakaiClient, tmp_path: Path, decision: makai.Allow | makai.Deny
+) -> None:
     (folder := tmp_path / "work").mkdir()
-    asked: list[PermissionRequest] = []
+    asked: list[makai.PermissionRequest] = []
 
-    def decide(request: PermissionRequest) -> Allow | Deny:
+    def decide(request: makai.PermissionRequest) -> makai.Allow | makai.Deny:
         asked.append(request)
         return decision
 
@@ -295,20 +271,20 @@ async def test_the_caller_is_asked_for_permission(client: MakaiClient, tmp_path:
 
     assert response.stop_reason == "max_turns"
     assert [(request.tool_name, request.diffs[0].new_text) for request in asked] == [("write", "A")]
-    assert (folder / "a.txt").exists() == isinstance(decision, Allow)
+    assert (folder / "a.txt").exists() == isinstance(decision, makai.Allow)
 
 
 @pytest.mark.req("MK-AGENT-014", "MK-SDK-028", "MK-SDK-038")
-async def test_one_client_logs_in_lists_picks_asks_and_runs(client: MakaiClient) -> None:
+async def test_one_client_logs_in_lists_picks_asks_and_runs(client: makai.MakaiClient) -> None:
     """No line of this knows the provider: everything is what the server listed."""
     needed = [provider for provider in await client.auth.list_providers() if provider.id == "test-fixture"]
     assert [provider.auth_status for provider in needed] == ["login_required"]
     (model,) = (await client.models.list(provider_id=needed[0].id)).models
-    with pytest.raises(MakaiAuthError) as refused:
+    with pytest.raises(makai.MakaiAuthError) as refused:
         await client.agent.run(model_ref=model.model_ref, messages="Hi")
     assert (refused.value.code, refused.value.provider_id) == ("auth_required", needed[0].id)
 
-    await client.auth.login(needed[0].id, AuthFlowHandlers(on_prompt=lambda prompt: "ok"))
+    await client.auth.login(needed[0].id, makai.AuthFlowHandlers(on_prompt=lambda prompt: "ok"))
     answer = await client.provider.complete(model_ref=model.model_ref, messages="Hi")
     run = await client.agent.run(model_ref=model.model_ref, messages="Hi")
 
@@ -317,14 +293,16 @@ async def test_one_client_logs_in_lists_picks_asks_and_runs(client: MakaiClient)
 
 
 @pytest.mark.req("MK-SDK-029")
-async def test_auto_once_logs_in_and_the_stream_still_has_one_start_and_one_end(server: MakaiClientOptions) -> None:
-    handlers = AuthFlowHandlers(on_prompt=lambda prompt: "ok")
+async def test_auto_once_logs_in_and_the_stream_still_has_one_start_and_one_end(
+    server: makai.MakaiClientOptions,
+) -> None:
+    handlers = makai.AuthFlowHandlers(on_prompt=lambda prompt: "ok")
     options = makai.MakaiClientOptions(
         url=server.url,
         token=server.token,
         command=server.command,
         environ=server.environ,
-        auth=AuthOptions(auth_retry_policy="auto_once", handlers=handlers),
+        auth=makai.AuthOptions(auth_retry_policy="auto_once", handlers=handlers),
     )
     async with makai.create_makai_client(options) as client:
         events = [event async for event in client.agent.stream(model_ref=LOGIN, messages="Hi")]
@@ -335,12 +313,12 @@ async def test_auto_once_logs_in_and_the_stream_still_has_one_start_and_one_end(
     assert text_in(events).startswith("You are logged in.")
 
 
-async def test_runs_of_several_sessions_go_on_at_once(client: MakaiClient) -> None:
+async def test_runs_of_several_sessions_go_on_at_once(client: makai.MakaiClient) -> None:
     async def ask(number: int) -> str:
         def name(arguments: dict[str, Any]) -> str:
             return str(number)
 
-        tools = [AgentTool(name="look", execute=name)]
+        tools = [makai.AgentTool(name="look", execute=name)]
         return (await client.agent.run(model_ref=SCENARIO, messages=f"I am {number}", tools=tools)).session_id
 
     assert len(set(await asyncio.gather(*map(ask, range(8))))) == 8

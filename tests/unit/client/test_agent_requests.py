@@ -7,29 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from makai import (
-    AgentRunOptions,
-    AgentRunRequest,
-    AgentTool,
-    ChatMessage,
-    InvalidRequest,
-    RunOptions,
-    ToolDefinition,
-)
+import makai
 from makai.client.agent_requests import message_of, run_request_of, session_of, starts_of
 
 SESSION = "4ACB66D3-f669-454e-8f57-07ca938cc8a4"
-TYPED = AgentRunRequest(
+TYPED = makai.AgentRunRequest(
     model_ref="m",
-    messages=(ChatMessage(role="user", content="Hi"),),
-    tools=(AgentTool(name="f", description="d", parameters_schema_json="{}"),),
-    options=AgentRunOptions(temperature=0.5, auth_retry_policy="auto_once"),
+    messages=(makai.ChatMessage(role="user", content="Hi"),),
+    tools=(makai.AgentTool(name="f", description="d", parameters_schema_json="{}"),),
+    options=makai.AgentRunOptions(temperature=0.5, auth_retry_policy="auto_once"),
 )
 TWO_SCHEMAS = {"name": "f", "parameters_schema_json": "{}", "schema": {}}
 OPTIONS = {"temperature": 0.5, "auth_retry_policy": "auto_once"}
 
 
-def written(**fields: Any) -> AgentRunRequest:
+def written(**fields: Any) -> makai.AgentRunRequest:
     return run_request_of(None, fields)  # type: ignore[arg-type]  # what callers write is not always typed
 
 
@@ -41,8 +33,8 @@ def written(**fields: Any) -> AgentRunRequest:
         written(
             model_ref="m",
             messages=[{"role": "user", "content": "Hi"}],
-            tools=[ToolDefinition(name="f", description="d", parameters_schema_json="{}")],
-            options=RunOptions(temperature=0.5, auth_retry_policy="auto_once"),
+            tools=[makai.ToolDefinition(name="f", description="d", parameters_schema_json="{}")],
+            options=makai.RunOptions(temperature=0.5, auth_retry_policy="auto_once"),
         ),
         written(
             model_ref="m",
@@ -52,7 +44,7 @@ def written(**fields: Any) -> AgentRunRequest:
         ),
     ],
 )
-def test_objects_dicts_and_keywords_are_the_same_request(request_: AgentRunRequest) -> None:
+def test_objects_dicts_and_keywords_are_the_same_request(request_: makai.AgentRunRequest) -> None:
     assert request_ == TYPED
 
 
@@ -75,12 +67,12 @@ def test_objects_dicts_and_keywords_are_the_same_request(request_: AgentRunReque
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_sent(fields: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidRequest, match=problem):
+    with pytest.raises(makai.InvalidRequest, match=problem):
         written(**fields)
 
 
 def test_a_request_and_fields_at_once_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="not both"):
+    with pytest.raises(makai.InvalidRequest, match="not both"):
         run_request_of(TYPED, {"model_ref": "m"})
 
 
@@ -88,7 +80,7 @@ def test_what_travels_in_which_message() -> None:
     request = written(
         model_ref="m",
         messages=[{"role": "system", "content": "Be brief."}, "Hi"],
-        tools=[AgentTool(name="f", schema={"type": "object"}, execute=print)],
+        tools=[makai.AgentTool(name="f", schema={"type": "object"}, execute=print)],
         options={"session_id": SESSION, "max_turns": 3, "allow": ["Bash(ls)"], **OPTIONS},
         builtin_tools=True,
         cwd="/work",

@@ -16,21 +16,6 @@ import pytest
 from support.sdk import DEADLINE_S, JSON, SCENARIO, TOKEN, FakeServer, fake_server, listening, sessions_of
 
 import makai
-from makai import (
-    AgentEndEvent,
-    AgentRunResponse,
-    AgentStartEvent,
-    AgentTool,
-    AgentToolResult,
-    Allow,
-    ErrorEvent,
-    MakaiClient,
-    MakaiStreamError,
-    PermissionRequest,
-    TextContentPart,
-    TextDeltaEvent,
-    UsageSummary,
-)
 from makai.providers.runtime import ModelRuntime
 
 RUN = "run-1"
@@ -39,12 +24,12 @@ RUN = "run-1"
 class Stage:
     """A client, and the server that the test plays."""
 
-    def __init__(self, client: MakaiClient, server: FakeServer) -> None:
+    def __init__(self, client: makai.MakaiClient, server: FakeServer) -> None:
         self.client = client
         self.server = server
         self.session_id = str(uuid4())
 
-    def run(self, **fields: Any) -> asyncio.Task[AgentRunResponse]:
+    def run(self, **fields: Any) -> asyncio.Task[makai.AgentRunResponse]:
         call = self.client.agent.run(model_ref="m", messages="Hi", options={"session_id": self.session_id}, **fields)
         return asyncio.create_task(call)
 
@@ -100,8 +85,8 @@ async def stage() -> AsyncIterator[Stage]:
         yield Stage(client, server)
 
 
-async def refused(task: asyncio.Task[Any]) -> MakaiStreamError:
-    with pytest.raises(MakaiStreamError) as raised:
+async def refused(task: asyncio.Task[Any]) -> makai.MakaiStreamError:
+    with pytest.raises(makai.MakaiStreamError) as raised:
         await task
     return raised.value
 
@@ -168,7 +153,7 @@ async def test_questions_while_attached_are_asked_in_the_same_scope(stage: Stage
     await stage.server.say(question, "session_info", info, in_reply_to=question["message_id"])
     assert (question["sequence"], (await asking).status) == (3, "dreaming")
     await stage.settle(message)
-    assert (await task).usage == UsageSummary(input=1, output=2)
+    assert (await task).usage == makai.UsageSummary(input=1, output=2)
 
 
 async def test_a_session_in_use_by_this_client_is_busy(stage: Stage) -> None:
@@ -238,9 +223,9 @@ async def test_events_of_other_runs_and_of_later_versions_are_not_told(stage: St
     await stage.settle(message)
 
     assert await task == [
-        AgentStartEvent(session_id=stage.session_id),
-        TextDeltaEvent("ours"),
-        AgentEndEvent(stop_reason="end_turn", usage=UsageSummary(input=1, output=2)),
+        makai.AgentStartEvent(session_id=stage.session_id),
+        makai.TextDeltaEvent("ours"),
+        makai.AgentEndEvent(stop_reason="end_turn", usage=makai.UsageSummary(input=1, output=2)),
     ]
     assert stream.event_id == 9
 
@@ -256,8 +241,8 @@ async def _collected(events: Any) -> list[Any]:
         ("Water.", {"content": "Water."}),
         (None, {"content": ""}),
         ({"depth": [1, 2]}, {"content": '{"depth":[1,2]}'}),
-        ([TextContentPart(text="a")], {"content": [{"type": "text", "text": "a"}]}),
-        (AgentToolResult(content="no", is_error=True, details_json="{}"), {"content": "no", "is_error": True}),
+        ([makai.TextContentPart(text="a")], {"content": [{"type": "text", "text": "a"}]}),
+        (makai.AgentToolResult(content="no", is_error=True, details_json="{}"), {"content": "no", "is_error": True}),
         (ValueError("Storm."), {"content": "ValueError: Storm.", "is_error": True}),
         (KeyError(), {"content": "KeyError", "is_error": True}),
         pytest.param({1, object()}, {"is_error": True}, id="no JSON"),
@@ -308,7 +293,7 @@ async def test_a_tool_whose_answer_nobody_wants_is_cancelled(stage: Stage, endin
         finally:
             over.set()
 
-    task = stage.run(tools=[AgentTool(name="look", execute=wait)])
+    task = stage.run(tools=[makai.AgentTool(name="look", execute=wait)])
     await stage.start()
     message = await stage.message()
     call = {"tool_call_id": "c1", "tool_name": "look", "arguments": {}, "run_id": RUN}
@@ -329,15 +314,15 @@ async def test_a_tool_whose_answer_nobody_wants_is_cancelled(stage: Stage, endin
 @pytest.mark.parametrize(
     ("decision", "grant", "sent"),
     [
-        (Allow(scope="always"), "Write(a)", {"decision": "approve", "scope": "always", "digest": "d"}),
-        (Allow(scope="session"), "", {"decision": "approve", "digest": "d"}),
+        (makai.Allow(scope="always"), "Write(a)", {"decision": "approve", "scope": "always", "digest": "d"}),
+        (makai.Allow(scope="session"), "", {"decision": "approve", "digest": "d"}),
         (makai.Deny(reason="No."), "Write(a)", {"decision": "deny", "reason": "No."}),
         (ValueError("?"), "", {"decision": "deny", "reason": "the permission handler failed: ValueError: ?"}),
     ],
     ids=str,
 )
 async def test_what_the_caller_decides_is_answered(stage: Stage, decision: Any, grant: str, sent: JSON) -> None:
-    async def decide(request: PermissionRequest) -> Any:
+    async def decide(request: makai.PermissionRequest) -> Any:
         if isinstance(decision, Exception):
             raise decision
         return decision
@@ -356,7 +341,7 @@ async def test_what_the_caller_decides_is_answered(stage: Stage, decision: Any, 
 async def test_a_question_that_others_decide_is_withdrawn_and_none_leaves_it_to_them(stage: Stage) -> None:
     asked, withdrawn = asyncio.Event(), asyncio.Event()
 
-    async def decide(request: PermissionRequest) -> Allow | None:
+    async def decide(request: makai.PermissionRequest) -> makai.Allow | None:
         if request.tool_name == "read":
             return None
         asked.set()
@@ -364,7 +349,7 @@ async def test_a_question_that_others_decide_is_withdrawn_and_none_leaves_it_to_
             await asyncio.Event().wait()
         finally:
             withdrawn.set()
-        return Allow()
+        return makai.Allow()
 
     task = stage.run(on_permission_request=decide)
     await stage.start()
@@ -413,7 +398,7 @@ async def test_a_follower_hears_failures_of_others_as_events_and_leaves_without_
         await stage.server.say(start, "agent_error", failure)
         heard = await anext(aiter(follower))
 
-    assert heard == ErrorEvent(message="Log in.", code="auth_required", provider_id="acme")
+    assert heard == makai.ErrorEvent(message="Log in.", code="auth_required", provider_id="acme")
     assert (follower.event_id, start["payload"]) == (8, {"resume": True, "after_event_id": 7})
     assert await stage.let_go() == {"detach": True}
 
@@ -454,7 +439,7 @@ async def test_events_that_nobody_reads_are_bounded_and_the_session_is_let_go_of
     assert (failure.kind, failure.code) == ("transport_error", "overloaded")
 
 
-async def refused_status(stage: Stage) -> MakaiStreamError:
+async def refused_status(stage: Stage) -> makai.MakaiStreamError:
     asking = asyncio.create_task(stage.client.agent.status(stage.session_id))
     await stage.server.nack(await stage.server.expect("agent_status"), "session_not_found")
     return await refused(asking)
@@ -476,7 +461,7 @@ async def test_a_lost_connection_is_a_typed_error_and_the_session_goes_on(tmp_pa
         async with AsyncExitStack() as stack, AsyncExitStack() as network:
             url = await network.enter_async_context(listening("websocket", runtime, sessions))
             client = await stack.enter_async_context(makai.connect(url, token=TOKEN))
-            tools = [AgentTool(name="look", execute=_never)]
+            tools = [makai.AgentTool(name="look", execute=_never)]
             stream = client.agent.stream(model_ref=SCENARIO, messages="Hi", tools=tools)
             events = aiter(stream)
             while (await anext(events)).type != "tool_execution_start":

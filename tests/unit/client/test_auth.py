@@ -9,24 +9,9 @@ from typing import Any
 import pytest
 from support.sdk import DEADLINE_S, JSON, FakeServer, fake_server
 
-from makai import (
-    AuthErrorEvent,
-    AuthFlowHandlers,
-    AuthOptions,
-    AuthProgressEvent,
-    AuthPromptEvent,
-    AuthStatus,
-    AuthSuccessEvent,
-    AuthUrlEvent,
-    LoginResult,
-    MakaiAuthError,
-    MakaiAuthEvent,
-    MakaiClient,
-    MessageStartEvent,
-    ProviderAuthInfo,
-)
+import makai
 
-AUTO = AuthOptions(auth_retry_policy="auto_once")
+AUTO = makai.AuthOptions(auth_retry_policy="auto_once")
 
 
 class Stage:
@@ -34,10 +19,10 @@ class Stage:
 
     def __init__(self) -> None:
         self.channel, self.server = fake_server()
-        self.client: MakaiClient
+        self.client: makai.MakaiClient
 
-    def connect(self, auth: AuthOptions | None = None) -> MakaiClient:
-        self.client = MakaiClient(self.channel, auth)
+    def connect(self, auth: makai.AuthOptions | None = None) -> makai.MakaiClient:
+        self.client = makai.MakaiClient(self.channel, auth)
         return self.client
 
 
@@ -78,20 +63,24 @@ async def test_providers_are_listed_without_what_is_not_documented(stage: Stage)
     listed = await listing
 
     assert request["payload"] == {}
-    assert listed == (ProviderAuthInfo(id="acme", name="Acme", auth_status=AuthStatus.FAILED, last_error="no"),)
+    assert listed == (
+        makai.ProviderAuthInfo(id="acme", name="Acme", auth_status=makai.AuthStatus.FAILED, last_error="no"),
+    )
     assert "leak" not in repr(listed)
 
 
 @pytest.mark.req("MK-SDK-008", "MK-SDK-011", "MK-SDK-012")
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_login_publishes_its_events_in_order_and_sends_the_answers(stage: Stage, is_async: bool) -> None:
-    events: list[MakaiAuthEvent] = []
+    events: list[makai.MakaiAuthEvent] = []
 
-    async def answer_later(prompt: AuthPromptEvent) -> str:
+    async def answer_later(prompt: makai.AuthPromptEvent) -> str:
         await asyncio.sleep(0)
         return "1234"
 
-    handlers = AuthFlowHandlers(on_event=events.append, on_prompt=answer_later if is_async else lambda prompt: "1234")
+    handlers = makai.AuthFlowHandlers(
+        on_event=events.append, on_prompt=answer_later if is_async else lambda prompt: "1234"
+    )
     login = asyncio.ensure_future(stage.connect().auth.login("acme", handlers))
     start = await begin(stage.server)
     flow = start["stream_id"]
@@ -103,14 +92,14 @@ async def test_a_login_publishes_its_events_in_order_and_sends_the_answers(stage
     await event(stage.server, start, "success")
     await finish(stage.server, start)
 
-    assert await login == LoginResult(status="success")
+    assert await login == makai.LoginResult(status="success")
     assert response["payload"] == {"flow_id": flow, "prompt_id": "code", "answer": "1234"}
     assert (response["stream_id"], response["sequence"]) == (flow, 2)
     assert events == [
-        AuthUrlEvent(flow_id=flow, provider_id="acme", url="https://acme.example/login"),
-        AuthPromptEvent(flow_id=flow, prompt_id="code", provider_id="acme", message="Code?"),
-        AuthProgressEvent(flow_id=flow, provider_id="acme", message="Checking"),
-        AuthSuccessEvent(flow_id=flow, provider_id="acme"),
+        makai.AuthUrlEvent(flow_id=flow, provider_id="acme", url="https://acme.example/login"),
+        makai.AuthPromptEvent(flow_id=flow, prompt_id="code", provider_id="acme", message="Code?"),
+        makai.AuthProgressEvent(flow_id=flow, provider_id="acme", message="Checking"),
+        makai.AuthSuccessEvent(flow_id=flow, provider_id="acme"),
     ]
     assert [item.type for item in events] == ["auth_url", "prompt", "progress", "success"]
 
@@ -118,20 +107,20 @@ async def test_a_login_publishes_its_events_in_order_and_sends_the_answers(stage
 async def test_a_login_that_ends_elsewhere_does_not_wait_for_its_prompt(stage: Stage) -> None:
     cancelled = asyncio.Event()
 
-    async def never(prompt: AuthPromptEvent) -> str:
+    async def never(prompt: makai.AuthPromptEvent) -> str:
         try:
             await asyncio.Event().wait()
             return ""
         finally:
             cancelled.set()
 
-    login = asyncio.ensure_future(stage.connect().auth.login("acme", AuthFlowHandlers(on_prompt=never)))
+    login = asyncio.ensure_future(stage.connect().auth.login("acme", makai.AuthFlowHandlers(on_prompt=never)))
     start = await begin(stage.server)
     await event(stage.server, start, "prompt", prompt_id="code", message="Paste the code, or finish in the browser")
     await event(stage.server, start, "success")
     await finish(stage.server, start)
 
-    assert await login == LoginResult()
+    assert await login == makai.LoginResult()
     assert cancelled.is_set()
 
 
@@ -142,24 +131,26 @@ async def test_a_cancelled_login_raises_that(stage: Stage) -> None:
     await event(stage.server, start, "error", code="cancelled", message="cancelled")
     await finish(stage.server, start, "cancelled")
 
-    with pytest.raises(MakaiAuthError) as raised:
+    with pytest.raises(makai.MakaiAuthError) as raised:
         await login
     assert (raised.value.kind, raised.value.provider_id) == ("cancelled", "acme")
 
 
 @pytest.mark.req("MK-SDK-009")
 async def test_a_failed_login_raises_what_its_last_event_said(stage: Stage) -> None:
-    events: list[MakaiAuthEvent] = []
-    login = asyncio.ensure_future(stage.connect().auth.login("acme", AuthFlowHandlers(on_event=events.append)))
+    events: list[makai.MakaiAuthEvent] = []
+    login = asyncio.ensure_future(stage.connect().auth.login("acme", makai.AuthFlowHandlers(on_event=events.append)))
     start = await begin(stage.server)
     await event(stage.server, start, "error", code="access_denied", message="You said no.")
     await finish(stage.server, start, "failed")
 
-    with pytest.raises(MakaiAuthError, match="You said no") as raised:
+    with pytest.raises(makai.MakaiAuthError, match="You said no") as raised:
         await login
     assert (raised.value.kind, raised.value.code) == ("provider_error", "access_denied")
     flow = start["stream_id"]
-    assert events == [AuthErrorEvent(flow_id=flow, provider_id="acme", code="access_denied", message="You said no.")]
+    assert events == [
+        makai.AuthErrorEvent(flow_id=flow, provider_id="acme", code="access_denied", message="You said no.")
+    ]
 
 
 @pytest.mark.req("MK-SDK-010")
@@ -168,7 +159,7 @@ async def test_losing_the_connection_during_a_login_is_a_transport_error(stage: 
     await begin(stage.server)
     await stage.server.channel.close()
 
-    with pytest.raises(MakaiAuthError) as raised:
+    with pytest.raises(makai.MakaiAuthError) as raised:
         await login
     assert raised.value.kind == "transport_error"
 
@@ -176,11 +167,11 @@ async def test_losing_the_connection_during_a_login_is_a_transport_error(stage: 
 @pytest.mark.req("MK-SDK-013")
 async def test_handlers_of_the_call_win_over_those_of_the_client(stage: Stage) -> None:
     seen: list[str] = []
-    defaults = AuthFlowHandlers(
+    defaults = makai.AuthFlowHandlers(
         on_event=lambda event: seen.append(f"client {event.type}"), on_prompt=lambda prompt: "from the client"
     )
-    client = stage.connect(AuthOptions(handlers=defaults))
-    own = AuthFlowHandlers(on_event=lambda event: seen.append(f"call {event.type}"))
+    client = stage.connect(makai.AuthOptions(handlers=defaults))
+    own = makai.AuthFlowHandlers(on_event=lambda event: seen.append(f"call {event.type}"))
     login = asyncio.ensure_future(client.auth.login("acme", own))
     start = await begin(stage.server)
     await event(stage.server, start, "prompt", prompt_id="p", message="?")
@@ -204,7 +195,7 @@ async def test_a_second_login_waits_for_the_first(stage: Stage) -> None:
     again = await begin(stage.server)
     await finish(stage.server, again)
 
-    assert await second == LoginResult()
+    assert await second == makai.LoginResult()
     assert [envelope["type"] for envelope in stage.server.received] == ["auth_login_start"] * 2
 
 
@@ -218,15 +209,15 @@ async def test_a_login_that_needs_a_person_without_any_handler_is_cancelled(stag
     await stage.server.ack(cancel)
     await finish(stage.server, start, "cancelled")
 
-    with pytest.raises(MakaiAuthError, match="needs a person") as raised:
+    with pytest.raises(makai.MakaiAuthError, match="needs a person") as raised:
         await login
     assert cancel["payload"] == {"flow_id": start["stream_id"]}
     assert (raised.value.kind, raised.value.code) == ("cancelled", "interaction_required")
 
 
 async def test_an_optional_prompt_beside_an_open_page_needs_no_handler(stage: Stage) -> None:
-    seen: list[MakaiAuthEvent] = []
-    handlers = AuthFlowHandlers(on_event=seen.append)
+    seen: list[makai.MakaiAuthEvent] = []
+    handlers = makai.AuthFlowHandlers(on_event=seen.append)
     login = asyncio.ensure_future(stage.connect().auth.login("acme", handlers))
     start = await begin(stage.server)
     await event(stage.server, start, "auth_url", url="https://acme.example")
@@ -234,22 +225,22 @@ async def test_an_optional_prompt_beside_an_open_page_needs_no_handler(stage: St
     await event(stage.server, start, "success")
     await finish(stage.server, start)
 
-    assert await login == LoginResult()
+    assert await login == makai.LoginResult()
     assert [each.type for each in seen] == ["auth_url", "prompt", "success"]
 
 
 @pytest.mark.parametrize("name", ["on_event", "on_prompt"])
 async def test_a_handler_that_fails_cancels_the_login(stage: Stage, name: str) -> None:
-    def fail(event: MakaiAuthEvent) -> str:
+    def fail(event: makai.MakaiAuthEvent) -> str:
         raise ValueError("oops")
 
-    login = asyncio.ensure_future(stage.connect().auth.login("acme", AuthFlowHandlers(**{name: fail})))
+    login = asyncio.ensure_future(stage.connect().auth.login("acme", makai.AuthFlowHandlers(**{name: fail})))
     start = await begin(stage.server)
     await event(stage.server, start, "prompt", prompt_id="p", message="?")
     await stage.server.ack(await stage.server.expect("auth_cancel"))
     await finish(stage.server, start, "cancelled")
 
-    with pytest.raises(MakaiAuthError, match=f"{name} handler failed: oops") as raised:
+    with pytest.raises(makai.MakaiAuthError, match=f"{name} handler failed: oops") as raised:
         await login
     assert isinstance(raised.value.__cause__, ValueError)
 
@@ -272,7 +263,7 @@ async def test_by_default_a_needed_login_is_raised_and_not_attempted(stage: Stag
     request = await stage.server.expect("complete_request")
     await stage.server.nack(request, "auth_required", provider_id="acme")
 
-    with pytest.raises(MakaiAuthError) as raised:
+    with pytest.raises(makai.MakaiAuthError) as raised:
         await asked
     assert (raised.value.kind, raised.value.code, raised.value.provider_id) == (
         "provider_error",
@@ -308,7 +299,7 @@ async def test_auto_once_logs_in_and_asks_again(stage: Stage, accepted_first: bo
     events = await asked
     assert again["payload"] == request["payload"]
     assert again["stream_id"] != request["stream_id"]
-    assert [event for event in events if isinstance(event, MessageStartEvent)] == [MessageStartEvent()]
+    assert [event for event in events if isinstance(event, makai.MessageStartEvent)] == [makai.MessageStartEvent()]
     assert len(events) == 3
 
 
@@ -320,15 +311,15 @@ async def test_a_second_auth_required_is_raised(stage: Stage) -> None:
     await finish(stage.server, await begin(stage.server))
     await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
 
-    with pytest.raises(MakaiAuthError) as raised:
+    with pytest.raises(makai.MakaiAuthError) as raised:
         await asked
     assert (raised.value.code, len(stage.server.received)) == ("auth_required", 3)
 
 
 @pytest.mark.req("MK-SDK-029")
 async def test_auto_once_uses_the_handlers_of_the_client(stage: Stage) -> None:
-    handlers = AuthFlowHandlers(on_prompt=lambda prompt: "1234")
-    client = stage.connect(AuthOptions(auth_retry_policy="auto_once", handlers=handlers))
+    handlers = makai.AuthFlowHandlers(on_prompt=lambda prompt: "1234")
+    client = stage.connect(makai.AuthOptions(auth_retry_policy="auto_once", handlers=handlers))
     asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
     await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
     start = await begin(stage.server)
@@ -352,7 +343,7 @@ async def test_auto_once_without_handlers_fails_fast_when_a_person_is_needed(sta
     await stage.server.expect("auth_cancel")
     await finish(stage.server, start, "cancelled")
 
-    with pytest.raises(MakaiAuthError) as raised:
+    with pytest.raises(makai.MakaiAuthError) as raised:
         await asked
     assert (raised.value.code, raised.value.provider_id) == ("auth_required", "acme")
 
@@ -363,7 +354,7 @@ async def test_auto_once_on_a_server_without_logins_raises_auth_required(stage: 
     await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
     await stage.server.nack(await stage.server.expect("auth_login_start"), "not_implemented")
 
-    with pytest.raises(MakaiAuthError) as raised:
+    with pytest.raises(makai.MakaiAuthError) as raised:
         await asked
     assert raised.value.code == "auth_required"
 
@@ -383,7 +374,7 @@ async def test_requests_that_fail_together_share_one_login(stage: Stage) -> None
 @pytest.mark.req("MK-SDK-032")
 @pytest.mark.parametrize(("of_client", "of_request"), [("manual", "auto_once"), ("auto_once", "manual")])
 async def test_the_policy_of_the_request_wins_and_stays_here(stage: Stage, of_client: Any, of_request: str) -> None:
-    client = stage.connect(AuthOptions(auth_retry_policy=of_client))
+    client = stage.connect(makai.AuthOptions(auth_retry_policy=of_client))
     options = {"auth_retry_policy": of_request, "max_tokens": 7}
     asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi", options=options))
     request = await stage.server.expect("complete_request")
@@ -393,6 +384,6 @@ async def test_the_policy_of_the_request_wins_and_stays_here(stage: Stage, of_cl
         await stage.server.answer(await stage.server.expect("complete_request"))
         assert (await asked).text == "Hi"
     else:
-        with pytest.raises(MakaiAuthError):
+        with pytest.raises(makai.MakaiAuthError):
             await asked
     assert request["payload"]["options"] == {"max_tokens": 7}

@@ -10,19 +10,6 @@ import pytest
 from support.sdk import DEADLINE_S, ECHO, KINDS, SCENARIO, serving
 
 import makai
-from makai import (
-    AuthFlowHandlers,
-    ErrorEvent,
-    MakaiAuthError,
-    MakaiClient,
-    MakaiStreamError,
-    MessageEndEvent,
-    MessageStartEvent,
-    TextDeltaEvent,
-    ThinkingDeltaEvent,
-    ToolCallEvent,
-    UsageSummary,
-)
 
 STORY = """
 think: The user wants the weather.
@@ -45,7 +32,7 @@ stall
 
 
 @pytest.fixture(params=KINDS)
-async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MakaiClient]:
+async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[makai.MakaiClient]:
     scenario = tmp_path / "scenario.txt"
     scenario.write_text(STORY)
     environ = {"MAKAI_SCENARIO": str(scenario), "MAKAI_HOME": str(tmp_path), "HOME": str(tmp_path)}
@@ -59,7 +46,7 @@ async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.mark.req("MK-SDK-001", "MK-SDK-023", "MK-SDK-025")
-async def test_a_stream_is_deltas_whole_tool_calls_and_one_end(client: MakaiClient) -> None:
+async def test_a_stream_is_deltas_whole_tool_calls_and_one_end(client: makai.MakaiClient) -> None:
     stream = client.provider.stream(model_ref=SCENARIO, messages="Weather?")
 
     events = [event async for event in stream]
@@ -67,30 +54,30 @@ async def test_a_stream_is_deltas_whole_tool_calls_and_one_end(client: MakaiClie
     words = ["The", " user", " wants", " the", " weather."]
     assert stream.response is not None
     call = stream.response.tool_calls[0]
-    usage = UsageSummary(input=12, output=34, cache_read=5, cost_usd=0.0)
+    usage = makai.UsageSummary(input=12, output=34, cache_read=5, cost_usd=0.0)
     assert events == [
-        MessageStartEvent(),
-        *(ThinkingDeltaEvent(word) for word in words),
-        TextDeltaEvent("Let"),
-        TextDeltaEvent(" me"),
-        TextDeltaEvent(" look."),
-        ToolCallEvent(name="get_weather", arguments_json='{"city": "Paris"}', tool_call_id=call.tool_call_id),
-        MessageEndEvent(usage=usage, stop_reason="tool_use"),
+        makai.MessageStartEvent(),
+        *(makai.ThinkingDeltaEvent(word) for word in words),
+        makai.TextDeltaEvent("Let"),
+        makai.TextDeltaEvent(" me"),
+        makai.TextDeltaEvent(" look."),
+        makai.ToolCallEvent(name="get_weather", arguments_json='{"city": "Paris"}', tool_call_id=call.tool_call_id),
+        makai.MessageEndEvent(usage=usage, stop_reason="tool_use"),
     ]
 
 
 @pytest.mark.req("MK-SDK-021")
-async def test_complete_answers_with_message_usage_and_who_made_it(client: MakaiClient) -> None:
+async def test_complete_answers_with_message_usage_and_who_made_it(client: makai.MakaiClient) -> None:
     response = await client.provider.complete(model_ref=SCENARIO, messages="Weather?")
 
     assert (response.provider_id, response.api, response.model_id) == ("scripted", "scripted", "scenario")
     assert response.stop_reason == "tool_use"
-    assert response.usage == UsageSummary(input=12, output=34, cache_read=5, cost_usd=0.0)
+    assert response.usage == makai.UsageSummary(input=12, output=34, cache_read=5, cost_usd=0.0)
     assert response.message.role == "assistant"
     assert response.text == "Let me look."
 
 
-async def test_complete_and_stream_give_the_same_message(client: MakaiClient) -> None:
+async def test_complete_and_stream_give_the_same_message(client: makai.MakaiClient) -> None:
     whole = await client.provider.complete(model_ref=ECHO, messages="Hello there")
     stream = client.provider.stream(model_ref=ECHO, messages="Hello there")
     async for _ in stream:
@@ -100,7 +87,7 @@ async def test_complete_and_stream_give_the_same_message(client: MakaiClient) ->
     assert stream.response.message.content == whole.message.content
 
 
-async def test_an_answer_can_be_sent_back(client: MakaiClient) -> None:
+async def test_an_answer_can_be_sent_back(client: makai.MakaiClient) -> None:
     first = await client.provider.complete(model_ref=SCENARIO, messages="Weather?")
     result = {"role": "tool", "tool_call_id": first.tool_calls[0].tool_call_id, "content": "sunny"}
 
@@ -110,20 +97,20 @@ async def test_an_answer_can_be_sent_back(client: MakaiClient) -> None:
 
 
 @pytest.mark.req("MK-SDK-023", "MK-SDK-026")
-async def test_a_failure_after_acceptance_is_one_terminal_event(client: MakaiClient) -> None:
+async def test_a_failure_after_acceptance_is_one_terminal_event(client: makai.MakaiClient) -> None:
     events = [event async for event in client.provider.stream(model_ref=SCENARIO, messages="quota")]
 
     assert events == [
-        MessageStartEvent(),
-        TextDeltaEvent("So"),
-        TextDeltaEvent(" far"),
-        ErrorEvent(message="Slow down.", code="rate_limited", provider_id="scripted", retry_after_ms=2000),
+        makai.MessageStartEvent(),
+        makai.TextDeltaEvent("So"),
+        makai.TextDeltaEvent(" far"),
+        makai.ErrorEvent(message="Slow down.", code="rate_limited", provider_id="scripted", retry_after_ms=2000),
     ]
 
 
 @pytest.mark.req("MK-SDK-027")
-async def test_complete_raises_what_the_upstream_said(client: MakaiClient) -> None:
-    with pytest.raises(MakaiStreamError, match=r"Slow down\.") as raised:
+async def test_complete_raises_what_the_upstream_said(client: makai.MakaiClient) -> None:
+    with pytest.raises(makai.MakaiStreamError, match=r"Slow down\.") as raised:
         await client.provider.complete(model_ref=SCENARIO, messages="quota")
 
     error = raised.value
@@ -131,10 +118,10 @@ async def test_complete_raises_what_the_upstream_said(client: MakaiClient) -> No
 
 
 @pytest.mark.req("MK-SDK-026")
-async def test_a_refused_stream_raises_and_yields_nothing(client: MakaiClient) -> None:
+async def test_a_refused_stream_raises_and_yields_nothing(client: makai.MakaiClient) -> None:
     stream = aiter(client.provider.stream(model_ref="scripted/scripted@unknown", messages="Hi"))
 
-    with pytest.raises(MakaiStreamError, match="model not found") as raised:
+    with pytest.raises(makai.MakaiStreamError, match="model not found") as raised:
         await anext(stream)
 
     assert (raised.value.kind, raised.value.code) == ("unknown", "invalid_request")
@@ -142,15 +129,15 @@ async def test_a_refused_stream_raises_and_yields_nothing(client: MakaiClient) -
 
 
 @pytest.mark.req("MK-SDK-028")
-async def test_a_missing_login_is_an_error_that_names_the_provider(client: MakaiClient) -> None:
-    with pytest.raises(MakaiAuthError) as raised:
+async def test_a_missing_login_is_an_error_that_names_the_provider(client: makai.MakaiClient) -> None:
+    with pytest.raises(makai.MakaiAuthError) as raised:
         await client.provider.complete(model_ref="mistral/openai-completions@mistral-large-latest", messages="Hi")
 
     assert (raised.value.code, raised.value.provider_id) == ("auth_required", "mistral")
 
 
 @pytest.mark.req("MK-SDK-036")
-async def test_streams_that_are_left_do_not_stay_open(client: MakaiClient) -> None:
+async def test_streams_that_are_left_do_not_stay_open(client: makai.MakaiClient) -> None:
     """A connection may have 100 streams: the 101st would be refused if leaving did not abort."""
     heard = 0
 
@@ -163,7 +150,7 @@ async def test_streams_that_are_left_do_not_stay_open(client: MakaiClient) -> No
     assert heard == 110
 
 
-async def test_many_streams_run_at_once_and_keep_their_words_apart(client: MakaiClient) -> None:
+async def test_many_streams_run_at_once_and_keep_their_words_apart(client: makai.MakaiClient) -> None:
     async def ask(number: int) -> str:
         stream = client.provider.stream(model_ref=ECHO, messages=f"I am number {number}")
         return "".join([event.delta async for event in stream if event.type == "text_delta"])
@@ -171,7 +158,7 @@ async def test_many_streams_run_at_once_and_keep_their_words_apart(client: Makai
     assert await asyncio.gather(*map(ask, range(30))) == [f"I am number {number}" for number in range(30)]
 
 
-async def test_models_are_listed_and_resolved(client: MakaiClient) -> None:
+async def test_models_are_listed_and_resolved(client: makai.MakaiClient) -> None:
     listed = await client.models.list(provider_id="scripted")
     resolved = await client.models.resolve(provider_id="scripted", model_id="echo")
 
@@ -180,50 +167,50 @@ async def test_models_are_listed_and_resolved(client: MakaiClient) -> None:
 
 
 @pytest.mark.req("MK-SDK-018")
-async def test_resolving_an_unknown_model_says_so(client: MakaiClient) -> None:
-    with pytest.raises(MakaiStreamError, match="model not found") as raised:
+async def test_resolving_an_unknown_model_says_so(client: makai.MakaiClient) -> None:
+    with pytest.raises(makai.MakaiStreamError, match="model not found") as raised:
         await client.models.resolve(provider_id="scripted", model_id="unknown")
 
     assert raised.value.code == "invalid_request"
 
 
 @pytest.mark.req("MK-SDK-024")
-async def test_a_listed_model_is_named_when_its_answer_begins(client: MakaiClient) -> None:
+async def test_a_listed_model_is_named_when_its_answer_begins(client: makai.MakaiClient) -> None:
     model = (await client.models.resolve(provider_id="scripted", model_id="echo")).model
 
     events = [event async for event in client.provider.stream(model_ref=model.model_ref, messages="Hi")]
 
-    assert events[0] == MessageStartEvent(provider_id="scripted", api="scripted", model_id="echo")
+    assert events[0] == makai.MessageStartEvent(provider_id="scripted", api="scripted", model_id="echo")
 
 
 @pytest.mark.req("MK-SDK-007", "MK-SDK-008", "MK-SDK-013", "MK-AUTH-016")
-async def test_one_login_opens_a_provider_for_listing_and_for_requests(client: MakaiClient) -> None:
+async def test_one_login_opens_a_provider_for_listing_and_for_requests(client: makai.MakaiClient) -> None:
     fixture = "test-fixture/scripted@fixture"
 
     async def status() -> str:
         return {provider.id: provider.auth_status for provider in await client.auth.list_providers()}["test-fixture"]
 
     assert await status() == "login_required"
-    with pytest.raises(MakaiAuthError) as refused:
+    with pytest.raises(makai.MakaiAuthError) as refused:
         await client.provider.complete(model_ref=fixture, messages="Hi")
     assert (refused.value.code, refused.value.provider_id) == ("auth_required", "test-fixture")
-    result = await client.auth.login("test-fixture", AuthFlowHandlers(on_prompt=lambda prompt: "ok"))
+    result = await client.auth.login("test-fixture", makai.AuthFlowHandlers(on_prompt=lambda prompt: "ok"))
     assert (result.status, await status()) == ("success", "authenticated")
     answer = await client.provider.complete(model_ref=fixture, messages="Hi")
     assert "You are logged in" in str(answer.message.content)
 
 
 @pytest.mark.req("MK-SDK-009", "MK-AUTH-013")
-async def test_a_login_at_an_unknown_provider_fails_with_its_reason(client: MakaiClient) -> None:
-    with pytest.raises(MakaiAuthError, match="no provider of that name") as failed:
+async def test_a_login_at_an_unknown_provider_fails_with_its_reason(client: makai.MakaiClient) -> None:
+    with pytest.raises(makai.MakaiAuthError, match="no provider of that name") as failed:
         await client.auth.login("unknown")
     assert failed.value.kind == "provider_error"
 
 
 @pytest.mark.req("MK-SDK-037")
-async def test_closing_fails_what_is_pending_and_may_be_repeated(client: MakaiClient) -> None:
+async def test_closing_fails_what_is_pending_and_may_be_repeated(client: makai.MakaiClient) -> None:
     stream = aiter(client.provider.stream(model_ref=SCENARIO, messages="endless"))
-    while (await anext(stream)) != TextDeltaEvent(" c"):
+    while (await anext(stream)) != makai.TextDeltaEvent(" c"):
         pass
     pending = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
@@ -231,8 +218,8 @@ async def test_closing_fails_what_is_pending_and_may_be_repeated(client: MakaiCl
     await client.close()
     await client.close()
 
-    with pytest.raises(MakaiStreamError, match="closed") as raised:
+    with pytest.raises(makai.MakaiStreamError, match="closed") as raised:
         await pending
     assert raised.value.kind == "aborted"
-    with pytest.raises(MakaiStreamError, match="closed"):
+    with pytest.raises(makai.MakaiStreamError, match="closed"):
         await client.models.list()

@@ -8,19 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from makai import (
-    ChatMessage,
-    ImageContentPart,
-    InvalidRequest,
-    ProviderCompleteRequest,
-    RunOptions,
-    TextContentPart,
-    ThinkingContentPart,
-    ToolCallContentPart,
-    ToolDefinition,
-    ToolResultContentPart,
-    UsageSummary,
-)
+import makai
 from makai.client.requests import chat_messages, payload_of, request_of
 from makai.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 
@@ -28,17 +16,17 @@ TOOL = {"name": "f", "description": "d", "parameters_schema_json": "{}"}
 
 
 def request(
-    request: ProviderCompleteRequest | Mapping[str, Any] | None = None, **fields: Any
-) -> ProviderCompleteRequest:
+    request: makai.ProviderCompleteRequest | Mapping[str, Any] | None = None, **fields: Any
+) -> makai.ProviderCompleteRequest:
     names = ("model_ref", "messages", "tools", "options")
-    return request_of(ProviderCompleteRequest, request, *(fields.get(name) for name in names))
+    return request_of(makai.ProviderCompleteRequest, request, *(fields.get(name) for name in names))
 
 
-TYPED = ProviderCompleteRequest(
+TYPED = makai.ProviderCompleteRequest(
     model_ref="m",
-    messages=(ChatMessage(role="user", content="Hi"),),
-    tools=(ToolDefinition(name="f", description="d", parameters_schema_json="{}"),),
-    options=RunOptions(temperature=0.5, auth_retry_policy="auto_once"),
+    messages=(makai.ChatMessage(role="user", content="Hi"),),
+    tools=(makai.ToolDefinition(name="f", description="d", parameters_schema_json="{}"),),
+    options=makai.RunOptions(temperature=0.5, auth_retry_policy="auto_once"),
 )
 
 
@@ -57,7 +45,7 @@ TYPED = ProviderCompleteRequest(
         ),
     ],
 )
-def test_objects_dicts_and_keywords_are_the_same_request(written: ProviderCompleteRequest) -> None:
+def test_objects_dicts_and_keywords_are_the_same_request(written: makai.ProviderCompleteRequest) -> None:
     assert written == TYPED
 
 
@@ -83,15 +71,18 @@ def test_every_option_travels_but_the_retry_policy() -> None:
 @pytest.mark.parametrize(
     ("part", "shape"),
     [
-        (TextContentPart(text="a", text_signature="s"), {"type": "text", "text": "a", "text_signature": "s"}),
-        (ThinkingContentPart(thinking="a"), {"type": "thinking", "thinking": "a"}),
-        (ImageContentPart(data="aa", mime_type="image/png"), {"type": "image", "data": "aa", "mime_type": "image/png"}),
+        (makai.TextContentPart(text="a", text_signature="s"), {"type": "text", "text": "a", "text_signature": "s"}),
+        (makai.ThinkingContentPart(thinking="a"), {"type": "thinking", "thinking": "a"}),
         (
-            ToolCallContentPart(tool_call_id="1", name="f", arguments_json="{}"),
+            makai.ImageContentPart(data="aa", mime_type="image/png"),
+            {"type": "image", "data": "aa", "mime_type": "image/png"},
+        ),
+        (
+            makai.ToolCallContentPart(tool_call_id="1", name="f", arguments_json="{}"),
             {"type": "tool_call", "tool_call_id": "1", "name": "f", "arguments_json": "{}"},
         ),
         (
-            ToolResultContentPart(tool_call_id="1", tool_name="f", content="x", is_error=True, details_json="{}"),
+            makai.ToolResultContentPart(tool_call_id="1", tool_name="f", content="x", is_error=True, details_json="{}"),
             {
                 "type": "tool_result",
                 "tool_call_id": "1",
@@ -115,29 +106,29 @@ def test_parts_have_the_documents_fields(part: msgspec.Struct, shape: dict[str, 
 def test_a_chat_message_has_one_of_five_roles(role: Any) -> None:
     (message,) = chat_messages([{"role": role, "content": "a", "name": "n", "tool_call_id": "1"}])
 
-    assert message == ChatMessage(role=role, content="a", name="n", tool_call_id="1")
+    assert message == makai.ChatMessage(role=role, content="a", name="n", tool_call_id="1")
 
 
 def test_messages_of_the_core_are_accepted() -> None:
-    result = ToolResultContentPart(tool_call_id="1", tool_name="f", content="x")
-    answer = AssistantMessage(content=(TextContentPart(text="b"),), provider="p", api="x", model="m", timestamp=3)
+    result = makai.ToolResultContentPart(tool_call_id="1", tool_name="f", content="x")
+    answer = AssistantMessage(content=(makai.TextContentPart(text="b"),), provider="p", api="x", model="m", timestamp=3)
 
     assert chat_messages(
         [SystemMessage(content="s"), UserMessage(content="a"), answer, ToolMessage(result=result), "c"]
     ) == (
-        ChatMessage(role="system", content="s"),
-        ChatMessage(role="user", content="a"),
-        ChatMessage(
+        makai.ChatMessage(role="system", content="s"),
+        makai.ChatMessage(role="user", content="a"),
+        makai.ChatMessage(
             role="assistant",
-            content=(TextContentPart(text="b"),),
+            content=(makai.TextContentPart(text="b"),),
             provider="p",
             api="x",
             model="m",
-            usage=UsageSummary(),
+            usage=makai.UsageSummary(),
             timestamp=3,
         ),
-        ChatMessage(role="tool", content=(result,)),
-        ChatMessage(role="user", content="c"),
+        makai.ChatMessage(role="tool", content=(result,)),
+        makai.ChatMessage(role="user", content="c"),
     )
 
 
@@ -155,12 +146,12 @@ def test_messages_of_the_core_are_accepted() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_it_is_sent(fields: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidRequest, match=problem):
+    with pytest.raises(makai.InvalidRequest, match=problem):
         request(**fields)
 
 
 def test_a_request_comes_from_one_place() -> None:
-    with pytest.raises(InvalidRequest, match="not both: messages"):
+    with pytest.raises(makai.InvalidRequest, match="not both: messages"):
         request(TYPED, messages="Hi")
-    with pytest.raises(InvalidRequest, match="has no stream"):
+    with pytest.raises(makai.InvalidRequest, match="has no stream"):
         request({"model_ref": "m", "messages": "Hi", "stream": True})

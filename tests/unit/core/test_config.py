@@ -1,14 +1,6 @@
 import pytest
 
-from makai.core.config import (
-    Config,
-    LoginConfig,
-    PermissionsConfig,
-    ProjectConfig,
-    ProviderConfig,
-    parse_config,
-    parse_project_config,
-)
+from makai.core import config
 from makai.core.errors import InvalidRequest
 
 EXAMPLE = """
@@ -24,13 +16,15 @@ scopes = ["openid", "offline_access"]
 
 
 def test_a_config_reads_as_it_is_written() -> None:
-    login = LoginConfig(issuer="https://sso.corp.example", client_id="makai", scopes=("openid", "offline_access"))
-    provider = ProviderConfig(name="Our gateway", base_url="https://llm.corp.example/v1", login=login)
-    assert parse_config(EXAMPLE) == Config(providers={"corp": provider})
+    login = config.LoginConfig(
+        issuer="https://sso.corp.example", client_id="makai", scopes=("openid", "offline_access")
+    )
+    provider = config.ProviderConfig(name="Our gateway", base_url="https://llm.corp.example/v1", login=login)
+    assert config.parse_config(EXAMPLE) == config.Config(providers={"corp": provider})
 
 
 def test_an_empty_file_is_an_empty_config() -> None:
-    assert parse_config("") == Config()
+    assert config.parse_config("") == config.Config()
 
 
 @pytest.mark.parametrize(
@@ -45,18 +39,18 @@ def test_an_empty_file_is_an_empty_config() -> None:
 )
 def test_a_mistake_is_named(text: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
-        parse_config(text, "config.toml")
+        config.parse_config(text, "config.toml")
 
 
 def test_permission_rules_are_the_users_and_a_projects_to_write() -> None:
     text = "[permissions]\nallow = ['Bash(git log:*)']\nask = ['WebFetch']\ndeny = ['Read(.env)']"
-    permissions = PermissionsConfig(allow=("Bash(git log:*)",), ask=("WebFetch",), deny=("Read(.env)",))
+    permissions = config.PermissionsConfig(allow=("Bash(git log:*)",), ask=("WebFetch",), deny=("Read(.env)",))
 
-    assert parse_config(text) == Config(permissions=permissions)
-    assert parse_project_config(text) == ProjectConfig(permissions=permissions)
+    assert config.parse_config(text) == config.Config(permissions=permissions)
+    assert config.parse_project_config(text) == config.ProjectConfig(permissions=permissions)
 
 
 @pytest.mark.parametrize("text", ["[providers.x]\nbase_url = 'https://a.example'", "[permissions]\nalow = []"])
 def test_a_project_settles_nothing_else(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^\.makai/config\.toml: Object contains unknown field"):
-        parse_project_config(text)
+        config.parse_project_config(text)

@@ -6,13 +6,8 @@ import pytest
 from support.agent_server import CLIENT_SCHEMA, HELLO, LOOK, REF, AgentServer, asked, events_of, execution, kinds
 from support.wire import JSON, Server, envelope, new_id
 
+from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
-from makai.core.session_events import (
-    Logged,
-    RunFinished,
-    RunStarted,
-    UserInput,
-)
 from makai.core.usage import Usage
 from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent import MAX_UNANSWERED
@@ -127,9 +122,9 @@ def test_a_message_is_acked_and_settled_once_with_its_own_id() -> None:
     assert isinstance(command.request, wire.AgentMessage)
     server.agents.words_taken(server.session_id, server.message_id, "input")
     frames = server.heard() + server.happens(
-        RunStarted(run_number=1, model_ref=REF),
-        UserInput(input_id="input", content="Hello"),
-        RunFinished(stop_reason="end_turn", usage=Usage(input=3, output=2)),
+        ev.RunStarted(run_number=1, model_ref=REF),
+        ev.UserInput(input_id="input", content="Hello"),
+        ev.RunFinished(stop_reason="end_turn", usage=Usage(input=3, output=2)),
     )
     assert kinds(frames) == ["ack", "agent_event", "agent_event", "agent_result"]
     assert [frame["sequence"] for frame in frames] == [3, 4, 5, 6]
@@ -151,9 +146,9 @@ def test_a_message_is_acked_and_settled_once_with_its_own_id() -> None:
 def test_the_settlement_of_another_clients_run_answers_nothing() -> None:
     server = AgentServer().attached()
     frames = server.happens(
-        RunStarted(run_number=1, model_ref=REF),
-        UserInput(input_id="theirs", content="Hello"),
-        RunFinished(stop_reason="end_turn"),
+        ev.RunStarted(run_number=1, model_ref=REF),
+        ev.UserInput(input_id="theirs", content="Hello"),
+        ev.RunFinished(stop_reason="end_turn"),
     )
     assert kinds(frames) == ["agent_event", "agent_event", "agent_result"]
     assert "in_reply_to" not in frames[-1]
@@ -168,7 +163,7 @@ def test_a_busy_session_answers_a_message_with_agent_error() -> None:
     (error,) = server.heard()
     assert (error["type"], error["in_reply_to"]) == ("agent_error", server.message_id)
     assert error["payload"] == {"code": "agent_busy", "message": "A run is active.", "hint": "Wait."}
-    assert kinds(server.happens(RunFinished(stop_reason="end_turn"))) == ["agent_event", "agent_result"]
+    assert kinds(server.happens(ev.RunFinished(stop_reason="end_turn"))) == ["agent_event", "agent_result"]
 
 
 @pytest.mark.req("MK-AGENT-019")
@@ -262,7 +257,7 @@ def test_a_stop_is_acked_and_agent_stopped_is_the_last_word() -> None:
     assert command.request == wire.AgentStop(reason="enough")
     stop_id = server.message_id
     server.agents.accept(server.session_id, stop_id)
-    frames = server.heard() + server.happens(RunFinished(stop_reason="aborted"))
+    frames = server.heard() + server.happens(ev.RunFinished(stop_reason="aborted"))
     server.agents.stopped(server.session_id, stop_id, "enough")
     frames += server.heard()
     assert kinds(frames) == ["ack", "agent_event", "agent_error", "agent_stopped"]
@@ -274,7 +269,7 @@ def test_a_stop_is_acked_and_agent_stopped_is_the_last_word() -> None:
     assert (frames[2]["payload"]["code"], frames[2]["in_reply_to"]) == ("aborted", message_id)
     assert frames[3]["payload"] == {"session_id": server.session_id, "reason": "enough"}
     assert not server.connection.busy
-    assert server.happens(RunStarted(run_number=2, model_ref=REF)) == []
+    assert server.happens(ev.RunStarted(run_number=2, model_ref=REF)) == []
 
 
 @pytest.mark.parametrize("begins_anew", [True, False])
@@ -326,7 +321,7 @@ def test_nothing_is_said_about_sessions_that_nobody_is_attached_to() -> None:
     server = AgentServer()
     agents = server.agents
     agents.attach("x", AgentProjection("x"))
-    agents.logged("x", Logged(event_id=1, ts=1, event=RunStarted(run_number=1, model_ref=REF), run_id="r"))
+    agents.logged("x", ev.Logged(event_id=1, ts=1, event=ev.RunStarted(run_number=1, model_ref=REF), run_id="r"))
     agents.execute("x", execution())
     agents.withdraw("x", "c1")
     agents.ask_again("x", asked(), "r")

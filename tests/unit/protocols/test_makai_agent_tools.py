@@ -6,12 +6,7 @@ import pytest
 from support.agent_server import AgentServer, asked, called, events_of, execution, kinds
 from support.wire import NOW_MS, Server, envelope
 
-from makai.core.session_events import (
-    ApprovalDecided,
-    FileDiff,
-    ToolFinished,
-    ToolStarted,
-)
+from makai.core import session_events as ev
 from makai.protocols.makai.agent_commands import AnswerTool
 from makai.protocols.makai.agent_payloads import ToolResultMessage
 
@@ -25,7 +20,7 @@ def test_a_client_is_told_to_execute_after_the_start_of_the_execution_and_its_re
     server.happens(called())
     server.agents.execute(server.session_id, execution())
     assert server.heard() == []
-    frames = server.happens(ToolStarted(call_id="c1"))
+    frames = server.happens(ev.ToolStarted(call_id="c1"))
     assert kinds(frames) == ["agent_event", "tool_execute"]
     assert frames[1]["payload"] == {
         "tool_call_id": "c1",
@@ -45,7 +40,7 @@ def test_a_client_is_told_to_execute_after_the_start_of_the_execution_and_its_re
 def test_a_call_whose_start_was_told_already_is_executed_at_once() -> None:
     server = AgentServer().attached()
     server.running()
-    server.happens(called(), ToolStarted(call_id="c1"))
+    server.happens(called(), ev.ToolStarted(call_id="c1"))
     server.agents.execute(server.session_id, execution())
     assert kinds(server.heard()) == ["tool_execute"]
 
@@ -55,7 +50,7 @@ def test_results_are_matched_by_id_in_any_order_and_unknown_or_second_ones_are_n
     server = AgentServer().attached()
     server.running()
     for call_id in ("c1", "c2"):
-        server.happens(called(call_id), ToolStarted(call_id=call_id))
+        server.happens(called(call_id), ev.ToolStarted(call_id=call_id))
         server.agents.execute(server.session_id, execution(call_id))
     server.heard()
     answers = []
@@ -74,7 +69,7 @@ def test_results_are_matched_by_id_in_any_order_and_unknown_or_second_ones_are_n
 def test_a_result_that_nobody_wants_any_more_is_nacked() -> None:
     server = AgentServer().attached()
     server.running()
-    server.happens(called(), ToolStarted(call_id="c1"))
+    server.happens(called(), ev.ToolStarted(call_id="c1"))
     server.agents.execute(server.session_id, execution())
     server.agents.withdraw(server.session_id, "c1")
     server.heard()
@@ -92,14 +87,14 @@ def test_a_question_is_asked_and_settled_once_whoever_decided() -> None:
     server.running()
     question = asked(
         title="Look at the sea",
-        diffs=(FileDiff(path="a", old_text=None, new_text="b"),),
+        diffs=(ev.FileDiff(path="a", old_text=None, new_text="b"),),
         deadline_ms=NOW_MS,
         grant="look",
     )
     server.happens(called())
     frames = server.happens(
         question,
-        ApprovalDecided(call_id="c1", decision="deny_continue", by="another", reason="No."),
+        ev.ApprovalDecided(call_id="c1", decision="deny_continue", by="another", reason="No."),
     )
     assert [(frame["type"], frame["payload"]) for frame in frames] == [
         (
@@ -123,7 +118,7 @@ def test_a_question_is_asked_and_settled_once_whoever_decided() -> None:
 def test_what_a_rule_decided_was_never_a_question() -> None:
     server = AgentServer().attached()
     server.running()
-    frames = server.happens(called(), ApprovalDecided(call_id="c1", decision="approve", by="rule"))
+    frames = server.happens(called(), ev.ApprovalDecided(call_id="c1", decision="approve", by="rule"))
     assert events_of(frames) == ["tool_call"]
     assert kinds(frames) == ["agent_event"]
 
@@ -134,7 +129,7 @@ def test_a_question_from_before_the_client_came_is_asked_once() -> None:
     server.agents.ask_again(server.session_id, asked(), "run")
     server.agents.ask_again(server.session_id, asked(), "run")
     assert kinds(server.heard()) == ["permission_request"]
-    frames = server.happens(ApprovalDecided(call_id="c1", decision="deny_abort", by="abort"))
+    frames = server.happens(ev.ApprovalDecided(call_id="c1", decision="deny_abort", by="abort"))
     assert [frame["payload"]["decision"] for frame in frames] == ["abort"]
 
 
@@ -142,5 +137,7 @@ def test_a_question_from_before_the_client_came_is_asked_once() -> None:
 def test_a_failed_tool_is_told_as_failed() -> None:
     server = AgentServer().attached()
     server.running()
-    frames = server.happens(called(), ToolStarted(call_id="c1"), ToolFinished(call_id="c1", content=(), is_error=True))
+    frames = server.happens(
+        called(), ev.ToolStarted(call_id="c1"), ev.ToolFinished(call_id="c1", content=(), is_error=True)
+    )
     assert frames[-1]["payload"]["event"] == {"type": "tool_execution_end", "tool_call_id": "c1", "is_error": True}

@@ -5,33 +5,29 @@ from __future__ import annotations
 import pytest
 from support.session_trials import Trial, asked, finished
 
-from makai.core.session_events import (
-    ApprovalDecided,
-    RunStatusChanged,
-    ToolStarted,
-)
+from makai.core import session_events as ev
 from makai.sessions import commands as cmd
 from makai.sessions.state import Grant
 
 
 def statuses(trial: Trial) -> list[str]:
-    return [event.status for event in trial.of(RunStatusChanged)]
+    return [event.status for event in trial.of(ev.RunStatusChanged)]
 
 
 @pytest.mark.req("MC-APPR-001", "MC-APPR-002")
 def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", ask=True)
-    assert trial.last(2) == [asked("c1"), RunStatusChanged(status="awaiting_approval")]
+    assert trial.last(2) == [asked("c1"), ev.RunStatusChanged(status="awaiting_approval")]
     assert [call.call_id for call in trial.run.pending()] == ["c1"]
 
     decision = trial.approve("c1")
-    decided = ApprovalDecided(call_id="c1", decision="approve", by="web")
-    assert [logged.event for logged in decision.events] == [decided, RunStatusChanged(status="running")]
+    decided = ev.ApprovalDecided(call_id="c1", decision="approve", by="web")
+    assert [logged.event for logged in decision.events] == [decided, ev.RunStatusChanged(status="running")]
     assert decision.effects == (cmd.ResolveApproval(run_id=trial.run.run_id, decided=decided),)
     assert trial.run.pending() == ()
 
-    trial.report(ToolStarted(call_id="c1"))
+    trial.report(ev.ToolStarted(call_id="c1"))
     assert trial.effects[-1] == cmd.RunTool(run_id=trial.run.run_id, call_id="c1")
     trial.report(finished("c1"))
     trial.answer("done", turn=2)
@@ -43,14 +39,14 @@ def test_a_denied_call_does_not_run_and_the_run_goes_on(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", ask=True)
     trial.do(cmd.DenyCall(now=trial.now, call_id="c1", by="web", reason="too risky"))
-    denied = ApprovalDecided(call_id="c1", decision="deny_continue", by="web", reason="too risky")
+    denied = ev.ApprovalDecided(call_id="c1", decision="deny_continue", by="web", reason="too risky")
     assert trial.effects[-1] == cmd.ResolveApproval(run_id=trial.run.run_id, decided=denied)
-    assert trial.report_refusal(ToolStarted(call_id="c1")) == "INVALID_COMMAND"
+    assert trial.report_refusal(ev.ToolStarted(call_id="c1")) == "INVALID_COMMAND"
 
     trial.report(finished("c1", "denied: too risky", is_error=True))
     trial.answer("understood", turn=2)
     assert trial.run.status == "finished"
-    assert trial.of(ToolStarted) == []
+    assert trial.of(ev.ToolStarted) == []
 
 
 @pytest.mark.req("MC-APPR-008")
@@ -73,7 +69,7 @@ def test_a_call_without_a_decision_is_denied_at_its_deadline(trial: Trial) -> No
 
     trial.do(cmd.TimePassed(now=9_000))
     assert trial.last(1) == [
-        ApprovalDecided(call_id="c1", decision="deny_continue", by="deadline", reason="No decision came in time.")
+        ev.ApprovalDecided(call_id="c1", decision="deny_continue", by="deadline", reason="No decision came in time.")
     ]
     assert trial.run.status == "awaiting_approval"
     assert trial.state.next_deadline() is None
@@ -87,7 +83,7 @@ def test_a_decision_for_the_session_sets_the_rule_that_was_offered(trial: Trial)
     trial.do(cmd.DenyCall(now=trial.now, call_id="c2", by="web", scope="session"))
 
     assert trial.state.grants == (Grant(rule="Bash(git log:*)", allow=True), Grant(rule="Bash(rm:*)", allow=False))
-    decided = ApprovalDecided(call_id="c1", decision="approve", by="web", scope="session", grant="Bash(git log:*)")
+    decided = ev.ApprovalDecided(call_id="c1", decision="approve", by="web", scope="session", grant="Bash(git log:*)")
     assert trial.effects_of(cmd.ResolveApproval)[0] == cmd.ResolveApproval(run_id=trial.run.run_id, decided=decided)
 
 
@@ -104,7 +100,7 @@ def test_a_decision_for_always_replaces_one_for_the_session_and_is_left_to_the_l
 def test_a_rule_may_decide_a_call_without_a_question(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1")
-    trial.report(ApprovalDecided(call_id="c1", decision="approve", by="rule"), ToolStarted(call_id="c1"))
+    trial.report(ev.ApprovalDecided(call_id="c1", decision="approve", by="rule"), ev.ToolStarted(call_id="c1"))
 
     assert trial.run.calls["c1"].status == "started"
 
@@ -112,8 +108,8 @@ def test_a_rule_may_decide_a_call_without_a_question(trial: Trial) -> None:
 def test_a_harness_may_withdraw_its_question_but_not_answer_it(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", ask=True)
-    yes = ApprovalDecided(call_id="c1", decision="approve", by="rule")
+    yes = ev.ApprovalDecided(call_id="c1", decision="approve", by="rule")
     assert trial.report_refusal(yes) == "APPROVAL_CONFLICT"
 
-    trial.report(ApprovalDecided(call_id="c1", decision="deny_continue", by="harness"))
+    trial.report(ev.ApprovalDecided(call_id="c1", decision="deny_continue", by="harness"))
     assert trial.run.status == "running"

@@ -11,25 +11,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from support.session_trials import Trial
 
+from makai.core import session_events as ev
 from makai.core.content import Image, Text
-from makai.core.session_events import (
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    FileDiff,
-    Logged,
-    Notice,
-    PlanEntry,
-    PlanUpdated,
-    Reasoning,
-    RunFailed,
-    RunFinished,
-    ToolCalled,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
 from makai.core.usage import Usage
 from makai.sessions.commands import Abort, ApproveCall, DenyCall
 from makai.sessions.export import jsonl, markdown, usage_text
@@ -60,12 +43,12 @@ def said(trial: Trial) -> str:
 def test_a_conversation_reads_from_top_to_bottom(trial: Trial) -> None:
     trial.send("Say hello\nplease")
     trial.report(
-        TurnStarted(turn=1),
-        Reasoning(content_index=0, text="They want a greeting."),
-        AssistantTextDelta(content_index=1, delta="Hel"),
-        AssistantText(content_index=1, text="Hello, *you*."),
-        TurnEnded(turn=1, stop_reason="end_turn", usage=Usage(input=10, output=5)),
-        RunFinished(stop_reason="end_turn", usage=Usage(input=1000, cache_read=234, output=5, cost_usd=0.25)),
+        ev.TurnStarted(turn=1),
+        ev.Reasoning(content_index=0, text="They want a greeting."),
+        ev.AssistantTextDelta(content_index=1, delta="Hel"),
+        ev.AssistantText(content_index=1, text="Hello, *you*."),
+        ev.TurnEnded(turn=1, stop_reason="end_turn", usage=Usage(input=10, output=5)),
+        ev.RunFinished(stop_reason="end_turn", usage=Usage(input=1000, cache_read=234, output=5, cost_usd=0.25)),
     )
 
     assert markdown(SUMMARY, records(trial)) == (
@@ -85,13 +68,13 @@ def test_a_conversation_reads_from_top_to_bottom(trial: Trial) -> None:
 
 
 def test_a_tool_call_shows_its_arguments_who_decided_its_diff_and_its_result(trial: Trial) -> None:
-    diff = FileDiff(path="a.py", old_text="x = 1\ny = 2\n", new_text="x = 1\ny = 3\n")
+    diff = ev.FileDiff(path="a.py", old_text="x = 1\ny = 2\n", new_text="x = 1\ny = 3\n")
     trial.send("Edit")
     trial.report(
-        TurnStarted(turn=1),
-        ToolCalled(call_id="c1", name="edit", arguments_json='{"path":"a.py"}', title="Edit a.py"),
-        TurnEnded(turn=1, stop_reason="tool_use"),
-        ApprovalRequested(
+        ev.TurnStarted(turn=1),
+        ev.ToolCalled(call_id="c1", name="edit", arguments_json='{"path":"a.py"}', title="Edit a.py"),
+        ev.TurnEnded(turn=1, stop_reason="tool_use"),
+        ev.ApprovalRequested(
             call_id="c1", name="edit", arguments_json='{"path":"a.py"}', digest="d", diffs=(diff,), grant="Edit(a.py)"
         ),
     )
@@ -99,8 +82,8 @@ def test_a_tool_call_shows_its_arguments_who_decided_its_diff_and_its_result(tri
 
     trial.do(ApproveCall(now=2_000, call_id="c1", by="ada", reason="looks right", scope="session"))
     trial.report(
-        ToolStarted(call_id="c1"),
-        ToolFinished(call_id="c1", content=(Text(text="Edited."),), diffs=(diff,), exit_code=0),
+        ev.ToolStarted(call_id="c1"),
+        ev.ToolFinished(call_id="c1", content=(Text(text="Edited."),), diffs=(diff,), exit_code=0),
     )
 
     assert said(trial).partition("### ")[2] == (
@@ -114,13 +97,13 @@ def test_a_tool_call_shows_its_arguments_who_decided_its_diff_and_its_result(tri
 
 
 def test_a_denied_call_shows_what_it_would_have_changed(trial: Trial) -> None:
-    diff = FileDiff(path="new.txt", old_text=None, new_text="hi\n")
+    diff = ev.FileDiff(path="new.txt", old_text=None, new_text="hi\n")
     trial.send("Write")
     trial.report(
-        TurnStarted(turn=1),
-        ToolCalled(call_id="c1", name="write", arguments_json="{broken", arguments_error="not JSON"),
-        TurnEnded(turn=1, stop_reason="tool_use"),
-        ApprovalRequested(call_id="c1", name="write", arguments_json="{broken", digest="d", diffs=(diff,)),
+        ev.TurnStarted(turn=1),
+        ev.ToolCalled(call_id="c1", name="write", arguments_json="{broken", arguments_error="not JSON"),
+        ev.TurnEnded(turn=1, stop_reason="tool_use"),
+        ev.ApprovalRequested(call_id="c1", name="write", arguments_json="{broken", digest="d", diffs=(diff,)),
     )
     trial.do(DenyCall(now=2_000, call_id="c1", by="run", reason="no user is there"))
     text = markdown(SUMMARY, records(trial))
@@ -133,9 +116,9 @@ def test_a_denied_call_shows_what_it_would_have_changed(trial: Trial) -> None:
 def test_notes_plans_failures_and_stops_are_told(trial: Trial) -> None:
     trial.send("Go")
     trial.report(
-        Notice(level="warning", code="rate_limited", message="Waiting 2 s."),
-        PlanUpdated(entries=(PlanEntry(content="look", status="completed"), PlanEntry(content="leap"))),
-        RunFailed(code="overloaded", message="Too busy.", hint="Try later.", usage=Usage(input=1, output=0)),
+        ev.Notice(level="warning", code="rate_limited", message="Waiting 2 s."),
+        ev.PlanUpdated(entries=(ev.PlanEntry(content="look", status="completed"), ev.PlanEntry(content="leap"))),
+        ev.RunFailed(code="overloaded", message="Too busy.", hint="Try later.", usage=Usage(input=1, output=0)),
     )
     trial.send("Again")
     trial.do(Abort(now=3_000, by="ada", reason="enough"))
@@ -154,11 +137,11 @@ def test_notes_plans_failures_and_stops_are_told(trial: Trial) -> None:
 def test_results_say_what_is_not_in_them(trial: Trial) -> None:
     trial.send("Look")
     trial.report(
-        TurnStarted(turn=1),
-        ToolCalled(call_id="c1", name="shell", arguments_json="{}"),
-        TurnEnded(turn=1, stop_reason="tool_use"),
-        ToolStarted(call_id="c1"),
-        ToolFinished(
+        ev.TurnStarted(turn=1),
+        ev.ToolCalled(call_id="c1", name="shell", arguments_json="{}"),
+        ev.TurnEnded(turn=1, stop_reason="tool_use"),
+        ev.ToolStarted(call_id="c1"),
+        ev.ToolFinished(
             call_id="c1",
             content=(Image(data="AAAA", mime_type="image/png"),),
             is_error=True,
@@ -189,7 +172,7 @@ def test_lines_are_the_log_with_what_terminals_obey_escaped(trial: Trial) -> Non
     trial.send("a\x1b[31m \x7f \x9b \u2028 \u202e é \\u")
     lines = list(jsonl(records(trial)))
 
-    assert [msgspec.json.decode(line, type=Logged) for line in lines] == trial.log
+    assert [msgspec.json.decode(line, type=ev.Logged) for line in lines] == trial.log
     text = b"".join(lines).decode()
     assert [character for character in "\x1b\x7f\x9b\u2028\u202e" if character in text] == []
     assert "é" in text
@@ -246,13 +229,13 @@ def test_what_would_be_obeyed_is_shown() -> None:
 def test_a_diff_of_a_huge_file_is_quick_and_shows_the_place() -> None:
     lines = [f"line {number}" for number in range(50_000)]
     changed = [*lines[:40_000], "new", *lines[40_001:]]
-    diff = FileDiff(path="big", old_text="\n".join(lines), new_text="\n".join(changed))
+    diff = ev.FileDiff(path="big", old_text="\n".join(lines), new_text="\n".join(changed))
 
     assert diff_block(diff) == ("```diff\n--- a/big\n+++ b/big\n@@ -40001,1 +40001,1 @@\n-line 40000\n+new\n```")
 
 
 def test_a_diff_of_line_ends_says_so() -> None:
-    assert "(only line ends changed)" in diff_block(FileDiff(path="a", old_text="x\r\n", new_text="x\n"))
+    assert "(only line ends changed)" in diff_block(ev.FileDiff(path="a", old_text="x\r\n", new_text="x\n"))
 
 
 def test_usage_is_told_in_few_words() -> None:

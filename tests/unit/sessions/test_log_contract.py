@@ -8,29 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.log_events import NOW_MS, pending, steps, words
 
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, LogConflict
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    Logged,
-    ModeChanged,
-    ModelChanged,
-    Notice,
-    ReasoningDelta,
-    RunFinished,
-    RunStarted,
-    RunStatusChanged,
-    SessionClosed,
-    SessionCreated,
-    SessionEvent,
-    TitleChanged,
-    ToolFinished,
-    TurnEnded,
-    UsageReported,
-)
 from makai.core.usage import Usage
 from makai.sessions.log import encoding
 from makai.sessions.log.base import (
@@ -46,11 +26,11 @@ from makai.sessions.log.memory import MemoryLog
 from makai.sessions.log.sqlite import SqliteLog
 
 
-async def everything(log: EventLog, session_id: str) -> list[SessionEvent]:
-    return [logged.event async for logged in replay(log, session_id) if isinstance(logged, Logged)]
+async def everything(log: EventLog, session_id: str) -> list[ev.SessionEvent]:
+    return [logged.event async for logged in replay(log, session_id) if isinstance(logged, ev.Logged)]
 
 
-CREATED = SessionCreated(model_ref="scripted:echo", cwd="/project", title="First words")
+CREATED = ev.SessionCreated(model_ref="scripted:echo", cwd="/project", title="First words")
 
 
 async def test_numbers_run_from_one_without_gaps_in_each_session(log: EventLog) -> None:
@@ -65,11 +45,11 @@ async def test_numbers_run_from_one_without_gaps_in_each_session(log: EventLog) 
 async def test_what_was_appended_is_read_back_whole(log: EventLog) -> None:
     text = 'a "quoted" \\u0000 word\nand a line \u2028 of ünï😀'
     await log.append("one", pending(CREATED, run_id=None), 0)
-    await log.append("one", pending(AssistantText(content_index=0, text=text), ts=NOW_MS + 5), 1)
+    await log.append("one", pending(ev.AssistantText(content_index=0, text=text), ts=NOW_MS + 5), 1)
 
     assert await log.read("one") == [
-        Logged(event_id=1, ts=NOW_MS, event=CREATED),
-        Logged(event_id=2, ts=NOW_MS + 5, event=AssistantText(content_index=0, text=text), run_id="run-1"),
+        ev.Logged(event_id=1, ts=NOW_MS, event=CREATED),
+        ev.Logged(event_id=2, ts=NOW_MS + 5, event=ev.AssistantText(content_index=0, text=text), run_id="run-1"),
     ]
     assert [record.line for record in await log.read_raw("one")] == [
         msgspec.json.encode(logged) for logged in await log.read("one")
@@ -95,8 +75,8 @@ async def test_time_never_runs_backwards_in_a_session(log: EventLog) -> None:
 
 
 async def test_consecutive_deltas_of_a_block_in_an_append_become_one_event(log: EventLog) -> None:
-    thoughts = pending(*(ReasoningDelta(content_index=1, delta=text) for text in ("a", "b")))
-    other_run = pending(AssistantTextDelta(content_index=1, delta="!"), run_id="run-2")
+    thoughts = pending(*(ev.ReasoningDelta(content_index=1, delta=text) for text in ("a", "b")))
+    other_run = pending(ev.AssistantTextDelta(content_index=1, delta="!"), run_id="run-2")
     appended = [
         *words("Hel", "lo", " "),
         *words("there", content_index=1),
@@ -109,14 +89,14 @@ async def test_consecutive_deltas_of_a_block_in_an_append_become_one_event(log: 
     assert await log.append("one", appended, 0) == (1, 6)
     assert await log.append("one", words("y"), 6) == (7, 7)
     assert [
-        event for event in await everything(log, "one") if isinstance(event, AssistantTextDelta | ReasoningDelta)
+        event for event in await everything(log, "one") if isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta)
     ] == [
-        AssistantTextDelta(content_index=0, delta="Hello "),
-        AssistantTextDelta(content_index=1, delta="there"),
-        AssistantTextDelta(content_index=1, delta="!"),
-        ReasoningDelta(content_index=1, delta="ab"),
-        AssistantTextDelta(content_index=0, delta="x"),
-        AssistantTextDelta(content_index=0, delta="y"),
+        ev.AssistantTextDelta(content_index=0, delta="Hello "),
+        ev.AssistantTextDelta(content_index=1, delta="there"),
+        ev.AssistantTextDelta(content_index=1, delta="!"),
+        ev.ReasoningDelta(content_index=1, delta="ab"),
+        ev.AssistantTextDelta(content_index=0, delta="x"),
+        ev.AssistantTextDelta(content_index=0, delta="y"),
     ]
 
 
@@ -181,19 +161,19 @@ async def test_an_event_that_is_too_large_is_refused(log: EventLog) -> None:
 
 
 async def test_the_list_shows_what_became_of_each_session(log: EventLog) -> None:
-    await log.append("one", pending(CREATED, RunStarted(run_number=1, model_ref="scripted:echo")), 0)
+    await log.append("one", pending(CREATED, ev.RunStarted(run_number=1, model_ref="scripted:echo")), 0)
     changes = pending(
-        TitleChanged(title="Renamed"),
-        ModelChanged(model_ref="scripted:other"),
-        ModeChanged(mode="plan"),
-        TurnEnded(turn=1, stop_reason="tool_use", usage=Usage(input=3, output=2)),
-        TurnEnded(turn=2, stop_reason="end_turn", usage=Usage(input=5, output=1)),
-        RunFinished(stop_reason="end_turn"),
+        ev.TitleChanged(title="Renamed"),
+        ev.ModelChanged(model_ref="scripted:other"),
+        ev.ModeChanged(mode="plan"),
+        ev.TurnEnded(turn=1, stop_reason="tool_use", usage=Usage(input=3, output=2)),
+        ev.TurnEnded(turn=2, stop_reason="end_turn", usage=Usage(input=5, output=1)),
+        ev.RunFinished(stop_reason="end_turn"),
         ts=NOW_MS + 9,
     )
     await log.append("two", pending(CREATED), 0)
     await log.append("two", changes, 1)
-    await log.append("old", pending(SessionCreated(model_ref="m"), SessionClosed(), ts=NOW_MS - 9), 0)
+    await log.append("old", pending(ev.SessionCreated(model_ref="m"), ev.SessionClosed(), ts=NOW_MS - 9), 0)
 
     one = SessionSummary(
         session_id="one",
@@ -227,8 +207,8 @@ async def test_the_list_shows_what_became_of_each_session(log: EventLog) -> None
 
 async def test_a_stated_total_replaces_the_sum_of_the_turns(log: EventLog) -> None:
     total = Usage(input=100, output=50, cost_usd=0.5)
-    await log.append("one", pending(TurnEnded(turn=1, stop_reason="end_turn", usage=Usage(input=1))), 0)
-    await log.append("one", pending(UsageReported(total=total)), 1)
+    await log.append("one", pending(ev.TurnEnded(turn=1, stop_reason="end_turn", usage=Usage(input=1))), 0)
+    await log.append("one", pending(ev.UsageReported(total=total)), 1)
 
     summary = await log.session("one")
     assert summary is not None
@@ -237,12 +217,12 @@ async def test_a_stated_total_replaces_the_sum_of_the_turns(log: EventLog) -> No
 
 async def test_an_approval_is_pending_until_someone_decides_or_its_call_is_over(log: EventLog) -> None:
     asked = [
-        ApprovalRequested(call_id=f"call-{number}", name="shell", arguments_json="{}", digest="d")
+        ev.ApprovalRequested(call_id=f"call-{number}", name="shell", arguments_json="{}", digest="d")
         for number in range(3)
     ]
-    await log.append("one", pending(CREATED, asked[0], RunStatusChanged(status="awaiting_approval"), asked[1]), 0)
+    await log.append("one", pending(CREATED, asked[0], ev.RunStatusChanged(status="awaiting_approval"), asked[1]), 0)
     await log.append("two", pending(asked[2]), 0)
-    await log.append("one", pending(ApprovalDecided(call_id="call-0", decision="approve")), 4)
+    await log.append("one", pending(ev.ApprovalDecided(call_id="call-0", decision="approve")), 4)
 
     assert await log.pending_approvals() == [
         PendingApproval(session_id="one", event_id=4, ts=NOW_MS, run_id="run-1", request=asked[1]),
@@ -254,9 +234,9 @@ async def test_an_approval_is_pending_until_someone_decides_or_its_call_is_over(
         "two": 1,
     }
 
-    over = ToolFinished(call_id="call-2", content=(Text(text="gone"),), interrupted=True)
+    over = ev.ToolFinished(call_id="call-2", content=(Text(text="gone"),), interrupted=True)
     await log.append("two", pending(over), 1)
-    await log.append("one", pending(ApprovalDecided(call_id="call-1", decision="deny_abort")), 5)
+    await log.append("one", pending(ev.ApprovalDecided(call_id="call-1", decision="deny_abort")), 5)
     assert await log.pending_approvals() == []
     assert await log.sessions(waiting) == []
 
@@ -275,10 +255,10 @@ async def test_a_deleted_session_is_gone_and_its_name_can_be_used_again(log: Eve
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 EVENTS = st.one_of(
-    st.builds(AssistantTextDelta, content_index=st.integers(0, 2), delta=TEXTS),
-    st.builds(ReasoningDelta, content_index=st.integers(0, 2), delta=TEXTS),
-    st.builds(Notice, level=st.just("info"), code=st.just("c"), message=TEXTS),
-    st.builds(SessionCreated, model_ref=TEXTS, title=TEXTS, cwd=st.none() | TEXTS),
+    st.builds(ev.AssistantTextDelta, content_index=st.integers(0, 2), delta=TEXTS),
+    st.builds(ev.ReasoningDelta, content_index=st.integers(0, 2), delta=TEXTS),
+    st.builds(ev.Notice, level=st.just("info"), code=st.just("c"), message=TEXTS),
+    st.builds(ev.SessionCreated, model_ref=TEXTS, title=TEXTS, cwd=st.none() | TEXTS),
 )
 PENDING = st.builds(Pending, st.integers(0, 2**45), st.none() | st.just("run-1"), EVENTS)
 

@@ -7,16 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.log_events import NOW_MS, pending, steps, words
 
+from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import (
-    ApprovalDecided,
-    Decision,
-    GrantScope,
-    Logged,
-    SessionCreated,
-    SessionTerms,
-    TermsChanged,
-)
 from makai.sessions.log.base import Checkpoint, EventLog, Pending, StoredGrant
 from makai.sessions.log.heads import SHORTEST_RUN
 from makai.sessions.log.memory import MemoryLog
@@ -24,13 +16,13 @@ from makai.sessions.log.sqlite import SqliteLog
 
 
 def created(cwd: str | None = "/project") -> list[Pending]:
-    return pending(SessionCreated(model_ref="m", cwd=cwd))
+    return pending(ev.SessionCreated(model_ref="m", cwd=cwd))
 
 
 def decided(
-    rule: str, decision: Decision = "approve", scope: GrantScope = "always", *, ts: int = NOW_MS
+    rule: str, decision: ev.Decision = "approve", scope: ev.GrantScope = "always", *, ts: int = NOW_MS
 ) -> list[Pending]:
-    return pending(ApprovalDecided(call_id="c", decision=decision, by="editor", scope=scope, grant=rule), ts=ts)
+    return pending(ev.ApprovalDecided(call_id="c", decision=decision, by="editor", scope=scope, grant=rule), ts=ts)
 
 
 def stored(
@@ -204,10 +196,10 @@ async def test_a_long_run_of_deltas_is_left_out_from_wherever_one_reads(log: Eve
 
 
 async def test_changed_terms_are_an_event_like_any_other(log: EventLog) -> None:
-    changed = TermsChanged(terms=SessionTerms(system="Be brief.", builtin_tools=True))
+    changed = ev.TermsChanged(terms=ev.SessionTerms(system="Be brief.", builtin_tools=True))
     await log.append("one", [*created(), *pending(changed)], 0)
 
-    assert (await log.read("one", 1, deltas=False)) == [Logged(event_id=2, ts=NOW_MS, event=changed, run_id="run-1")]
+    assert (await log.read("one", 1, deltas=False)) == [ev.Logged(event_id=2, ts=NOW_MS, event=changed, run_id="run-1")]
 
 
 RULES = st.sampled_from(["Edit", "Bash(git log:*)", "ä"])

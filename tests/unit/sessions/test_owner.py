@@ -8,22 +8,11 @@ from pathlib import Path
 import pytest
 from support.live_sessions import Desk, decoded, desk, kind_of, owned_sessions, whole_log
 
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, SessionRefused
 from makai.core.messages import AssistantMessage, ToolMessage
 from makai.core.request import ToolDefinition
-from makai.core.session_events import (
-    AssistantText,
-    Compacted,
-    RunAborted,
-    RunFailed,
-    RunFinished,
-    RunTerms,
-    SessionTerms,
-    TitleChanged,
-    ToolFinished,
-    UserInput,
-)
 from makai.core.usage import Usage
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, SetModel, SetTitle
@@ -50,14 +39,14 @@ async def test_a_message_is_answered_and_everything_about_it_is_in_the_log(tmp_p
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
         await client.send("Hi")
-        assert await client.until_settled() == RunFinished(
+        assert await client.until_settled() == ev.RunFinished(
             stop_reason="end_turn", usage=Usage(input=5, output=4, cost_usd=0.0)
         )
         assert client.kinds() == [
             "session_created", "run_started", "run_status", "user_message", "run_status", "title_changed",
             "turn_started", "text_delta", "assistant_text", "turn_ended", "usage", "run_status", "run_finished",
         ]  # fmt: skip
-        assert client.events(AssistantText) == [AssistantText(content_index=0, text="Hello to you.")]
+        assert client.events(ev.AssistantText) == [ev.AssistantText(content_index=0, text="Hello to you.")]
         assert client.seen == await whole_log(sessions, client.session_id)
         assert fold(client.seen) == await sessions.dispatch(GetState(client.session_id))
 
@@ -73,7 +62,7 @@ async def test_the_next_message_continues_the_conversation(tmp_path: Path) -> No
         assert [getattr(message, "content", None) for message in said] == [
             "Hi", (Text(text="Hello to you."),), "Again", (Text(text="Hello again."),)
         ]  # fmt: skip
-        assert client.events(TitleChanged) == [TitleChanged(title="Hi")]
+        assert client.events(ev.TitleChanged) == [ev.TitleChanged(title="Hi")]
 
 
 async def test_every_cursor_reads_the_rest_of_the_log_and_nothing_else(tmp_path: Path) -> None:
@@ -110,13 +99,13 @@ async def test_a_session_with_a_run_is_busy_unless_words_may_wait(tmp_path: Path
         assert refused.value.code == "BUSY"
         await client.send("Later", delivery="queue")
         await client.until_settled()
-        assert await client.until_settled() == RunFinished(stop_reason="end_turn", usage=Usage(cost_usd=0.0))
-        assert [event.content for event in client.events(UserInput)] == ["First", "Later"]
+        assert await client.until_settled() == ev.RunFinished(stop_reason="end_turn", usage=Usage(cost_usd=0.0))
+        assert [event.content for event in client.events(ev.UserInput)] == ["First", "Later"]
 
 
 async def test_steering_words_are_read_between_two_turns_of_the_run(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
         steered = asyncio.Event()
 
         async def execute(request: ToolRequest) -> ToolAnswer:
@@ -128,7 +117,7 @@ async def test_steering_words_are_read_between_two_turns_of_the_run(tmp_path: Pa
         await client.send("Weather?")
         await client.until_settled()
         assert steered.is_set()
-        assert [event.content for event in client.events(UserInput)] == ["Weather?", "In Celsius, please."]
+        assert [event.content for event in client.events(ev.UserInput)] == ["Weather?", "In Celsius, please."]
         assert client.kinds().count("run_started") == 1
 
 
@@ -139,7 +128,7 @@ async def test_a_repeated_client_message_id_has_no_second_effect(tmp_path: Path)
             await client.send("Hi", client_msg_id="same")
         await client.until_settled()
         await client.send("Hi", client_msg_id="same")
-        assert [event.content for event in client.events(UserInput)] == ["Hi"]
+        assert [event.content for event in client.events(ev.UserInput)] == ["Hi"]
         assert len(await whole_log(sessions, client.session_id)) == len(client.seen)
 
 
@@ -150,8 +139,8 @@ async def test_an_abort_ends_the_run_and_what_was_said_stays(tmp_path: Path) -> 
         await client.send("Count")
         await client.until(lambda logged: len(client.seen) > 12)
         await sessions.dispatch(RunCommand(client.session_id, Abort(now=0, by="tester")))
-        assert await client.until_settled() == RunFinished(stop_reason="aborted")
-        assert client.events(RunAborted) == [RunAborted(by="tester")]
+        assert await client.until_settled() == ev.RunFinished(stop_reason="aborted")
+        assert client.events(ev.RunAborted) == [ev.RunAborted(by="tester")]
         assert client.kinds()[-2:] == ["run_status", "run_finished"]
         spoken = (await conversation(log, client.session_id)).messages()[-1]
         assert isinstance(spoken, AssistantMessage)
@@ -189,7 +178,7 @@ async def test_a_taken_id_and_a_missing_folder_are_refused(tmp_path: Path) -> No
         with pytest.raises(SessionRefused) as taken:
             await sessions.dispatch(CreateSession(model_ref="x/y", session_id=client.session_id))
         assert taken.value.code == "SESSION_EXISTS"
-        missing = CreateSession(model_ref="x/y", cwd=str(tmp_path / "gone"), terms=SessionTerms(builtin_tools=True))
+        missing = CreateSession(model_ref="x/y", cwd=str(tmp_path / "gone"), terms=ev.SessionTerms(builtin_tools=True))
         with pytest.raises(InvalidRequest, match="is not a folder"):
             await sessions.dispatch(missing)
 
@@ -199,16 +188,16 @@ async def test_a_model_that_does_not_exist_fails_the_run_and_not_the_session(tmp
         client = Desk(sessions, await sessions.dispatch(CreateSession(model_ref="unknown/nothing")))
         await client.send("Hi")
         failed = await client.until_settled()
-        assert isinstance(failed, RunFailed)
+        assert isinstance(failed, ev.RunFailed)
         assert failed.code == "invalid_request"
         await sessions.dispatch(RunCommand(client.session_id, SetModel(now=0, model_ref="scripted/scenario")))
         await client.send("Hi")
-        assert isinstance(await client.until_settled(), RunFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
 
 
 async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
         asked: list[ToolRequest] = []
 
         async def execute(request: ToolRequest) -> ToolAnswer:
@@ -218,19 +207,19 @@ async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> Non
         await sessions.register_executor(client.session_id, execute)
         await client.send("Weather?")
         assert (await client.until_settled()).usage is not None
-        (finished,) = client.events(ToolFinished)
+        (finished,) = client.events(ev.ToolFinished)
         assert [(request.name, dict(request.arguments)) for request in asked] == [("weather", {"city": "Oslo"})]
-        assert finished == ToolFinished(
+        assert finished == ev.ToolFinished(
             call_id=asked[0].call_id, content=(Text(text="sunny"),), details_json='{"degrees":21}'
         )
 
 
 async def test_a_declared_tool_without_its_client_fails_and_the_run_goes_on(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
         await client.send("Weather?")
-        assert isinstance(await client.until_settled(), RunFinished)
-        (finished,) = client.events(ToolFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
+        (finished,) = client.events(ev.ToolFinished)
         assert finished.is_error
         assert isinstance(finished.content[0], Text)
         assert "tool_unavailable" in finished.content[0].text
@@ -238,7 +227,7 @@ async def test_a_declared_tool_without_its_client_fails_and_the_run_goes_on(tmp_
 
 async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_goes_on(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
         cancelled = asyncio.Event()
 
         async def execute(request: ToolRequest) -> ToolAnswer:
@@ -251,21 +240,21 @@ async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_goes_on(t
 
         executor = await sessions.register_executor(client.session_id, execute)
         await client.send("Weather?")
-        assert isinstance(await client.until_settled(), RunFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
         assert cancelled.is_set()
-        assert client.events(AssistantText)[-1].text == "It is fine."
+        assert client.events(ev.AssistantText)[-1].text == "It is fine."
 
 
 async def test_a_limit_of_a_run_ends_it_and_not_the_next_one(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
-        await client.send("Weather?", terms=RunTerms(max_turns=1))
+        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
+        await client.send("Weather?", terms=ev.RunTerms(max_turns=1))
         settled = await client.until_settled()
-        assert isinstance(settled, RunFinished)
+        assert isinstance(settled, ev.RunFinished)
         assert settled.stop_reason == "max_turns"
         await client.send("And now?")
         settled = await client.until_settled()
-        assert isinstance(settled, RunFinished)
+        assert isinstance(settled, ev.RunFinished)
         assert settled.stop_reason == "end_turn"
 
 
@@ -336,13 +325,13 @@ async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_pat
         await client.send("Hi")
         await client.until_settled()
         await sessions.dispatch(RunCommand(client.session_id, Compact(now=0, input_id="c1")))
-        assert isinstance(await client.until_settled(), RunFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
         summary = "They said hello.\n\nThe user's last message was:\nHi"
-        assert [event.summary for event in client.events(Compacted)] == [summary]
+        assert [event.summary for event in client.events(ev.Compacted)] == [summary]
         messages = (await conversation(log, client.session_id)).messages()
         assert len(messages) == 1
         await client.send("Still there?")
-        assert isinstance(await client.until_settled(), RunFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
 
 
 async def test_a_deleted_session_ends_its_run_and_its_followers(tmp_path: Path) -> None:
@@ -363,8 +352,8 @@ async def test_settings_of_one_client_reach_all_others(tmp_path: Path) -> None:
         client = await desk(sessions)
         other = Desk(sessions, client.session_id)
         await sessions.dispatch(RunCommand(client.session_id, SetTitle(now=0, title="Ours")))
-        await other.until(lambda logged: isinstance(logged.event, TitleChanged))
-        assert other.events(TitleChanged) == [TitleChanged(title="Ours")]
+        await other.until(lambda logged: isinstance(logged.event, ev.TitleChanged))
+        assert other.events(ev.TitleChanged) == [ev.TitleChanged(title="Ours")]
         summary = await sessions.dispatch(GetSession(client.session_id))
         assert summary is not None
         assert summary.title == "Ours"
@@ -375,7 +364,7 @@ async def test_sessions_do_not_hear_each_other(tmp_path: Path) -> None:
         desks = [await desk(sessions) for _ in range(20)]
         await asyncio.gather(*(client.send(f"number {index}") for index, client in enumerate(desks)))
         await asyncio.gather(*(client.until_settled() for client in desks))
-        said = [[event.text for event in client.events(AssistantText)] for client in desks]
+        said = [[event.text for event in client.events(ev.AssistantText)] for client in desks]
         assert said == [[f"number {index}"] for index in range(20)]
 
 
@@ -389,7 +378,7 @@ async def test_a_denied_call_tells_the_model_why(tmp_path: Path) -> None:
         await client.send("Make it")
         asked = await client.until_asked()
         await client.deny(asked.call_id, "not today")
-        assert isinstance(await client.until_settled(), RunFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
         result = next(m for m in (await conversation(log, client.session_id)).messages() if isinstance(m, ToolMessage))
         assert result.result.is_error
         assert "not today" in result.result.text()
@@ -412,7 +401,7 @@ async def test_an_approved_call_runs_once_and_a_second_decision_is_a_conflict(tm
         )
         refused = [outcome for outcome in outcomes if isinstance(outcome, SessionRefused)]
         assert [error.code for error in refused] == ["APPROVAL_CONFLICT"] * 4
-        assert isinstance(await client.until_settled(), RunFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
         assert (project / "made").read_text() == "x\n"
 
 
@@ -421,8 +410,8 @@ async def test_a_question_nobody_answers_is_denied_at_its_deadline(tmp_path: Pat
     project = tmp_path / "project"
     project.mkdir()
     async with owned_sessions(tmp_path, script) as sessions:
-        client = await desk(sessions, cwd=project, terms=SessionTerms(builtin_tools=True, approval_s=0.05))
+        client = await desk(sessions, cwd=project, terms=ev.SessionTerms(builtin_tools=True, approval_s=0.05))
         await client.send("Make it")
-        assert isinstance(await client.until_settled(), RunFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
         assert "approval_decided" in client.kinds()
         assert not (project / "made").exists()

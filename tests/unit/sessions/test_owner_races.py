@@ -10,24 +10,11 @@ import pytest
 from support.live_sessions import SCENARIO_MODEL, Desk, decoded, desk, owned_sessions, whole_log
 from support.troubled_log import TroubledLog, once
 
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import LogDamaged, SessionRefused, StorageUnavailable
 from makai.core.messages import AssistantMessage
 from makai.core.request import ToolDefinition
-from makai.core.session_events import (
-    ApprovalDecided,
-    AssistantTextDelta,
-    Compacted,
-    Logged,
-    RunAborted,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    SessionCreated,
-    SessionTerms,
-    ToolFinished,
-    UserInput,
-)
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.sessions import owner
 from makai.sessions.commands import Abort, Compact, SetTitle
@@ -58,12 +45,12 @@ async def test_a_session_whose_recovery_cannot_be_stored_is_recovered_by_whoever
         client = await desk(sessions)
         await client.send("Go on")
         await client.until(lambda logged: len(client.seen) > 8)
-    log.refuses = once(lambda event: isinstance(event, RunResumed))
+    log.refuses = once(lambda event: isinstance(event, ev.RunResumed))
     async with owned_sessions(tmp_path, "say: Done.", log) as sessions:
         with pytest.raises(StorageUnavailable):
             await sessions.dispatch(GetState(client.session_id))
         again = Desk(sessions, client.session_id, after=len(client.seen))
-        assert isinstance(await again.until_settled(), RunFinished)
+        assert isinstance(await again.until_settled(), ev.RunFinished)
 
 
 async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(tmp_path: Path) -> None:
@@ -71,7 +58,7 @@ async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(tm
     async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
         log.gate.clear()
         creating = asyncio.ensure_future(sessions.dispatch(CreateSession(model_ref=SCENARIO_MODEL, session_id="s")))
-        await log.until_appending(SessionCreated)
+        await log.until_appending(ev.SessionCreated)
         log.lookups.clear()
         watcher = sessions.follow("s")
         watching = asyncio.ensure_future(watcher.next())
@@ -85,11 +72,11 @@ async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(tm
         await client.until(lambda logged: len(client.seen) > 8)
         await sessions.dispatch(RunCommand("s", Abort(now=0)))
         await client.until_settled()
-        while not isinstance(seen[-1].event, RunFinished):
+        while not isinstance(seen[-1].event, ev.RunFinished):
             async with asyncio.timeout(60):
                 seen += decoded(await watcher.next())
         assert seen == client.seen == await whole_log(sessions, "s")
-        assert client.events(RunResumed) == []
+        assert client.events(ev.RunResumed) == []
         watcher.close()
 
 
@@ -114,7 +101,7 @@ async def test_an_owner_that_closes_does_not_let_a_deletion_wait_for_a_run_that_
         await client.send("Go on")
         log.gate.clear()
         deleting = asyncio.ensure_future(sessions.dispatch(DeleteSession(client.session_id)))
-        await log.until_appending(RunAborted)
+        await log.until_appending(ev.RunAborted)
         closing = asyncio.ensure_future(sessions.close())
         await asyncio.sleep(0)
         log.gate.set()
@@ -172,7 +159,7 @@ class DamagedLog(MemoryLog):
         self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
     ) -> tuple[int, int]:
         numbers = await super().append(session_id, events, expected_last, generation)
-        if any(isinstance(pending.event, RunFinished) for pending in events):
+        if any(isinstance(pending.event, ev.RunFinished) for pending in events):
             self.finished.put_nowait(session_id)
         return numbers
 
@@ -190,7 +177,7 @@ async def test_a_damaged_session_does_not_keep_the_others_from_being_recovered(t
         clients = [await desk(sessions) for _ in range(3)]
         for client in clients:
             await client.send("Go on")
-            await client.until(lambda logged: isinstance(logged.event, AssistantTextDelta))
+            await client.until(lambda logged: isinstance(logged.event, ev.AssistantTextDelta))
     log.damaged = (await log.sessions())[0].session_id  # the first to be recovered
     async with owned_sessions(tmp_path, "say: Done.", log, recover_all=True) as sessions:
         async with asyncio.timeout(60):
@@ -284,7 +271,7 @@ async def test_clients_that_attended_a_deleted_session_are_not_asked_by_the_next
     tmp_path: Path,
 ) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER, MemoryLog()) as sessions:
-        wanted = CreateSession(model_ref=SCENARIO_MODEL, session_id="s", terms=SessionTerms(tools=(WEATHER,)))
+        wanted = CreateSession(model_ref=SCENARIO_MODEL, session_id="s", terms=ev.SessionTerms(tools=(WEATHER,)))
 
         async def execute(request: ToolRequest) -> ToolAnswer:
             raise AssertionError("of another session")
@@ -296,7 +283,7 @@ async def test_clients_that_attended_a_deleted_session_are_not_asked_by_the_next
         client = Desk(sessions, "s")
         await client.send("Weather?")
         await client.until_settled()
-        (finished,) = client.events(ToolFinished)
+        (finished,) = client.events(ev.ToolFinished)
         assert isinstance(finished.content[0], Text)
         assert finished.content[0].text.startswith("tool_unavailable")
 
@@ -306,15 +293,15 @@ async def test_an_answer_of_a_client_that_no_log_can_hold_fails_the_call_and_not
     tmp_path: Path, text: str
 ) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER, MemoryLog()) as sessions:
-        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
 
         async def execute(request: ToolRequest) -> ToolAnswer:
             return ToolAnswer(content=(Text(text=text),))
 
         await sessions.register_executor(client.session_id, execute)
         await client.send("Weather?")
-        assert isinstance(await client.until_settled(), RunFinished)
-        (finished,) = client.events(ToolFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
+        (finished,) = client.events(ev.ToolFinished)
         assert finished.is_error
 
 
@@ -323,7 +310,7 @@ async def test_a_fork_in_the_middle_of_an_answer_has_what_was_said_so_far(tmp_pa
     async with owned_sessions(tmp_path, "pace: 2ms\nrepeat: 100000 word", log) as sessions:
         client = await desk(sessions)
         await client.send("Go on")
-        await client.until(lambda logged: isinstance(logged.event, AssistantTextDelta))
+        await client.until(lambda logged: isinstance(logged.event, ev.AssistantTextDelta))
         at = client.seen[-1].event_id
         fork = await sessions.dispatch(ForkSession(origin=client.session_id, at=at))
         fork_of_fork = await sessions.dispatch(ForkSession(origin=fork))
@@ -344,22 +331,24 @@ async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: 
         made = await sessions.dispatch(ForkSession(origin=client.session_id))
         fork = Desk(sessions, made, after=(await sessions.dispatch(GetState(made))).last_event_id)
         await sessions.dispatch(RunCommand(fork.session_id, Compact(now=0, input_id="c1")))
-        assert isinstance(await fork.until_settled(), RunFinished)
-        assert len(fork.events(Compacted)) == 1
+        assert isinstance(await fork.until_settled(), ev.RunFinished)
+        assert len(fork.events(ev.Compacted)) == 1
         assert len((await conversation(log, fork.session_id)).messages()) == 1
         await fork.send("Still there?")
-        assert isinstance(await fork.until_settled(), RunFinished)
+        assert isinstance(await fork.until_settled(), ev.RunFinished)
         assert fold(await whole_log(sessions, fork.session_id)) == await sessions.dispatch(GetState(fork.session_id))
 
 
 async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_without_one(tmp_path: Path) -> None:
     log = MemoryLog()
-    denied = ApprovalDecided(call_id="c", decision="deny_continue", by="me", scope="always", grant="mcp__weather__now")
-    created = SessionCreated(model_ref="m", cwd="/elsewhere")
+    denied = ev.ApprovalDecided(
+        call_id="c", decision="deny_continue", by="me", scope="always", grant="mcp__weather__now"
+    )
+    created = ev.SessionCreated(model_ref="m", cwd="/elsewhere")
     await log.append("elsewhere", [Pending(1, None, created), Pending(1, None, denied)], 0)
     tool = ToolDefinition(name="mcp__weather__now", description="", parameters_schema_json='{"type":"object"}')
     async with owned_sessions(tmp_path, "tool: mcp__weather__now {}\n---\nsay: Fine.", log) as sessions:
-        client = await desk(sessions, terms=SessionTerms(tools=(tool,)))
+        client = await desk(sessions, terms=ev.SessionTerms(tools=(tool,)))
 
         async def execute(request: ToolRequest) -> ToolAnswer:
             return ToolAnswer(content=(Text(text="sunny"),))
@@ -367,7 +356,7 @@ async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_w
         await sessions.register_executor(client.session_id, execute)
         await client.send("Weather?")
         await client.until_settled()
-        assert [event.is_error for event in client.events(ToolFinished)] == [False]
+        assert [event.is_error for event in client.events(ev.ToolFinished)] == [False]
 
 
 async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(tmp_path: Path) -> None:
@@ -381,16 +370,16 @@ async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(tmp_p
         await client.until_settled()
     events = await whole_log_of(log, client.session_id)
     cut = MemoryLog()
-    end = next(logged.event_id for logged in events if isinstance(logged.event, RunFinished))
+    end = next(logged.event_id for logged in events if isinstance(logged.event, ev.RunFinished))
     await cut.append("s", [Pending(e.ts, e.run_id, e.event) for e in events[:end]], 0)
     async with owned_sessions(tmp_path, "say: Done.", cut) as sessions:
         again = Desk(sessions, "s", after=end)
         await again.until_settled()
-        assert [event.content for event in again.events(UserInput)] == ["Second"]
-        assert len(again.events(RunStarted)) == 1
+        assert [event.content for event in again.events(ev.UserInput)] == ["Second"]
+        assert len(again.events(ev.RunStarted)) == 1
 
 
-async def whole_log_of(log: MemoryLog, session_id: str) -> list[Logged]:
+async def whole_log_of(log: MemoryLog, session_id: str) -> list[ev.Logged]:
     return decoded(await log.read_raw(session_id, 0, 100_000))
 
 

@@ -11,20 +11,10 @@ import pytest
 from support.live_sessions import SCENARIO_MODEL, Desk, desk, owned_sessions, whole_log
 from support.session_trials import Trial, asked
 
+from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import HomeInUse, SessionRefused, StorageUnavailable
 from makai.core.request import ToolDefinition
-from makai.core.session_events import (
-    ApprovalDecided,
-    AssistantText,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    SessionTerms,
-    ToolFinished,
-    ToolStarted,
-    UserInput,
-)
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.sessions.commands import ApproveCall, Create, DenyCall
 from makai.sessions.log.base import Pending
@@ -55,9 +45,9 @@ async def test_a_pending_approval_is_still_pending_after_a_restart_and_its_tool_
         assert pending.request == asked
         again = Desk(sessions, client.session_id, after=len(client.seen))
         await again.approve(asked.call_id)
-        assert isinstance(await again.until_settled(), RunFinished)
-        assert again.events(RunResumed) == [RunResumed()]
-        assert again.events(ToolStarted) == [ToolStarted(call_id=asked.call_id)]
+        assert isinstance(await again.until_settled(), ev.RunFinished)
+        assert again.events(ev.RunResumed) == [ev.RunResumed()]
+        assert again.events(ev.ToolStarted) == [ev.ToolStarted(call_id=asked.call_id)]
         assert (project / "made").read_text() == "x\n"
         assert fold(await whole_log(sessions, client.session_id)) == await sessions.dispatch(
             GetState(client.session_id)
@@ -76,8 +66,8 @@ async def test_what_was_asked_before_a_restart_is_not_done_to_a_file_that_change
     (project / "a.txt").write_text("one\nand something new\n")
     async with owned_sessions(tmp_path, script) as sessions:
         again = Desk(sessions, client.session_id, after=len(client.seen))
-        assert isinstance(await again.until_settled(), RunFinished)
-        (decided,) = again.events(ApprovalDecided)
+        assert isinstance(await again.until_settled(), ev.RunFinished)
+        (decided,) = again.events(ev.ApprovalDecided)
         assert decided.by == "agent"
         with pytest.raises(SessionRefused):
             await again.approve(asked.call_id)
@@ -88,7 +78,7 @@ async def test_a_tool_that_had_started_is_interrupted_and_never_run_again(tmp_pa
     script = "tool: weather {}\n---\nsay: Never mind."
     asked: list[ToolRequest] = []
     async with owned_sessions(tmp_path, script) as sessions:
-        client = await desk(sessions, terms=SessionTerms(tools=(WEATHER,)))
+        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
 
         never = asyncio.Event()
 
@@ -99,14 +89,14 @@ async def test_a_tool_that_had_started_is_interrupted_and_never_run_again(tmp_pa
 
         await sessions.register_executor(client.session_id, waits)
         await client.send("Weather?")
-        await client.until(lambda logged: isinstance(logged.event, ToolStarted))
+        await client.until(lambda logged: isinstance(logged.event, ev.ToolStarted))
     async with owned_sessions(tmp_path, script) as sessions:
         again = Desk(sessions, client.session_id, after=len(client.seen))
-        assert isinstance(await again.until_settled(), RunFinished)
-        (finished,) = again.events(ToolFinished)
+        assert isinstance(await again.until_settled(), ev.RunFinished)
+        (finished,) = again.events(ev.ToolFinished)
         assert finished.interrupted
         assert finished.is_error
-        assert [event.text for event in again.events(AssistantText)] == ["Never mind."]
+        assert [event.text for event in again.events(ev.AssistantText)] == ["Never mind."]
     assert len(asked) == 1
 
 
@@ -117,8 +107,8 @@ async def test_an_answer_that_broke_off_is_asked_for_again(tmp_path: Path) -> No
         await client.until(lambda logged: len(client.seen) > 10)
     async with owned_sessions(tmp_path, "say: A whole answer.", recover_all=True) as sessions:
         again = Desk(sessions, client.session_id, after=len(client.seen))
-        assert isinstance(await again.until_settled(), RunFinished)
-        assert [event.text for event in again.events(AssistantText)] == ["A whole answer."]
+        assert isinstance(await again.until_settled(), ev.RunFinished)
+        assert [event.text for event in again.events(ev.AssistantText)] == ["A whole answer."]
         assert [logged.event_id for logged in (*client.seen, *again.seen)] == list(
             range(1, len(client.seen) + len(again.seen) + 1)
         )
@@ -134,7 +124,7 @@ async def test_words_that_waited_are_answered_by_the_next_owner(tmp_path: Path) 
         again = Desk(sessions, client.session_id)
         await again.until_settled()
         await again.until_settled()
-        assert [event.content for event in again.events(UserInput)] == ["First", "Second"]
+        assert [event.content for event in again.events(ev.UserInput)] == ["First", "Second"]
 
 
 async def test_looking_at_sessions_resumes_nothing(tmp_path: Path, project: Path) -> None:
@@ -165,8 +155,8 @@ async def test_a_grant_for_always_is_remembered_by_the_next_session_in_the_folde
     async with owned_sessions(tmp_path, script) as sessions:
         other = await desk(sessions, cwd=project)
         await other.send("Make it again")
-        assert isinstance(await other.until_settled(), RunFinished)
-        assert [event.by for event in other.events(ApprovalDecided)] == ["rule"]
+        assert isinstance(await other.until_settled(), ev.RunFinished)
+        assert [event.by for event in other.events(ev.ApprovalDecided)] == ["rule"]
 
 
 async def test_a_revoked_grant_no_longer_counts_in_the_session_it_was_given_in(tmp_path: Path, project: Path) -> None:
@@ -236,10 +226,10 @@ async def test_a_full_disk_fails_the_run_and_the_session_recovers(tmp_path: Path
         assert await whole_log(sessions, client.session_id)  # reads go on
         log.is_full = False
         failed = await client.until_settled()
-        assert isinstance(failed, RunFailed)
+        assert isinstance(failed, ev.RunFailed)
         assert failed.code == "storage_unavailable"
         await client.send("Again")
-        assert isinstance(await client.until_settled(), RunFinished)
+        assert isinstance(await client.until_settled(), ev.RunFinished)
         assert fold(await whole_log(sessions, client.session_id)) == await sessions.dispatch(
             GetState(client.session_id)
         )
@@ -264,13 +254,13 @@ SHELL = ToolDefinition(name="shell", description="A shell.", parameters_schema_j
 
 async def test_a_resumed_run_does_what_was_approved_tells_what_was_denied_and_asks_on(tmp_path: Path) -> None:
     before = Trial()
-    before.do(Create(now=1, model_ref=SCENARIO_MODEL, terms=SessionTerms(tools=(SHELL,))))
+    before.do(Create(now=1, model_ref=SCENARIO_MODEL, terms=ev.SessionTerms(tools=(SHELL,))))
     before.send("Hi")
     before.call("c1", "c2", "c3", "c4", ask=True)
     before.approve("c1")
     before.do(DenyCall(now=2, call_id="c2", by="me", reason="not today"))
     before.approve("c4")
-    before.report(ToolStarted(call_id="c4"))
+    before.report(ev.ToolStarted(call_id="c4"))
     log = MemoryLog()
     await log.append("s", [Pending(logged.ts, logged.run_id, logged.event) for logged in before.log], 0)
     carried_out: list[str] = []
@@ -282,10 +272,10 @@ async def test_a_resumed_run_does_what_was_approved_tells_what_was_denied_and_as
     async with owned_sessions(tmp_path, "say: Well.", log) as sessions:
         await sessions.register_executor("s", execute)
         client = Desk(sessions, "s")
-        await client.until(lambda logged: isinstance(logged.event, ToolFinished) and logged.event.call_id == "c1")
+        await client.until(lambda logged: isinstance(logged.event, ev.ToolFinished) and logged.event.call_id == "c1")
         await client.deny("c3", "nor tomorrow")
-        assert isinstance(await client.until_settled(), RunFinished)
-        said = {event.call_id: event.content[0] for event in client.events(ToolFinished)}
+        assert isinstance(await client.until_settled(), ev.RunFinished)
+        said = {event.call_id: event.content[0] for event in client.events(ev.ToolFinished)}
         assert {call_id: part.text for call_id, part in said.items() if isinstance(part, Text)} == {
             "c1": "done",
             "c2": "denied: not today",
@@ -297,7 +287,7 @@ async def test_a_resumed_run_does_what_was_approved_tells_what_was_denied_and_as
 
 async def test_a_question_that_ran_out_while_no_server_was_there_is_denied_when_one_is(tmp_path: Path) -> None:
     before = Trial()
-    before.do(Create(now=1, model_ref=SCENARIO_MODEL, terms=SessionTerms(tools=(SHELL,))))
+    before.do(Create(now=1, model_ref=SCENARIO_MODEL, terms=ev.SessionTerms(tools=(SHELL,))))
     before.send("Hi")
     before.call("c1")
     before.report(asked("c1", deadline_ms=5_000))
@@ -305,5 +295,5 @@ async def test_a_question_that_ran_out_while_no_server_was_there_is_denied_when_
     await log.append("s", [Pending(logged.ts, logged.run_id, logged.event) for logged in before.log], 0)
     async with owned_sessions(tmp_path, "say: Well.", log, recover_all=True) as sessions:
         client = Desk(sessions, "s")
-        assert isinstance(await client.until_settled(), RunFinished)
-        assert [event.by for event in client.events(ApprovalDecided)] == ["deadline"]
+        assert isinstance(await client.until_settled(), ev.RunFinished)
+        assert [event.by for event in client.events(ev.ApprovalDecided)] == ["deadline"]

@@ -6,52 +6,19 @@ from makai.cli.terminal.markdown_blocks import finished_length
 from makai.cli.terminal.status_area import activity, approval_keys, footer
 from makai.cli.terminal.styled_text import Lines, Markdown, Piece, Span, plain
 from makai.cli.terminal.transcript_view import TranscriptView
+from makai.core import session_events as ev
 from makai.core.content import Image, Text
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    AssistantText,
-    AssistantTextDelta,
-    Compacted,
-    FileDiff,
-    InputAccepted,
-    Logged,
-    ModeChanged,
-    ModelChanged,
-    Notice,
-    PlanEntry,
-    PlanUpdated,
-    Reasoning,
-    ReasoningDelta,
-    RunAborted,
-    RunFailed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    RunStatusChanged,
-    SessionCreated,
-    SessionEvent,
-    TitleChanged,
-    ToolCalled,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-    UserInput,
-)
 from makai.core.usage import Usage
 from makai.sessions.log.base import UnknownLogged
 
 ME = "terminal-1"
 STARTED = (
-    SessionCreated(model_ref="acme/chat@one", cwd="/w"),
-    RunStarted(run_number=1, model_ref="acme/chat@one"),
-    RunStatusChanged(status="starting"),
-    UserInput(input_id="i1", content="Hello\nthere"),
-    RunStatusChanged(status="running"),
-    TurnStarted(turn=1),
+    ev.SessionCreated(model_ref="acme/chat@one", cwd="/w"),
+    ev.RunStarted(run_number=1, model_ref="acme/chat@one"),
+    ev.RunStatusChanged(status="starting"),
+    ev.UserInput(input_id="i1", content="Hello\nthere"),
+    ev.RunStatusChanged(status="running"),
+    ev.TurnStarted(turn=1),
 )
 SECOND_MS = 1_000
 
@@ -59,7 +26,7 @@ SECOND_MS = 1_000
 class Watched:
     """A view that is fed one event per second."""
 
-    def __init__(self, *events: SessionEvent, printed_at_once: bool = False) -> None:
+    def __init__(self, *events: ev.SessionEvent, printed_at_once: bool = False) -> None:
         self.view = TranscriptView(ME, len if printed_at_once else finished_length)
         self.view.sent_here.add("i1")
         self.pieces: list[Piece] = []
@@ -68,11 +35,11 @@ class Watched:
         self.pieces.clear()
         self.take(*events)
 
-    def take(self, *events: SessionEvent) -> None:
+    def take(self, *events: ev.SessionEvent) -> None:
         for event in events:
             self.now += SECOND_MS
             number = self.view.state.last_event_id + 1
-            self.pieces += self.view.take(Logged(event_id=number, ts=self.now, event=event, run_id="r1"))
+            self.pieces += self.view.take(ev.Logged(event_id=number, ts=self.now, event=event, run_id="r1"))
 
     @property
     def text(self) -> str:
@@ -82,12 +49,12 @@ class Watched:
         return plain([Lines(lines=tuple(activity(self.view, self.now + SECOND_MS)))])
 
 
-def called(call_id: str = "c1", *, kind: str = "execute", title: str = "ls", name: str = "shell") -> ToolCalled:
-    return ToolCalled(call_id=call_id, name=name, arguments_json="{}", kind=kind, title=title)
+def called(call_id: str = "c1", *, kind: str = "execute", title: str = "ls", name: str = "shell") -> ev.ToolCalled:
+    return ev.ToolCalled(call_id=call_id, name=name, arguments_json="{}", kind=kind, title=title)
 
 
-def finished(text: str, call_id: str = "c1", **more: object) -> ToolFinished:
-    return ToolFinished(call_id=call_id, content=(Text(text=text),), **more)  # type: ignore[arg-type]
+def finished(text: str, call_id: str = "c1", **more: object) -> ev.ToolFinished:
+    return ev.ToolFinished(call_id=call_id, content=(Text(text=text),), **more)  # type: ignore[arg-type]
 
 
 def test_a_whole_run_reads_like_a_conversation() -> None:
@@ -96,13 +63,13 @@ def test_a_whole_run_reads_like_a_conversation() -> None:
     watched.view.sent_here.add("i1")
     watched.take(
         *STARTED,
-        AssistantText(content_index=0, text="# Hi\nI look."),
+        ev.AssistantText(content_index=0, text="# Hi\nI look."),
         called(kind="read", title="Read app.py", name="read"),
-        ToolStarted(call_id="c1"),
-        TurnEnded(turn=1, stop_reason="tool_use"),
+        ev.ToolStarted(call_id="c1"),
+        ev.TurnEnded(turn=1, stop_reason="tool_use"),
         finished("one\ntwo"),
-        RunStatusChanged(status="finished"),
-        RunFinished(stop_reason="end_turn", usage=Usage(input=1200, output=34, cost_usd=0.0123)),
+        ev.RunStatusChanged(status="finished"),
+        ev.RunFinished(stop_reason="end_turn", usage=Usage(input=1200, output=34, cost_usd=0.0123)),
     )
 
     assert watched.text == (
@@ -111,7 +78,9 @@ def test_a_whole_run_reads_like_a_conversation() -> None:
 
 
 def test_finished_blocks_are_printed_for_good_and_the_last_one_stays_open() -> None:
-    watched = Watched(*(AssistantTextDelta(content_index=0, delta=word) for word in ("One.", "\n\nTw", "o.\n\n- th")))
+    watched = Watched(
+        *(ev.AssistantTextDelta(content_index=0, delta=word) for word in ("One.", "\n\nTw", "o.\n\n- th"))
+    )
 
     assert watched.pieces == [
         Markdown(text="One.\n\n", begins=True, ends=False),
@@ -119,38 +88,40 @@ def test_finished_blocks_are_printed_for_good_and_the_last_one_stays_open() -> N
     ]
     assert watched.view.text == "- th"
 
-    watched.take(AssistantText(content_index=0, text="One.\n\nTwo.\n\n- three"))
+    watched.take(ev.AssistantText(content_index=0, text="One.\n\nTwo.\n\n- three"))
     assert watched.pieces[2:] == [Markdown(text="- three", begins=False)]
     assert watched.view.text == ""
 
 
 def test_the_same_words_come_out_however_they_arrived() -> None:
     whole = "One *two*\n\n```\nthree\n\n```\nfour"
-    deltas = [AssistantTextDelta(content_index=0, delta=letter) for letter in whole]
-    text = AssistantText(content_index=0, text=whole)
+    deltas = [ev.AssistantTextDelta(content_index=0, delta=letter) for letter in whole]
+    text = ev.AssistantText(content_index=0, text=whole)
 
     assert Watched(*deltas, text).text == Watched(text).text == Watched(*deltas, text, printed_at_once=True).text
 
 
 def test_words_of_an_answer_that_broke_off_are_printed() -> None:
-    watched = Watched(AssistantTextDelta(content_index=0, delta="Half a sent"), TurnEnded(turn=1, stop_reason="error"))
+    watched = Watched(
+        ev.AssistantTextDelta(content_index=0, delta="Half a sent"), ev.TurnEnded(turn=1, stop_reason="error")
+    )
 
     assert watched.text == "\nHalf a sent\n"
 
 
 def test_thinking_is_folded_to_a_line_and_can_be_unfolded() -> None:
-    watched = Watched(ReasoningDelta(content_index=0, delta="First\nSec"))
+    watched = Watched(ev.ReasoningDelta(content_index=0, delta="First\nSec"))
     assert watched.live() == "· First\n· Sec\n⠋ Thinking  6 s, Esc stops\n"
 
-    watched.take(Reasoning(content_index=0, text="First\nSecond"))
+    watched.take(ev.Reasoning(content_index=0, text="First\nSecond"))
     assert watched.text == "\n· thought for 1 s: First…\n"
     assert watched.view.folded is not None
     assert plain([watched.view.folded]) == "\n  First\n  Second\n"
 
 
 def test_a_running_command_shows_the_end_of_its_output_and_then_the_gist() -> None:
-    watched = Watched(called(title="make test"), ToolStarted(call_id="c1"))
-    watched.take(*(ToolProgress(call_id="c1", text=f"test {number}\n") for number in range(9)))
+    watched = Watched(called(title="make test"), ev.ToolStarted(call_id="c1"))
+    watched.take(*(ev.ToolProgress(call_id="c1", text=f"test {number}\n") for number in range(9)))
 
     assert watched.live() == (
         "● $ make test  10 s\n  test 5\n  test 6\n  test 7\n  test 8\n⠋ Running a tool  16 s, Esc stops\n"
@@ -167,7 +138,7 @@ def test_a_running_command_shows_the_end_of_its_output_and_then_the_gist() -> No
 
 
 def test_an_edit_without_a_question_shows_its_diff() -> None:
-    diff = FileDiff(path="/w/a.py", old_text="x = 1\n", new_text="x = 2\n")
+    diff = ev.FileDiff(path="/w/a.py", old_text="x = 1\n", new_text="x = 2\n")
     watched = Watched(called(kind="edit", title="Edit a.py", name="edit"), finished("Edited.", diffs=(diff,)))
 
     assert watched.text == "✓ Edit a.py  +1 -1\n  1 - x = 1\n  1 + x = 2\n"
@@ -175,8 +146,8 @@ def test_an_edit_without_a_question_shows_its_diff() -> None:
     assert watched.pieces[0].lines[1] == (Span("  1 ", "dim"), Span("- x = 1", "removed"))
 
 
-def question(name: str = "shell", arguments: str = "{}", **more: object) -> ApprovalRequested:
-    return ApprovalRequested(call_id="c1", name=name, arguments_json=arguments, digest="d", **more)  # type: ignore[arg-type]
+def question(name: str = "shell", arguments: str = "{}", **more: object) -> ev.ApprovalRequested:
+    return ev.ApprovalRequested(call_id="c1", name=name, arguments_json=arguments, digest="d", **more)  # type: ignore[arg-type]
 
 
 def test_a_question_shows_the_exact_command_and_where_it_would_run() -> None:
@@ -189,11 +160,11 @@ def test_a_question_shows_the_exact_command_and_where_it_would_run() -> None:
 
 
 def test_a_question_about_an_edit_shows_the_diff_once() -> None:
-    diff = FileDiff(path="/w/a.py", old_text="x = 1\n", new_text="x = 2\n")
+    diff = ev.FileDiff(path="/w/a.py", old_text="x = 1\n", new_text="x = 2\n")
     watched = Watched(
         called(kind="edit", title="Edit a.py", name="edit"),
         question("edit", title="Edit a.py", diffs=(diff,)),
-        ApprovalDecided(call_id="c1", decision="approve", by=ME),
+        ev.ApprovalDecided(call_id="c1", decision="approve", by=ME),
         finished("Edited.", diffs=(diff,)),
     )
 
@@ -203,7 +174,7 @@ def test_a_question_about_an_edit_shows_the_diff_once() -> None:
 
 
 def test_a_long_diff_says_how_much_of_it_is_missing_and_can_be_seen_whole() -> None:
-    diff = FileDiff(path="/w/a", old_text=None, new_text="x\n" * 1000)
+    diff = ev.FileDiff(path="/w/a", old_text=None, new_text="x\n" * 1000)
     watched = Watched(called(), question("write", diffs=(diff,)))
 
     assert "\n  … 601 lines not shown …\n" in watched.text
@@ -217,7 +188,7 @@ def test_a_decision_of_another_client_removes_the_question_and_says_who() -> Non
     watched.pieces.clear()
 
     watched.take(
-        ApprovalDecided(call_id="c1", decision="deny_continue", by="web-7", reason="not on a Friday"),
+        ev.ApprovalDecided(call_id="c1", decision="deny_continue", by="web-7", reason="not on a Friday"),
         finished("denied: not on a Friday", is_error=True),
     )
     assert watched.view.questions == {}
@@ -225,14 +196,14 @@ def test_a_decision_of_another_client_removes_the_question_and_says_who() -> Non
 
 
 def test_a_wider_grant_names_its_rule() -> None:
-    decided = ApprovalDecided(call_id="c1", decision="approve", by=ME, scope="session", grant="Bash(git log:*)")
+    decided = ev.ApprovalDecided(call_id="c1", decision="approve", by=ME, scope="session", grant="Bash(git log:*)")
     watched = Watched(called(), question(), decided)
 
     assert watched.text.endswith("  allowed for this session: Bash(git log:*)\n")
 
 
 def test_what_a_rule_decided_without_a_question_is_no_news() -> None:
-    assert Watched(called(), ApprovalDecided(call_id="c1", decision="approve", by="rule")).text == ""
+    assert Watched(called(), ev.ApprovalDecided(call_id="c1", decision="approve", by="rule")).text == ""
 
 
 def test_keys_are_offered_once_they_count_and_wider_ones_only_with_a_rule() -> None:
@@ -255,29 +226,29 @@ def test_keys_are_offered_once_they_count_and_wider_ones_only_with_a_rule() -> N
 
 def test_a_plan_is_a_check_list() -> None:
     entries = (
-        PlanEntry(content="Look", status="completed"),
-        PlanEntry(content="Change", status="in_progress"),
-        PlanEntry(content="Test"),
+        ev.PlanEntry(content="Look", status="completed"),
+        ev.PlanEntry(content="Change", status="in_progress"),
+        ev.PlanEntry(content="Test"),
     )
-    watched = Watched(called(name="plan", kind="think"), finished("ok"), PlanUpdated(entries=entries))
+    watched = Watched(called(name="plan", kind="think"), finished("ok"), ev.PlanUpdated(entries=entries))
 
     assert watched.text == "\nPlan\n  [x] Look\n  [>] Change\n  [ ] Test\n"
 
 
 def test_who_stopped_a_run_is_told_and_what_it_cost() -> None:
     watched = Watched(
-        AssistantTextDelta(content_index=0, delta="Work"),
-        RunStatusChanged(status="aborting"),
-        RunAborted(by="web-7", reason="lunch"),
-        RunStatusChanged(status="finished"),
-        RunFinished(stop_reason="aborted", usage=Usage(input=5, output=6)),
+        ev.AssistantTextDelta(content_index=0, delta="Work"),
+        ev.RunStatusChanged(status="aborting"),
+        ev.RunAborted(by="web-7", reason="lunch"),
+        ev.RunStatusChanged(status="finished"),
+        ev.RunFinished(stop_reason="aborted", usage=Usage(input=5, output=6)),
     )
 
     assert watched.text == "\nWork\n\nStopped by web-7: lunch.\n[5 in, 6 out, 9 s]\n"
 
 
 def test_a_failure_says_what_to_do() -> None:
-    watched = Watched(RunFailed(code="auth_required", message="No key.", hint="Run `makai auth login acme`."))
+    watched = Watched(ev.RunFailed(code="auth_required", message="No key.", hint="Run `makai auth login acme`."))
 
     assert watched.text == "\n✗ No key.\n  Run `makai auth login acme`.\n"
     assert watched.view.failure is not None
@@ -285,11 +256,11 @@ def test_a_failure_says_what_to_do() -> None:
 
 def test_notices_changes_and_a_restart_are_told() -> None:
     watched = Watched(
-        Notice(level="warning", code="rate_limited", message="Slow down. Waiting 2 s."),
-        RunResumed(),
-        ModelChanged(model_ref="acme/chat@two"),
-        ModeChanged(mode="plan"),
-        Compacted(summary="We talked.", through=3),
+        ev.Notice(level="warning", code="rate_limited", message="Slow down. Waiting 2 s."),
+        ev.RunResumed(),
+        ev.ModelChanged(model_ref="acme/chat@two"),
+        ev.ModeChanged(mode="plan"),
+        ev.Compacted(summary="We talked.", through=3),
     )
 
     assert watched.text == (
@@ -303,33 +274,35 @@ def test_notices_changes_and_a_restart_are_told() -> None:
 
 def test_a_title_is_news_only_when_somebody_gave_it() -> None:
     view = TranscriptView(ME, len)
-    by_run = Logged(event_id=1, ts=1, event=TitleChanged(title="A"), run_id="r1")
-    by_hand = Logged(event_id=2, ts=1, event=TitleChanged(title="B"))
+    by_run = ev.Logged(event_id=1, ts=1, event=ev.TitleChanged(title="A"), run_id="r1")
+    by_hand = ev.Logged(event_id=2, ts=1, event=ev.TitleChanged(title="B"))
 
     assert plain(view.take_all([by_run, by_hand])) == "The title is now: B\n"
 
 
 def test_words_of_other_clients_are_marked() -> None:
-    watched = Watched(UserInput(input_id="i2", content=(Text(text="Look"), Image(data="", mime_type="image/png"))))
+    watched = Watched(ev.UserInput(input_id="i2", content=(Text(text="Look"), Image(data="", mime_type="image/png"))))
 
     assert watched.text == "\n> Look  (from another client)\n  [image]\n"
 
 
 def test_what_waits_is_shown_until_it_is_read() -> None:
     watched = Watched(
-        InputAccepted(input_id="i2", content="and then"),
-        InputAccepted(input_id="i3", content="no,\nthis", delivery="steer"),
+        ev.InputAccepted(input_id="i2", content="and then"),
+        ev.InputAccepted(input_id="i3", content="no,\nthis", delivery="steer"),
     )
     assert watched.live() == (
         "⠴ Waiting for acme/one (3 s)  7 s, Esc stops\n  queued: and then\n  steers after this step: no, this\n"
     )
 
-    watched.take(UserInput(input_id="i3", content="no,\nthis"))
+    watched.take(ev.UserInput(input_id="i3", content="no,\nthis"))
     assert "steers" not in watched.live()
 
 
 def test_the_footer_says_mode_model_context_and_cost() -> None:
-    usage = UsageReported(total=Usage(input=1, output=2, cost_usd=0.5), context_tokens=25_000, context_window=200_000)
+    usage = ev.UsageReported(
+        total=Usage(input=1, output=2, cost_usd=0.5), context_tokens=25_000, context_window=200_000
+    )
     watched = Watched(usage)
 
     assert footer(watched.view) == (Span("  ask · acme/one · 12% of context · $0.5000", "dim"),)
@@ -337,10 +310,10 @@ def test_the_footer_says_mode_model_context_and_cost() -> None:
 
 def test_words_of_a_model_cannot_act_on_the_terminal() -> None:
     watched = Watched(
-        AssistantText(content_index=0, text="a\x1b[2Jb"),
+        ev.AssistantText(content_index=0, text="a\x1b[2Jb"),
         called(title="x\x1b]0;y\x07", kind="other", name="t"),
         finished("\x1b[31mred\u202e"),
-        Notice(level="info", code="x", message="\x9bn"),
+        ev.Notice(level="info", code="x", message="\x9bn"),
     )
 
     assert watched.text == "\na\\x1b[2Jb\n✓ x\\x1b]0;y\\x07\n  \\x1b[31mred\\u202e\n\\x9bn\n"

@@ -6,14 +6,7 @@ import pytest
 from support.minicodex import JSON, SESSION, Room, events_of, of, types
 from support.session_trials import finished
 
-from makai.core.session_events import (
-    AssistantText,
-    AssistantTextDelta,
-    RunFailed,
-    RunFinished,
-    ToolStarted,
-    TurnStarted,
-)
+from makai.core import session_events as ev
 
 NOW = "1970-01-01T00:00:01.000Z"
 
@@ -119,11 +112,11 @@ def test_an_abort_in_the_middle_ends_in_turn_done() -> None:
     room = Room()
     client = room.client("streaming")
     client.say("send", text="write a book")
-    room.trial.report(TurnStarted(turn=1), AssistantTextDelta(content_index=0, delta="Once"))
+    room.trial.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Once"))
     client.hear()
 
     heard = client.say("abort", run_id=room.trial.run.run_id)
-    room.trial.report(AssistantText(content_index=0, text="Once upon"), RunFinished(stop_reason="end_turn"))
+    room.trial.report(ev.AssistantText(content_index=0, text="Once upon"), ev.RunFinished(stop_reason="end_turn"))
     heard += client.hear()
 
     assert types(heard) == [
@@ -147,7 +140,7 @@ def test_an_aborted_run_with_tool_output_ends_in_turn_done_too_and_denies_what_w
     client.hear()
 
     heard = client.say("abort")
-    room.trial.report(RunFinished(stop_reason="aborted"))
+    room.trial.report(ev.RunFinished(stop_reason="aborted"))
     heard += client.hear()
 
     assert types(heard) == [
@@ -288,7 +281,7 @@ def test_a_failure_is_logged_for_everyone_and_the_next_send_is_accepted() -> Non
     room = Room()
     client = room.client()
     client.say("send", text="hi")
-    room.trial.report(RunFailed(code="rate_limited", message="Slow down.", hint="Wait."))
+    room.trial.report(ev.RunFailed(code="rate_limited", message="Slow down.", hint="Wait."))
 
     heard = client.hear()
     assert types(heard) == ["run_status error", "error"]
@@ -322,7 +315,7 @@ def test_a_call_that_its_server_interrupted_says_so_only_with_makai() -> None:
     plain.say("send", text="go")
     room.trial.call("c1", ask=True)
     plain.say("approve", call_id="c1")
-    room.trial.report(ToolStarted(call_id="c1"))
+    room.trial.report(ev.ToolStarted(call_id="c1"))
     room.trial.restart()
 
     assert "interrupted" not in of(plain.hear(), "function_call_output")

@@ -13,23 +13,8 @@ from support.minicodex import BOTH, JSON, SESSION, Room, events_of, find, of
 from support.profiles import examples
 from support.session_trials import Trial, arguments, asked, finished
 
+from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
-from makai.core.session_events import (
-    AssistantText,
-    AssistantTextDelta,
-    Notice,
-    PlanUpdated,
-    Reasoning,
-    ReasoningDelta,
-    RunFailed,
-    RunFinished,
-    ToolCalled,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-)
 from makai.core.usage import Usage
 from makai.protocols.minicodex import pages, view
 from makai.protocols.minicodex.requests import Open
@@ -39,22 +24,22 @@ KINDS: list[tuple[str, ...]] = [(), ("streaming",), ("makai.1",), BOTH]
 call_ids = st.sampled_from(["c1", "c2", "c3", "c4"])
 indexes = st.integers(0, 1)
 reports = st.one_of(
-    st.just(TurnStarted(turn=0)),
-    st.builds(TurnEnded, turn=st.just(0), stop_reason=st.sampled_from(["end_turn", "error", "error"])),
-    st.builds(AssistantTextDelta, content_index=indexes, delta=st.sampled_from(["a", "b "])),
-    st.builds(AssistantText, content_index=indexes, text=st.just("whole")),
-    st.builds(ReasoningDelta, content_index=indexes, delta=st.just("hm ")),
-    st.builds(Reasoning, content_index=indexes, text=st.just("hmm"), redacted=st.booleans()),
-    call_ids.map(lambda call_id: ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id))),
+    st.just(ev.TurnStarted(turn=0)),
+    st.builds(ev.TurnEnded, turn=st.just(0), stop_reason=st.sampled_from(["end_turn", "error", "error"])),
+    st.builds(ev.AssistantTextDelta, content_index=indexes, delta=st.sampled_from(["a", "b "])),
+    st.builds(ev.AssistantText, content_index=indexes, text=st.just("whole")),
+    st.builds(ev.ReasoningDelta, content_index=indexes, delta=st.just("hm ")),
+    st.builds(ev.Reasoning, content_index=indexes, text=st.just("hmm"), redacted=st.booleans()),
+    call_ids.map(lambda call_id: ev.ToolCalled(call_id=call_id, name="shell", arguments_json=arguments(call_id))),
     st.builds(asked, call_ids),
-    st.builds(ToolStarted, call_id=call_ids),
-    st.builds(ToolProgress, call_id=call_ids, text=st.just(".")),
+    st.builds(ev.ToolStarted, call_id=call_ids),
+    st.builds(ev.ToolProgress, call_id=call_ids, text=st.just(".")),
     st.builds(finished, call_ids),
-    st.just(PlanUpdated(entries=())),
-    st.just(UsageReported(total=Usage(input=1), context_tokens=7)),
-    st.just(Notice(level="info", code="x", message="x")),
-    st.just(RunFailed(code="overloaded", message="no")),
-    st.builds(RunFinished, stop_reason=st.sampled_from(["end_turn", "end_turn", "aborted"])),
+    st.just(ev.PlanUpdated(entries=())),
+    st.just(ev.UsageReported(total=Usage(input=1), context_tokens=7)),
+    st.just(ev.Notice(level="info", code="x", message="x")),
+    st.just(ev.RunFailed(code="overloaded", message="no")),
+    st.builds(ev.RunFinished, stop_reason=st.sampled_from(["end_turn", "end_turn", "aborted"])),
 )
 commands = st.one_of(
     st.builds(Send, now=st.just(1), input_id=st.uuids().map(str), content=st.just("hi")),
@@ -67,7 +52,7 @@ commands = st.one_of(
     st.just(Recovered(now=1, can_resume=True)),
 )
 whatever = st.lists(commands | reports | reports | reports, max_size=50)
-start = [Send(now=1, input_id="i", content="go"), TurnStarted(turn=0)]
+start = [Send(now=1, input_id="i", content="go"), ev.TurnStarted(turn=0)]
 steps = st.builds(lambda start, rest: [*start, *rest], st.sampled_from([[], start]), whatever)
 
 
@@ -75,10 +60,10 @@ def perform(trial: Trial, step: Any) -> None:
     """Do it, if the session lets us; turns are numbered here."""
     run = trial.state.run
     match step:
-        case TurnStarted() if run is not None:
-            step = TurnStarted(turn=run.turn + 1)
-        case TurnEnded() if run is not None:
-            step = TurnEnded(turn=run.turn, stop_reason=step.stop_reason)
+        case ev.TurnStarted() if run is not None:
+            step = ev.TurnStarted(turn=run.turn + 1)
+        case ev.TurnEnded() if run is not None:
+            step = ev.TurnEnded(turn=run.turn, stop_reason=step.stop_reason)
     is_command = hasattr(step, "now")
     command: Command = step if is_command else Report(now=2, event=step, run_id=run.run_id if run else "none")
     with contextlib.suppress(SessionRefused):
