@@ -157,7 +157,7 @@ async def test_an_append_of_no_or_too_many_events_is_refused(log: EventLog, even
 
 async def test_an_event_that_is_too_large_is_refused(log: EventLog) -> None:
     with pytest.raises(InvalidRequest, match="exceeds the limit"):
-        await log.append("one", steps(1, "x" * encoding.MOST_EVENT_BYTES), 0)
+        await log.append("one", steps(1, "x" * encoding.MAX_EVENT_BYTES), 0)
 
 
 async def test_the_list_shows_what_became_of_each_session(log: EventLog) -> None:

@@ -10,7 +10,7 @@ from support.log_events import NOW_MS, pending, steps, words
 from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest
 from makai.sessions.log.base import Checkpoint, EventLog, Pending, StoredGrant
-from makai.sessions.log.heads import SHORTEST_RUN
+from makai.sessions.log.heads import MIN_DELTA_RUN
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.log.sqlite import SqliteLog
 
@@ -180,7 +180,7 @@ def alternating(count: int) -> list[Pending]:
 
 
 async def test_a_long_run_of_deltas_is_left_out_from_wherever_one_reads(log: EventLog) -> None:
-    run = SHORTEST_RUN + 36
+    run = MIN_DELTA_RUN + 36
     await log.append("one", steps(2), 0)
     await log.append("one", alternating(run - 10), 2)
     await log.append("one", [*alternating(10), *steps(1), *alternating(5)], run - 8)  # the run ends: event run + 3

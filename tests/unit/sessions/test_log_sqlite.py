@@ -27,7 +27,7 @@ from makai.core.errors import HomeInUse, LogConflict, StorageUnavailable
 from makai.core.session_events import AssistantTextDelta, Logged, SessionCreated
 from makai.sessions.log import encoding, schema, sqlite, store, writer
 from makai.sessions.log.base import Record, UnknownLogged, replay
-from makai.sessions.log.heads import MOST_SESSIONS, TAIL_BYTES
+from makai.sessions.log.heads import MAX_SESSIONS, TAIL_BYTES
 from makai.sessions.log.sqlite import SqliteLog
 
 APPEND_BAR = 20_000
@@ -169,7 +169,7 @@ async def test_a_cancelled_append_leaves_numbers_in_order(log: SqliteLog) -> Non
 async def test_appends_wait_for_room_when_the_disk_is_slower_than_they_are(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "MOST_QUEUED_BYTES", 10_000)
+    monkeypatch.setattr(sqlite, "MAX_QUEUED_BYTES", 10_000)
     held = threading.Event()
     commit = writer.Writer._commit
     monkeypatch.setattr(writer.Writer, "_commit", lambda self, batch: (held.wait(10), commit(self, batch)))
@@ -214,7 +214,7 @@ async def test_what_followers_read_from_is_bounded_and_the_store_has_the_rest(lo
     head = log._heads.get("one")
     assert head is not None
     assert sum(len(record.line) for record in head.tail) == head.tail_bytes <= TAIL_BYTES
-    await asyncio.gather(*(log.append(f"session-{number}", steps(1), 0) for number in range(MOST_SESSIONS)))
+    await asyncio.gather(*(log.append(f"session-{number}", steps(1), 0) for number in range(MAX_SESSIONS)))
 
     assert log._heads.get("one") is None
     assert [record.event_id async for record in replay(log, "one")] == list(range(1, 41))

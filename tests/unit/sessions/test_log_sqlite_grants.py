@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 from makai.core.errors import StorageUnavailable
 from makai.core.session_events import ApprovalDecided, SessionCreated
-from makai.sessions.log import checkpoints, permissions, schema, sqlite, store, writer
+from makai.sessions.log import permissions, schema, sqlite, store, writer
 from makai.sessions.log.base import Checkpoint, LogProblem, Pending, StoredGrant
-from makai.sessions.log.heads import SHORTEST_RUN
+from makai.sessions.log.heads import MIN_DELTA_RUN
 from makai.sessions.log.repair import check, repair
 from makai.sessions.log.sqlite import SqliteLog
 
@@ -45,7 +45,7 @@ def granting() -> list[Pending]:
     return pending(SessionCreated(model_ref="m", cwd="/project"), decided)
 
 
-def run_of_deltas(count: int = SHORTEST_RUN) -> list[Pending]:
+def run_of_deltas(count: int = MIN_DELTA_RUN) -> list[Pending]:
     """Deltas that are not joined, and the event that ends their run."""
     return [*(delta for number in range(count) for delta in words("word", content_index=number % 2)), *steps(1)]
 
@@ -93,14 +93,14 @@ def test_a_database_of_the_first_format_opens_and_has_everything(home: Path) -> 
     async def use() -> None:
         log = await SqliteLog.open(home)
         runs = await log._read(None, lambda reader: reader.execute("SELECT first, last FROM sound_run").fetchall())
-        assert runs == [(3, SHORTEST_RUN + 2)]
-        assert await lasting(log) == [1, 2, SHORTEST_RUN + 3]
+        assert runs == [(3, MIN_DELTA_RUN + 2)]
+        assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
         assert (await log.checkpoint("one"), await log.grants(None), await log.is_trusted("/project")) == (
             None,
             [],
             False,
         )
-        await log.append("one", granting()[1:], SHORTEST_RUN + 3)
+        await log.append("one", granting()[1:], MIN_DELTA_RUN + 3)
         await log.save_checkpoint("one", Checkpoint(4, 1, b"new"))
         await log.trust("/project", True)
         assert len(await log.grants("/project")) == 1
@@ -159,7 +159,7 @@ async def test_a_table_of_checkpoints_that_cannot_be_read_holds_none(home: Path)
 
     assert await log.checkpoint("one") is None
     await log.save_checkpoint("one", Checkpoint(1, 1, b""))
-    assert await log.append("one", steps(1), await log.last("one")) == (SHORTEST_RUN + 4, SHORTEST_RUN + 4)
+    assert await log.append("one", steps(1), await log.last("one")) == (MIN_DELTA_RUN + 4, MIN_DELTA_RUN + 4)
     await log.close()
 
 
@@ -204,7 +204,7 @@ async def test_a_damaged_run_of_deltas_hides_nothing(home: Path, damage: str) ->
     execute(home, f"UPDATE delta_run {damage}")
 
     log = await SqliteLog.open(home)
-    assert await lasting(log) == [1, 2, SHORTEST_RUN + 3]
+    assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
     await log.close()
 
 
@@ -215,7 +215,7 @@ async def test_a_run_that_would_hide_events_is_found_and_repaired(home: Path) ->
     assert repair(home).problems == (LogProblem("", None, "1 events are noted as deltas and are none"),)
     assert check(home).problems == ()
     log = await SqliteLog.open(home)
-    assert await lasting(log) == [1, 2, SHORTEST_RUN + 3]
+    assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
     await log.close()
 
 
@@ -238,7 +238,7 @@ async def test_repair_keeps_grants_and_trust_and_leaves_checkpoints_behind(home:
     ]
     assert [await log.is_trusted(folder) for folder in ("/project/src", "/project/vendor")] == [True, False]
     assert await log.checkpoint("one") is None
-    assert await lasting(log) == [1, 2, SHORTEST_RUN + 3]
+    assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
     await log.close()
 
 
@@ -277,7 +277,7 @@ async def test_a_checkpoint_that_cannot_be_saved_disturbs_nobody(
 ) -> None:
     await log.append("one", steps(3), 0)
     await log.save_checkpoint("one", Checkpoint(2, 1, b"former"))
-    monkeypatch.setattr(checkpoints, "put", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(store, "put_checkpoint", lambda *arguments: 1 / 0)
 
     await log.save_checkpoint("one", Checkpoint(3, 1, b"lost"))
     assert await log.append("one", steps(1), 3) == (4, 4)
@@ -300,13 +300,13 @@ async def test_whoever_holds_the_database_delays_no_append_by_way_of_a_checkpoin
 async def test_appends_are_told_before_checkpoints_are_saved(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
     await log.append("one", steps(1), 0)
     held = threading.Event()
-    put = checkpoints.put
+    put = store.put_checkpoint
 
     def slowly(*arguments: object) -> bool:
         assert held.wait(10)
         return put(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(checkpoints, "put", slowly)
+    monkeypatch.setattr(store, "put_checkpoint", slowly)
     monkeypatch.setattr(writer, "WINDOW_S", 3600)  # the append finds them waiting
     saves = [asyncio.ensure_future(log.save_checkpoint("one", Checkpoint(1, 1, b"%d" % n))) for n in range(3)]
     await asyncio.sleep(0)
@@ -367,7 +367,7 @@ async def test_closing_saves_the_checkpoints_that_wait_and_a_closed_log_refuses(
 
 
 async def test_checkpoints_wait_for_room_of_their_own(log: SqliteLog) -> None:
-    large = Checkpoint(1, 1, b"x" * (sqlite.MOST_CHECKPOINT_BYTES // 2 + 1))
+    large = Checkpoint(1, 1, b"x" * (sqlite.MAX_CHECKPOINT_BYTES // 2 + 1))
     await log.append("one", steps(1), 0)
     first = asyncio.ensure_future(log.save_checkpoint("one", large))
     second = asyncio.ensure_future(log.save_checkpoint("one", large))

@@ -1,4 +1,4 @@
-"""The log of sessions: append, read, and a list of what there is. Everything else about a session is folded from it.
+"""The log of sessions: append, read, and the list of sessions. Everything else about a session is folded from it.
 
 base        what a log is, and the shapes that go in and out
 opening     opens the log that config.toml names; the only module that knows which stores there are
@@ -6,8 +6,7 @@ leases      who may append: the lease, its generation, and the lock of a machine
 watchers    callbacks of readers that wait for a session to change
 encoding    events to lines and back: joining of deltas, numbers, checksums
 projection  the list of sessions and the saved permissions, folded from events
-folders     which folders a decision about one of them concerns
 memory      a log that lives as long as its process
-sqlite      the log of a MAKAI_HOME; writer, heads, store, checkpoints, permissions and schema are its parts
+sqlite      the log of a MAKAI_HOME; writer, heads, store, permissions and schema are its parts
 repair      finds damage in a stored log, and makes it readable again
 """

@@ -101,7 +101,7 @@ NEWEST = SessionFilter()
 
 
 class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that nobody has answered yet."""
+    """A question without an answer."""
 
     session_id: str
     event_id: int
@@ -111,23 +111,23 @@ class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """What somebody derived from the events of a session up to `event_id`. The log does not know what it is."""
+    """Data derived from the events of a session up to `event_id`. The log does not interpret it."""
 
     event_id: int
     format: int
-    """Whoever saves it tells by this whether they can still read it."""
+    """Tells the code that saved it whether it can still read it."""
     data: bytes
 
 
 class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person decided for ever, about a rule in a folder."""
+    """A person's decision for always about a rule in a folder."""
 
     folder: str
-    """Where the session worked that asked; empty when it had no folder."""
+    """The working folder of the session that asked; empty when it had none."""
     rule: str
     allow: bool
     session_id: str
-    """Who asked, and the number of the event that says what was decided; the session may be gone."""
+    """The session that asked; it may be gone. `event_id` is the decision in it."""
     event_id: int
     ts: int
     by: str
@@ -141,7 +141,7 @@ class TrustedFolder(msgspec.Struct, frozen=True):
 
 
 class LogProblem(msgspec.Struct, frozen=True):
-    """Something in the store that is not what was written."""
+    """A part of the store that is not what was written."""
 
     session_id: str
     """Empty when it concerns the whole store."""
@@ -163,7 +163,7 @@ class Lease(msgspec.Struct, frozen=True):
     """The right to append to a store. Each holder's generation is higher than those before it."""
 
     holder: str
-    """Another one for each start of a process: process ids are used again."""
+    """Unique per start of a process: process ids are used again."""
     generation: int
     expires_ms: int | None = None
     """By the clock of the store; None when the lease ends with its holder's process."""
@@ -175,7 +175,6 @@ class EventLog(Protocol):
     @property
     def lease(self) -> Lease:
         """The lease under which this log was opened."""
-        ...
 
     async def append(
         self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
@@ -187,7 +186,6 @@ class EventLog(Protocol):
         when it is not the store's newest, `LogConflict` when `expected_last` is not the last number, `InvalidRequest`
         for events no store can hold, and `StorageUnavailable` when they could not be made durable.
         """
-        ...
 
     def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` after each append to a session, its deletion and the end of the log, until the result is called.
@@ -195,7 +193,6 @@ class EventLog(Protocol):
         It is called in the event loop of the log, after the caller of `append` got its answer, also when that is a
         refusal, and must not raise. It is a reason to read, and says nothing about what is there.
         """
-        ...
 
     async def read(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
@@ -204,76 +201,59 @@ class EventLog(Protocol):
 
         `deltas=False` leaves out the text and thinking deltas, whose whole texts follow them.
         """
-        ...
 
     async def read_raw(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
     ) -> list[Record]:
-        """The same as they are stored: for those who only pass events on."""
-        ...
+        """The same as they are stored, for callers that only pass events on."""
 
     async def last(self, session_id: str) -> int:
         """The number of the last event; 0 when there is no such session."""
-        ...
 
-    async def session(self, session_id: str) -> SessionSummary | None:
-        """One session as lists show it."""
-        ...
+    async def session(self, session_id: str) -> SessionSummary | None: ...
 
     async def sessions(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
         """Sessions, the newest first."""
-        ...
 
     async def pending_approvals(self) -> list[PendingApproval]:
         """Questions without an answer, of all sessions."""
-        ...
 
     async def delete(self, session_id: str) -> bool:
         """Forget a session; False when there was none."""
-        ...
 
     async def checkpoint(self, session_id: str) -> Checkpoint | None:
         """The newest that was saved of this session; None when there is none or it is not what was saved."""
-        ...
 
     async def save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> None:
-        """Keep it in the place of the former one.
+        """Replace the session's checkpoint.
 
-        No append waits for it or fails because of it, so it need not survive a power cut, and one that cannot be kept
-        is forgotten without a word: because there is no space, or no such session, or none with so many events.
+        No append waits for it or fails because of it. It need not survive a power cut, and one that cannot be kept (no
+        space, no such session, not so many events) is dropped without an error.
         """
-        ...
 
     async def grants(self, folder: str | None) -> list[StoredGrant]:
-        """What was decided for ever in sessions of this folder, of all folders for None; by folder and rule.
+        """Decisions for always in sessions of this folder, of all folders for None; by folder and rule.
 
         Those of an append are there when it returns. A later one about the same folder and rule replaces the former.
         """
-        ...
 
     async def revoke(self, folder: str, rule: str) -> bool:
-        """Forget what was decided for ever, durably; False when there was nothing."""
-        ...
+        """Remove a decision for always, durably; False when there was none."""
 
     async def trust(self, folder: str, trusted: bool) -> None:
-        """Note a person's word about a folder and everything beneath it, durably. The path is absolute and resolved."""
-        ...
+        """Store a decision about a folder and everything beneath it, durably. The path is absolute and resolved."""
 
     async def is_trusted(self, folder: str) -> bool:
-        """What was said about the folder, or about the nearest one above it of which anything was said."""
-        ...
+        """The decision about the folder, or about the nearest one above it that has one; False without any."""
 
     async def trusted_folders(self) -> list[TrustedFolder]:
         """Every folder about which a person decided, by path."""
-        ...
 
     async def check(self) -> LogReport:
         """Read and verify everything that is stored; changes nothing."""
-        ...
 
     async def close(self) -> None:
-        """Finish what was appended, then let go of the store."""
-        ...
+        """Finish what was appended, then release the store."""
 
 
 async def replay(log: EventLog, session_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[LoggedEvent]:

@@ -1,6 +1,4 @@
-"""Events to lines and back: joining of deltas, numbers, checksums.
-
-In: events that want a place, or lines of a store. Out: lines with checksums, or events. Pure; no store is known here.
+"""Events to stored lines and back: joining of deltas, numbers, checksums. No I/O.
 
 A line is the JSON of `Logged`. Its checksum is a CRC-32 of the session's id, the event's number and the line, so an
 event that is changed, moved or given to another session does not verify. A CRC finds every single flipped bit and every
@@ -16,19 +14,19 @@ from zlib import crc32
 
 import msgspec
 
+from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest, LogConflict, LogDamaged, ParseError
-from makai.core.session_events import ApprovalRequested, AssistantTextDelta, Logged, ReasoningDelta, SessionEvent
 from makai.sessions.log.base import LoggedEvent, Pending, PendingApproval, Record, UnknownLogged
 from makai.wire import strict_json
 
-MOST_EVENTS: Final = 10_000
+MAX_EVENTS: Final = 10_000
 """In one append."""
-MOST_EVENT_BYTES: Final = strict_json.MAX_BYTES
-LONGEST_ID: Final = 200
+MAX_EVENT_BYTES: Final = strict_json.MAX_BYTES
+MAX_ID_LENGTH: Final = 200
 REPAIR_HINT: Final = "Run `makai sessions repair`; other sessions are not affected."
 
-_LOGGED: Final = msgspec.json.Decoder(Logged)
-_LOGGED_LIST: Final = msgspec.json.Decoder(list[Logged])
+_LOGGED: Final = msgspec.json.Decoder(ev.Logged)
+_LOGGED_LIST: Final = msgspec.json.Decoder(list[ev.Logged])
 
 
 class Body(msgspec.Struct, frozen=True, gc=False):
@@ -36,12 +34,12 @@ class Body(msgspec.Struct, frozen=True, gc=False):
 
     ts: int
     run_id: str | None
-    fact: SessionEvent
+    fact: ev.SessionEvent
     event: bytes
 
     @property
     def is_delta(self) -> bool:
-        return isinstance(self.fact, AssistantTextDelta | ReasoningDelta)
+        return isinstance(self.fact, ev.AssistantTextDelta | ev.ReasoningDelta)
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -69,15 +67,14 @@ _TAG: Final = msgspec.json.Decoder(_Tag)
 
 
 def check_session_id(session_id: str) -> None:
-    """Refuse ids that are no text for every store."""
-    if not session_id or len(session_id) > LONGEST_ID or not session_id.isprintable():
-        raise InvalidRequest(f"A session id is 1 to {LONGEST_ID} printable characters.")
+    if not session_id or len(session_id) > MAX_ID_LENGTH or not session_id.isprintable():
+        raise InvalidRequest(f"A session id is 1 to {MAX_ID_LENGTH} printable characters.")
 
 
 def encoded(events: Sequence[Pending]) -> list[Body]:
     """Bodies of an append: deltas joined, everything checked."""
-    if not 0 < len(events) <= MOST_EVENTS:
-        raise InvalidRequest(f"An append holds 1 to {MOST_EVENTS} events, not {len(events)}.")
+    if not 0 < len(events) <= MAX_EVENTS:
+        raise InvalidRequest(f"An append holds 1 to {MAX_EVENTS} events, not {len(events)}.")
     return [_body(pending) for pending in joined(events)]
 
 
@@ -89,59 +86,55 @@ def joined(events: Sequence[Pending]) -> list[Pending]:
     def settle() -> None:
         if len(words) > 1:
             first = result[-1]
-            assert isinstance(first.event, AssistantTextDelta | ReasoningDelta)
+            assert isinstance(first.event, ev.AssistantTextDelta | ev.ReasoningDelta)
             whole = msgspec.structs.replace(first.event, delta="".join(words))
             result[-1] = msgspec.structs.replace(first, event=whole)
         words.clear()
 
     for pending in events:
         event = pending.event
-        if not isinstance(event, AssistantTextDelta | ReasoningDelta):
+        if not (words and result[-1].run_id == pending.run_id and is_same_block(result[-1].event, event)):
             settle()
             result.append(pending)
-            continue
-        if not (words and _continues(result[-1], pending)):
-            settle()
-            result.append(pending)
-        words.append(event.delta)
+        if isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta):
+            words.append(event.delta)
     settle()
     return result
 
 
-def _continues(first: Pending, second: Pending) -> bool:
-    before, event = first.event, second.event
+def is_same_block(before: ev.SessionEvent, event: ev.SessionEvent) -> bool:
+    """Whether both are deltas of one block, if they are of the same run."""
     return (
         type(before) is type(event)
-        and isinstance(before, AssistantTextDelta | ReasoningDelta)
-        and isinstance(event, AssistantTextDelta | ReasoningDelta)
+        and isinstance(before, ev.AssistantTextDelta | ev.ReasoningDelta)
+        and isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta)
         and before.content_index == event.content_index
         and before.parent_call_id == event.parent_call_id
-        and first.run_id == second.run_id
     )
 
 
 def _body(pending: Pending) -> Body:
-    if pending.run_id is not None and not (pending.run_id.isprintable() and len(pending.run_id) <= LONGEST_ID):
-        raise InvalidRequest(f"A run id is at most {LONGEST_ID} printable characters.")
+    if pending.run_id is not None and not (pending.run_id.isprintable() and len(pending.run_id) <= MAX_ID_LENGTH):
+        raise InvalidRequest(f"A run id is at most {MAX_ID_LENGTH} printable characters.")
     try:
         event = strict_json.encode(pending.event)
         if b"\\u0000" in event:
             strict_json.decode(event)  # tells a NUL from a backslash followed by "u0000"
     except ParseError as error:
         raise InvalidRequest(f"The event cannot be stored: {error.message}.") from None
-    if len(event) > MOST_EVENT_BYTES:
-        raise InvalidRequest(f"An event of {len(event)} bytes exceeds the limit of {MOST_EVENT_BYTES}.")
+    if len(event) > MAX_EVENT_BYTES:
+        raise InvalidRequest(f"An event of {len(event)} bytes exceeds the limit of {MAX_EVENT_BYTES}.")
     return Body(pending.ts, pending.run_id, pending.event, event)
 
 
 def numbered(session_id: str, bodies: Sequence[Body], last: int, last_ts: int) -> list[Stored]:
     """Bodies as they follow the event `last`. A clock that went backwards stands still."""
-    salt = _salt(session_id)
+    salt = crc32(session_id.encode())
     result = []
     for event_id, body in enumerate(bodies, last + 1):
         last_ts = max(last_ts, body.ts)
         line = _line(event_id, last_ts, body.event, body.run_id)
-        logged = Logged(event_id=event_id, ts=last_ts, event=body.fact, run_id=body.run_id)
+        logged = ev.Logged(event_id=event_id, ts=last_ts, event=body.fact, run_id=body.run_id)
         checksum = _checksum(salt, event_id, line)
         result.append(Stored(Record(event_id, line, logged), last_ts, checksum, body.is_delta))
     return result
@@ -153,22 +146,18 @@ def _line(event_id: int, ts: int, event: bytes, run_id: str | None) -> bytes:
     return b'{"event_id":%d,"ts":%d,"event":%b,"run_id":%b}' % (event_id, ts, event, msgspec.json.encode(run_id))
 
 
-def _salt(session_id: str) -> int:
-    return crc32(session_id.encode())
-
-
 def _checksum(salt: int, event_id: int, line: bytes) -> int:
     return crc32(line, crc32(event_id.to_bytes(8, "big"), salt))
 
 
 def checksum_of(session_id: str, record: Record) -> int:
     """What the store keeps beside a record."""
-    return _checksum(_salt(session_id), record.event_id, record.line)
+    return _checksum(crc32(session_id.encode()), record.event_id, record.line)
 
 
 def verified(session_id: str, stored: Sequence[tuple[int, int, bytes]]) -> list[Record]:
     """Rows of number, checksum and line; raises `LogDamaged` at the first that is not what was written."""
-    salt = _salt(session_id)
+    salt = crc32(session_id.encode())
     records = []
     for event_id, checksum, line in stored:
         if event_id < 0 or checksum != _checksum(salt, event_id, line):
@@ -178,13 +167,11 @@ def verified(session_id: str, stored: Sequence[tuple[int, int, bytes]]) -> list[
 
 
 def damaged(session_id: str, event_id: int | None) -> LogDamaged:
-    """The refusal to show what cannot be relied upon."""
     what = "The stored session" if event_id is None else f"Event {event_id} of the session"
     return LogDamaged(f"{what} {session_id} is damaged.", session_id=session_id, event_id=event_id, hint=REPAIR_HINT)
 
 
 def conflict(session_id: str, expected: int, last: int) -> LogConflict:
-    """The refusal of an append that follows something else than the last event."""
     message = f"The last event of session {session_id} is {last}, not {expected}."
     return LogConflict(message, expected=expected, last=last)
 
@@ -202,7 +189,7 @@ def decoded(records: Sequence[Record]) -> list[LoggedEvent]:
 
 def is_delta(record: Record) -> bool:
     """Whether a record that this process encoded is a delta."""
-    return record.logged is not None and isinstance(record.logged.event, AssistantTextDelta | ReasoningDelta)
+    return record.logged is not None and isinstance(record.logged.event, ev.AssistantTextDelta | ev.ReasoningDelta)
 
 
 def decoded_one(record: Record) -> LoggedEvent:
@@ -222,9 +209,8 @@ def decoded_one(record: Record) -> LoggedEvent:
 
 
 def asked(session_id: str, record: Record) -> PendingApproval:
-    """The question that an event is."""
     logged = decoded_one(record)
-    if not isinstance(logged, Logged) or not isinstance(logged.event, ApprovalRequested):
+    if not isinstance(logged, ev.Logged) or not isinstance(logged.event, ev.ApprovalRequested):
         raise damaged(session_id, record.event_id)
     return PendingApproval(
         session_id=session_id, event_id=logged.event_id, ts=logged.ts, run_id=logged.run_id, request=logged.event

@@ -1,9 +1,7 @@
-"""The ends of the logs that are in use: what an append continues, and what live followers read.
+"""The ends of the logs that are in use: what an append continues, and what live followers read without the store.
 
-In: sessions as they are after a commit. Out: the same again, without asking the store, for as long as they are among
-those used last. Bounded in sessions and in bytes per session, so a session nobody touches costs nothing.
-
-Only the writer's thread changes it, by replacing immutable values; any thread may look.
+Bounded in sessions and in bytes per session. Only the writer's thread changes it, by replacing immutable values; any
+thread may read.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from makai.sessions.log.base import Record
 from makai.sessions.log.encoding import Stored
 from makai.sessions.log.store import SessionRow
 
-MOST_SESSIONS: Final = 256
+MAX_SESSIONS: Final = 256
 TAIL_BYTES: Final = 128 * 1024
-SHORTEST_RUN: Final = 64
+MIN_DELTA_RUN: Final = 64
 """Deltas in a row that are worth leaping over: about two pages."""
 
 
@@ -40,7 +38,7 @@ class Head(msgspec.Struct, frozen=True):
     def run_ended_by(self, stored: Sequence[Stored]) -> tuple[int, int] | None:
         """The first and last number of the run of deltas that an append ends, if that is long."""
         end = next((event.record.event_id for event in stored if not event.is_delta), 0)
-        return (self.deltas_from, end - 1) if end - self.deltas_from >= SHORTEST_RUN else None
+        return (self.deltas_from, end - 1) if end - self.deltas_from >= MIN_DELTA_RUN else None
 
     def extended(self, row: SessionRow, stored: Sequence[Stored]) -> Head:
         """After an append. A tail that got too long is cut to half, so that cutting is rare."""
@@ -67,24 +65,12 @@ class Head(msgspec.Struct, frozen=True):
         return self.tail[event_id + 1 - self.tail[0].event_id :]
 
 
-class Heads:
-    """The sessions used last."""
-
-    def __init__(self) -> None:
-        self._heads: dict[str, Head] = {}
-
-    def get(self, session_id: str) -> Head | None:
-        return self._heads.get(session_id)
+class Heads(dict[str, Head]):
+    """The sessions used last, the oldest first."""
 
     def put(self, session_id: str, head: Head) -> None:
-        """As the newest; the oldest makes room."""
-        self._heads.pop(session_id, None)
-        self._heads[session_id] = head
-        if len(self._heads) > MOST_SESSIONS:
-            del self._heads[next(iter(self._heads))]
-
-    def drop(self, session_id: str) -> None:
-        self._heads.pop(session_id, None)
-
-    def clear(self) -> None:
-        self._heads = {}
+        """Add it as the newest; the oldest makes room."""
+        self.pop(session_id, None)
+        self[session_id] = head
+        if len(self) > MAX_SESSIONS:
+            del self[next(iter(self))]

@@ -47,7 +47,6 @@ def check_held(connection: sqlite3.Connection, lease: Lease) -> None:
 
 
 def check_generation(lease: Lease, generation: int) -> None:
-    """Raise `OwnershipLost` unless the generation is that of the lease."""
     if generation != lease.generation:
         raise OwnershipLost(
             "Another process has taken over these sessions.",
@@ -91,7 +90,5 @@ def _pid_in(descriptor: int) -> int | None:
 
 
 def _unusable(path: Path, error: OSError) -> StorageUnavailable:
-    return StorageUnavailable(
-        f"{path} cannot be locked ({error.strerror}).",
-        hint="makai needs to write there, and a file system that has locks.",
-    )
+    hint = "makai needs to write there, and a file system that has locks."
+    return StorageUnavailable(f"{path} cannot be locked ({error.strerror}).", hint=hint)

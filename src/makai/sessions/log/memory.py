@@ -1,7 +1,4 @@
-"""A log in memory: what tests use, and sessions that are not to be kept.
-
-In and out: as every log. Durable as long as the process: an append is done when it returns.
-"""
+"""A log in memory, for sessions that are not kept and for tests."""
 
 from __future__ import annotations
 
@@ -10,23 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from makai.sessions.log import encoding, folders, projection
-from makai.sessions.log.base import (
-    BATCH_BYTES,
-    BATCH_EVENTS,
-    NEWEST,
-    Checkpoint,
-    Lease,
-    LoggedEvent,
-    LogReport,
-    Pending,
-    PendingApproval,
-    Record,
-    SessionFilter,
-    SessionSummary,
-    StoredGrant,
-    TrustedFolder,
-)
+from makai.sessions.log import base, encoding, permissions, projection
 from makai.sessions.log.leases import check_generation
 from makai.sessions.log.watchers import Watchers
 
@@ -34,7 +15,7 @@ from makai.sessions.log.watchers import Watchers
 class _Session(msgspec.Struct):
     view: projection.Projection
     stored: list[encoding.Stored]
-    checkpoint: Checkpoint | None = None
+    checkpoint: base.Checkpoint | None = None
 
 
 class _Store:
@@ -43,22 +24,20 @@ class _Store:
     def __init__(self) -> None:
         self.generation = 0
         self.sessions: dict[str, _Session] = {}
-        self.grants: dict[tuple[str, str], StoredGrant] = {}
+        self.grants: dict[tuple[str, str], base.StoredGrant] = {}
         self.trusted: dict[str, bool] = {}
         self.watchers = Watchers()
 
 
 class MemoryLog:
-    """Numbered events of many sessions, until the process ends."""
-
     def __init__(self, former: MemoryLog | None = None) -> None:
         """With `former`: take over what another one holds, whose appends are refused from then on."""
         self._store: _Store = _Store() if former is None else former._store
         self._store.generation += 1
-        self.lease = Lease(f"memory-{self._store.generation}", self._store.generation)
+        self.lease = base.Lease(f"memory-{self._store.generation}", self._store.generation)
 
     async def append(
-        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+        self, session_id: str, events: Sequence[base.Pending], expected_last: int, generation: int | None = None
     ) -> tuple[int, int]:
         encoding.check_session_id(session_id)
         asyncio.get_running_loop().call_soon(self._store.watchers.wake, session_id)  # after the answer
@@ -80,19 +59,19 @@ class MemoryLog:
         return self._store.watchers.add(session_id, wake)
 
     async def read(
-        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
-    ) -> list[LoggedEvent]:
+        self, session_id: str, after: int = 0, limit: int = base.BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[base.LoggedEvent]:
         return encoding.decoded(await self.read_raw(session_id, after, limit, deltas=deltas))
 
     async def read_raw(
-        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
-    ) -> list[Record]:
+        self, session_id: str, after: int = 0, limit: int = base.BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[base.Record]:
         session = self._store.sessions.get(session_id)
         everything = session.stored if session else []
-        records: list[Record] = []
+        records: list[base.Record] = []
         size = 0
         for index in range(max(after, 0), len(everything)):
-            if len(records) >= limit or size >= BATCH_BYTES:
+            if len(records) >= limit or size >= base.BATCH_BYTES:
                 break
             stored = everything[index]
             if deltas or not stored.is_delta:
@@ -104,17 +83,17 @@ class MemoryLog:
         session = self._store.sessions.get(session_id)
         return len(session.stored) if session else 0
 
-    async def session(self, session_id: str) -> SessionSummary | None:
+    async def session(self, session_id: str) -> base.SessionSummary | None:
         session = self._store.sessions.get(session_id)
         return session.view.summary if session else None
 
-    async def sessions(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
+    async def sessions(self, wanted: base.SessionFilter = base.NEWEST) -> list[base.SessionSummary]:
         summaries = (session.view.summary for session in self._store.sessions.values())
         found = [summary for summary in summaries if _fits(summary, wanted)]
         found.sort(key=lambda summary: (-summary.updated_ms, summary.session_id))
         return found[: wanted.limit]
 
-    async def pending_approvals(self) -> list[PendingApproval]:
+    async def pending_approvals(self) -> list[base.PendingApproval]:
         return [
             encoding.asked(session_id, session.stored[event_id - 1].record)
             for session_id, session in self._store.sessions.items()
@@ -127,16 +106,16 @@ class MemoryLog:
         self._store.watchers.wake(session_id)
         return was_there
 
-    async def checkpoint(self, session_id: str) -> Checkpoint | None:
+    async def checkpoint(self, session_id: str) -> base.Checkpoint | None:
         session = self._store.sessions.get(session_id)
         return session.checkpoint if session else None
 
-    async def save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, session_id: str, checkpoint: base.Checkpoint) -> None:
         session = self._store.sessions.get(session_id)
         if session and checkpoint.event_id <= len(session.stored):
             session.checkpoint = checkpoint
 
-    async def grants(self, folder: str | None) -> list[StoredGrant]:
+    async def grants(self, folder: str | None) -> list[base.StoredGrant]:
         return [grant for key, grant in sorted(self._store.grants.items()) if folder is None or key[0] == folder]
 
     async def revoke(self, folder: str, rule: str) -> bool:
@@ -145,18 +124,18 @@ class MemoryLog:
 
     async def trust(self, folder: str, trusted: bool) -> None:
         self._check_owner()
-        self._store.trusted[folders.checked(folder)] = trusted
+        self._store.trusted[permissions.checked_folder(folder)] = trusted
 
     async def is_trusted(self, folder: str) -> bool:
-        words = (self._store.trusted.get(place) for place in folders.itself_and_above(folder))
+        words = (self._store.trusted.get(place) for place in permissions.itself_and_above(folder))
         return next((word for word in words if word is not None), False)
 
-    async def trusted_folders(self) -> list[TrustedFolder]:
-        return [TrustedFolder(folder, trusted) for folder, trusted in sorted(self._store.trusted.items())]
+    async def trusted_folders(self) -> list[base.TrustedFolder]:
+        return [base.TrustedFolder(folder, trusted) for folder, trusted in sorted(self._store.trusted.items())]
 
-    async def check(self) -> LogReport:
+    async def check(self) -> base.LogReport:
         events = sum(len(session.stored) for session in self._store.sessions.values())
-        return LogReport(sessions=len(self._store.sessions), events=events, problems=())
+        return base.LogReport(sessions=len(self._store.sessions), events=events, problems=())
 
     async def close(self) -> None:
         """What is stored stays readable."""
@@ -166,7 +145,7 @@ class MemoryLog:
         check_generation(self.lease, self._store.generation)
 
 
-def _fits(summary: SessionSummary, wanted: SessionFilter) -> bool:
+def _fits(summary: base.SessionSummary, wanted: base.SessionFilter) -> bool:
     return (
         (wanted.updated_before_ms is None or summary.updated_ms < wanted.updated_before_ms)
         and (wanted.cwd is None or summary.cwd == wanted.cwd)

@@ -1,28 +1,57 @@
-"""Rows of what people allowed or refused for longer than a session: rules for a folder, and trust in a folder.
+"""Rows of permissions that outlive a session: rules granted for a folder, and trust in a folder. Blocking.
 
-In: grants folded from events, and a person's word about folders. Out: the same again. Blocking; transactions are known
-elsewhere.
-
-Every row has a checksum, and what does not verify allows nothing: a damaged grant is not there, so that the question is
-asked again, and a folder whose row is damaged is not trusted, whatever the folders above it are.
+Every row has a checksum, and a row that does not verify allows nothing: a damaged grant is left out, so that the call
+asks again, and a folder whose row is damaged is not trusted, whatever the folders above it are. Paths are absolute and
+were resolved by the caller.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
+from makai.core.errors import InvalidRequest
 from makai.sessions.log.base import StoredGrant, TrustedFolder
 
+MAX_PATH_LENGTH: Final = 4096
+"""PATH_MAX of Linux; nothing longer can be opened."""
 _GRANT: Final = msgspec.json.Decoder(StoredGrant)
 
 
+def checked_folder(folder: str) -> str:
+    """A folder in the form that is stored. Refuses what does not name one place by itself."""
+    if not _is_plain(folder):
+        raise InvalidRequest(f"A folder is an absolute path of at most {MAX_PATH_LENGTH} characters, without '..'.")
+    return str(PurePosixPath("/" + folder.lstrip("/")))
+
+
+def itself_and_above(folder: str) -> list[str]:
+    """The folder and those that contain it, the nearest first; none when the text does not name a folder.
+
+    With `/a/b/../c` the text would be beneath `/a/b` and the folder would not.
+    """
+    if not _is_plain(folder):
+        return []
+    path = PurePosixPath(checked_folder(folder))
+    return [str(path), *map(str, path.parents)]
+
+
+def _is_plain(folder: str) -> bool:
+    if not folder.startswith("/") or len(folder) > MAX_PATH_LENGTH or "\x00" in folder:
+        return False
+    try:
+        folder.encode()
+    except UnicodeEncodeError:  # bytes that are no text, which no store holds
+        return False
+    return ".." not in PurePosixPath(folder).parts
+
+
 def put_grants(connection: sqlite3.Connection, grants: Iterable[StoredGrant]) -> None:
-    """Each in the place of what was said about the same folder and rule before."""
     for grant in grants:
         data = msgspec.json.encode(grant)
         connection.execute(
@@ -31,7 +60,6 @@ def put_grants(connection: sqlite3.Connection, grants: Iterable[StoredGrant]) ->
 
 
 def list_grants(connection: sqlite3.Connection, folder: str | None) -> list[StoredGrant]:
-    """Of one folder, or of all; those that do not verify are left out."""
     rows = connection.execute(
         "SELECT folder, rule, data, checksum FROM permission_grant WHERE ? IS NULL OR folder = ? ORDER BY folder, rule",
         (folder, folder),
@@ -40,13 +68,12 @@ def list_grants(connection: sqlite3.Connection, folder: str | None) -> list[Stor
 
 
 def revoke(connection: sqlite3.Connection, folder: str, rule: str) -> bool:
-    """Forget a rule; False when there was none."""
     where = "folder = ? AND rule = ?"
     return connection.execute(f"DELETE FROM permission_grant WHERE {where}", (folder, rule)).rowcount > 0
 
 
 def put_trust(connection: sqlite3.Connection, trust: TrustedFolder) -> bool:
-    """In the place of what was said about the folder before; True, because it always is."""
+    """Replace the decision about the folder; always True."""
     row = (trust.folder, trust.trusted, _trust_checksum(trust))
     connection.execute("INSERT OR REPLACE INTO trusted_folder VALUES (?, ?, ?)", row)
     return True
@@ -64,7 +91,6 @@ def is_trusted(connection: sqlite3.Connection, folders: list[str]) -> bool:
 
 
 def list_trusted(connection: sqlite3.Connection) -> list[TrustedFolder]:
-    """Every decision that verifies, by folder."""
     rows = connection.execute("SELECT folder, trusted, checksum FROM trusted_folder ORDER BY folder").fetchall()
     return [trust for row in rows if (trust := _trust(row)) is not None]
 

@@ -1,7 +1,6 @@
-"""What the list of sessions shows and what was granted for ever, folded from events.
+"""The entry of a session in the list of sessions, and the permissions granted for always, folded from events.
 
-In: a projection and the events that follow it. Out: the next projection, and the grants among those events. Pure;
-stores keep both beside the events, in the same transaction, and can always fold the projection anew.
+Stores keep both beside the events, in the same transaction; the entry can always be folded again.
 
 Usage: a `turn_ended` adds what its turn consumed; a `usage` event states the total and so replaces the sum.
 """
@@ -13,23 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from makai.core.session_events import (
-    ApprovalDecided,
-    ApprovalRequested,
-    ModeChanged,
-    ModelChanged,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    RunStatusChanged,
-    SessionClosed,
-    SessionCreated,
-    SessionEvent,
-    TitleChanged,
-    ToolFinished,
-    TurnEnded,
-    UsageReported,
-)
+from makai.core import session_events as ev
 from makai.sessions.log.base import SessionSummary, StoredGrant
 from makai.sessions.log.encoding import Body, Stored
 
@@ -43,53 +26,46 @@ class Projection(msgspec.Struct, frozen=True):
 
 
 def empty(session_id: str) -> Projection:
-    """Of a session without events."""
     return Projection(SessionSummary(session_id=session_id))
 
 
 def appended(
     before: Projection, bodies: Iterable[Body], stored: Sequence[Stored]
 ) -> tuple[Projection, list[StoredGrant]]:
-    """After one append, and what it decided for ever: of several about one folder and rule the last one counts."""
+    """After one append, and what it granted for always: of several about one folder and rule the last one counts."""
     first = stored[0].record.event_id
     facts = [(number, body.fact) for number, body in enumerate(bodies, first) if type(body.fact) in _AFFECTS]
-    after = settled(
-        folded(before, facts), events=stored[-1].record.event_id, first_ms=stored[0].ts, last_ms=stored[-1].ts
-    )
+    after = folded(before, facts, stored[-1].record.event_id, stored[0].ts, stored[-1].ts)
     return after, _granted(before.summary, facts, stored)
 
 
-def folded(projection: Projection, facts: Iterable[tuple[int, SessionEvent]]) -> Projection:
-    """With numbered events taken into account."""
+def folded(
+    projection: Projection, facts: Iterable[tuple[int, ev.SessionEvent]], events: int, first_ms: int, last_ms: int
+) -> Projection:
+    """After numbered events, with the counts and times that every event changes set once for all of them."""
     for event_id, event in facts:
         if change := _SUMMARY_CHANGES.get(type(event)):
             changed = msgspec.structs.replace(projection.summary, **change(projection.summary, event))
             projection = msgspec.structs.replace(projection, summary=changed)
-        elif isinstance(event, ApprovalRequested):
+        elif isinstance(event, ev.ApprovalRequested):
             projection = _with_approvals(projection, {**projection.approvals, event.call_id: event_id})
-        elif isinstance(event, ApprovalDecided | ToolFinished) and event.call_id in projection.approvals:
+        elif isinstance(event, ev.ApprovalDecided | ev.ToolFinished) and event.call_id in projection.approvals:
             rest = {call: asked for call, asked in projection.approvals.items() if call != event.call_id}
             projection = _with_approvals(projection, rest)
-    return projection
-
-
-def settled(projection: Projection, *, events: int, first_ms: int, last_ms: int) -> Projection:
-    """With the counts and times that every event changes, set once for many."""
-    before = projection.summary
-    created = before.created_ms or first_ms
-    summary = msgspec.structs.replace(before, events=events, created_ms=created, updated_ms=last_ms)
+    created = projection.summary.created_ms or first_ms
+    summary = msgspec.structs.replace(projection.summary, events=events, created_ms=created, updated_ms=last_ms)
     return msgspec.structs.replace(projection, summary=summary)
 
 
 def _granted(
-    before: SessionSummary, facts: Sequence[tuple[int, SessionEvent]], stored: Sequence[Stored]
+    before: SessionSummary, facts: Sequence[tuple[int, ev.SessionEvent]], stored: Sequence[Stored]
 ) -> list[StoredGrant]:
     cwd = before.cwd
     grants = []
     for event_id, fact in facts:
-        if isinstance(fact, SessionCreated):
+        if isinstance(fact, ev.SessionCreated):
             cwd = fact.cwd
-        elif isinstance(fact, ApprovalDecided) and fact.scope == "always" and fact.grant:
+        elif isinstance(fact, ev.ApprovalDecided) and fact.scope == "always" and fact.grant:
             grants.append(
                 StoredGrant(
                     folder=cwd or "",
@@ -109,27 +85,19 @@ def _with_approvals(projection: Projection, approvals: Mapping[str, int]) -> Pro
     return Projection(summary, approvals)
 
 
-def _created(_: SessionSummary, event: SessionCreated) -> dict[str, object]:
-    return {
-        "title": event.title,
-        "model_ref": event.model_ref,
-        "mode": event.mode,
-        "harness": event.harness,
-        "cwd": event.cwd,
-    }
-
-
 _SUMMARY_CHANGES: Final[Mapping[type, Callable[[SessionSummary, Any], dict[str, object]]]] = {
-    SessionCreated: _created,
-    TitleChanged: lambda _, event: {"title": event.title},
-    ModelChanged: lambda _, event: {"model_ref": event.model_ref},
-    ModeChanged: lambda _, event: {"mode": event.mode},
-    RunStarted: lambda _, event: {"status": "starting"},
-    RunStatusChanged: lambda _, event: {"status": event.status},
-    RunFinished: lambda _, event: {"status": "finished"},
-    RunFailed: lambda _, event: {"status": "error"},
-    SessionClosed: lambda _, event: {"status": "closed"},
-    TurnEnded: lambda summary, event: {"usage": summary.usage + event.usage},
-    UsageReported: lambda _, event: {"usage": event.total},
+    ev.SessionCreated: lambda _, event: {
+        name: getattr(event, name) for name in ("title", "model_ref", "mode", "harness", "cwd")
+    },
+    ev.TitleChanged: lambda _, event: {"title": event.title},
+    ev.ModelChanged: lambda _, event: {"model_ref": event.model_ref},
+    ev.ModeChanged: lambda _, event: {"mode": event.mode},
+    ev.RunStarted: lambda _, event: {"status": "starting"},
+    ev.RunStatusChanged: lambda _, event: {"status": event.status},
+    ev.RunFinished: lambda _, event: {"status": "finished"},
+    ev.RunFailed: lambda _, event: {"status": "error"},
+    ev.SessionClosed: lambda _, event: {"status": "closed"},
+    ev.TurnEnded: lambda summary, event: {"usage": summary.usage + event.usage},
+    ev.UsageReported: lambda _, event: {"usage": event.total},
 }
-_AFFECTS: Final = frozenset({*_SUMMARY_CHANGES, ApprovalRequested, ApprovalDecided, ToolFinished})
+_AFFECTS: Final = frozenset({*_SUMMARY_CHANGES, ev.ApprovalRequested, ev.ApprovalDecided, ev.ToolFinished})

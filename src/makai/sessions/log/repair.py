@@ -1,12 +1,10 @@
 """Finds damage in a stored log, and makes the log readable again.
 
-In: a MAKAI_HOME. Out: what is damaged, and after `repair` a database in which every number is there again. Blocking;
-`check` may run beside the owner of the sessions, `repair` needs them for itself.
+`check` may run beside the owner of the sessions, `repair` must own them. Both block.
 
 Repair writes a new file and puts it in the place of the old one, which is kept. A damaged event is replaced by a notice
-that says so, under the same number: its successors keep theirs, and no client's cursor becomes wrong. Grants and trust
-are taken along as they are; they are not folded anew, which would bring back what was revoked. Checkpoints are left
-behind: they may rest on events that are now notices.
+of the same number, so no client's cursor becomes wrong. Grants and trust are copied as they are; folding them again
+would bring back what was revoked. Checkpoints are not copied: they may rest on events that are now notices.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from makai.core import session_events as ev
 from makai.core.errors import LogDamaged, StorageUnavailable
-from makai.core.session_events import AssistantTextDelta, Logged, Notice, ReasoningDelta
 from makai.sessions.log import encoding, leases, permissions, projection, schema, store
 from makai.sessions.log.base import LoggedEvent, LogProblem, LogReport, Pending, Record
 from makai.sessions.log.leases import HomeLock
@@ -48,7 +46,6 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def check(home: Path) -> LogReport:
-    """Read everything there is."""
     try:
         with closing(schema.open_reader(home / schema.FILE_NAME)) as connection:
             return _check(connection)
@@ -88,8 +85,8 @@ def _problems_of_the_file(connection: sqlite3.Connection) -> list[LogProblem]:
         (orphans,) = connection.execute(_ORPHANS).fetchone()
     except sqlite3.DatabaseError as error:
         return [LogProblem("", None, str(error))]
-    problems = [LogProblem("", None, text) for text in told if text != "ok"]
-    return [*problems, LogProblem("", None, f"{orphans} events belong to no session")] if orphans else problems
+    told += [f"{orphans} events belong to no session"] if orphans else []
+    return [LogProblem("", None, text) for text in told if text != "ok"]
 
 
 def _problems_beside_the_events(connection: sqlite3.Connection) -> list[LogProblem]:
@@ -101,10 +98,8 @@ def _problems_beside_the_events(connection: sqlite3.Connection) -> list[LogProbl
         (hidden,) = connection.execute(_HIDDEN).fetchone()
     except sqlite3.DatabaseError as error:
         return [LogProblem("", None, str(error))]
-    problems = [LogProblem("", None, f"{damaged} grants or words of trust are damaged")] if damaged else []
-    return (
-        [*problems, LogProblem("", None, f"{hidden} events are noted as deltas and are none")] if hidden else problems
-    )
+    counts = {"grants or words of trust are damaged": damaged, "events are noted as deltas and are none": hidden}
+    return [LogProblem("", None, f"{count} {what}") for what, count in counts.items() if count]
 
 
 def _problems(connection: sqlite3.Connection, session: _Found) -> Iterator[LogProblem]:
@@ -140,10 +135,11 @@ def _scan(connection: sqlite3.Connection, session: _Found) -> Iterator[tuple[int
         numbers = range(start, min(start + _AT_ONCE, session.last + 1))
         try:
             found = _good(connection, session, numbers)
-        except sqlite3.DatabaseError:  # a damaged page: ask for each event by itself
+        except sqlite3.DatabaseError:  # a damaged page: read each event by itself
             found = {}
             for number in numbers:
-                found |= _good_one(connection, session, number)
+                with suppress(sqlite3.DatabaseError):
+                    found |= _good(connection, session, range(number, number + 1))
         yield from ((number, found.get(number)) for number in numbers)
 
 
@@ -162,18 +158,9 @@ def _good(connection: sqlite3.Connection, session: _Found, numbers: range) -> di
     return good
 
 
-def _good_one(connection: sqlite3.Connection, session: _Found, number: int) -> dict[int, Record]:
-    try:
-        return _good(connection, session, range(number, number + 1))
-    except sqlite3.DatabaseError:
-        return {}
-
-
 def _followed(view: projection.Projection, logged: LoggedEvent) -> projection.Projection:
-    facts = [(logged.event_id, logged.event)] if isinstance(logged, Logged) else []
-    return projection.settled(
-        projection.folded(view, facts), events=logged.event_id, first_ms=logged.ts, last_ms=logged.ts
-    )
+    facts = [(logged.event_id, logged.event)] if isinstance(logged, ev.Logged) else []
+    return projection.folded(view, facts, logged.event_id, logged.ts, logged.ts)
 
 
 # ---------------------------------------------------------------- the new file
@@ -228,12 +215,12 @@ def _copy_beside(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
 
 def _kept(session: _Found, record: Record) -> encoding.Stored:
     logged = encoding.decoded_one(record)
-    is_delta = isinstance(logged, Logged) and isinstance(logged.event, AssistantTextDelta | ReasoningDelta)
+    is_delta = isinstance(logged, ev.Logged) and isinstance(logged.event, ev.AssistantTextDelta | ev.ReasoningDelta)
     checksum = encoding.checksum_of(session.session_id, record)
     return encoding.Stored(record, logged.ts, checksum, is_delta)
 
 
 def _substitute(session: _Found, event_id: int, ts: int) -> encoding.Stored:
-    notice = Notice(level="error", code="event_damaged", message="What happened here was damaged on disk.")
+    notice = ev.Notice(level="error", code="event_damaged", message="What happened here was damaged on disk.")
     bodies = encoding.encoded([Pending(ts, None, notice)])
     return encoding.numbered(session.session_id, bodies, event_id - 1, ts)[0]

@@ -1,6 +1,4 @@
-"""The database file: how it is opened, its tables, and how older ones become newer ones.
-
-In: the path of a database. Out: connections to one whose tables are those of this version. Knows no event.
+"""The database file: how it is opened, its tables, and their migrations.
 
 WAL with `synchronous=FULL`: a commit returns after its fsync, so it survives a power cut (NORMAL loses the last ones),
 and readers never wait for the writer. The writer runs checkpoints after it has acknowledged, not inside a commit.
@@ -20,7 +18,7 @@ from makai.core.errors import StorageUnavailable
 FILE_NAME: Final = "sessions.db"
 
 SEAL: Final = "(session_key * 7 + first * 31 + last * 17) % 65521"
-"""Of a run of deltas: another number for every flipped bit, because 65521 is a prime."""
+"""Of a run of deltas: differs for every flipped bit, because 65521 is a prime."""
 NOTE_DELTA_RUNS: Final = f"""
     INSERT INTO delta_run (session_key, first, last, seal)
     SELECT session_key, first, last, {SEAL}
@@ -107,7 +105,7 @@ MIGRATIONS: Final = (
 """Each brings the database from the version that is its index to the next; `PRAGMA user_version` counts them."""
 
 _LOCK_WAIT_S: Final = 10.0
-"""Only a person's own sqlite3 shell can hold a lock; no process of ours does."""
+"""Only a person's own sqlite3 shell can hold a lock; no makai process does."""
 _WAL_KEPT_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -128,9 +126,9 @@ def open_writer(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.C
 
 
 def open_unsynced(path: Path) -> sqlite3.Connection:
-    """For what nobody has to wait for: commits without an fsync, which the next one of the writer does for them.
+    """A connection of the writer's thread that commits without an fsync; the writer's next commit does it.
 
-    It is for the writer's own thread. It never waits for a lock, and never makes a file or a table.
+    It never waits for a lock, and never makes a file or a table.
     """
     uri = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)

@@ -1,9 +1,7 @@
 """The log of a MAKAI_HOME: one SQLite file, one thread that writes, and readers that never wait for it.
 
-In and out: as every log. The event loop that opened it is the only one that may use it.
-
-Backpressure: appends that wait for their commit hold at most `MOST_QUEUED_BYTES`; past that, `append` itself waits.
-Checkpoints have a room of their own, so that no append waits for them.
+Only the event loop that opened it may use it. Appends that wait for their commit hold at most `MAX_QUEUED_BYTES`; past
+that, `append` itself waits. Checkpoints have a limit of their own, so that no append waits for them.
 """
 
 from __future__ import annotations
@@ -18,22 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from makai.core.errors import LogDamaged, MakaiError, StorageUnavailable
-from makai.sessions.log import checkpoints, encoding, folders, permissions, repair, schema, store
-from makai.sessions.log.base import (
-    BATCH_EVENTS,
-    NEWEST,
-    Checkpoint,
-    Lease,
-    LoggedEvent,
-    LogReport,
-    Pending,
-    PendingApproval,
-    Record,
-    SessionFilter,
-    SessionSummary,
-    StoredGrant,
-    TrustedFolder,
-)
+from makai.sessions.log import base, encoding, permissions, repair, schema, store
 from makai.sessions.log.heads import Heads
 from makai.sessions.log.leases import HomeLock
 from makai.sessions.log.watchers import Watchers
@@ -41,8 +24,8 @@ from makai.sessions.log.writer import Append, Change, Delete, Outcome, Save, Wri
 
 T = TypeVar("T")
 
-MOST_QUEUED_BYTES: Final = 32 * 1024 * 1024
-MOST_CHECKPOINT_BYTES: Final = 8 * 1024 * 1024
+MAX_QUEUED_BYTES: Final = 32 * 1024 * 1024
+MAX_CHECKPOINT_BYTES: Final = 8 * 1024 * 1024
 PATIENCE_S: Final = 30.0
 READERS: Final = 2
 MAX_CACHED_FOLDERS: Final = 256
@@ -68,9 +51,9 @@ class SqliteLog:
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="makai-log-reader")
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._watchers = Watchers()
-        self._queue = _Room(MOST_QUEUED_BYTES)
-        self._checkpoints = _Room(MOST_CHECKPOINT_BYTES)
-        self._grants: dict[str | None, tuple[StoredGrant, ...]] = {}
+        self._queue = _Room(MAX_QUEUED_BYTES)
+        self._checkpoints = _Room(MAX_CHECKPOINT_BYTES)
+        self._grants: dict[str | None, tuple[base.StoredGrant, ...]] = {}
         """What `grants` found, until a commit may have changed it."""
         self._grants_version = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,18 +61,18 @@ class SqliteLog:
 
     @classmethod
     async def open(cls, home: Path) -> SqliteLog:
-        """Own the sessions of a folder, or `HomeInUse`."""
+        """Own the sessions of a folder, or raise `HomeInUse`."""
         log = await asyncio.to_thread(cls, home)
         log._loop = asyncio.get_running_loop()
         log._writer.start()
         return log
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> base.Lease:
         return self._writer.lease
 
     async def append(
-        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
+        self, session_id: str, events: Sequence[base.Pending], expected_last: int, generation: int | None = None
     ) -> tuple[int, int]:
         encoding.check_session_id(session_id)
         bodies = encoding.encoded(events)
@@ -112,18 +95,16 @@ class SqliteLog:
         return self._watchers.add(session_id, wake)
 
     async def read(
-        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
-    ) -> list[LoggedEvent]:
+        self, session_id: str, after: int = 0, limit: int = base.BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[base.LoggedEvent]:
         if (records := self._from_tail(session_id, after, limit, deltas)) is not None:
             return encoding.decoded(records)
-        return await self._read(
-            session_id,
-            lambda reader: encoding.decoded(store.read_records(reader, session_id, after, limit, deltas)),
-        )
+        wanted = (session_id, after, limit, deltas)
+        return await self._read(session_id, lambda reader: encoding.decoded(store.read_records(reader, *wanted)))
 
     async def read_raw(
-        self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
-    ) -> list[Record]:
+        self, session_id: str, after: int = 0, limit: int = base.BATCH_EVENTS, *, deltas: bool = True
+    ) -> list[base.Record]:
         if (records := self._from_tail(session_id, after, limit, deltas)) is not None:
             return records
         return await self._read(session_id, lambda reader: store.read_records(reader, session_id, after, limit, deltas))
@@ -132,16 +113,16 @@ class SqliteLog:
         summary = await self.session(session_id)
         return summary.events if summary else 0
 
-    async def session(self, session_id: str) -> SessionSummary | None:
+    async def session(self, session_id: str) -> base.SessionSummary | None:
         if head := self._heads.get(session_id):
             return head.row.view.summary
         row = await self._read(session_id, lambda reader: store.load_session(reader, session_id))
         return row.view.summary if row else None
 
-    async def sessions(self, wanted: SessionFilter = NEWEST) -> list[SessionSummary]:
+    async def sessions(self, wanted: base.SessionFilter = base.NEWEST) -> list[base.SessionSummary]:
         return await self._read(None, lambda reader: store.list_sessions(reader, wanted))
 
-    async def pending_approvals(self) -> list[PendingApproval]:
+    async def pending_approvals(self) -> list[base.PendingApproval]:
         return await self._read(None, store.list_approvals)
 
     async def delete(self, session_id: str) -> bool:
@@ -149,10 +130,10 @@ class SqliteLog:
         self._writer.submit(Delete(session_id, waiter))
         return await waiter
 
-    async def checkpoint(self, session_id: str) -> Checkpoint | None:
-        return await self._read(session_id, lambda reader: checkpoints.load(reader, session_id))
+    async def checkpoint(self, session_id: str) -> base.Checkpoint | None:
+        return await self._read(session_id, lambda reader: store.load_checkpoint(reader, session_id))
 
-    async def save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> None:
+    async def save_checkpoint(self, session_id: str, checkpoint: base.Checkpoint) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._checkpoints.enter(len(checkpoint.data))
@@ -166,7 +147,7 @@ class SqliteLog:
         self._writer.submit(Save(session_id, checkpoint, waiter))
         await waiter
 
-    async def grants(self, folder: str | None) -> list[StoredGrant]:
+    async def grants(self, folder: str | None) -> list[base.StoredGrant]:
         if folder in self._grants:  # every call of a tool asks
             return list(self._grants[folder])
         version = self._grants_version
@@ -179,17 +160,17 @@ class SqliteLog:
         return await self._change(lambda connection: permissions.revoke(connection, folder, rule))
 
     async def trust(self, folder: str, trusted: bool) -> None:
-        word = TrustedFolder(folders.checked(folder), trusted)
+        word = base.TrustedFolder(permissions.checked_folder(folder), trusted)
         await self._change(lambda connection: permissions.put_trust(connection, word))
 
     async def is_trusted(self, folder: str) -> bool:
-        covering = folders.itself_and_above(folder)
+        covering = permissions.itself_and_above(folder)
         return await self._read(None, lambda reader: permissions.is_trusted(reader, covering))
 
-    async def trusted_folders(self) -> list[TrustedFolder]:
+    async def trusted_folders(self) -> list[base.TrustedFolder]:
         return await self._read(None, permissions.list_trusted)
 
-    async def check(self) -> LogReport:
+    async def check(self) -> base.LogReport:
         return await asyncio.to_thread(repair.check, self._path.parent)
 
     async def close(self) -> None:
@@ -207,7 +188,7 @@ class SqliteLog:
     # ---------------------------------------------------------------- parts
 
     def _new_waiter(self) -> asyncio.Future[bool]:
-        """For the outcome of a request to the writer, as long as it takes requests."""
+        """For the outcome of a request to the writer, while it takes requests."""
         if self._closing:
             raise StorageUnavailable(_CLOSED)
         return asyncio.get_running_loop().create_future()
@@ -217,7 +198,7 @@ class SqliteLog:
         self._writer.submit(Change(apply, waiter))
         return await waiter
 
-    def _from_tail(self, session_id: str, after: int, limit: int, deltas: bool) -> list[Record] | None:
+    def _from_tail(self, session_id: str, after: int, limit: int, deltas: bool) -> list[base.Record] | None:
         """What followers of a live session ask for, without a thread; None when the store has to be asked."""
         if after < 0 or (head := self._heads.get(session_id)) is None or (records := head.after(after)) is None:
             return None
@@ -251,7 +232,7 @@ class SqliteLog:
     def _settle_later(self, outcomes: list[Outcome]) -> None:
         """Called by the writer, once per commit."""
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             self._loop.call_soon_threadsafe(self._settle, outcomes)
 
     def _settle(self, outcomes: list[Outcome]) -> None:
@@ -267,17 +248,14 @@ class SqliteLog:
             if not request.waiter.done():  # its caller was not cancelled
                 if isinstance(result, MakaiError):
                     request.waiter.set_exception(result)
-                elif isinstance(request, Append):
-                    assert isinstance(result, tuple)
-                    request.waiter.set_result(result)
                 else:
-                    request.waiter.set_result(bool(result))
+                    request.waiter.set_result(result)
             if isinstance(request, Append | Delete):
                 self._watchers.wake(request.session_id)
 
 
 class _Room:
-    """A number of bytes that may be under way. Those who wait are served in order."""
+    """A number of bytes that may be under way. Waiting callers are served in order."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -292,7 +270,6 @@ class _Room:
         return True
 
     async def enter(self, weight: int) -> None:
-        """Take a part, in the order of asking."""
         if self.try_enter(weight):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -305,7 +282,6 @@ class _Room:
             raise
 
     def leave(self, weight: int) -> None:
-        """Give a part back."""
         self._used -= weight
         while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
             next_weight, turn = self._waiting.popleft()

@@ -1,10 +1,8 @@
-"""Rows of the database: what is written for an append, and how it is read again.
+"""Rows of the database: sessions, events, runs of deltas and checkpoints. Blocking; the caller has the transaction.
 
-In: a connection, and numbered events or questions about them. Out: records that verified, or `LogDamaged`; SQLite's own
-errors go through. Blocking; threads, transactions and the meaning of events are known elsewhere.
-
-As few calls of SQLite as possible carry as many rows as possible. Each one gives the GIL away and, while the event loop
-is busy, waits for it: 128 rows written by `executemany` took 142 ms beside a busy loop, by one statement 0.9 ms.
+What is read is verified, or raises `LogDamaged`; SQLite's own errors are passed on. As few calls of SQLite as possible
+carry as many rows as possible, because each one releases the GIL and, while the event loop is busy, waits for it: 128
+rows written by `executemany` took 142 ms beside a busy loop, by one statement 0.9 ms.
 """
 
 from __future__ import annotations
@@ -18,13 +16,7 @@ from zlib import crc32
 import msgspec
 
 from makai.core.errors import LogDamaged
-from makai.sessions.log.base import (
-    BATCH_BYTES,
-    PendingApproval,
-    Record,
-    SessionFilter,
-    SessionSummary,
-)
+from makai.sessions.log.base import BATCH_BYTES, Checkpoint, PendingApproval, Record, SessionFilter, SessionSummary
 from makai.sessions.log.encoding import Stored, asked, damaged, verified
 from makai.sessions.log.projection import Projection
 from makai.sessions.log.schema import SEAL
@@ -56,7 +48,6 @@ SELECT s.last, (
 )
 FROM session AS s WHERE s.session_id = :session_id
 """
-
 
 # Stretches between the runs of deltas; each but the first has an event that is none, so `limit` of them are enough.
 _READ_WITHOUT_DELTAS: Final = """
@@ -95,16 +86,21 @@ CROSS JOIN event ON session_key = :session_key
 WHERE NOT is_delta
 """
 
-
 _NOTE_RUN: Final = f"""
 INSERT INTO delta_run SELECT session_key, first, last, {SEAL}
 FROM (SELECT ? AS session_key, ? AS first, ? AS last)
 """
 
+_PUT_CHECKPOINT: Final = """
+INSERT OR REPLACE INTO checkpoint SELECT ?, ?, ?, ?, ? FROM session WHERE session_key = ? AND last >= ?
+"""
+_GET_CHECKPOINT: Final = """
+SELECT c.event_id, c.format, c.data, c.checksum, s.last
+FROM session AS s JOIN checkpoint AS c USING (session_key) WHERE s.session_id = ?
+"""
+
 
 class SessionRow(msgspec.Struct, frozen=True):
-    """A session as the store keeps it."""
-
     session_key: int
     view: Projection
 
@@ -113,19 +109,16 @@ class SessionRow(msgspec.Struct, frozen=True):
 
 
 def insert_events(connection: sqlite3.Connection, events: Iterable[tuple[int, Stored]]) -> None:
-    """Events with the keys of their sessions."""
     rows = [(key, event.record.event_id, event.checksum, event.is_delta, event.record.line) for key, event in events]
     _insert(connection, "INSERT INTO event VALUES", "(?,?,?,?,?)", rows)
 
 
 def put_sessions(connection: sqlite3.Connection, sessions: Iterable[SessionRow]) -> None:
-    """What is derived from the events, beside them."""
     rows = [_row(session) for session in sessions]
     _insert(connection, "INSERT INTO session VALUES", "(?,?,?,?,?,?,?,?)", rows, _OR_UPDATE)
 
 
 def insert_runs(connection: sqlite3.Connection, runs: Iterable[tuple[int, int, int]]) -> None:
-    """Keys of sessions, and the first and last numbers of long runs of deltas."""
     for run in runs:
         connection.execute(_NOTE_RUN, run)
 
@@ -198,7 +191,6 @@ def load_session(connection: sqlite3.Connection, session_id: str) -> SessionRow 
 
 
 def key_of(connection: sqlite3.Connection, session_id: str) -> int | None:
-    """The key of a session, if there is one."""
     found = connection.execute("SELECT session_key FROM session WHERE session_id = ?", (session_id,)).fetchone()
     return found[0] if found else None
 
@@ -220,7 +212,6 @@ def _view(row: Sequence[Any]) -> Projection | None:
 
 
 def _session(row: Sequence[Any]) -> SessionRow | None:
-    """The row as it was written, or None when it is not."""
     if (view := _view(row)) is None:
         return None
     summary = view.summary
@@ -297,7 +288,7 @@ def _summary(row: Sequence[Any]) -> SessionSummary:
 
 
 def list_approvals(connection: sqlite3.Connection) -> list[PendingApproval]:
-    """Questions without an answer. Those of a damaged session are left out: nobody could rely on what they ask."""
+    """Questions without an answer. Those of a damaged session are left out."""
     rows = connection.execute(f"SELECT {_ROW} FROM session WHERE waiting > 0 ORDER BY session_key").fetchall()
     questions: list[PendingApproval] = []
     for session in filter(None, map(_session, rows)):
@@ -318,3 +309,32 @@ def _questions(connection: sqlite3.Connection, session: SessionRow) -> list[Pend
     if None in found:
         raise damaged(session_id, None)
     return [asked(session_id, record) for record in verified(session_id, found)]
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def put_checkpoint(connection: sqlite3.Connection, session_key: int, session_id: str, checkpoint: Checkpoint) -> bool:
+    """Replace the checkpoint of the session with this key; False when it is gone or has not so many events."""
+    row = (session_key, checkpoint.event_id, checkpoint.format, checkpoint.data, _checksum(session_id, checkpoint))
+    return connection.execute(_PUT_CHECKPOINT, (*row, session_key, checkpoint.event_id)).rowcount > 0
+
+
+def load_checkpoint(connection: sqlite3.Connection, session_id: str) -> Checkpoint | None:
+    """The checkpoint of a session if it is what was written. It is never worth an error: the events are still there."""
+    try:
+        row = connection.execute(_GET_CHECKPOINT, (session_id,)).fetchone()
+    except sqlite3.Error:
+        return None
+    if row is None:
+        return None
+    event_id, form, data, checksum, last = row
+    if not (all(isinstance(number, int) for number in (event_id, form, last)) and isinstance(data, bytes)):
+        return None  # a damaged row can hold values of any type
+    checkpoint = Checkpoint(event_id, form, data)
+    return checkpoint if event_id <= last and checksum == _checksum(session_id, checkpoint) else None
+
+
+def _checksum(session_id: str, checkpoint: Checkpoint) -> int:
+    numbers = b"".join(number.to_bytes(8, "big", signed=True) for number in (checkpoint.event_id, checkpoint.format))
+    return crc32(checkpoint.data, crc32(numbers, crc32(session_id.encode())))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Watchers:
-    """Who is woken, by session. For one event loop."""
+    """For one event loop."""
 
     def __init__(self) -> None:
         self._by_session: dict[str, dict[object, Callable[[], None]]] = {}

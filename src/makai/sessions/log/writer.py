@@ -1,18 +1,15 @@
-"""The one thread that writes: it takes what has gathered, commits it, and says so.
-
-In: appends, deletions and other changes, from the event loop. Out: for each its outcome, after its commit, in one call
-per commit. Knows no event's meaning except that deltas can wait.
+"""The one thread that writes: it commits the requests that have gathered and reports their outcomes, once per commit.
 
 Group commit: a commit takes everything that came while the former one was under way. Appends of nothing but deltas wait
 until 5 ms have passed since the former commit began, so that a stream of words costs 200 commits a second at most;
 anything else is committed at once and takes the waiting deltas with it.
 
-Checkpoints of sessions are kept between two commits, one at a time and without an fsync of their own, after everyone
-who appended has been told: whoever appends next waits for the copying of one at most.
+Checkpoints of sessions are kept between two commits, one at a time and without an fsync of their own, after all appends
+were answered: the next append waits for the copying of one at most.
 
 A commit that fails, in its fsync or before, is rolled back and none of it is acknowledged. SQLite writes the next one
 over it, so a later success never rests on the failed one. If the process dies before that, the failed one may be found
-whole in the WAL and count after all: stored though nobody was told, as if it had died just before acknowledging.
+whole in the WAL and count after all, as if the process had died just before acknowledging.
 """
 
 from __future__ import annotations
@@ -26,13 +23,13 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
 from makai.core.errors import MakaiError, OwnershipLost, StorageUnavailable
 from makai.core.session_events import ApprovalDecided
-from makai.sessions.log import checkpoints, encoding, leases, permissions, projection, schema, store
+from makai.sessions.log import encoding, leases, permissions, projection, schema, store
 from makai.sessions.log.base import Checkpoint, StoredGrant
 from makai.sessions.log.heads import Head, Heads
 
@@ -44,8 +41,6 @@ _PAGES_PER_COMMIT: Final = 3
 
 
 class Append(msgspec.Struct, frozen=True, eq=False):
-    """Events to store, and who waits for it."""
-
     session_id: str
     bodies: list[encoding.Body]
     expected_last: int
@@ -63,8 +58,6 @@ class Append(msgspec.Struct, frozen=True, eq=False):
 
 
 class Delete(msgspec.Struct, frozen=True, eq=False):
-    """A session to forget."""
-
     may_change_grants: ClassVar[bool] = False
     is_urgent: ClassVar[bool] = True
     session_id: str
@@ -72,7 +65,7 @@ class Delete(msgspec.Struct, frozen=True, eq=False):
 
 
 class Change(msgspec.Struct, frozen=True, eq=False):
-    """Something beside the events that is to be durable, in a transaction of its own."""
+    """A durable change beside the events, in a transaction of its own."""
 
     may_change_grants: ClassVar[bool] = True
     is_urgent: ClassVar[bool] = True
@@ -81,8 +74,6 @@ class Change(msgspec.Struct, frozen=True, eq=False):
 
 
 class Save(msgspec.Struct, frozen=True, eq=False):
-    """A checkpoint to keep when there is time."""
-
     may_change_grants: ClassVar[bool] = False
     is_urgent: ClassVar[bool] = False
     session_id: str
@@ -94,8 +85,6 @@ Request: TypeAlias = Append | Delete | Change | Save
 
 
 class _Batch(msgspec.Struct):
-    """What one transaction stores."""
-
     heads: dict[str, Head] = {}
     events: list[tuple[int, encoding.Stored]] = []
     grants: list[StoredGrant] = []
@@ -103,28 +92,26 @@ class _Batch(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct, frozen=True, eq=False):
-    """What came of a request: numbers or a flag, or why not."""
-
     request: Request
-    result: tuple[int, int] | bool | MakaiError
-
-
-Settle: TypeAlias = Callable[[list[Outcome]], None]
+    result: Any
+    """What the request's waiter gets, or the `MakaiError` that it raises."""
 
 
 class Writer:
-    """Owns the connections that write, from `start` until `stop` has joined the thread."""
+    """Owns the connections that write, from `start` until `stop` has joined the thread.
 
-    def __init__(self, path: Path, heads: Heads, settle: Settle) -> None:
+    `submit` queues a request; the caller bounds how much is under way.
+    """
+
+    def __init__(self, path: Path, heads: Heads, settle: Callable[[list[Outcome]], None]) -> None:
         self._path = path
         self._connection = schema.open_writer(path)
         try:
             self.lease = leases.next_lease(self._connection)
             self._holds_lease = False
             self._next_key = store.next_key(self._connection)
-            with contextlib.suppress(
-                sqlite3.OperationalError
-            ):  # a full disk can still be read; the next commit retries
+            # A full disk can still be read; the next commit retries.
+            with contextlib.suppress(sqlite3.OperationalError):
                 self._begin()
                 self._end()
         except BaseException:
@@ -146,7 +133,6 @@ class Writer:
         self._thread.start()
 
     def submit(self, request: Request) -> None:
-        """Queue a request. The caller bounds how much is under way."""
         self._requests.put(request)
 
     def stop(self, timeout_s: float) -> bool:
@@ -226,7 +212,7 @@ class Writer:
             self._roll_back()
             self._heads.clear()  # the new owner may have appended since
             return [Outcome(append, lost) for append in appends]
-        except Exception as error:  # whatever it was: nothing is stored, and every caller gets an answer
+        except Exception as error:  # nothing is stored, and every caller gets an answer
             self._roll_back()
             if len(appends) > 1 and not isinstance(error, sqlite3.OperationalError):
                 # The pages of one session are damaged: the others must not suffer.
@@ -278,7 +264,7 @@ class Writer:
     def _delete(self, request: Delete) -> bool | MakaiError:
         existed = self._change(lambda connection: store.doom(connection, request.session_id))
         if not isinstance(existed, MakaiError):
-            self._heads.drop(request.session_id)
+            self._heads.pop(request.session_id, None)
             self._may_have_deleted = True
         return existed
 
@@ -315,14 +301,14 @@ class Writer:
         try:
             if self._unsynced is None:
                 self._unsynced = schema.open_unsynced(self._path)
-            is_kept = checkpoints.put(self._unsynced, key, request.session_id, request.checkpoint)
+            is_kept = store.put_checkpoint(self._unsynced, key, request.session_id, request.checkpoint)
         except Exception:  # the events are there: what is derived from them can be derived again
             is_kept = False
         self._pages += _PAGES_PER_COMMIT + len(request.checkpoint.data) // _PAGE_BYTES
         self._settle([Outcome(request, is_kept)])
 
     def _tidy(self) -> None:
-        """Work that nobody waits for: what fails is left to the next deletion, checkpoint or start."""
+        """Work without a waiting caller: what fails is left to the next deletion, checkpoint or start."""
         try:
             if self._may_have_deleted:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -356,7 +342,6 @@ class Writer:
 
 
 def unavailable(error: Exception) -> StorageUnavailable:
-    """Why the store refuses, for people."""
     return StorageUnavailable(
         f"Sessions cannot be stored or read ({error}).",
         hint="Make sure that the disk has space and can be written to, then try again.",
