@@ -163,7 +163,7 @@ _PLACES = {
     "TurnStartEvent": "makai.client.agent_types",
     "UsageSummary": "makai.client.types",
 }
-"""Public name -> where it lives. The names are those of document 000 §3."""
+"""Public name -> where it lives. The specification of the SDK fixes the names."""
 
 __all__ = sorted(_PLACES, key=str.casefold)
 

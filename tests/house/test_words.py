@@ -22,7 +22,6 @@ FOLDERS = ("src", "tests", "docs", "tools", "benchmarks", "examples", "web/src",
 SUFFIXES = frozenset({".py", ".md", ".toml", ".ts", ".svelte", ".mjs"})
 NOT_OURS = frozenset({"node_modules", "dist", "build", "page", "fixtures", "results"})
 SPECIFICATION = frozenset({"requirements.toml", "tests/house/test_words.py"})
-NOT_YET = pytest.mark.xfail(strict=False, reason="being fixed")
 
 
 def project_texts() -> dict[str, str]:
@@ -36,7 +35,6 @@ def project_texts() -> dict[str, str]:
     }
 
 
-@NOT_YET
 @pytest.mark.parametrize("pattern", BANNED)
 def test_a_word_that_hides_its_subject_is_not_used(pattern: str) -> None:
     banned = re.compile(pattern, re.IGNORECASE if "_[A-Z]" not in pattern else 0)
@@ -49,6 +47,5 @@ def test_a_word_that_hides_its_subject_is_not_used(pattern: str) -> None:
     assert found == {}, BANNED[pattern]
 
 
-@NOT_YET
 def test_test_files_are_named_after_behaviour() -> None:
     assert [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_review_*")] == []

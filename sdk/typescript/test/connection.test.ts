@@ -69,11 +69,11 @@ test("a scope counts what it sends from one", () => {
   );
 });
 
-test("an envelope reaches the scope it names; strangers and repetitions reach nobody", () => {
+test("an envelope reaches the scope it names; strangers and repetitions are dropped", () => {
   const { listener, envelope, receive } = setUp();
   receive(envelope(1));
   receive(envelope(1));
-  receive(envelope(1, { scopeId: "somebody else" }));
+  receive(envelope(1, { scopeId: "another scope" }));
   receive(envelope(2));
 
   assert.deepEqual(listener.envelopes, [envelope(1), envelope(2)]);

@@ -1,5 +1,5 @@
 /**
- * The interface block of document 000 §3, typed in from it: what every Makai SDK for TypeScript offers.
+ * The interface that the specification prints: what every Makai SDK for TypeScript offers.
  *
  * `document_interface.test.ts` holds ours against it. Without its comments, and with `declare` where classes
  * and functions have no body. It must not import anything of ours.

@@ -35,7 +35,7 @@ test("a cancelled login that is never confirmed ends all the same", async (t) =>
   assert.equal(facts(await failure)["kind"], "cancelled");
 });
 
-test("an answer that nobody reads is bounded: the stream fails and is aborted", async () => {
+test("an answer without a reader is bounded: the stream fails and is aborted", async () => {
   const server = new FakeServer();
   const iterator = (await server.client()).provider.stream(REQUEST)[Symbol.asyncIterator]();
   const first = iterator.next();

@@ -119,7 +119,7 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
 
     test("breaking out and aborting stop the run, and the tool that it waits for", async () => {
       const agent = (await client()).agent;
-      const stream = agent.stream(asked("for ever"));
+      const stream = agent.stream(asked("without end"));
       for await (const event of stream) if (event.type === "text_delta") break;
       assert.equal((await agent.status(stream.session_id)).status, "idle");
 
@@ -139,7 +139,7 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
     });
 
     test("another client follows a session and stops it", async () => {
-      const stream = (await client()).agent.stream(asked("for ever"));
+      const stream = (await client()).agent.stream(asked("without end"));
       const other = (await connect()).agent;
       const events: AgentStreamEvent[] = [];
       for await (const event of stream) {
@@ -232,7 +232,7 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
 test("a server that dies is an error that names the session", { skip: skipReal, timeout: 60_000 }, async (t) => {
   const { process: server, ...options } = await overWebSocket(t);
   const client = await createMakaiClient(options);
-  const stream = client.agent.stream(asked("for ever"));
+  const stream = client.agent.stream(asked("without end"));
   const failure = failureOf(
     (async () => {
       for await (const event of stream) if (event.type === "text_delta") server.kill("SIGKILL");

@@ -128,11 +128,11 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
     });
 
     test("breaking out and aborting leave the connection usable", async () => {
-      for await (const event of (await client()).provider.stream(asked("for ever")))
+      for await (const event of (await client()).provider.stream(asked("without end")))
         if (event.type === "text_delta") break;
       const controller = new AbortController();
       const failure = failureOf(
-        (await client()).provider.complete({ ...asked("for ever"), signal: controller.signal }),
+        (await client()).provider.complete({ ...asked("without end"), signal: controller.signal }),
       );
       controller.abort();
 
@@ -158,7 +158,7 @@ test(
     const client = await createMakaiClient(options);
     const failure = failureOf(
       (async () => {
-        for await (const event of client.provider.stream(asked("for ever")))
+        for await (const event of client.provider.stream(asked("without end")))
           if (event.type === "text_delta") server.kill("SIGKILL");
       })(),
     );

@@ -4,7 +4,7 @@ In: a file descriptor. Out: lines, or None at the end of input; on a terminal th
 must not know what the lines are for.
 
 A wait for a line can be given up: a login may end in the browser while a question is still on the screen. Reading
-therefore happens in a daemon thread that nobody waits for, past Python's own buffer: a thread that holds that buffer's
+therefore happens in a daemon thread that is never joined, past Python's own buffer: a thread that holds that buffer's
 lock would abort the interpreter when it exits.
 """
 

@@ -46,7 +46,7 @@ def show_progress(stream: TextIO) -> Iterator[OnProgress]:
             nonlocal stage
             if progress.stage != stage:
                 stage = progress.stage
-                # No total while nobody knows how long it takes: the bar then just moves.
+                # No total while the size is unknown: the bar then just moves.
                 bar.reset(task, description=_WORDS[stage], total=None if stage == "finding" else progress.total)
             bar.update(task, completed=progress.done)
 

@@ -18,7 +18,7 @@ from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
 from makai.core.session_events import PermissionMode, SessionTerms
 from makai.core.version import __version__
 from makai.protocols.makai.projection import wire_code
-from makai.protocols.minicodex.pages import MOST_PAGE_ITEMS, PAGE_ITEMS, TranscriptReader
+from makai.protocols.minicodex.pages import MAX_PAGE_ITEMS, PAGE_ITEMS, TranscriptReader
 from makai.protocols.minicodex.snapshot import page
 from makai.server.backend import Backend
 from makai.server.demo import make_demo
@@ -161,7 +161,7 @@ class SessionRoutes:
     async def _transcript(self, request: web.Request) -> web.Response:
         summary = await self._summary(request)
         before = _number(request, "before", summary.events + 1, most=summary.events + 1)
-        limit = _number(request, "limit", PAGE_ITEMS, least=1, most=MOST_PAGE_ITEMS)
+        limit = _number(request, "limit", PAGE_ITEMS, least=1, most=MAX_PAGE_ITEMS)
         reader = TranscriptReader(max(before, 1), limit)
         await read_transcript(await self._sessions(), summary.session_id, reader)
         return web.Response(body=page(reader), content_type="application/json")

@@ -80,7 +80,7 @@ class SharedView:
 
 
 class SessionViews:
-    """The views that somebody looks at."""
+    """The views that have clients."""
 
     def __init__(self, sessions: Callable[[], Awaitable[Sessions]]) -> None:
         self._sessions = sessions

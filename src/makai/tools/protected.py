@@ -66,7 +66,7 @@ def is_protected(relative_path: str) -> bool:
 def settling_folder(path: str) -> str | None:
     """The folder around `path`, or `path` itself, that settles what git or an agent does; None when there is none.
 
-    Whoever works in one has it as the folder that names are relative to, and so none of them gives it away.
+    A session in such a folder has it as the folder that names are relative to, and so none of them gives it away.
     """
     parts = path.split("/")
     found = next((index for index, part in enumerate(parts) if _folded(part) in _SETTLING), None)

@@ -38,7 +38,7 @@ when: quota
 say: Well,
 fail: rate_limited retry_after=2s Slow down, please.
 ---
-when: for ever
+when: without end
 say: It begins
 stall
 ---

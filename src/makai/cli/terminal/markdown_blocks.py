@@ -46,7 +46,7 @@ def newest_lines(text: str, most: int) -> str:
 
 @cache
 def _parser() -> MarkdownIt:
-    # The parser is no small import, and needed only once somebody says something.
+    # The parser is no small import, and needed only for the first message.
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark").enable("table")

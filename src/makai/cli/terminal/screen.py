@@ -35,7 +35,7 @@ ESCAPE_S: Final = 0.05
 """How long a lone Esc may be the beginning of another key."""
 _BEGIN_FRAME: Final = "\x1b[?2026h"
 _END_FRAME: Final = "\x1b[?2026l"
-_MOST_HISTORY_BYTES: Final = 1_000_000
+_MAX_HISTORY_BYTES: Final = 1_000_000
 
 
 class _SteadyOutput(Vt100_Output):
@@ -196,8 +196,8 @@ def _history(path: Path) -> FileHistory:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600, exist_ok=True)
     path.chmod(0o600)
-    if path.stat().st_size > _MOST_HISTORY_BYTES:
-        newest = path.read_bytes()[-_MOST_HISTORY_BYTES // 2 :]
+    if path.stat().st_size > _MAX_HISTORY_BYTES:
+        newest = path.read_bytes()[-_MAX_HISTORY_BYTES // 2 :]
         # Entries begin with "# time" after an empty line; half of one would be read as another.
         path.write_bytes(newest[max(0, newest.find(b"\n\n# ")) :])
     return FileHistory(str(path))

@@ -1,7 +1,7 @@
 """What the terminal prints, before anyone knows how wide or colourful it is.
 
 In: words and what they mean. Out: `Piece`s: lines of styled spans, or markdown. Pure; `paint` turns them into the
-bytes of a terminal. Whoever makes a span makes its text harmless first (`visible`).
+bytes of a terminal. The code that makes a span makes its text harmless first (`visible`).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ AgentRequest: TypeAlias = AgentStart | AgentMessage | AgentStop | AgentStatus | 
 
 
 class UsageSummary(Payload, frozen=True, kw_only=True):
-    """Document 000 §3: these four counts."""
+    """The four counts that the protocol names."""
 
     input: int
     output: int

@@ -25,7 +25,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChatMessage(Payload, frozen=True, kw_only=True):
-    """Document 000 §3. The last six fields are ours: an assistant message that carries who made it can be sent back to
+    """The last six fields are additions: an assistant message that carries who made it can be sent back to
     the same model with its signatures."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]

@@ -1,1 +1,1 @@
-"""The MiniCodex WebSocket protocol (document 002), sans-IO."""
+"""The MiniCodex WebSocket protocol, sans-IO."""

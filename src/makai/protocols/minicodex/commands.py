@@ -1,4 +1,4 @@
-"""What a client may say: every command of document 002, and those of makai.1.
+"""What a client may say: every command of MiniCodex, and those of makai.1.
 
 In: nothing. Out: frozen Structs tagged by `type`. Whole commands of makai.1 are in `MAKAI_COMMANDS`, single fields
 carry `MAKAI`. How text becomes one of these, or an error, is the business of `reading`.

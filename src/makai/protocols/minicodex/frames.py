@@ -1,4 +1,4 @@
-"""What a server says: every frame of document 002, and those of makai.1 (DESIGN §6).
+"""What a server says: every frame of MiniCodex, and those of makai.1.
 
 In: nothing. Out: frozen Structs tagged by `type`, of which `schema/minicodex/` and the page's TypeScript types are
 made. No session, log or connection is known here.

@@ -1,6 +1,6 @@
 """Reading a log backwards: the newest transcript, older pages of it, and the run a cursor is in.
 
-In: windows of events that somebody read for us. Out: which window to read next, and in the end what was looked for.
+In: windows of events that the caller read. Out: which window to read next, and in the end what was looked for.
 Sans-IO: a reader names its next `window`, its owner reads exactly these events and hands them to `take`:
 
     while (window := reader.window) is not None:
@@ -35,9 +35,9 @@ from makai.protocols.minicodex.states import rfc3339
 from makai.sessions.state import Numbered, SessionState, fold
 
 TRANSCRIPT_BYTES: Final = 4 * 1024 * 1024
-"""A snapshot holds the newest transcript up to this (DESIGN §6), and a page as well."""
+"""A snapshot holds the newest transcript up to this, and a page as well."""
 PAGE_ITEMS: Final = 200
-MOST_PAGE_ITEMS: Final = 2_000
+MAX_PAGE_ITEMS: Final = 2_000
 BROKEN_OFF: Final = ("error", "aborted")
 """How a turn ends whose texts may not be whole."""
 _FIRST_WINDOW: Final = 512

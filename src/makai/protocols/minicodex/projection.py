@@ -1,4 +1,4 @@
-"""Session events -> frames: the one projection of this protocol (DESIGN §4).
+"""Session events -> frames: the one projection of this protocol.
 
 In: logged events in order, and the engine's state that they lead to. Out: at most one frame for each, in two forms:
 with everything makai.1 adds, and as the document has it. Pure. Forms are encoded once, however many clients see them.
@@ -76,7 +76,7 @@ def _input_accepted(event: log.InputAccepted, logged: log.Logged, state: Session
 
 
 def _run_status(event: log.RunStatusChanged, logged: log.Logged, state: SessionState) -> Frame | None:
-    # A log that is read from the middle of a run nobody looked up has no state to show.
+    # A log that is read from the middle of a run that was not looked up has no state to show.
     if state.run is None or state.run.run_id != logged.run_id:
         return None
     return frames.RunStatusEvent(run_state=run_state(state.run), **_common(logged))

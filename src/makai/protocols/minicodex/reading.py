@@ -20,7 +20,7 @@ from makai.wire import strict_json
 MAJOR: Final = VERSION.partition(".")[0]
 _SEMVER: Final = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(?:[-+][0-9A-Za-z.+-]{0,100})?")
 _PATH: Final = re.compile(r"at `\$\.([a-z_]+)")
-_LONGEST_NAME: Final = 64
+_MAX_NAME: Final = 64
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +92,8 @@ class _Refusing:
 
     def of(self, code: ErrorCode, message: str, field: str | None = None, **details: Any) -> Refusal:
         if field is not None:
-            details["field"] = field[:_LONGEST_NAME]
-            message = f"{field[:_LONGEST_NAME]}: {message}"
+            details["field"] = field[:_MAX_NAME]
+            message = f"{field[:_MAX_NAME]}: {message}"
         return Refusal(code=code, message=message, req_id=self._req_id, details=details or None)
 
 

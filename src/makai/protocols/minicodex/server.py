@@ -183,7 +183,7 @@ class MinicodexConnection:
         self._accept(request.req_id)
 
     def refused(self, request: Request, error: Exception) -> None:
-        """The session, or whoever looked for it, refused; of errors that are not ours nothing is told."""
+        """The session, or the code that looked for it, refused; of errors that are not ours nothing is told."""
         self._deciding -= 1
         code: ErrorCode = "INTERNAL_ERROR"
         message, hint = "The server failed.", None

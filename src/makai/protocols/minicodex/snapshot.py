@@ -3,7 +3,7 @@
 In: the engine's state and the items a view or a reader gathered. Out: encoded frames and the answer of
 `/api/sessions/{id}/transcript`. Pure.
 
-Items are encoded already, by whoever showed them first; they are put together here without being read again.
+Items are encoded already, by the view that showed them first; they are put together here without being read again.
 """
 
 from __future__ import annotations

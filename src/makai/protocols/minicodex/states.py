@@ -1,4 +1,4 @@
-"""What a session and its newest run look like to a client (document 002, "State models").
+"""What a session and its newest run look like to a client.
 
 In: the engine's `SessionState`. Out: parts of frames. Pure, and without a clock.
 """

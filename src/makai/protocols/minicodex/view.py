@@ -4,7 +4,7 @@ In: the engine's state and the newest transcript when it is opened, then every e
 and snapshots. Pure; one per session, shared by its connections, so that every event is decoded, projected and encoded
 once for each form of a frame and not once for each client.
 
-It remembers a bounded number of frames. Whoever is further behind reads the log (`pages.RunLookup`, `Projector`).
+It remembers a bounded number of frames. A client that is further behind reads the log (`pages.RunLookup`, `Projector`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from makai.protocols.minicodex.states import session_details, session_state
 from makai.protocols.minicodex.vocabulary import VERSION
 from makai.sessions.state import Numbered, SessionState
 
-MOST_FRAMES: Final = 4_096
-MOST_FRAME_BYTES: Final = 8 * 1024 * 1024
+MAX_FRAMES: Final = 4_096
+MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
 _SPOKEN: Final = frozenset({AssistantTextDelta, ReasoningDelta, AssistantText, Reasoning})
 _BREAKS: Final = frozenset({TurnStarted, TurnEnded, RunFinished, RunFailed})
 _encode: Final = msgspec.json.Encoder().encode
@@ -93,7 +93,7 @@ class SessionView:
         self._frames.append(shared)
         self._frame_ids.append(shared.event_id)
         self._frame_bytes += len(shared.full)
-        if len(self._frames) > 2 * MOST_FRAMES or self._frame_bytes > 2 * MOST_FRAME_BYTES:
+        if len(self._frames) > 2 * MAX_FRAMES or self._frame_bytes > 2 * MAX_FRAME_BYTES:
             self._forget_frames()
         if shared.is_item:
             self._add_item(shared)
@@ -120,7 +120,7 @@ class SessionView:
             self._before = self._items[0].event_id
 
     def _forget_frames(self) -> None:
-        kept = newest(self._frames, MOST_FRAMES, MOST_FRAME_BYTES)
+        kept = newest(self._frames, MAX_FRAMES, MAX_FRAME_BYTES)
         forgotten = self._frames[: len(self._frames) - len(kept)]
         if forgotten:
             self._floor = forgotten[-1].event_id

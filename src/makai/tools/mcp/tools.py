@@ -34,7 +34,7 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 
 class Caller(Protocol):
-    """Whoever reaches the server."""
+    """Reaches the server."""
 
     name: str
 

@@ -72,7 +72,7 @@ def perform(trial: Trial, step: Any) -> None:
 
 def tiny_memory(patch: pytest.MonkeyPatch) -> None:
     """Views that forget at once, and readers that see little at a time."""
-    patch.setattr(view, "MOST_FRAMES", 3)
+    patch.setattr(view, "MAX_FRAMES", 3)
     patch.setattr(pages, "_FIRST_WINDOW", 2)
     patch.setattr(pages, "_LARGEST_WINDOW", 5)
 
