@@ -6,7 +6,7 @@ conversation did. Whether and how often to compact is the loop's decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from makai.agent.conversation import CHARACTERS_PER_TOKEN, Conversation, estimated_tokens
 from makai.agent.host import Models
 from makai.agent.turn import BrokenAnswer, guarded
-from makai.core.content import Text, Thinking, ToolCall
+from makai.core.content import Text, ToolCall
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model
@@ -48,7 +48,7 @@ class NotShorter(Exception):
 
 
 class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands for the older part of a conversation."""
+    """Replaces the older part of a conversation."""
 
     text: str
     count: int
@@ -58,7 +58,7 @@ class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summarised(msgspec.Struct, frozen=True, kw_only=True):
-    """What asking for a summary came to; it cost `usage` either way."""
+    """The summary, or why there is none; it cost `usage` either way."""
 
     summary: ConversationSummary | None = None
     failure: str = ""
@@ -66,7 +66,6 @@ class Summarised(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summary_message(text: str) -> UserMessage:
-    """A summary as the model reads it."""
     return UserMessage(content=f"{_SUMMARY_TAG}\n{text}\n</summary>")
 
 
@@ -92,15 +91,17 @@ async def summarised(
         count = cut(conversation, keep_tokens)
     except NotShorter as error:
         return Summarised(failure=str(error))
-    older = conversation.messages[:count]
-    most = int(window * TRANSCRIPT_SHARE) * CHARACTERS_PER_TOKEN
-    message = await _written(models, model, _request(transcript(older, most), instructions), _modest(options))
+    older, kept = conversation.messages[:count], conversation.messages[count:]
+    text = transcript(older, int(window * TRANSCRIPT_SHARE) * CHARACTERS_PER_TOKEN)
+    task = f"{_TASK}\nThe user adds: {instructions}" if instructions.strip() else _TASK
+    request = UserMessage(content=f"<transcript>\n{text}\n</transcript>\n\n{task}")
+    context = Context(messages=(request,), system_prompt=_SYSTEM)
+    message = await _written(models, model, context, _modest(options))
     if isinstance(message, BrokenAnswer):
         return Summarised(failure=f"the summary failed: {message.error.message}", usage=message.usage)
-    text = _with_request(message.text().strip(), conversation, count)
-    kept = conversation.messages[count:]
     if not message.text().strip():
         return Summarised(failure="the model wrote no summary", usage=message.usage)
+    text = _with_request(message.text().strip(), older, kept)
     if estimated_tokens((summary_message(text), *kept)) > WORTHWHILE * estimated_tokens(conversation.messages):
         return Summarised(failure="the summary is about as long as what it stands for", usage=message.usage)
     summary = ConversationSummary(text=text, count=count, through=max(conversation.places[:count]))
@@ -133,16 +134,8 @@ def cut(conversation: Conversation, keep_tokens: int) -> int:
 
 def transcript(messages: Sequence[Message], most_characters: int) -> str:
     """The messages as text of bounded length; of too many the beginning and the end are kept."""
-    entries = [entry for message in messages for entry in _entries(message)]
-    text = "\n\n".join(_middle_out(entry, MAX_ENTRY_LENGTH) for entry in entries)
-    return _middle_out(text, most_characters)
-
-
-def _request(text: str, instructions: str) -> Context:
-    task = f"{_TASK}\nThe user adds: {instructions}" if instructions.strip() else _TASK
-    return Context(
-        messages=(UserMessage(content=f"<transcript>\n{text}\n</transcript>\n\n{task}"),), system_prompt=_SYSTEM
-    )
+    entries = (_middle_out(entry, MAX_ENTRY_LENGTH) for message in messages for entry in _entries(message))
+    return _middle_out("\n\n".join(entries), most_characters)
 
 
 def _modest(options: StreamOptions) -> StreamOptions:
@@ -162,36 +155,30 @@ async def _written(
     return BrokenAnswer(MakaiError("The provider ended without an answer."))
 
 
-def _with_request(summary: str, conversation: Conversation, count: int) -> str:
+def _with_request(summary: str, older: Sequence[Message], kept: Sequence[Message]) -> str:
     """The summary, and word for word what the user wanted last, unless that stays in the conversation anyway."""
-    if any(isinstance(message, UserMessage) for message in conversation.messages[count:]):
+    if any(isinstance(message, UserMessage) for message in kept):
         return summary
-    newest = next((m for m in reversed(conversation.messages[:count]) if isinstance(m, UserMessage)), None)
+    newest = next((message for message in reversed(older) if isinstance(message, UserMessage)), None)
     if newest is None or _is_summary(newest):
         return summary
     return f"{summary}\n\nThe user's last message was:\n{_middle_out(_words(newest), MAX_REQUEST_LENGTH)}"
 
 
-def _entries(message: Message) -> list[str]:
+def _entries(message: Message) -> Iterator[str]:
     match message:
         case SystemMessage(content=text):
-            return [f"System: {text}"]
+            yield f"System: {text}"
         case UserMessage():
-            return [f"User: {_words(message)}"]
+            yield f"User: {_words(message)}"
         case AssistantMessage(content=parts):
-            return [entry for part in parts if (entry := _said(part))]
+            for part in parts:  # what thinking led to was said or done
+                if isinstance(part, Text):
+                    yield f"Agent: {part.text}"
+                elif isinstance(part, ToolCall):
+                    yield f"Agent calls {part.name}: {part.arguments_json}"
         case ToolMessage(result=result):
-            return [f"{'Error' if result.is_error else 'Result'} of {result.tool_name}: {result.text()}"]
-
-
-def _said(part: Text | Thinking | ToolCall) -> str:
-    match part:
-        case Text(text=text):
-            return f"Agent: {text}"
-        case ToolCall(name=name, arguments_json=arguments_json):
-            return f"Agent calls {name}: {arguments_json}"
-        case Thinking():
-            return ""  # what it led to was said or done
+            yield f"{'Error' if result.is_error else 'Result'} of {result.tool_name}: {result.text()}"
 
 
 def _words(message: UserMessage) -> str:
@@ -204,5 +191,4 @@ def _middle_out(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     head = most // 3
-    tail = most - head
-    return f"{text[:head]}\n[... {len(text) - most:,} characters left out ...]\n{text[-tail:]}"
+    return f"{text[:head]}\n[... {len(text) - most:,} characters left out ...]\n{text[head - most :]}"

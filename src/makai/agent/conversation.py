@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
-from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from makai.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from makai.core.usage import Usage
 from makai.providers.preparation import NO_RESULT
 
@@ -30,16 +30,12 @@ class Conversation:
 
     def fill_in_results(self) -> None:
         """Give every call a result: a conversation that was interrupted earlier must not make this run fail."""
-        messages: list[Message] = []
-        places: list[int] = []
-        for index, (message, place) in enumerate(zip(self.messages, self.places, strict=True)):
-            messages.append(message)
-            places.append(place)
+        before, places = self.messages, self.places
+        self.messages, self.places = [], []
+        for index, (message, place) in enumerate(zip(before, places, strict=True)):
+            self.add((message,), place)
             if isinstance(message, AssistantMessage) and message.stop_reason not in _BROKEN:
-                for call in _unanswered(message, self.messages, index + 1):
-                    messages.append(_result(call, NO_RESULT))
-                    places.append(place)
-        self.messages, self.places = messages, places
+                self.add(map(_no_result, _unanswered(message, before, index + 1)), place)
 
     def add_answer(self, message: AssistantMessage, results: Sequence[ToolMessage], place: int) -> None:
         """A whole turn: what the model said, and one result for each of its calls, in their order."""
@@ -47,17 +43,15 @@ class Conversation:
         if called != [result.result.tool_call_id for result in results]:
             raise AssertionError("every call of a turn has its result before the model is asked again")
         if message.content:
-            self._add((message,), place)
+            self.add((message,), place)
             self._counted = len(self.messages)
             self._counted_tokens = context_tokens(message.usage)
-            self._add(results, place)
+            self.add(results, place)
 
-    def add_results(self, results: Sequence[ToolMessage], place: int) -> None:
-        """Results for calls of an answer that was there before this run."""
-        self._add(results, place)
-
-    def add_user(self, message: UserMessage, place: int) -> None:
-        self._add((message,), place)
+    def add(self, messages: Iterable[Message], place: int) -> None:
+        for message in messages:
+            self.messages.append(message)
+            self.places.append(place)
 
     def replace_older(self, count: int, summary: UserMessage) -> None:
         through = max(self.places[:count])
@@ -68,11 +62,6 @@ class Conversation:
     def tokens(self) -> int:
         """About how long it is: what the provider counted, and an estimate for what came since."""
         return (self._counted_tokens or 0) + estimated_tokens(self.messages[self._counted :])
-
-    def _add(self, messages: Iterable[Message], place: int) -> None:
-        for message in messages:
-            self.messages.append(message)
-            self.places.append(place)
 
 
 def context_tokens(usage: Usage) -> int | None:
@@ -85,21 +74,9 @@ def estimated_tokens(messages: Iterable[Message]) -> int:
 
 
 def _message_tokens(message: Message) -> int:
-    match message:
-        case SystemMessage(content=text):
-            return _tokens((Text(text=text),))
-        case UserMessage():
-            return _tokens(message.parts())
-        case AssistantMessage(content=parts):
-            return _tokens(parts)
-        case ToolMessage(result=result):
-            content = result.content
-            return _tokens((Text(text=content),) if isinstance(content, str) else content)
-
-
-def _tokens(parts: Sequence[Text | Thinking | Image | Audio | ToolCall]) -> int:
+    content = message.result.content if isinstance(message, ToolMessage) else message.content
     characters = media = 0
-    for part in parts:
+    for part in (Text(text=content),) if isinstance(content, str) else content:
         match part:
             case Text(text=text) | Thinking(thinking=text):
                 characters += len(text)
@@ -119,13 +96,12 @@ def _unanswered(message: AssistantMessage, messages: Sequence[Message], after: i
             break
         if isinstance(later, ToolMessage):
             answered = later.result.tool_call_id
-            found = next((call for call in missing if call.tool_call_id == answered), None)
-            if found is not None:
-                missing.remove(found)
+            if (call := next((call for call in missing if call.tool_call_id == answered), None)) is not None:
+                missing.remove(call)
     return missing
 
 
-def _result(call: ToolCall, why: str) -> ToolMessage:
+def _no_result(call: ToolCall) -> ToolMessage:
     return ToolMessage(
-        result=ToolResult(tool_call_id=call.tool_call_id, tool_name=call.name, content=why, is_error=True)
+        result=ToolResult(tool_call_id=call.tool_call_id, tool_name=call.name, content=NO_RESULT, is_error=True)
     )

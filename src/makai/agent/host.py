@@ -41,9 +41,7 @@ Decide: TypeAlias = Callable[[ev.ToolCalled, CallDescription, tuple[ev.FileDiff,
 class Models(Protocol):
     """Answers as a model; `providers.runtime.ModelRuntime` does."""
 
-    def resolve(self, model: str | Model | None) -> Model:
-        """Resolves a model name."""
-
+    def resolve(self, model: str | Model | None) -> Model: ...
     def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
@@ -84,14 +82,12 @@ class Recorder:
                 self._open_turn = turn
             case ev.TurnEnded():
                 self._open_turn = None
-            case ev.ToolCalled(call_id=call_id):
-                self._open_calls[call_id] = False
+            case ev.ToolCalled():
+                self.reopen(event)
             case ev.ToolStarted(call_id=call_id):
                 self._open_calls[call_id] = True
             case ev.ToolFinished(call_id=call_id):
                 self._open_calls.pop(call_id, None)
-            case _:
-                raise AssertionError(f"{type(event).__name__} is not tracked")
 
 
 _TRACKED = frozenset({ev.TurnStarted, ev.TurnEnded, ev.ToolCalled, ev.ToolStarted, ev.ToolFinished})

@@ -15,22 +15,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
+from makai.agent import settings as limits
 from makai.agent.compaction import summarised, summary_message
 from makai.agent.conversation import Conversation, context_tokens
 from makai.agent.host import AgentHost, Decide, Models, Recorder
-from makai.agent.settings import (
-    AgentOutcome,
-    AgentSettings,
-    Limit,
-    Standing,
-    capped,
-    out_of_time,
-    spent,
-    turns_reached,
-)
+from makai.agent.settings import AgentOutcome, AgentSettings, Limit, Standing
 from makai.agent.tool_calls import PreparedCall, RunDenied, ToolCalls
 from makai.agent.turn import SilenceWatch, TurnAnswer, answer_of
 from makai.aio.cancellation import finish_cleanup
@@ -40,7 +33,6 @@ from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
 from makai.core.session_events import Compacted, Notice, TurnEnded, TurnStarted, UsageReported
-from makai.core.usage import Usage
 from makai.tools.base import Tool
 
 CLEAN_UP_S = 2.0
@@ -61,11 +53,11 @@ async def run_agent(
     A cancelled run raises `CancelledError`, after its tools have stopped and its last facts are logged. What the host
     raises passes through.
     """
-    recorder = Recorder(host)
     try:
         model = models.resolve(settings.model)
     except MakaiError as error:
         return AgentOutcome(stop_reason="error", error=error)
+    recorder = Recorder(host)
     run = _Run(host, recorder, models, model, conversation, tools, decide, settings, standing or Standing())
     try:
         return await run.go()
@@ -106,8 +98,6 @@ def _conversation(context: Context, places: tuple[int, ...], position: int) -> C
 
 
 class _Run:
-    """One active run."""
-
     def __init__(
         self,
         host: AgentHost,
@@ -152,18 +142,20 @@ class _Run:
             if not timer.expired():
                 raise
         await self._recorder.close("aborted", "the time of the run was up")
-        return await self._stopped_by(out_of_time(self._settings))
+        return await self._stopped_by(limits.out_of_time(self._settings))
 
     async def _loop(self) -> AgentOutcome:
-        await self._notice_unknown_price()
+        if self._settings.max_usd is not None and self._model.price is None:
+            limit_of = f"the limit of {self._settings.max_usd:g} USD cannot be kept"
+            await self._notice("warning", "price_unknown", f"The price of {self._model.id} is unknown: {limit_of}.")
         if self._standing.open_calls:
             calls = [await self._tool_calls.retake(fact) for fact in self._standing.open_calls]
             results = await self._tool_calls.run_all(calls)
-            self._conversation.add_results(results, self._host.position())
+            self._conversation.add(results, self._host.position())
         self._conversation.fill_in_results()
         while True:
             await self._take_steering()
-            if limit := turns_reached(self._settings, self._answers) or self._spent() or self._out_of_time():
+            if limit := self._limit_reached():
                 return await self._stopped_by(limit)
             await self._compact_if_full()
             answer = await self._ask()
@@ -180,14 +172,15 @@ class _Run:
         said = self._host.steering()
         for words in said:
             await self._recorder.emit(words)
-            self._conversation.add_user(UserMessage(content=content_for_model(words.content)), self._host.position())
+            message = UserMessage(content=content_for_model(words.content))
+            self._conversation.add((message,), self._host.position())
         return bool(said)
 
     async def _ask(self) -> TurnAnswer:
         self._turn += 1
         await self._recorder.emit(TurnStarted(turn=self._turn))
         context = msgspec.structs.replace(self._frame, messages=tuple(self._conversation.messages))
-        options = capped(self._settings.options, self._settings, self._usage, self._model)
+        options = limits.capped(self._settings.options, self._settings, self._usage, self._model)
         stream = self._models.stream(self._model, context, options)
         watch = SilenceWatch(self._settings.quiet_notice_s, self._notice_silence)
         return await answer_of(stream, self._recorder, self._tool_calls, watch)
@@ -199,8 +192,14 @@ class _Run:
         self._usage += message.usage
         reason = message.stop_reason or "end_turn"
         await self._recorder.emit(TurnEnded(turn=self._turn, stop_reason=reason, usage=message.usage))
-        await self._report_usage(message.usage)
-        limit = self._spent()
+        await self._recorder.emit(
+            UsageReported(
+                total=self._standing.usage_before + self._usage,
+                context_tokens=context_tokens(message.usage),
+                context_window=self._model.context_window,
+            )
+        )
+        limit = limits.spent(self._settings, self._usage)
         if limit and (calls or reason == "max_tokens"):
             await self._recorder.close("aborted", "the run reached its limit")
             return await self._stopped_by(limit)
@@ -210,15 +209,6 @@ class _Run:
             return None
         return AgentOutcome(stop_reason="end_turn" if reason == "tool_use" else reason, usage=self._usage)
 
-    async def _report_usage(self, of_turn: Usage) -> None:
-        await self._recorder.emit(
-            UsageReported(
-                total=self._standing.usage_before + self._usage,
-                context_tokens=context_tokens(of_turn),
-                context_window=self._model.context_window,
-            )
-        )
-
     # ------------------------------------------------------------ when a turn fails
 
     async def _after_failure(self, answer: TurnAnswer) -> AgentOutcome | None:
@@ -227,17 +217,13 @@ class _Run:
         assert broken is not None, "an answer is whole or broken"
         self._usage += broken.usage
         await self._recorder.close("error", "the model's answer broke off", broken.usage)
-        if not answer.calls and await self._helped(broken.error):
-            return None
-        return AgentOutcome(stop_reason="error", usage=self._usage, error=broken.error)
-
-    async def _helped(self, error: MakaiError) -> bool:
-        """Whether something was done that makes another try worthwhile."""
-        if isinstance(error, ContextOverflow):
-            return await self._compact(f"The conversation is too long for the model ({error.message})")
-        if isinstance(error, RateLimited | Overloaded):
-            return await self._waited(error)
-        return False
+        helped = False
+        match broken.error:
+            case ContextOverflow(message=message) if not answer.calls:
+                helped = await self._compact(f"The conversation is too long for the model ({message})")
+            case RateLimited() | Overloaded() if not answer.calls:
+                helped = await self._waited(broken.error)
+        return None if helped else AgentOutcome(stop_reason="error", usage=self._usage, error=broken.error)
 
     async def _waited(self, error: ProviderError) -> bool:
         wait_s = self._settings.first_wait_s * 2.0**self._waits
@@ -247,14 +233,15 @@ class _Run:
             return False
         self._waits += 1
         number = f"{self._waits} of {self._settings.max_waits}"
-        message = f"{error.message} Waiting {wait_s:g} s, then asking again ({number})."
-        await self._recorder.emit(Notice(level="warning", code=error.code, message=message))
+        await self._notice(
+            "warning", error.code, f"{error.message} Waiting {wait_s:g} s, then asking again ({number})."
+        )
         await asyncio.sleep(wait_s)
         return True
 
     async def _notice_silence(self) -> None:
         message = f"{self._model.id} has said nothing for {self._settings.quiet_notice_s:g} s; still waiting."
-        await self._recorder.emit(Notice(level="info", code="provider_silent", message=message))
+        await self._notice("info", "provider_silent", message)
 
     # ------------------------------------------------------------ compaction
 
@@ -273,15 +260,14 @@ class _Run:
         if not self._may_compact():
             return False
         self._compacted_at = self._answers
-        message = f"{why}: its older part is being summarised."
-        await self._recorder.emit(Notice(level="info", code="compacting", message=message))
-        options = capped(self._settings.options, self._settings, self._usage, self._model)
+        await self._notice("info", "compacting", f"{why}: its older part is being summarised.")
+        options = limits.capped(self._settings.options, self._settings, self._usage, self._model)
         keep = self._settings.keep_tokens
         result = await summarised(self._models, self._model, self._conversation, options, keep_tokens=keep)
         self._usage += result.usage
         if result.summary is None:
             failure = f"The conversation could not be made shorter: {result.failure}."
-            await self._recorder.emit(Notice(level="warning", code="compaction_failed", message=failure))
+            await self._notice("warning", "compaction_failed", failure)
             return False
         await self._recorder.emit(Compacted(summary=result.summary.text, through=result.summary.through))
         self._conversation.replace_older(result.summary.count, summary_message(result.summary.text))
@@ -289,23 +275,18 @@ class _Run:
 
     # ------------------------------------------------------------ limits
 
-    def _spent(self) -> Limit | None:
-        return spent(self._settings, self._usage)
-
     def _seconds_left(self) -> float | None:
         most = self._settings.max_seconds
         return None if most is None else self._started_at + most - self._host.now()
 
-    def _out_of_time(self) -> Limit | None:
+    def _limit_reached(self) -> Limit | None:
+        limit = limits.turns_reached(self._settings, self._answers) or limits.spent(self._settings, self._usage)
         left_s = self._seconds_left()
-        return out_of_time(self._settings) if left_s is not None and left_s <= 0 else None
+        return limits.out_of_time(self._settings) if not limit and left_s is not None and left_s <= 0 else limit
 
     async def _stopped_by(self, limit: Limit) -> AgentOutcome:
-        await self._recorder.emit(limit.notice())
+        await self._notice("warning", f"limit_{limit.kind}", limit.message)
         return AgentOutcome(stop_reason=limit.stop_reason, usage=self._usage, limit=limit.kind)
 
-    async def _notice_unknown_price(self) -> None:
-        if self._settings.max_usd is not None and self._model.price is None:
-            limit = f"the limit of {self._settings.max_usd:g} USD cannot be kept"
-            message = f"The price of {self._model.id} is unknown: {limit}."
-            await self._recorder.emit(Notice(level="warning", code="price_unknown", message=message))
+    async def _notice(self, level: Literal["info", "warning"], code: str, message: str) -> None:
+        await self._recorder.emit(Notice(level=level, code=code, message=message))

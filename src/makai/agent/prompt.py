@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -64,7 +66,7 @@ def system_prompt(cwd: Path, *, trusted: bool = False, hidden: Sequence[Path] = 
         return "\n\n".join(sections)
     directories = [cwd, *cwd.parents]
     directories = directories[: directories.index(root) + 1][::-1]
-    if files := list(_quoted(workspace, directories)):
+    if files := _quoted(workspace, directories):
         sections += [_TRUSTED if trusted else _UNTRUSTED, *files]
     if trusted and (skills := find_skills(workspace, directories)):
         sections.append("\n".join((_SKILLS, *(f"- {s.name}: {s.description} ({s.path})" for s in skills))))
@@ -76,24 +78,20 @@ def project_root(cwd: Path) -> Path:
 
     Not the root of the file system: what others put into shared folders above is not part of the project.
     """
-    for directory in (cwd, *cwd.parents):
-        if (directory / ".git").exists():
-            return directory
-    return cwd
+    return next((directory for directory in (cwd, *cwd.parents) if (directory / ".git").exists()), cwd)
 
 
 def find_skills(workspace: Workspace, directories: Sequence[Path]) -> list[Skill]:
     """The skills of these directories; of two with one name the more specific counts."""
     found: dict[str, Skill] = {}
-    for path in _skill_files(workspace, directories):
-        head = _read(workspace, path, MAX_HEAD_BYTES)
-        if head is not None and (skill := _skill(head[0], path)) is not None:
+    for path in islice(_skill_files(workspace, directories), MAX_SKILL_FOLDERS):
+        if (head := _read(workspace, path, MAX_HEAD_BYTES)) and (skill := _skill(head[0], path)):
             found.pop(skill.name, None)
             found[skill.name] = skill
     return list(found.values())[-MAX_SKILLS:]
 
 
-def _quoted(workspace: Workspace, directories: Sequence[Path]) -> Iterator[str]:
+def _quoted(workspace: Workspace, directories: Sequence[Path]) -> list[str]:
     """The instruction files, quoted. The room is divided from the most specific one up: it matters most."""
     left = MAX_BYTES
     quoted: list[str] = []
@@ -108,7 +106,7 @@ def _quoted(workspace: Workspace, directories: Sequence[Path]) -> Iterator[str]:
             inert = _CLOSING_TAG.sub("<\\/", text)
             quoted.append(f'<project_file path="{directory / name}">\n{inert}{more}\n</project_file>')
             break
-    yield from reversed(quoted)
+    return quoted[::-1]
 
 
 def _read(workspace: Workspace, path: Path, most: int) -> tuple[str, bool] | None:
@@ -123,18 +121,10 @@ def _read(workspace: Workspace, path: Path, most: int) -> tuple[str, bool] | Non
 
 
 def _skill_files(workspace: Workspace, directories: Sequence[Path]) -> Iterator[Path]:
-    looked_at = 0
-    for directory in directories:
-        for folder in SKILL_FOLDERS:
-            try:
-                names = sorted(entry.name for entry in workspace.entries(str(directory / folder)))
-            except (MakaiError, OSError):
-                continue
-            for name in names:
-                looked_at += 1
-                if looked_at > MAX_SKILL_FOLDERS:
-                    return
-                yield directory / folder / name / "SKILL.md"
+    for folder in (directory / folder for directory in directories for folder in SKILL_FOLDERS):
+        with suppress(MakaiError, OSError):
+            names = sorted(entry.name for entry in workspace.entries(str(folder)))
+            yield from (folder / name / "SKILL.md" for name in names)
 
 
 def _skill(head: str, path: Path) -> Skill | None:

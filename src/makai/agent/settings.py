@@ -10,7 +10,7 @@ from makai.core.errors import MakaiError
 from makai.core.messages import StopReason
 from makai.core.model import Model
 from makai.core.request import StreamOptions
-from makai.core.session_events import Notice, ToolCalled
+from makai.core.session_events import ToolCalled
 from makai.core.usage import Usage
 
 LimitKind: TypeAlias = Literal["turns", "output_tokens", "usd", "seconds"]
@@ -80,10 +80,7 @@ class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Which limit ended the run, if one did."""
 
 
-# ---------------------------------------------------------------- limits
-
-
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
+class Limit(msgspec.Struct, frozen=True):
     """A limit that was reached."""
 
     kind: LimitKind
@@ -91,16 +88,12 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """The nearest word there is; `kind` says exactly which limit it was."""
     message: str
 
-    def notice(self) -> Notice:
-        return Notice(level="warning", code=f"limit_{self.kind}", message=self.message)
-
 
 def turns_reached(settings: AgentSettings, turns: int) -> Limit | None:
     """The limit of turns, when there can be no further one."""
     if settings.max_turns is None or turns < settings.max_turns:
         return None
-    message = f"The run reached its limit of {settings.max_turns} turns."
-    return Limit(kind="turns", stop_reason="max_turns", message=message)
+    return Limit("turns", "max_turns", f"The run reached its limit of {settings.max_turns} turns.")
 
 
 def spent(settings: AgentSettings, usage: Usage) -> Limit | None:
@@ -108,16 +101,15 @@ def spent(settings: AgentSettings, usage: Usage) -> Limit | None:
     tokens, dollars = settings.max_output_tokens, settings.max_usd
     if tokens is not None and usage.output >= tokens:
         message = f"The run reached its limit of {tokens:,} output tokens ({usage.output:,} used)."
-        return Limit(kind="output_tokens", stop_reason="max_tokens", message=message)
+        return Limit("output_tokens", "max_tokens", message)
     if dollars is not None and usage.cost_usd is not None and usage.cost_usd >= dollars:
         message = f"The run reached its limit of {dollars:g} USD ({usage.cost_usd:.4f} used)."
-        return Limit(kind="usd", stop_reason="max_tokens", message=message)
+        return Limit("usd", "max_tokens", message)
     return None
 
 
 def out_of_time(settings: AgentSettings) -> Limit:
-    message = f"The run reached its limit of {settings.max_seconds:g} s."
-    return Limit(kind="seconds", stop_reason="max_turns", message=message)
+    return Limit("seconds", "max_turns", f"The run reached its limit of {settings.max_seconds:g} s.")
 
 
 def capped(options: StreamOptions, settings: AgentSettings, usage: Usage, model: Model) -> StreamOptions:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -56,12 +57,7 @@ class ToolCalls:
     """The tools of a run and the calls to them."""
 
     def __init__(
-        self,
-        host: AgentHost,
-        recorder: Recorder,
-        tools: Mapping[str, Tool],
-        decide: Decide,
-        settings: AgentSettings,
+        self, host: AgentHost, recorder: Recorder, tools: Mapping[str, Tool], decide: Decide, settings: AgentSettings
     ) -> None:
         self._host = host
         self._decide = decide
@@ -86,13 +82,8 @@ class ToolCalls:
             title=part.name,
         )
         call = await self._prepared(fact)
-        if call.description is not None:
-            call.fact = msgspec.structs.replace(
-                fact,
-                kind=call.description.kind,
-                title=call.description.title,
-                locations=call.description.locations,
-            )
+        if (known := call.description) is not None:
+            call.fact = msgspec.structs.replace(fact, kind=known.kind, title=known.title, locations=known.locations)
         await self._recorder.emit(call.fact)
         return call
 
@@ -114,8 +105,6 @@ class ToolCalls:
             except BaseExceptionGroup as failures:
                 raise failures.exceptions[0] from None
         return [results[call.fact.call_id] for call in calls]
-
-    # ------------------------------------------------------------ before a call
 
     async def _prepared(self, fact: ev.ToolCalled) -> PreparedCall:
         tool = self._tools.get(fact.name)
@@ -143,13 +132,11 @@ class ToolCalls:
             return
         call.refusal = (
             f"Not run: you made this call, with the same arguments, {self._times} times in a row. The results you have "
-            "stand. Do something else, or say what keeps you from going on."
+            "stand. Do something else, or say what keeps you from continuing."
         )
         if self._times == most:
-            message = f"The model called {call.fact.name} {most} times in a row with the same arguments; it was told."
+            message = f"The model called {call.fact.name} {most} times in a row with the same arguments."
             await self._recorder.emit(ev.Notice(level="warning", code="repeated_call", message=message))
-
-    # ------------------------------------------------------------ one call
 
     async def _one(self, call: PreparedCall, is_later: bool, results: dict[str, ToolMessage]) -> None:
         if is_later and call.refusal is None:
@@ -157,8 +144,7 @@ class ToolCalls:
             call = await self._prepared(call.fact)
         tool, description = call.tool, call.description
         if call.refusal is not None or tool is None or description is None:
-            outcome = text_outcome(call.refusal or "", is_error=True)
-            results[call.fact.call_id] = await self._finish(call, outcome)
+            results[call.fact.call_id] = await self._finish(call, text_outcome(call.refusal or "", is_error=True))
             return
         decided = await self._decide(call.fact, description, _diffs(description.diffs))
         if decided.decision != "approve":
@@ -171,7 +157,7 @@ class ToolCalls:
             outcome = await self._run(call, tool)
             results[call.fact.call_id] = await self._finish(call, outcome)
         if isinstance(tool, PlanTool) and not outcome.is_error:
-            await self._recorder.emit(_plan(call.arguments))
+            await self._recorder.emit(ev.PlanUpdated(entries=plan_of(call.arguments)))
 
     async def _run(self, call: PreparedCall, tool: Tool) -> ToolOutcome:
         name = call.fact.name
@@ -203,30 +189,20 @@ class ToolCalls:
             details_json=None if outcome.details_json is None else storable(outcome.details_json),
         )
         await self._recorder.emit(finished)
+        # The vendor's own id, so that the next request repeats, to the byte, what its cache knows.
+        call_id = call.fact.vendor_call_id or call.fact.call_id
         return ToolMessage(
             result=ToolResult(
-                # The vendor's own id, so that the next request repeats, to the byte, what its cache knows.
-                tool_call_id=call.fact.vendor_call_id or call.fact.call_id,
-                tool_name=call.fact.name,
-                content=content,
-                is_error=outcome.is_error,
+                tool_call_id=call_id, tool_name=call.fact.name, content=content, is_error=outcome.is_error
             )
         )
 
 
 def _batches(calls: Sequence[PreparedCall]) -> Iterator[list[PreparedCall]]:
     """Calls that may run beside each other, in order; one that changes things is alone."""
-    beside: list[PreparedCall] = []
-    for call in calls:
-        if not call.waits:
-            beside.append(call)
-            continue
-        if beside:
-            yield beside
-        yield [call]
-        beside = []
-    if beside:
-        yield beside
+    for waits, group in groupby(calls, lambda call: call.waits):
+        batch = list(group)
+        yield from ([call] for call in batch) if waits else [batch]
 
 
 def _failure(name: str, error: BaseException) -> str:
@@ -236,20 +212,8 @@ def _failure(name: str, error: BaseException) -> str:
 
 
 def _diffs(diffs: Sequence[ev.FileDiff]) -> tuple[ev.FileDiff, ...]:
-    return tuple(
-        ev.FileDiff(
-            path=diff.path,
-            old_text=None if diff.old_text is None else storable(diff.old_text),
-            new_text=storable(diff.new_text),
-        )
-        for diff in diffs
-    )
+    def stored(diff: ev.FileDiff) -> ev.FileDiff:
+        old_text = None if diff.old_text is None else storable(diff.old_text)
+        return ev.FileDiff(path=diff.path, old_text=old_text, new_text=storable(diff.new_text))
 
-
-def _plan(arguments: Mapping[str, Any]) -> ev.PlanUpdated:
-    return ev.PlanUpdated(
-        entries=tuple(
-            ev.PlanEntry(content=step.content, status=step.status, priority=step.priority)
-            for step in plan_of(arguments)
-        )
-    )
+    return tuple(map(stored, diffs))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import islice
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import jsonschema_rs
@@ -53,8 +52,8 @@ class ArgumentsSchema:
         except ValueError as error:  # deeper nesting than the validator follows
             raise InvalidRequest(f"The arguments cannot be checked: {error}") from None
         if misfits:
-            told = "".join(f"\n- {_misfit(misfit)}" for misfit in misfits)
-            raise InvalidRequest(f"The arguments do not fit the schema of {self._definition.name}:{told}")
+            said = "".join(f"\n- {_misfit(misfit)}" for misfit in misfits)
+            raise InvalidRequest(f"The arguments do not fit the schema of {self._definition.name}:{said}")
         return arguments
 
     def _compiled(self) -> jsonschema_rs.Validator:
@@ -71,8 +70,8 @@ class ArgumentsSchema:
 
 def _misfit(error: jsonschema_rs.ValidationError) -> str:
     where = "/".join(str(step) for step in error.instance_path)
-    told = f"at {where}: {error.message}" if where else error.message
-    return told if len(told) <= MAX_MISFIT_LENGTH else f"{told[:MAX_MISFIT_LENGTH]}..."
+    said = f"at {where}: {error.message}" if where else error.message
+    return said if len(said) <= MAX_MISFIT_LENGTH else f"{said[:MAX_MISFIT_LENGTH]}..."
 
 
 def _refuse(uri: str) -> NoReturn:
@@ -95,9 +94,7 @@ class ProgressReporter:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Show what is left; later output of the tool is dropped."""
         self._closed = True
         if self._pump is not None:
@@ -155,5 +152,4 @@ def storable(text: str) -> str:
 
 
 def storable_part(part: Text | Image) -> Text | Image:
-    """The part, with storable text; pictures are base64."""
     return msgspec.structs.replace(part, text=storable(part.text)) if isinstance(part, Text) else part

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -18,19 +17,10 @@ import msgspec
 from makai.agent.host import Recorder
 from makai.agent.tool_calls import PreparedCall, ToolCalls
 from makai.core import session_events as ev
+from makai.core import stream_events as se
 from makai.core.errors import Aborted, MakaiError, error_from_code
 from makai.core.messages import AssistantMessage
-from makai.core.stream_events import (
-    Done,
-    Failed,
-    Keepalive,
-    StreamEvent,
-    TextDelta,
-    TextEnd,
-    ThinkingDelta,
-    ThinkingEnd,
-    ToolCallEnd,
-)
+from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
 
 log = logging.getLogger(__name__)
@@ -58,11 +48,11 @@ async def answer_of(
     answer = TurnAnswer()
     async with aclosing(guarded(stream)) as events, watch:
         async for event in events:
-            if type(event) is not Keepalive:  # alive, but nothing new
+            if type(event) is not se.Keepalive:  # alive, but nothing new
                 watch.news()
-            if isinstance(event, ToolCallEnd):
+            if isinstance(event, se.ToolCallEnd):
                 answer.calls.append(await tool_calls.take(event.tool_call, event.content_index))
-            elif isinstance(event, Done):
+            elif isinstance(event, se.Done):
                 answer.message = event.message
             elif isinstance(event, BrokenAnswer):
                 answer.broken = event
@@ -74,15 +64,15 @@ async def answer_of(
 def _fact(event: StreamEvent) -> ev.SessionEvent | None:
     """The fact that an event is; most kinds say nothing that a session keeps."""
     match event:
-        case TextDelta(content_index=index, delta=delta):
+        case se.TextDelta(content_index=index, delta=delta):
             return ev.AssistantTextDelta(content_index=index, delta=delta)
-        case ThinkingDelta(content_index=index, delta=delta):
+        case se.ThinkingDelta(content_index=index, delta=delta):
             return ev.ReasoningDelta(content_index=index, delta=delta)
-        case TextEnd(content_index=index, text=text, content_signature=signature):
+        case se.TextEnd(content_index=index, text=text, content_signature=signature):
             return ev.AssistantText(content_index=index, text=text, signature=signature)
-        case ThinkingEnd(content_index=index, thinking=text, thinking_signature=signature, redacted=redacted):
+        case se.ThinkingEnd(content_index=index, thinking=text, thinking_signature=signature, redacted=redacted):
             return ev.Reasoning(content_index=index, text=text, signature=signature, redacted=redacted)
-        case Keepalive(note=note) if note:  # why nothing happens: a rate limit is no silence
+        case se.Keepalive(note=note) if note:  # why nothing happens: a rate limit is no silence
             return ev.Notice(level="warning", code=event.code, message=note)
         case _:
             return None
@@ -93,23 +83,22 @@ async def guarded(stream: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[S
     try:
         async with aclosing(stream):
             async for event in stream:
-                if type(event) is Failed:
+                if type(event) is se.Failed:
                     yield BrokenAnswer(_failure_of(event), event.usage or Usage())
                     return
                 yield event
-                if type(event) is Done:
+                if type(event) is se.Done:
                     return
         yield BrokenAnswer(MakaiError("The provider ended without an answer."))
     except MakaiError as error:
         yield BrokenAnswer(error)
     except Exception as error:
         log.exception("a provider broke its contract")
-        yield BrokenAnswer(
-            MakaiError(f"Internal error in a provider: {type(error).__name__}.", hint="Please report this.")
-        )
+        message = f"Internal error in a provider: {type(error).__name__}."
+        yield BrokenAnswer(MakaiError(message, hint="Please report this."))
 
 
-def _failure_of(event: Failed) -> MakaiError:
+def _failure_of(event: se.Failed) -> MakaiError:
     if event.reason == "aborted":
         return Aborted(event.error_message)
     return error_from_code(
@@ -137,9 +126,7 @@ class SilenceWatch:
         self._timer = self._loop.call_later(self._after_s, self._look)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._telling is not None:

@@ -1,9 +1,5 @@
 """Everything a native session works with: tools, the sandbox around them, MCP servers, written rules, the prompt.
 
-In: a `WorkbenchSpec`. Out: a `Workbench`, from its `async with` to its end; after that none of its processes is left.
-It reads the user's configuration and, in a trusted folder, the project's. It must not know sessions, runs or who
-approves anything.
-
 Read are `config.toml` and `mcp.json` in `MAKAI_HOME`, and, when it is trusted, `.makai/config.toml` (only
 `[permissions]`) and `.mcp.json` in the session's folder: servers once, rules again for every run.
 """
@@ -13,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, Self
@@ -21,7 +17,7 @@ from typing import Final, Self
 import msgspec
 
 from makai.agent.prompt import system_prompt
-from makai.core.config import Config, PermissionsConfig, ProjectConfig, parse_config, parse_project_config
+from makai.core.config import PermissionsConfig, parse_config, parse_project_config
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice, SandboxLevel
 from makai.tools.base import Tool
@@ -88,7 +84,7 @@ class Workbench:
         self._make_commands = commands
         self._notices: dict[Notice, None] = {}
         """As a set that keeps its order: the same thing is noticed again with every run."""
-        self._told: set[Notice] = set()
+        self._taken: set[Notice] = set()
         self._manager: McpManager | None = None
         self._offline: frozenset[str] = frozenset()
         """Servers that are programs and run without network."""
@@ -122,7 +118,7 @@ class Workbench:
 
     def rules(self, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> PermissionRules:
         """The rules of the user, of a trusted project and of a run. `InvalidRequest` names one that is unreadable."""
-        written = (self._user_permissions(), self._project_permissions())
+        written = tuple(self._written_permissions())
         rules = parse_rules(
             workspace=self._workspace.roots[0].real,
             allow=(*(rule for config in written for rule in config.allow), *allow),
@@ -157,20 +153,18 @@ class Workbench:
 
     @property
     def servers(self) -> tuple[ServerStatus, ...]:
-        """How each MCP server is."""
         return self._manager.statuses() if self._manager is not None else ()
 
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What the user should know now."""
-        offline = self._offline
-        servers = (notice for status in self.servers if (notice := _server_notice(status, offline)) is not None)
-        return (*self._notices, *servers)
+        servers = (_server_notice(status, self._offline) for status in self.servers)
+        return (*self._notices, *(notice for notice in servers if notice is not None))
 
     def take_notices(self) -> tuple[Notice, ...]:
         """The notices that were not taken before."""
-        news = tuple(notice for notice in dict.fromkeys(self.notices) if notice not in self._told)
-        self._told.update(news)
+        news = tuple(notice for notice in dict.fromkeys(self.notices) if notice not in self._taken)
+        self._taken.update(news)
         return news
 
     # ------------------------------------------------------------ the beginning, in a thread
@@ -201,16 +195,13 @@ class Workbench:
         self.rules()  # refuse a rule that cannot be read
         return self._configured_servers()
 
-    def _user_permissions(self) -> PermissionsConfig:
+    def _written_permissions(self) -> Iterator[PermissionsConfig]:
+        """The user's, then the project's."""
         path = self._spec.makai_home / "config.toml"
-        text = _text_of(path)
-        config = Config() if text is None else parse_config(text, str(path))
-        return _checked(config.permissions, str(path))
-
-    def _project_permissions(self) -> PermissionsConfig:
-        text = self._project_text(PROJECT_CONFIG)
-        config = ProjectConfig() if text is None else parse_project_config(text, PROJECT_CONFIG)
-        return _checked(config.permissions, PROJECT_CONFIG)
+        if (text := _text_of(path)) is not None:
+            yield _checked(parse_config(text, str(path)).permissions, str(path))
+        if (text := self._project_text(PROJECT_CONFIG)) is not None:
+            yield _checked(parse_project_config(text, PROJECT_CONFIG).permissions, PROJECT_CONFIG)
 
     def _configured_servers(self) -> McpConfig:
         """The user's servers and the project's; of two with one name the user's."""
@@ -222,15 +213,13 @@ class Workbench:
             self._warn("mcp_config", f"{PROJECT_SERVERS}: your own mcp.json has a server {name!r} too, which is used.")
         servers = (*user.servers, *(server for server in project.servers if server.name not in taken))
         if self._spec.sandbox != "full-access" and not self._sandbox.is_missing:
-            self._tell_about_network([server for server in servers if isinstance(server, StdioServer)])
+            programs = [server for server in servers if isinstance(server, StdioServer)]
+            self._offline = frozenset(server.name for server in programs if not server.network)
+            for server in programs:
+                if server.network:
+                    message = f"The MCP server {server.name} may use the network, as its entry says."
+                    self._notices[Notice(level="info", code="mcp_server_network", message=message)] = None
         return McpConfig(servers=servers, problems={**project.problems, **user.problems})
-
-    def _tell_about_network(self, servers: Sequence[StdioServer]) -> None:
-        self._offline = frozenset(server.name for server in servers if not server.network)
-        for server in servers:
-            if server.network:
-                message = f"The MCP server {server.name} may use the network, as its entry says."
-                self._notices[Notice(level="info", code="mcp_server_network", message=message)] = None
 
     def _parsed_servers(self, text: str | None, where: str) -> McpConfig:
         try:
@@ -319,13 +308,12 @@ def _hidden(spec: WorkbenchSpec, folders: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def _sandbox_notices(detection: Detection, level: SandboxLevel) -> list[Notice]:
-    why = "; ".join(detection.problems)
     if level == "full-access":
         return []
     if detection.backend is None:
         message = (
-            f"No sandbox works here ({why}). You are asked about every command, and it then runs unconfined; MCP "
-            "servers that are programs are not started. Install bubblewrap, or choose full-access."
+            f"No sandbox works here ({'; '.join(detection.problems)}). You are asked about every command, and it then "
+            "runs unconfined; MCP servers that are programs are not started. Install bubblewrap, or choose full-access."
         )
         return [Notice(level="warning", code="sandbox_missing", message=message)]
     if not detection.problems:
@@ -348,7 +336,7 @@ def _server_notice(status: ServerStatus, offline: Collection[str]) -> Notice | N
 
 
 def _checked(permissions: PermissionsConfig, where: str) -> PermissionsConfig:
-    """The same; `InvalidRequest` with the name of the file when a rule cannot be read."""
+    """The permissions; `InvalidRequest` with the name of the file when a rule cannot be read."""
     try:
         for rule in (*permissions.allow, *permissions.ask, *permissions.deny):
             parse_rule(rule)

@@ -18,8 +18,6 @@ from makai.core.errors import MakaiError
 from makai.core.messages import Message
 from makai.core.usage import Usage
 
-# ---------------------------------------------------------------- how a run begins and ends
-
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Base of what the engine wants done, in order, after the events of the same decision are committed."""
@@ -61,9 +59,6 @@ def run_failed(error: MakaiError, usage: Usage | None = None) -> ev.RunFailed:
         provider_id=getattr(error, "provider_id", None),
         retry_after_ms=getattr(error, "retry_after_ms", None),
     )
-
-
-# ---------------------------------------------------------------- values that cross the port
 
 
 class PlacedMessage(msgspec.Struct, frozen=True):
@@ -151,9 +146,6 @@ class RunContext(Protocol):
     @property
     def usage(self) -> Usage:
         """Of the turns that ended."""
-
-
-# ---------------------------------------------------------------- the port
 
 
 class RunPort(Protocol):

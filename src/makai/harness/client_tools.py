@@ -23,7 +23,7 @@ UNAVAILABLE = "tool_unavailable: the client that declared this tool is not conne
 class ToolExecutor:
     """A client's registration for the tools of a session."""
 
-    def __init__(self, executors: ToolExecutors, execute: Execute) -> None:
+    def __init__(self, executors: list[ToolExecutor], execute: Execute) -> None:
         self.execute = execute
         self.unregistered = asyncio.Event()
         self._executors = executors
@@ -31,7 +31,8 @@ class ToolExecutor:
     def unregister(self) -> None:
         """Unregister this client. Calls that wait for it fail with `tool_unavailable`."""
         self.unregistered.set()
-        self._executors.remove(self)
+        if self in self._executors:
+            self._executors.remove(self)
 
 
 class ToolExecutors:
@@ -44,13 +45,9 @@ class ToolExecutors:
         return bool(self._executors)
 
     def add(self, execute: Execute) -> ToolExecutor:
-        executor = ToolExecutor(self, execute)
+        executor = ToolExecutor(self._executors, execute)
         self._executors.append(executor)
         return executor
-
-    def remove(self, executor: ToolExecutor) -> None:
-        if executor in self._executors:
-            self._executors.remove(executor)
 
     async def execute(self, request: ToolRequest) -> ToolAnswer | None:
         """The answer of the newest client, or None when there is none or it unregisters meanwhile."""
@@ -94,9 +91,8 @@ class ClientTool:
             return text_outcome(UNAVAILABLE, is_error=True)
         try:
             # Built-in tools bound their output; a client may send anything, and what cannot be logged ends the run.
-            self._port.check_storable(
-                ToolFinished(call_id="", content=answer.content, details_json=answer.details_json)
-            )
+            fact = ToolFinished(call_id="", content=answer.content, details_json=answer.details_json)
+            self._port.check_storable(fact)
         except InvalidRequest as error:
             return text_outcome(f"The answer of this tool cannot be kept: {error.message}", is_error=True)
         return ToolOutcome(content=answer.content, is_error=answer.is_error, details_json=answer.details_json)

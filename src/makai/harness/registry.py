@@ -38,4 +38,4 @@ class UnknownHarness:
         self.check(None, (), ev.SessionTerms())
 
     async def forget(self, session_id: str) -> None:
-        """Nothing is kept."""
+        pass

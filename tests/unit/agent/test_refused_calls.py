@@ -126,7 +126,7 @@ async def test_the_third_same_call_in_a_row_is_not_carried_out() -> None:
     def stuck(times: int) -> str:
         return (
             f"Not run: you made this call, with the same arguments, {times} times in a row. The results you have "
-            "stand. Do something else, or say what keeps you from going on."
+            "stand. Do something else, or say what keeps you from continuing."
         )
 
     assert host.told[12:] == [
@@ -134,7 +134,7 @@ async def test_the_third_same_call_in_a_row_is_not_carried_out() -> None:
         Notice(
             level="warning",
             code="repeated_call",
-            message="The model called look 3 times in a row with the same arguments; it was told.",
+            message="The model called look 3 times in a row with the same arguments.",
         ),
         finished("c3", stuck(3), is_error=True),
         *turn(4, called("look", "c4"), stop="tool_use"),

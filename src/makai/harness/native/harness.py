@@ -16,17 +16,8 @@ from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.model import ModelCapability
 from makai.core.request import Context
-from makai.harness.base import (
-    PlacedMessage,
-    Question,
-    ResumeRun,
-    RunPort,
-    RunStart,
-    Settlement,
-    StartCompaction,
-    StartRun,
-    run_failed,
-)
+from makai.harness import base
+from makai.harness.base import PlacedMessage, RunPort, Settlement
 from makai.harness.client_tools import ClientTool
 from makai.harness.native.workbench_pool import WorkbenchPool
 from makai.tools.base import CallDescription, Tool
@@ -62,17 +53,15 @@ class NativeHarness:
             if not Path(folder).is_absolute() or not Path(folder).is_dir():
                 raise InvalidRequest(f"{folder} is not a folder.", hint="Name an existing folder by its absolute path.")
 
-    async def run(self, port: RunPort, start: RunStart) -> Settlement:
+    async def run(self, port: RunPort, start: base.RunStart) -> Settlement:
         match start:
-            case StartCompaction(instructions=instructions):
+            case base.StartCompaction(instructions=instructions):
                 return await self._compact(port, instructions)
-            case StartRun():
+            case base.StartRun():
                 return await self._answer(port, Standing())
-            case ResumeRun():
-                run = port.run
-                standing = Standing(
-                    turns=run.turn, usage=run.usage, seconds=port.elapsed_s(), open_calls=await port.open_calls()
-                )
+            case base.ResumeRun():
+                run, open_calls = port.run, await port.open_calls()
+                standing = Standing(turns=run.turn, usage=run.usage, seconds=port.elapsed_s(), open_calls=open_calls)
                 return await self._answer(port, standing)
             case _:
                 assert_never(start)
@@ -93,20 +82,18 @@ class NativeHarness:
         run, session = port.run, port.session
         tools: dict[str, Tool] = {}
         rules = PermissionRules(workspace="/")
+        system = session.terms.system
         if bench is not None:
             await bench.ready(MCP_WAIT_S)
             rules = bench.rules(run.terms.allow, run.terms.deny)
             tools |= bench.tools(rules)
-        own_tools = {definition.name: ClientTool(definition, port) for definition in session.terms.tools}
-        tools |= own_tools
-        if bench is not None:
             for notice in bench.take_notices():
                 await port.emit(notice)
+            system = bench.system_prompt() if system is None else system
+        own_tools = {definition.name: ClientTool(definition, port) for definition in session.terms.tools}
+        tools |= own_tools
         if session.title == "" and run.run_number == 1 and (title := _title(placed)):
             await port.emit(ev.TitleChanged(title=title))
-        system = session.terms.system
-        if system is None and bench is not None:
-            system = bench.system_prompt()
         context = Context(messages=tuple(each.message for each in placed), system_prompt=system)
         standing = msgspec.structs.replace(standing, places=_places(placed), usage_before=session.usage)
         decide = _decider(port, rules, own_tools)
@@ -117,8 +104,7 @@ class NativeHarness:
     async def _compact(self, port: RunPort, instructions: str) -> Settlement:
         placed = await port.conversation()
         context = Context(messages=tuple(each.message for each in placed))
-        settings = _settings(port, ev.RunTerms())
-        places = _places(placed)
+        settings, places = _settings(port, ev.RunTerms()), _places(placed)
         return _settlement(
             await run_compaction(port, self._models, context, settings, instructions=instructions, places=places)
         )
@@ -136,7 +122,9 @@ def _decider(port: RunPort, rules: PermissionRules, own_tools: Collection[str]) 
         mode = port.session.mode  # now: it may change during a run
         verdict = judge(mode, rules, grants, call.name, description, is_clients_own=call.name in own_tools)
         if verdict.decision == "ask":
-            return await port.decide(Question(call=call, title=description.title, diffs=diffs, grant=verdict.grant))
+            return await port.decide(
+                base.Question(call=call, title=description.title, diffs=diffs, grant=verdict.grant)
+            )
         decided = ev.ApprovalDecided(
             call_id=call.call_id,
             decision="approve" if verdict.decision == "allow" else "deny_continue",
@@ -168,7 +156,7 @@ def _settings(port: RunPort, terms: ev.RunTerms) -> AgentSettings:
 
 def _settlement(outcome: AgentOutcome) -> Settlement:
     if outcome.error is not None:
-        return run_failed(outcome.error, outcome.usage)
+        return base.run_failed(outcome.error, outcome.usage)
     return ev.RunFinished(stop_reason=outcome.stop_reason, usage=outcome.usage)
 
 
@@ -177,7 +165,6 @@ def _title(placed: Sequence[PlacedMessage]) -> str:
     for each in placed:
         content = getattr(each.message, "content", "")
         text = content if isinstance(content, str) else next((p.text for p in content if isinstance(p, Text)), "")
-        line = " ".join(text.split())
-        if line:
+        if line := " ".join(text.split()):
             return line if len(line) <= MAX_TITLE_LENGTH else line[: MAX_TITLE_LENGTH - 1].rstrip() + "…"
     return ""

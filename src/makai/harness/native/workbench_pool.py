@@ -92,8 +92,7 @@ class WorkbenchPool:
         return entry
 
     async def forget(self, session_id: str) -> None:
-        entry = self._entries.pop(session_id, None)
-        if entry is not None:
+        if entry := self._entries.pop(session_id, None):
             await entry.close()
 
     async def _keep(self, entry: _Entry) -> None:
