@@ -24,7 +24,7 @@ from sessions.desk import new_session, owned
 from sessions.model import BenchModels
 from stream.cores import take_core
 
-from makai.auth.server_token import load_or_create_token
+from makai.auth.private_files import load_or_create_token
 from makai.protocols.minicodex.server import Limits
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer

@@ -14,12 +14,12 @@ from makai.core.version import __version__ as __version__
 TYPE_CHECKING = False  # type checkers take it for true, and `typing` need not be loaded
 
 if TYPE_CHECKING:
-    from makai.catalog.descriptors import AuthStatus as AuthStatus
-    from makai.catalog.descriptors import ModelDescriptor as ModelDescriptor
-    from makai.catalog.descriptors import ModelLifecycle as ModelLifecycle
-    from makai.catalog.descriptors import ModelSource as ModelSource
     from makai.catalog.model_ref import ModelRef as ModelRef
     from makai.catalog.model_ref import parse_model_ref as parse_model_ref
+    from makai.catalog.models import AuthStatus as AuthStatus
+    from makai.catalog.models import ModelDescriptor as ModelDescriptor
+    from makai.catalog.models import ModelLifecycle as ModelLifecycle
+    from makai.catalog.models import ModelSource as ModelSource
     from makai.client.agent import AgentFollower as AgentFollower
     from makai.client.agent import AgentStream as AgentStream
     from makai.client.agent_types import AgentEndEvent as AgentEndEvent
@@ -108,7 +108,7 @@ _PLACES = {
     "AuthProgressEvent": "makai.client.types",
     "AuthPromptEvent": "makai.client.types",
     "AuthRetryPolicy": "makai.client.types",
-    "AuthStatus": "makai.catalog.descriptors",
+    "AuthStatus": "makai.catalog.models",
     "AuthSuccessEvent": "makai.client.types",
     "AuthUrlEvent": "makai.client.types",
     "ChatMessage": "makai.protocols.makai.payloads",
@@ -133,10 +133,10 @@ _PLACES = {
     "MessageEndEvent": "makai.client.types",
     "MessageStartEvent": "makai.client.types",
     "ModelCapability": "makai.core.model",
-    "ModelDescriptor": "makai.catalog.descriptors",
-    "ModelLifecycle": "makai.catalog.descriptors",
+    "ModelDescriptor": "makai.catalog.models",
+    "ModelLifecycle": "makai.catalog.models",
     "ModelRef": "makai.catalog.model_ref",
-    "ModelSource": "makai.catalog.descriptors",
+    "ModelSource": "makai.catalog.models",
     "parse_model_ref": "makai.catalog.model_ref",
     "PermissionDecision": "makai.client.agent_types",
     "PermissionRequest": "makai.client.agent_types",

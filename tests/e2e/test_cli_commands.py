@@ -11,7 +11,7 @@ from support.cli import Cli, Finished
 from support.upstream import answers, upstream
 
 import makai as package
-from makai.catalog.descriptors import ModelsResponse
+from makai.catalog.models import ModelsResponse
 from makai.cli.commands import COMMANDS
 
 KEY = "sk-" + "".join(random.choices("QXZqxz", k=40))

@@ -26,7 +26,7 @@ from support.profiles import FAULTS
 if TYPE_CHECKING:
     from conftest import RecordMeasure
 
-from makai.auth.server_token import load_or_create_token
+from makai.auth.private_files import load_or_create_token
 from makai.core.errors import StorageUnavailable, TransportError
 from makai.core.secret import Secret
 from makai.core.session_events import SessionCreated

@@ -16,8 +16,8 @@ import pytest
 from support.llama import LlamaEndpoint
 from support.streams import kinds
 
-from makai.catalog.descriptors import ModelSource, ModelsRequest
 from makai.catalog.model_ref import format_model_ref
+from makai.catalog.models import ModelSource, ModelsRequest
 from makai.core.content import Text, ToolCall, ToolResult
 from makai.core.fold import fold
 from makai.core.messages import AssistantMessage, Message, ToolMessage, UserMessage

@@ -14,7 +14,7 @@ import pytest
 from support.oidc import Browser, OidcServer
 
 from makai.auth.credentials import Account, OAuthToken
-from makai.auth.flows import LoginProvider, device_code
+from makai.auth.flows import LoginProvider, oauth2
 from makai.auth.http import AuthHttp
 from makai.auth.login import LoginEvent, LoginFailed, LoginProgress, LoginSuccess, LoginUrl, RunningLogin
 from makai.auth.refresh import REFRESHERS, Refresher, refresh_oauth2
@@ -158,7 +158,7 @@ async def test_a_login_by_code_on_another_device(
         if len(waits) > 1:  # the first question comes too early, as it does in life
             await entered.wait()
 
-    monkeypatch.setattr(device_code, "sleep", until_entered)
+    monkeypatch.setattr(oauth2, "sleep", until_entered)
 
     async def log_in_at(browser: Browser, event: LoginUrl) -> None:
         code = re.search(r"enter the code (\S+)", event.instructions)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from makai.auth.server_token import load_or_create_token
+from makai.auth.private_files import load_or_create_token
 from makai.core.model import ModelCapability
 from makai.protocols.attach import greeting
 from makai.protocols.attach.frames import MAX_FRAME_BYTES, encoded, from_attached, from_owner

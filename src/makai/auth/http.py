@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import msgspec
 
-from makai.auth.origins import proxy_for, safe_origin
+from makai.auth.credentials import proxy_for, safe_origin
 from makai.core.errors import ProviderError
 from makai.core.secret import Secret
 from makai.core.version import __version__

@@ -21,8 +21,8 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
+from makai.auth.credentials import safe_origin
 from makai.auth.http import Fields, HttpAnswer
-from makai.auth.origins import safe_origin
 from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiError, ParseError, ProviderError
 from makai.core.secret import Secret
 from makai.wire.strict_json import decode

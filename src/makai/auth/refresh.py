@@ -19,10 +19,10 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken, secret_of
-from makai.auth.flows import github_copilot
+from makai.auth.flows import vendors
 from makai.auth.http import AuthHttp
-from makai.auth.locks import FileLock, pauses
 from makai.auth.oauth import read_token_answer, refresh_form, revocation_form
+from makai.auth.private_files import FileLock, pauses
 from makai.auth.store import CredentialStore, unix_milliseconds
 from makai.core.errors import (
     AuthError,
@@ -67,7 +67,7 @@ async def refresh_oauth2(token: OAuthToken, http: AuthHttp) -> OAuthToken:
 
 REFRESHERS: Final[Mapping[str, RefreshProcedure]] = {
     "oauth2": refresh_oauth2,
-    github_copilot.REFRESHER: github_copilot.refresh,
+    vendors.COPILOT_REFRESHER: vendors.refresh_copilot,
 }
 """By `OAuthToken.refresher`."""
 

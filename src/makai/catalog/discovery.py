@@ -12,9 +12,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from makai.catalog.builtin import ModelRow
-from makai.catalog.descriptors import ModelLifecycle
 from makai.catalog.model_ref import MAX_MODEL_ID_LENGTH
+from makai.catalog.models import ModelLifecycle, ModelRow
 from makai.catalog.vendors import ASSUMED_CAPABILITIES, ListingKind, Vendor
 from makai.core.errors import MakaiError, ParseError
 from makai.core.model import ModelCapability

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from makai.catalog.builtin import ModelRow
-from makai.catalog.descriptors import (
+from makai.catalog.model_ref import format_model_ref
+from makai.catalog.models import (
     AuthStatus,
     ModelDescriptor,
     ModelLifecycle,
+    ModelRow,
     ModelSource,
     ModelsRequest,
     ModelsResponse,
 )
-from makai.catalog.model_ref import format_model_ref
 from makai.core.errors import InvalidRequest, ModelNotFound
 
 DYNAMIC_MAX_AGE_MS = 300_000

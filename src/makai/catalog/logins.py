@@ -10,11 +10,10 @@ from typing import Final
 
 import msgspec
 
+from makai.auth.credentials import origin_of, safe_origin
 from makai.auth.flows import FlowName, KeyCheck, LoginProvider
-from makai.auth.origins import origin_of, safe_origin
-from makai.catalog.addresses import base_url_of, key_source_of
-from makai.catalog.builtin import ModelRow
-from makai.catalog.vendors import ASSUMED_CAPABILITIES, ListingKind, Vendor, VendorTable
+from makai.catalog.models import ModelRow
+from makai.catalog.vendors import ASSUMED_CAPABILITIES, ListingKind, Vendor, VendorTable, base_url_of, key_source_of
 from makai.core.config import Config, LoginConfig, ProviderConfig
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret

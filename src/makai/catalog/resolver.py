@@ -6,17 +6,14 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from makai.auth.credentials import Credential, KeySource
-from makai.auth.keychain import Keychain
-from makai.auth.origins import origin_of
-from makai.catalog.addresses import base_url_of, key_source_of, options_of
-from makai.catalog.builtin import ModelRow, builtin
-from makai.catalog.descriptors import AuthStatus, ModelDescriptor, ModelSource
+from makai.auth.credentials import Credential, KeySource, origin_of
+from makai.auth.store import Keychain
 from makai.catalog.discovery import ProviderListing, is_offered, with_known_facts
 from makai.catalog.listing import descriptor_of
 from makai.catalog.model_ref import ModelRef, parse_model_ref
+from makai.catalog.models import AuthStatus, ModelDescriptor, ModelRow, ModelSource, builtin
 from makai.catalog.vendor_table import builtin_vendors
-from makai.catalog.vendors import ASSUMED_CAPABILITIES, Vendor, VendorTable
+from makai.catalog.vendors import ASSUMED_CAPABILITIES, Vendor, VendorTable, base_url_of, key_source_of, options_of
 from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ModelNotFound, ModelRetired
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.secret import Secret

@@ -32,7 +32,7 @@ def open_page(url: str) -> bool:
 
 def page_address(http: str, home: Path) -> str:
     """The address that opens the web page with its token. Browsers keep the part behind the # to themselves."""
-    from makai.auth.server_token import load_or_create_token
+    from makai.auth.private_files import load_or_create_token
 
     return f"{http}/#token={load_or_create_token(home).reveal()}"
 
@@ -45,7 +45,7 @@ def page_ticket_address(http: str, home: Path) -> str:
     """
     import time
 
-    from makai.auth.server_token import load_or_create_token
+    from makai.auth.private_files import load_or_create_token
     from makai.transports.guard import PAGE_NAME, page_ticket
 
     if sys.platform != "darwin":

@@ -13,17 +13,17 @@ from itertools import groupby
 
 import msgspec
 
-from makai.catalog.builtin import builtin
-from makai.catalog.descriptors import (
+from makai.catalog.listing import list_models
+from makai.catalog.model_ref import format_model_ref
+from makai.catalog.models import (
     AuthStatus,
     ModelDescriptor,
     ModelLifecycle,
     ModelSource,
     ModelsRequest,
     ModelsResponse,
+    builtin,
 )
-from makai.catalog.listing import list_models
-from makai.catalog.model_ref import format_model_ref
 from makai.catalog.resolver import Resolver
 from makai.catalog.vendors import Vendor, VendorTable
 from makai.cli.console import Paint, plain, run_async

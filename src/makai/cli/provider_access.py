@@ -17,12 +17,10 @@ from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
-from makai.auth.credentials import Credential
-from makai.auth.keychain import Keychain
-from makai.auth.origins import origin_of
-from makai.catalog.addresses import base_url_of, key_source_of, override_of
-from makai.catalog.descriptors import AuthStatus
-from makai.catalog.vendors import Vendor
+from makai.auth.credentials import Credential, origin_of
+from makai.auth.store import Keychain
+from makai.catalog.models import AuthStatus
+from makai.catalog.vendors import Vendor, base_url_of, key_source_of, override_of
 from makai.core.errors import MakaiError
 from makai.providers.local.weights import SMOLLM2, installed
 from makai.providers.logins import Logins

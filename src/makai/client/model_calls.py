@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from makai.aio.tasks import BackgroundTasks
-from makai.catalog.descriptors import ModelDescriptor
+from makai.catalog.models import ModelDescriptor
 from makai.client import types as sdk
 from makai.client.connection import Exchange, MakaiConnection, client_closed
 from makai.client.failures import broken_protocol, refusal, stream_failure

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from makai.catalog.descriptors import ModelDescriptor, ModelsRequest, ModelsResponse
+from makai.catalog.models import ModelDescriptor, ModelsRequest, ModelsResponse
 from makai.client.connection import MakaiConnection
 from makai.client.requests import shape_of
 from makai.client.types import ResolveModelRequest, ResolveModelResponse

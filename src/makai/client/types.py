@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from makai.catalog.descriptors import AuthStatus, ModelDescriptor, ModelsRequest, ModelsResponse
+from makai.catalog.models import AuthStatus, ModelDescriptor, ModelsRequest, ModelsResponse
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.request import ToolDefinition
 from makai.core.usage import Usage

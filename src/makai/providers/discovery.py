@@ -16,10 +16,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from makai.catalog.builtin import ModelRow
-from makai.catalog.descriptors import ModelsRequest
 from makai.catalog.discovery import ProviderListing, listing_request, read_listing
 from makai.catalog.listing import DYNAMIC_MAX_AGE_MS
+from makai.catalog.models import ModelRow, ModelsRequest
 from makai.catalog.resolver import ListingAccess, Resolver
 from makai.catalog.vendors import Vendor
 from makai.core.errors import MakaiError, ParseError, ProviderError

@@ -19,8 +19,8 @@ from typing import Self
 import aiohttp
 import msgspec
 
+from makai.auth.credentials import proxy_for
 from makai.auth.http import HttpPool, revealed
-from makai.auth.origins import proxy_for
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.model import Model
 from makai.core.secret import Secret

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from makai.auth.credentials import Credential
-from makai.auth.keychain import Keychain, credential_of
-from makai.auth.store import CredentialStore
-from makai.catalog.builtin import ModelRow
-from makai.catalog.descriptors import AuthStatus
+from makai.auth.store import CredentialStore, Keychain, credential_of
+from makai.catalog.models import AuthStatus, ModelRow
 from makai.catalog.vendor_table import builtin_vendors
 from makai.catalog.vendors import VendorTable
 from makai.core.config import Config, parse_config

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from makai.auth.credentials import Credential
-from makai.catalog.descriptors import ModelsRequest, ModelsResponse
 from makai.catalog.listing import list_models
+from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.catalog.resolver import Resolver
 from makai.core.errors import Aborted, MakaiError, ProviderError, error_from_code
 from makai.core.home import home_directory

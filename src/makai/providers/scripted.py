@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import assert_never
 
-from makai.catalog.builtin import ModelRow
+from makai.catalog.models import ModelRow
 from makai.core.content import Text
 from makai.core.errors import ProviderError, error_from_code
 from makai.core.messages import AssistantMessage, StopReason, UserMessage

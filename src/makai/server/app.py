@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from makai.catalog.descriptors import ModelsRequest
+from makai.catalog.models import ModelsRequest
 from makai.core.errors import MakaiError
 from makai.protocols.makai.projection import wire_code
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits

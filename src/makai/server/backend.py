@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Protocol
 
-from makai.catalog.descriptors import ModelsRequest, ModelsResponse
+from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import StreamEvent

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, assert_never
 
-from makai.catalog.descriptors import AuthStatus
+from makai.catalog.models import AuthStatus
 from makai.core.errors import MakaiError
 from makai.protocols.makai import auth_payloads as wire
 from makai.protocols.makai.auth import (

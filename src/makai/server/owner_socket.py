@@ -20,7 +20,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from makai.aio.tasks import BackgroundTasks
-from makai.auth.server_token import load_or_create_token
+from makai.auth.private_files import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, ParseError
 from makai.core.secret import Secret
 from makai.harness.base import ToolAnswer, ToolRequest

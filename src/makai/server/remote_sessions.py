@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from makai.aio.tasks import BackgroundTasks
-from makai.auth.server_token import load_or_create_token
+from makai.auth.private_files import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, ParseError, TransportError
 from makai.harness.base import Execute
 from makai.protocols.attach import greeting

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from makai.auth.server_token import load_or_create_token
+from makai.auth.private_files import load_or_create_token
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
 from makai.server.announcement import announced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from makai.auth.flows import device_code
+from makai.auth.flows import oauth2
 
 
 @pytest.fixture
@@ -15,6 +15,6 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         recorded.append(seconds)
 
-    monkeypatch.setattr(device_code, "sleep", sleep)
-    monkeypatch.setattr(device_code, "monotonic", lambda: sum(recorded))
+    monkeypatch.setattr(oauth2, "sleep", sleep)
+    monkeypatch.setattr(oauth2, "monotonic", lambda: sum(recorded))
     return recorded

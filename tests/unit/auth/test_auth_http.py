@@ -8,8 +8,8 @@ import pytest
 from support.login_servers import says
 from support.upstream import Request, answers, refuses, upstream
 
+from makai.auth.credentials import proxy_for
 from makai.auth.http import MAX_BODY, AuthHttp, HttpAnswer
-from makai.auth.origins import proxy_for
 from makai.core.errors import InvalidRequest, ProviderError
 from makai.core.secret import Secret
 

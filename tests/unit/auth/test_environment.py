@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from makai.auth.credentials import Credential, KeySource
-from makai.auth.keychain import Keychain, find_key
+from makai.auth.store import Keychain, find_key
 from makai.core.errors import AuthRequired
 from makai.core.secret import Secret
 

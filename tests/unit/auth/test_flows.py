@@ -12,7 +12,7 @@ from support.people import Person, query_of, redirected
 from support.upstream import Request, Script, answers, refuses, upstream
 
 from makai.auth.credentials import Account, ApiKey, OAuthToken
-from makai.auth.flows import KeyCheck, LoginProvider, authorization_code, procedure_of
+from makai.auth.flows import KeyCheck, LoginProvider, oauth2, procedure_of
 from makai.auth.http import MAX_BODY, AuthHttp
 from makai.auth.refresh import refresh_oauth2, revoke
 from makai.catalog.logins import VENDOR_LOGINS, configured, with_login_config, with_vendor_login
@@ -183,7 +183,7 @@ async def test_a_foreign_issuer_in_the_answer_is_not_ours(monkeypatch: pytest.Mo
 
 @pytest.mark.req("MK-AUTH-015")
 async def test_the_address_can_be_pasted_where_the_browser_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    monkeypatch.setattr(oauth2, "PASTE_AFTER_S", 0.0)
     state: list[str] = []
 
     class Remote(Person):
@@ -207,7 +207,7 @@ async def test_the_address_can_be_pasted_where_the_browser_is_elsewhere(monkeypa
 
 
 async def test_an_empty_answer_leaves_it_to_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    monkeypatch.setattr(oauth2, "PASTE_AFTER_S", 0.0)
     asked = asyncio.Event()
 
     async def later(url: str) -> object:
@@ -225,7 +225,7 @@ async def test_an_empty_answer_leaves_it_to_the_browser(monkeypatch: pytest.Monk
 
 
 async def test_the_browser_ends_a_question_that_nobody_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    monkeypatch.setattr(oauth2, "PASTE_AFTER_S", 0.0)
     async with upstream(says({"access_token": "at"})) as server:
         account = await log_in(Person(opens=redirected()), oidc(server.url))
     assert isinstance(account.credential, OAuthToken)

@@ -17,7 +17,7 @@ from support.people import redirected
 from support.upstream import Request, Script, answers, upstream
 
 from makai.auth.credentials import Account, OAuthToken
-from makai.auth.flows import KeyCheck, LoginProvider, authorization_code
+from makai.auth.flows import KeyCheck, LoginProvider, oauth2
 from makai.auth.http import AuthHttp
 from makai.auth.login import LoginFailed, LoginPrompt, LoginUrl, RunningLogin
 from makai.auth.refresh import refresh_oauth2
@@ -161,7 +161,7 @@ async def test_no_canary_shows_on_any_path_of_a_login(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    monkeypatch.setattr(oauth2, "PASTE_AFTER_S", 0.0)
     tokens = {"access_token": canary, "refresh_token": canary, "id_token": canary, "expires_in": 60}
     good = answers(json.dumps(tokens).encode(), 200, "application/json")
     scripts = [good, page(canary), echoes(canary, 400), echoes(canary, 500), echoes(canary, 200)]
@@ -223,7 +223,7 @@ async def test_an_unforeseen_failure_is_reported_without_its_words(
     async def broken(*_: object) -> Account:
         raise KeyError(quoted)
 
-    monkeypatch.setattr("makai.auth.flows.test_fixture.login", broken)
+    monkeypatch.setattr("makai.auth.flows.api_key.login_test_fixture", broken)
     async with runtime(tmp_path, TEST_FIXTURE, {}) as made:
         events = [event async for event in made.start_login("test-fixture", "f1")]
 

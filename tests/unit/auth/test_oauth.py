@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from makai.auth import oauth
 from makai.auth.http import HttpAnswer
-from makai.auth.origins import safe_origin
+from makai.auth.credentials import safe_origin
 from makai.core import errors
 from makai.core.secret import Secret
 

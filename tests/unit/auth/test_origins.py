@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from makai.auth.origins import origin_of
+from makai.auth.credentials import origin_of
 from makai.core.errors import InvalidRequest
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 import makai.auth.refresh
 from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.http import AuthHttp
-from makai.auth.locks import FileLock, exclusive
+from makai.auth.private_files import FileLock, exclusive
 from makai.auth.refresh import EXPIRY_MARGIN_MS, Refresher
 from makai.auth.store import FILE_NAME, CredentialStore
 from makai.core import errors

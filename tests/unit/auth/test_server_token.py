@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from makai.auth.server_token import FILE_NAME, load_or_create_token
+from makai.auth.private_files import FILE_NAME, load_or_create_token
 from makai.core.errors import InvalidRequest
 
 GOOD = "0123456789abcdefghijklmnopqrstuvwxyzABCDEF_-"

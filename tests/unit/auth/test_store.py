@@ -17,7 +17,7 @@ import pytest
 
 import makai.auth.store
 from makai.auth.credentials import Account, ApiKey, OAuthToken
-from makai.auth.locks import exclusive
+from makai.auth.private_files import exclusive
 from makai.auth.store import FILE_NAME, LOCK_NAME, CredentialStore, StoreSnapshot
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret

@@ -11,7 +11,7 @@ from support.people import Person, query_of, redirected
 from support.upstream import Script, refuses, upstream
 
 from makai.auth.credentials import ApiKey, OAuthToken
-from makai.auth.flows import KeyCheck, LoginProvider, authorization_code, openai_codex
+from makai.auth.flows import KeyCheck, LoginProvider, oauth2, vendors
 from makai.auth.http import AuthHttp
 from makai.auth.refresh import REFRESHERS
 from makai.catalog.logins import TEST_FIXTURE, VENDOR_LOGINS, with_vendor_login
@@ -61,7 +61,7 @@ CODEX_TOKENS = {
 
 
 async def test_chatgpt_in_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_codex, "PORTS", (0,))
+    monkeypatch.setattr(vendors, "CODEX_PORTS", (0,))
     async with upstream(says(CODEX_TOKENS)) as server:
         person = Person(opens=redirected())
         account = await log_in(person, codex(server.url))
@@ -85,8 +85,8 @@ async def test_chatgpt_in_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_chatgpt_with_a_code_on_another_device(monkeypatch: pytest.MonkeyPatch, waits: list[float]) -> None:
-    monkeypatch.setattr(openai_codex, "PORTS", (0,))
-    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    monkeypatch.setattr(vendors, "CODEX_PORTS", (0,))
+    monkeypatch.setattr(oauth2, "PASTE_AFTER_S", 0.0)
     started = says({"device_auth_id": "id-1", "user_code": "WXYZ", "interval": "3"})
     typed = says({"authorization_code": "c0de", "code_verifier": "v3rifier", "code_challenge": "x"})
     async with upstream(started, refuses(403), refuses(404), typed, says(CODEX_TOKENS)) as server:
@@ -111,7 +111,7 @@ async def test_chatgpt_with_a_code_on_another_device(monkeypatch: pytest.MonkeyP
 
 
 async def test_chatgpt_without_an_account_id_is_no_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_codex, "PORTS", (0,))
+    monkeypatch.setattr(vendors, "CODEX_PORTS", (0,))
     async with upstream(says({**CODEX_TOKENS, "id_token": jwt({})})) as server:
         with pytest.raises(ProviderError, match="names no ChatGPT account"):
             await log_in(Person(opens=redirected()), codex(server.url))
@@ -275,7 +275,7 @@ async def test_openrouter_gives_a_key_and_the_state_travels_in_the_path() -> Non
 
 
 async def test_openrouter_also_takes_a_pasted_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authorization_code, "PASTE_AFTER_S", 0.0)
+    monkeypatch.setattr(oauth2, "PASTE_AFTER_S", 0.0)
     async with upstream(says({})) as server:
         account = await log_in(Person(["sk-or-v1-2"]), openrouter(server.url))
     assert account.credential == ApiKey(key=Secret("sk-or-v1-2"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from makai.catalog.addresses import base_url_of, key_source_of, ollama_url, options_of
 from makai.catalog.vendor_table import builtin_vendors
+from makai.catalog.vendors import base_url_of, key_source_of, ollama_url, options_of
 from makai.core.errors import InvalidRequest
 
 

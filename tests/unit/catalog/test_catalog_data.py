@@ -6,10 +6,9 @@ import os
 import subprocess
 import sys
 
-from makai.auth.origins import origin_of
-from makai.catalog.builtin import ModelRow, builtin
-from makai.catalog.descriptors import ModelLifecycle
+from makai.auth.credentials import origin_of
 from makai.catalog.model_ref import format_model_ref, parse_model_ref
+from makai.catalog.models import ModelLifecycle, ModelRow, builtin
 from makai.catalog.resolver import DEFAULT_ORDER
 from makai.catalog.vendor_table import builtin_vendors
 from makai.core.model import ModelCapability

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.json_strategies import values
 
-from makai.catalog.builtin import ModelRow, builtin
-from makai.catalog.descriptors import ModelLifecycle
 from makai.catalog.discovery import (
     NOT_CHAT,
     ListingPage,
@@ -21,6 +19,7 @@ from makai.catalog.discovery import (
     read_listing,
     with_known_facts,
 )
+from makai.catalog.models import ModelLifecycle, ModelRow, builtin
 from makai.catalog.vendor_table import builtin_vendors
 from makai.catalog.vendors import ASSUMED_CAPABILITIES
 from makai.core.errors import ParseError

@@ -7,17 +7,17 @@ import json
 import msgspec
 import pytest
 
-from makai.catalog.builtin import ModelRow
-from makai.catalog.descriptors import (
+from makai.catalog.listing import DYNAMIC_MAX_AGE_MS, STATIC_MAX_AGE_MS, descriptor_of, list_models
+from makai.catalog.model_ref import format_model_ref, parse_model_ref
+from makai.catalog.models import (
     AuthStatus,
     ModelDescriptor,
     ModelLifecycle,
+    ModelRow,
     ModelSource,
     ModelsRequest,
     ModelsResponse,
 )
-from makai.catalog.listing import DYNAMIC_MAX_AGE_MS, STATIC_MAX_AGE_MS, descriptor_of, list_models
-from makai.catalog.model_ref import format_model_ref, parse_model_ref
 from makai.catalog.resolver import Resolver
 from makai.core.errors import InvalidRequest, ModelNotFound
 from makai.core.model import ModelCapability

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from makai.catalog.builtin import ModelRow
-from makai.catalog.descriptors import AuthStatus
+from makai.catalog.models import AuthStatus, ModelRow
 from makai.catalog.resolver import Resolver
 from makai.catalog.vendor_table import builtin_vendors
 from makai.catalog.vendors import ASSUMED_CAPABILITIES

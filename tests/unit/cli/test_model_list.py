@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from makai.catalog.descriptors import AuthStatus, ModelDescriptor, ModelLifecycle, ModelSource
+from makai.catalog.models import AuthStatus, ModelDescriptor, ModelLifecycle, ModelSource
 from makai.cli.model_list import model_details, model_table, short_count
 from makai.cli.provider_access import ProviderAccess
 from makai.core.model import ModelCapability

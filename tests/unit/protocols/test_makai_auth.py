@@ -4,7 +4,7 @@ import jsonschema_rs
 import pytest
 from support.wire import JSON, Server, ask, envelope, new_id
 
-from makai.catalog.descriptors import AuthStatus
+from makai.catalog.models import AuthStatus
 from makai.protocols.makai import auth_payloads as wire
 from makai.protocols.makai.auth import AnswerPrompt, CancelLogin, ListProviders, StartLogin
 from makai.protocols.makai.envelope import Scope

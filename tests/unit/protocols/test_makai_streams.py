@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from support.wire import EMPTY, NOW_MS, Server, ask, envelope, new_id
 
-from makai.catalog.descriptors import ModelsResponse
+from makai.catalog.models import ModelsResponse
 from makai.core import stream_events as ev
 from makai.core.content import Text, ToolCall
 from makai.core.errors import AuthRequired, ModelNotFound, RateLimited

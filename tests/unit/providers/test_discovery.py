@@ -14,14 +14,14 @@ import msgspec
 import pytest
 from support.upstream import Request, Script, answers, refuses, starts_then_hangs, upstream
 
-from makai.catalog.builtin import builtin
-from makai.catalog.descriptors import (
+from makai.catalog.models import (
     AuthStatus,
     ModelDescriptor,
     ModelLifecycle,
     ModelSource,
     ModelsRequest,
     ModelsResponse,
+    builtin,
 )
 from makai.catalog.resolver import Resolver
 from makai.catalog.vendor_table import builtin_vendors

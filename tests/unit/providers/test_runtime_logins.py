@@ -10,10 +10,9 @@ import msgspec
 import pytest
 from support.upstream import Request, Script, Upstream, answers, chat_stream, refuses, upstream
 
-from makai.auth.credentials import Account, ApiKey, OAuthToken
-from makai.auth.origins import origin_of
+from makai.auth.credentials import Account, ApiKey, OAuthToken, origin_of
 from makai.auth.store import CredentialStore
-from makai.catalog.descriptors import ModelsRequest
+from makai.catalog.models import ModelsRequest
 from makai.core.errors import AuthExpired, AuthRefreshFailed, AuthRequired, MakaiError
 from makai.core.messages import UserMessage
 from makai.core.model import Model

@@ -11,7 +11,7 @@ from support.peers import Peer
 from support.wire import EMPTY, ask, envelope
 
 from makai.auth.runtime import AuthRuntime
-from makai.catalog.descriptors import ModelsRequest, ModelsResponse
+from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.core.errors import NotSupported, ProviderError
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions

@@ -18,7 +18,8 @@ from makai.core.secret import Secret
 FlowName: TypeAlias = Literal[
     "anthropic", "api_key", "github_copilot", "google_gemini_cli", "oidc", "openai_codex", "openrouter", "test_fixture"
 ]
-"""A file of this folder that has a `login`; Anthropic's is beside the plain API key's."""
+"""Each has a function `login_<name>` in a module of this folder."""
+_MODULES = {"anthropic": "api_key", "api_key": "api_key", "oidc": "oauth2", "test_fixture": "api_key"}
 
 
 class LoginIO(Protocol):
@@ -69,9 +70,9 @@ LoginProcedure: TypeAlias = Callable[[LoginIO, LoginProvider, AuthHttp], Awaitab
 
 
 def procedure_of(provider: LoginProvider) -> LoginProcedure:
-    """The flow's `login`; its module is imported only now."""
-    module, name = ("api_key", "login_anthropic") if provider.flow == "anthropic" else (provider.flow, "login")
-    procedure: LoginProcedure = getattr(import_module(f"{__name__}.{module}"), name)
+    """The flow's login function; its module is imported only now."""
+    module = import_module(f"{__name__}.{_MODULES.get(provider.flow, 'vendors')}")
+    procedure: LoginProcedure = getattr(module, f"login_{provider.flow}")
     return procedure
 
 

@@ -8,11 +8,13 @@ hand one out). There is no login page: plan logins belong to Anthropic's own pro
 
 from __future__ import annotations
 
+import secrets
 from typing import Final
 
 from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.flows import KeyCheck, LoginIO, LoginProvider, account_of, known_origins
 from makai.auth.http import AuthHttp
+from makai.auth.store import unix_milliseconds
 from makai.core.errors import AuthRequired, ProviderError
 from makai.core.secret import Secret
 
@@ -23,7 +25,7 @@ _CANNOT_CHECK: Final = frozenset({404, 405, 501})
 """Answers of servers without such an endpoint: they say nothing about the key."""
 
 
-async def login(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
+async def login_api_key(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
     where = f" (you find it at {provider.key_page})" if provider.key_page else ""
     key = await ask(io, provider, f"Paste your API key for {provider.name}{where}:")
     if provider.check is None:
@@ -88,3 +90,20 @@ async def try_key(io: LoginIO, provider: LoginProvider, http: AuthHttp, key: Sec
         status=answer.status,
         hint=f"Try again in a while: `makai auth login {provider.id}`",
     )
+
+
+TEST_LIFETIME_MS: Final = 3600 * 1000
+
+
+async def login_test_fixture(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
+    """A login without a vendor and without network, for tests (see `catalog.logins`): the answer must be "ok"."""
+    answer = await io.prompt('Type "ok" to log in:')
+    if answer.strip() != "ok":
+        raise AuthRequired(
+            'The answer was not "ok".', provider_id=provider.id, hint=f"Try again: `makai auth login {provider.id}`"
+        )
+    token = OAuthToken(
+        access=Secret(f"test-fixture-{secrets.token_urlsafe(16)}"),
+        expires_at_ms=unix_milliseconds() + TEST_LIFETIME_MS,
+    )
+    return account_of(provider, token, label="test")

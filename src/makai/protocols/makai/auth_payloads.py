@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from makai.catalog.descriptors import AuthStatus
+from makai.catalog.models import AuthStatus
 from makai.protocols.makai.payloads import Payload
 
 

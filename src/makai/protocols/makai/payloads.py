@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from makai.catalog.descriptors import ModelsRequest, ModelsResponse
+from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.core.content import ContentPart, ToolCall
 from makai.core.messages import AssistantMessage, StopReason
 from makai.core.model import Model, ReasoningEffort

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from makai.catalog.descriptors import ModelsRequest, ModelsResponse
+from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.core.errors import InvalidRequest, MakaiError, ParseError
 from makai.core.messages import AssistantMessage
 from makai.core.model import Model

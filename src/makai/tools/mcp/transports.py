@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from makai.aio.child_process import ChildProcess, OversizedLine
-from makai.auth.origins import proxy_for
+from makai.auth.credentials import proxy_for
 from makai.core.errors import TransportError
 from makai.tools.file_errors import printable
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing

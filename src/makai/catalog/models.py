@@ -1,12 +1,20 @@
-"""The typed shapes of `models_request` and `models_response`, shared by both protocols (MK-MODEL-026)."""
+"""What is known about models: the built-in rows (`builtin_models.json`), and the typed shapes of `models_request` and
+`models_response`, shared by both protocols (MK-MODEL-026).
+
+Rows are facts from the vendors' documentation as of the file's `as_of`; a price that was not found is left out, never
+guessed.
+"""
 
 from __future__ import annotations
 
+import os.path
 from enum import StrEnum
+from functools import cache
 
 import msgspec
 
 from makai.core.model import ModelCapability, ReasoningEffort
+from makai.core.usage import Price
 
 
 class AuthStatus(StrEnum):
@@ -72,3 +80,41 @@ class ModelsResponse(msgspec.Struct, frozen=True, kw_only=True):
     fetched_at_ms: int
     """When this response was made, also when its data is older (MK-MODEL-016)."""
     cache_max_age_ms: int
+
+
+class ModelRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What the catalog knows about one model of one vendor, whichever of its APIs is used."""
+
+    provider: str
+    id: str
+    """The vendor's own name, byte for byte."""
+    name: str
+    api: str = ""
+    """Only where the model is not served by the vendor's default API."""
+    also: tuple[str, ...] = ()
+    """Other ids the vendor takes for the same model, such as dated snapshots; sent as the caller wrote them."""
+    capabilities: tuple[ModelCapability, ...] = (ModelCapability.CHAT, ModelCapability.STREAMING)
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    lifecycle: ModelLifecycle = ModelLifecycle.STABLE
+    reasoning_default: ReasoningEffort | None = None
+    efforts: tuple[str, ...] = ()
+    """Effort levels this model accepts, where they differ from its vendor's."""
+    price: Price | None = None
+    """The standard tariff of a short prompt; surcharges for long contexts are not modelled."""
+    retired: bool = False
+    successor: str = ""
+    """The ref to use instead of a retired model."""
+
+
+class Builtin(msgspec.Struct, frozen=True, kw_only=True):
+    as_of: str
+    models: tuple[ModelRow, ...]
+    aliases: dict[str, str]
+    """Legacy ref -> canonical ref (MK-MODEL-023)."""
+
+
+@cache
+def builtin() -> Builtin:
+    with open(os.path.join(os.path.dirname(__file__), "builtin_models.json"), "rb") as file:
+        return msgspec.json.decode(file.read(), type=Builtin)
