@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makai.auth import oauth
-from makai.auth.http import HttpAnswer
 from makai.auth.credentials import safe_origin
+from makai.auth.http import HttpAnswer
 from makai.core import errors
 from makai.core.secret import Secret
 
