@@ -28,7 +28,7 @@ from makai.transports.channel import Channel
 from makai.transports.grpc import connect_grpc, serve_grpc
 from makai.transports.guard import Guard, GuardConfig
 from makai.transports.memory import memory_pair
-from makai.transports.sse_client import connect_sse
+from makai.transports.sse import connect_sse
 from makai.transports.stdio_child import spawn_stdio
 from makai.transports.websocket import connect_websocket
 from support.wire import JSON, encode

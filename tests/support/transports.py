@@ -21,8 +21,7 @@ from makai.transports.grpc import connect_grpc, serve_grpc
 from makai.transports.guard import Guard, GuardConfig
 from makai.transports.http_guard import guard_middleware
 from makai.transports.memory import memory_pair
-from makai.transports.sse import SSEServer
-from makai.transports.sse_client import connect_sse
+from makai.transports.sse import SSEServer, connect_sse
 from makai.transports.stdio import StdioChannel
 from makai.transports.websocket import connect_websocket, serve_websocket
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, ParamSpec, TypeVar
 
 log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
+_Arguments = ParamSpec("_Arguments")
 
 
 async def wait_uncancelled(task: asyncio.Task[ResultT]) -> ResultT:
@@ -27,6 +28,19 @@ async def wait_uncancelled(task: asyncio.Task[ResultT]) -> ResultT:
         consume_exception(task)
         raise asyncio.CancelledError
     return task.result()
+
+
+class RunOnce(Generic[_Arguments]):
+    """Work that the first call starts. Every call waits for its end, and no caller's cancellation reaches it."""
+
+    def __init__(self, work: Callable[_Arguments, Coroutine[Any, Any, None]], name: str) -> None:
+        self._work, self._name = work, name
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(*args, **kwargs), name=self._name)
+        await wait_uncancelled(self._task)
 
 
 async def finish_cleanup(work: Coroutine[Any, Any, None], seconds: float, what: str) -> None:

@@ -126,7 +126,7 @@ async def _open_url(url: str, token: Secret | None) -> Channel:
 
         return await connect_websocket(full_url, token)
     if parts.scheme in ("http", "https"):
-        from makai.transports.sse_client import connect_sse
+        from makai.transports.sse import connect_sse
 
         return await connect_sse(full_url, token)
     raise InvalidRequest(f"cannot connect to {url!r}", hint="A URL begins with ws, wss, http, https or grpc.")

@@ -2,20 +2,23 @@
 
 `FrameWriter` is for servers, which read in the task that serves the connection; `ConnectionShell` adds the reader, for
 the side that connected. `wake` never waits for the peer; producers that await `room` keep the outbox within its bound.
+`serve_to_the_end` runs the server of a connection inside the HTTP request that carries it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
-from makai.aio.cancellation import wait_uncancelled
+from makai.aio.cancellation import RunOnce
 from makai.core.errors import ChannelClosed, MakaiError, ParseError, TransportError
 from makai.transports.channel import Channel, Oversized
 
 MAX_PENDING_BYTES: Final = 1024 * 1024
 """How much may wait for a slow reader before `room` waits too."""
+END_DEADLINE_S: Final = 5.0
+"""How long a server may take to end by itself once its peer is gone."""
 _FRAMES_IN_A_ROW: Final = 64
 """A transport that always has a frame ready must not keep other tasks from running."""
 
@@ -184,7 +187,7 @@ class ConnectionShell:
         self._on_lost = on_lost
         self._writer = FrameWriter(channel, outbox, self.lose, name=f"{name}-writer")
         self._reader = asyncio.create_task(self._read(), name=f"{name}-reader")
-        self._closing: asyncio.Task[None] | None = None
+        self._close_once = RunOnce(self._close, f"{name}-close")
         self.wake = self._writer.wake
         self.drained = self._writer.drained
         self.is_lost = False
@@ -201,9 +204,7 @@ class ConnectionShell:
         A caller that is cancelled leaves no task and no child process behind.
         """
         self.lose()
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close(flush_s), name="makai-connection-close")
-        await wait_uncancelled(self._closing)
+        await self._close_once(flush_s)
 
     async def _close(self, flush_s: float) -> None:
         await self._writer.close(flush_s)
@@ -227,3 +228,35 @@ class ConnectionShell:
             failure = error
         finally:
             self.lose(failure)
+
+
+class LosableChannel(Channel, Protocol):
+    """A channel that can be told that its peer is gone."""
+
+    def lose(self) -> None:
+        """From now on `receive` returns `None` and `send` raises `ChannelClosed`."""
+
+
+LosableT = TypeVar("LosableT", bound=LosableChannel)
+
+
+async def serve_to_the_end(serve: Callable[[LosableT], Awaitable[None]], channel: LosableT) -> None:
+    """Run `serve(channel)`, then close the channel.
+
+    Libraries report a peer that hung up by cancelling the request. A cancellation can hit any await, so it does not
+    reach `serve`: that sees a channel whose peer is gone, and is cancelled only if it does not end in time.
+    """
+    serving = asyncio.ensure_future(serve(channel))
+    try:
+        await asyncio.shield(serving)
+    except ChannelClosed:
+        pass  # the server found out by sending that its peer is gone
+    except asyncio.CancelledError:
+        channel.lose()
+        await asyncio.wait({serving}, timeout=END_DEADLINE_S)
+        raise
+    finally:
+        if not serving.done():
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+        await channel.close()

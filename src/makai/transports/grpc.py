@@ -12,11 +12,12 @@ import importlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
+from makai.aio.cancellation import RunOnce
 from makai.core.errors import ChannelClosed, NotSupported, ParseError, TransportError
 from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, Serve
+from makai.transports.connection import serve_to_the_end
 from makai.transports.guard import Guard
-from makai.transports.serving import serve_to_the_end
 
 SERVICE: Final = "makai.v1.Makai"
 METHOD: Final = "Connect"
@@ -197,7 +198,7 @@ class _GrpcChannel:
         self._reading: asyncio.Task[Any] | None = None
         self._writing: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._closing: asyncio.Task[None] | None = None
+        self._finish_once = RunOnce(self._finish, "makai-grpc-close")
 
     async def receive(self) -> bytes | Oversized | None:
         if self._ended.done():
@@ -229,9 +230,7 @@ class _GrpcChannel:
 
     async def close(self, reason: str = "") -> None:
         self.lose()
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._finish())
-        await asyncio.shield(self._closing)
+        await self._finish_once()
 
     def lose(self) -> None:
         if not self._ended.done():

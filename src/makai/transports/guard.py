@@ -1,8 +1,5 @@
 """Who may talk to a listener: pure decisions, taken before any handler runs and before a body is read.
 
-In: what a request says about itself, as received. Out: `None`, or why it is refused. It must not know any HTTP library,
-any route but the two public ones, nor what the request wants.
-
 A server on loopback is reachable by every page the user's browser shows and, by DNS rebinding, under any name. So the
 `Host` must be one of the server's to the letter, so must an `Origin` if there is one, and everything but the two
 health checks and the files of the page needs the token. No answer ever carries `Access-Control-Allow-Origin`.

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from makai.aio.pipes import wake
 from makai.core.errors import ChannelClosed
 from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized
 
@@ -52,7 +53,7 @@ class _Pipe:
         self._held = 0
         self._ended = False
         self._abandoned = False
-        self._turn = asyncio.Lock()  # blocked senders go on in the order in which they came
+        self._turn = asyncio.Lock()  # blocked senders continue in the order in which they came
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
 
@@ -62,7 +63,7 @@ class _Pipe:
                 raise ChannelClosed("The channel is closed.")
             self._frames.extend(frames)
             self._held += sum(map(_cost, frames))
-            _wake(self._reader)
+            wake(self._reader)
             while self._held > self._bound and not self._ended and not self._abandoned:
                 self._writer = asyncio.get_running_loop().create_future()
                 await self._writer
@@ -78,28 +79,23 @@ class _Pipe:
         frame = self._frames.popleft()
         self._held -= _cost(frame)
         if self._held <= self._bound:
-            _wake(self._writer)
+            wake(self._writer)
         return frame
 
     def end(self) -> None:
         """The writer has finished; what it wrote can still be read."""
         self._ended = True
-        _wake(self._reader)
-        _wake(self._writer)
+        wake(self._reader)
+        wake(self._writer)
 
     def abandon(self) -> None:
         """The reader has left; what it did not read is dropped."""
         self._abandoned = True
         self._frames.clear()
         self._held = 0
-        _wake(self._reader)
-        _wake(self._writer)
+        wake(self._reader)
+        wake(self._writer)
 
 
 def _cost(frame: bytes) -> int:
     return len(frame) + _FRAME_OVERHEAD
-
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)

@@ -1,34 +1,46 @@
-"""Frames over plain HTTP, the server side: a POST brings a frame, an event stream carries the answers.
+"""Frames over plain HTTP, both sides: a POST brings a frame to the server, an event stream carries the answers.
 
 The first POST opens a connection: it is answered by an event stream whose `Makai-Connection` header names it. Later
 POSTs name the connection and are answered 202 as soon as the server has taken their frame; what it says to them arrives
-on the stream. The stream ends when the server closes the channel.
+on the stream. The stream ends when the server closes the channel; the client's next frame opens another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import secrets
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+import aiohttp
 from aiohttp import web
 
-from makai.core.errors import ChannelClosed
-from makai.transports.channel import MAX_FRAME_BYTES, Oversized, Serve
-from makai.transports.serving import serve_to_the_end
+from makai.aio.cancellation import RunOnce
+from makai.aio.pipes import wake
+from makai.core.errors import ChannelClosed, ParseError, TransportError
+from makai.core.secret import Secret
+from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, Serve
+from makai.transports.connection import serve_to_the_end
+from makai.wire.sse import SSEDecoder
 
 CONNECTION_HEADER: Final = "Makai-Connection"
 KEEPALIVE_S: Final = 15.0
 MAX_CONNECTIONS: Final = 512
 BODY_DEADLINE_S: Final = 30.0
 CLOSE_DEADLINE_S: Final = 5.0
+CONNECT_DEADLINE_S: Final = 10.0
+POST_DEADLINE_S: Final = 60.0
+"""How long the server may take to accept a frame; it does so at once unless a slow reader holds it up: this client."""
 
 _COMMENT: Final = b": keep-alive\n\n"
 _MAX_WAITING_POSTS: Final = 64
 _GONE: Final = "The event stream has ended."
+_ESCAPED_GROWTH: Final = 3
+"""U+0085 has two bytes in UTF-8 and six when the server escapes it."""
+_FIELD_NAME: Final = len(b"data: ")
 _HEADERS: Final = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
@@ -106,7 +118,7 @@ class SSEServer:
         self._connections[connection_id] = channel
         try:
             await response.prepare(request)
-            await channel.send_comment()  # aiohttp keeps the head back until there is something to send with it
+            await channel.write(_COMMENT)  # aiohttp keeps the head back until there is something to send with it
             keepalive = asyncio.create_task(channel.keep_alive(self._keepalive_s))
             try:
                 await serve_to_the_end(self._serve, channel)
@@ -122,12 +134,10 @@ class SSEServer:
 
     async def _deliver(self, connection_id: str, frame: bytes) -> web.Response:
         channel = self._connections.get(connection_id)
-        if channel is None:
-            return _no_such_connection()
-        if channel.waiting >= _MAX_WAITING_POSTS:
+        if channel is not None and len(channel.posted) >= _MAX_WAITING_POSTS:
             return _refused(429, "overloaded", "Too many requests of this connection are waiting.")
-        if not await channel.deliver(frame):
-            return _no_such_connection()
+        if channel is None or not await channel.deliver(frame):
+            return _refused(404, "stream_not_found", "No such connection; it has ended, or it never was.")
         return web.Response(status=202)
 
 
@@ -142,30 +152,25 @@ class _ServerChannel:
         self._response = response
         self._turn = asyncio.Lock()
         self._ended = False
-        self._closing: asyncio.Task[None] | None = None
-        # Each frame with the answer its POST waits for: whether the server has taken it.
+        self._finish_once = RunOnce(self._finish, "makai-sse-close")
+        # Frames that the server has not taken, each with the answer its POST waits for: whether it was taken.
         loop = asyncio.get_running_loop()
-        self._posted: deque[tuple[bytes, asyncio.Future[bool]]] = deque([(first_frame, loop.create_future())])
+        self.posted: deque[tuple[bytes, asyncio.Future[bool]]] = deque([(first_frame, loop.create_future())])
         self._receiver: asyncio.Future[None] | None = None
-
-    @property
-    def waiting(self) -> int:
-        """How many posted frames the server has not taken yet."""
-        return len(self._posted)
 
     async def deliver(self, frame: bytes) -> bool:
         """Whether the server has taken `frame`. If it closes first, it has not, and the client may post it again."""
         if self._ended:
             return False
         taken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._posted.append((frame, taken))
-        _wake(self._receiver)
+        self.posted.append((frame, taken))
+        wake(self._receiver)
         return await taken
 
     async def receive(self) -> bytes | Oversized | None:
         while not self._ended:
-            while self._posted:
-                frame, taken = self._posted.popleft()
+            while self.posted:
+                frame, taken = self.posted.popleft()
                 if not taken.cancelled():  # its POST hung up before the server took it
                     taken.set_result(True)
                     return frame
@@ -174,31 +179,25 @@ class _ServerChannel:
         return None
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        await self._write(encode_frames(frames))
-
-    async def send_comment(self) -> None:
-        """Send what every reader skips."""
-        await self._write(_COMMENT)
+        await self.write(encode_frames(frames))
 
     async def keep_alive(self, interval_s: float) -> None:
         """Show proxies and the client that the stream lives, and notice when the client does not."""
         with contextlib.suppress(ChannelClosed):
             while True:
                 await asyncio.sleep(interval_s)
-                await self.send_comment()
+                await self.write(_COMMENT)
 
     async def close(self, reason: str = "") -> None:
         self.end()
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._finish())
-        await asyncio.shield(self._closing)
+        await self._finish_once()
 
     def lose(self) -> None:
         self.end()
         if (transport := self._request.transport) is not None:
             transport.abort()
 
-    async def _write(self, data: bytes) -> None:
+    async def write(self, data: bytes) -> None:
         async with self._turn:
             if self._ended:
                 raise ChannelClosed(_GONE)
@@ -223,11 +222,11 @@ class _ServerChannel:
     def end(self) -> None:
         """Take and give nothing more; POSTs that are waiting learn that they came too late."""
         self._ended = True
-        while self._posted:
-            _, taken = self._posted.popleft()
+        while self.posted:
+            _, taken = self.posted.popleft()
             if not taken.done():
                 taken.set_result(False)
-        _wake(self._receiver)
+        wake(self._receiver)
 
 
 async def _read_body(request: web.Request, limit: int) -> bytes | None:
@@ -240,14 +239,114 @@ async def _read_body(request: web.Request, limit: int) -> bytes | None:
     return bytes(body)
 
 
-def _no_such_connection() -> web.Response:
-    return _refused(404, "stream_not_found", "No such connection; it has ended, or it never was.")
-
-
 def _refused(status: int, code: str, message: str) -> web.Response:
     return web.json_response({"error": {"code": code, "message": message}}, status=status)
 
 
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
+async def connect_sse(
+    url: str,
+    token: Secret | None = None,
+    *,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
+    deadline_s: float = CONNECT_DEADLINE_S,
+) -> Channel:
+    """A channel to the server at `url`; the first `send` connects. The token travels in the `Authorization` header."""
+    return _ClientChannel(url, token, max_frame_bytes, deadline_s)
+
+
+class _Stream:
+    """One answer that is being read."""
+
+    def __init__(self, response: aiohttp.ClientResponse, max_frame_bytes: int) -> None:
+        self.id = response.headers[CONNECTION_HEADER]
+        self.response = response
+        self.decoder = SSEDecoder(_ESCAPED_GROWTH * max_frame_bytes + _FIELD_NAME)
+
+
+class _ClientChannel:
+    def __init__(self, url: str, token: Secret | None, max_frame_bytes: int, deadline_s: float) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._url = url
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token.reveal()}"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=deadline_s)
+        self._session = aiohttp.ClientSession(headers=headers, timeout=timeout)
+        self._turn = asyncio.Lock()
+        self._closed = False
+        # The last one takes new frames; earlier ones have ended, but not everything in them has been received.
+        self._streams: deque[_Stream] = deque()
+        self._frames: deque[bytes] = deque()
+        self._receiver: asyncio.Future[None] | None = None
+
+    async def receive(self) -> bytes | Oversized | None:
+        while not self._closed:
+            if self._frames:
+                return self._frames.popleft()
+            if self._streams:
+                await self._read(self._streams[0])
+            else:
+                self._receiver = asyncio.get_running_loop().create_future()
+                await self._receiver
+        return None
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        async with self._turn:
+            for frame in frames:
+                await self._post(frame)
+
+    async def close(self, reason: str = "") -> None:
+        self._closed = True
+        wake(self._receiver)
+        self._frames.clear()
+        while self._streams:
+            self._streams.popleft().response.close()
+        await self._session.close()
+
+    async def _read(self, stream: _Stream) -> None:
+        """Take what `stream` has; at its end forget it, and when it broke close for good."""
+        try:
+            data = await stream.response.content.readany()
+            self._frames.extend(stream.decoder.feed_data(data))
+        except (aiohttp.ClientError, ConnectionError, ParseError):
+            # Answers are missing. Only a new channel can start from a known state.
+            await self.close()
+            return
+        if not data and self._streams and self._streams[0] is stream:
+            self._streams.popleft()
+            stream.response.release()
+
+    async def _post(self, frame: bytes) -> None:
+        """Post to the open stream, or open one. The server refuses a stream it has ended, so no frame gets lost."""
+        if self._closed:
+            raise ChannelClosed("The channel is closed.")
+        if self._streams:
+            response = await self._request(frame, {CONNECTION_HEADER: self._streams[-1].id})
+            response.release()
+            if response.status == 202:
+                return
+            if response.status != 404:
+                raise self._refused(response.status)
+        response = await self._request(frame, {})
+        if response.status != 200 or CONNECTION_HEADER not in response.headers:
+            response.close()
+            raise self._refused(response.status)
+        self._streams.append(_Stream(response, self.max_frame_bytes))
+        wake(self._receiver)
+
+    async def _request(self, frame: bytes, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        try:
+            async with asyncio.timeout(POST_DEADLINE_S):
+                # As a file, a large body is written in pieces and does not hold up the loop.
+                body = io.BytesIO(frame)
+                return await self._session.post(self._url, data=body, headers=headers, allow_redirects=False)
+        except TimeoutError:
+            raise TransportError(f"{self._url} did not answer in time.") from None
+        except (aiohttp.ClientError, ConnectionError) as error:
+            if self._closed:
+                raise ChannelClosed("The channel is closed.") from None
+            raise TransportError(f"Could not reach {self._url}: {error}.") from None
+
+    def _refused(self, status: int) -> TransportError:
+        hint = "Check the token." if status in (401, 403) else None
+        return TransportError(f"{self._url} refused a frame with HTTP {status}.", hint=hint)

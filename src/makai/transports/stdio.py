@@ -99,7 +99,7 @@ class _LineReader:
         self._waiter: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._was_blocking = os.get_blocking(descriptor)
-        self._pollable = _is_pollable(descriptor) and self._resume()
+        self._pollable = not stat.S_ISREG(os.fstat(descriptor).st_mode) and self._resume()
 
     async def receive(self) -> bytes | Oversized | None:
         while not self._lines:
@@ -164,7 +164,3 @@ class _LineReader:
         self._pause()
         self._ended = True
         wake(self._waiter)
-
-
-def _is_pollable(descriptor: int) -> bool:
-    return not stat.S_ISREG(os.fstat(descriptor).st_mode)

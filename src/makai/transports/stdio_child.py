@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from makai.aio.cancellation import RunOnce
 from makai.aio.child_process import ChildProcess
 from makai.core.errors import ParseError, TransportError
 from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized
@@ -62,34 +63,24 @@ async def spawn_stdio(
     return channel
 
 
-class _ChildChannel:
+class _ChildChannel(StdioChannel):
     """A channel over the pipes of a child, which it stops when it is closed."""
 
     def __init__(self, child: ChildProcess, max_frame_bytes: int) -> None:
-        self.max_frame_bytes = max_frame_bytes
+        super().__init__(*child.take_pipes(), max_frame_bytes=max_frame_bytes)
         self._child = child
-        self._channel = StdioChannel(*child.take_pipes(), max_frame_bytes=max_frame_bytes)
-        self._closing: asyncio.Task[None] | None = None
-
-    async def receive(self) -> bytes | Oversized | None:
-        return await self._channel.receive()
-
-    async def send(self, frames: Sequence[bytes]) -> None:
-        await self._channel.send(frames)
+        self._stop_once = RunOnce(self._stop, "makai-stdio-child-close")
 
     async def close(self, reason: str = "") -> None:
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
-        # A cancelled closer must not leave the child behind.
-        await asyncio.shield(self._closing)
+        await self._stop_once()
 
-    async def _close(self) -> None:
-        await self._channel.close()  # the end of its input tells a stdio server to end
+    async def _stop(self) -> None:
+        await super().close()  # the end of its input tells a stdio server to end
         await self._child.stop(grace_s=EXIT_GRACE_S, term_grace_s=EXIT_GRACE_S)
 
     async def problem_with_ready(self) -> str | None:
         """What is wrong with the child's first line, if anything."""
-        frame = await self._channel.receive()
+        frame = await self.receive()
         if frame is None:
             return "ended before its ready line"
         if isinstance(frame, Oversized):

@@ -16,8 +16,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from makai.core.errors import ChannelClosed, TransportError
 from makai.core.secret import Secret
-from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized
-from makai.transports.serving import serve_to_the_end
+from makai.transports.channel import MAX_FRAME_BYTES, Oversized
+from makai.transports.connection import ImmediateChannel, serve_to_the_end
 from makai.transports.websocket_frames import TextFrameEncoder
 
 SUBPROTOCOL: Final = "makai.v1"
@@ -34,11 +34,8 @@ _WINDOW_BITS: Final = 15
 _GONE: Final = "The WebSocket peer is gone."
 
 
-class WebSocketChannel(Channel, Protocol):
+class WebSocketChannel(ImmediateChannel, Protocol):
     """A channel for servers: they can write without waiting, and say why they hang up."""
-
-    def send_at_once(self, frames: Sequence[bytes]) -> bool:
-        """Write all `frames` now; False, and nothing is written, where `send` would wait. Raises `ChannelClosed`."""
 
     async def close_with(self, code: int, reason: str) -> None:
         """Close with a code of RFC 6455 section 7.4, or of the protocol's own."""
@@ -100,7 +97,7 @@ class _ServerChannel:
             return message.data.encode()  # type: ignore[no-any-return]
         self._ended = True
         if message.type is WSMsgType.BINARY:
-            await self._close(WSCloseCode.UNSUPPORTED_DATA, "only text messages are understood")
+            await self.close_with(WSCloseCode.UNSUPPORTED_DATA, "only text messages are understood")
         return None
 
     async def send(self, frames: Sequence[bytes]) -> None:
@@ -119,12 +116,16 @@ class _ServerChannel:
         return True
 
     async def close(self, reason: str = "") -> None:
-        self._ended = True
-        await self._close(WSCloseCode.OK, reason)
+        await self.close_with(WSCloseCode.OK, reason)
 
     async def close_with(self, code: int, reason: str) -> None:
         self._ended = True
-        await self._close(code, reason)
+        try:
+            # In turn, because aiohttp waits for the peer to read here, and cancelling one such wait cancels all.
+            async with asyncio.timeout(CLOSE_DEADLINE_S), self._turn:
+                await self._socket.close(code=code, message=_close_reason(reason))
+        except TimeoutError:
+            self.lose()  # the peer does not read
 
     def lose(self) -> None:
         self._ended = True
@@ -158,7 +159,7 @@ class _ServerChannel:
             # aiohttp waits like this after its own writes and has no public call for it.
             await self._protocol._drain_helper()
         except asyncio.CancelledError:
-            # aiohttp would go on using the wait that was cancelled: the close that may follow would be cancelled by it.
+            # aiohttp would keep using the wait that was cancelled: the close that may follow would be cancelled by it.
             waiter = self._protocol._drain_waiter
             if waiter is not None and waiter.cancelled():
                 self._protocol._drain_waiter = None
@@ -167,14 +168,6 @@ class _ServerChannel:
             raise ChannelClosed(_GONE) from None
         if self._request.transport is None:  # aiohttp ends the wait without an error when we abort the connection
             raise ChannelClosed(_GONE)
-
-    async def _close(self, code: int, reason: str) -> None:
-        try:
-            # In turn, because aiohttp waits for the peer to read here, and cancelling one such wait cancels all.
-            async with asyncio.timeout(CLOSE_DEADLINE_S), self._turn:
-                await self._socket.close(code=code, message=_close_reason(reason))
-        except TimeoutError:
-            self.lose()  # the peer does not read
 
 
 def _close_reason(reason: str) -> bytes:

@@ -15,8 +15,7 @@ from support.transports import TOKEN, Accepted, eventually, exchange, http_serve
 from makai.core.errors import ChannelClosed, TransportError
 from makai.core.secret import Secret
 from makai.transports.channel import Channel, Serve
-from makai.transports.sse import CONNECTION_HEADER, SSEServer, encode_frames
-from makai.transports.sse_client import connect_sse
+from makai.transports.sse import CONNECTION_HEADER, SSEServer, connect_sse, encode_frames
 from makai.wire import strict_json
 from makai.wire.sse import SSEDecoder
 
@@ -120,7 +119,7 @@ async def test_a_frame_the_server_did_not_take_is_not_accepted() -> None:
 
 
 def posts_waiting(channel: Channel) -> int:
-    return int(channel._channel.waiting)  # type: ignore[attr-defined]
+    return len(channel._channel.posted)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -371,7 +371,7 @@ async def test_a_client_that_stops_answering_pings_is_dropped() -> None:
 
 
 async def test_a_server_that_does_not_end_when_its_peer_has_gone_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("makai.transports.serving.END_DEADLINE_S", 0.05)
+    monkeypatch.setattr("makai.transports.connection.END_DEADLINE_S", 0.05)
     started, cancelled = asyncio.Event(), asyncio.Event()
 
     async def deaf(channel: Channel) -> None:
