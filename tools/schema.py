@@ -19,9 +19,9 @@ from makai.core.config import Config
 from makai.core.messages import Message
 from makai.core.stream_events import StreamEvent
 from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS, AGENT_SERVER_PAYLOADS
-from makai.protocols.makai.auth_payloads import AUTH_CLIENT_PAYLOADS, AUTH_SERVER_PAYLOADS
+from makai.protocols.makai.auth import AUTH_CLIENT_PAYLOADS, AUTH_SERVER_PAYLOADS
 from makai.protocols.makai.envelope import SCOPE_KINDS, Fragment, HostError, Ready
-from makai.protocols.makai.fragments import FragmentData
+from makai.protocols.makai.framing import FragmentData
 from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
 from makai.protocols.minicodex.commands import MAKAI_COMMANDS, ClientMessage
 from makai.protocols.minicodex.frames import AssistantTextDeltaFrame, MakaiFrame, ReasoningDeltaFrame, ServerMessage

@@ -20,7 +20,8 @@ from makai.core.messages import UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
 from makai.core.stream_events import Done, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from makai.protocols.makai.server import OpenStream, ServerConnection
+from makai.protocols.makai.commands import OpenStream
+from makai.protocols.makai.server import ServerConnection
 from makai.providers.base import ProviderRequest
 from makai.providers.parts import Parts
 from makai.providers.registry import builtin_api

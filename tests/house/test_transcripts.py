@@ -13,9 +13,9 @@ import pytest
 
 from makai.core.errors import MakaiError, RefusalCode
 from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS, AGENT_SERVER_PAYLOADS
+from makai.protocols.makai.framing import SequenceFault
 from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
 from makai.protocols.makai.projection import wire_code
-from makai.protocols.makai.sequences import SequenceFault
 from tools.transcripts import DOCUMENT, MARKED, renewed, transcripts
 
 JSON = dict[str, Any]

@@ -13,10 +13,9 @@ from support.attach import MODEL_REF, StubOwner, programs
 from makai.core.errors import InvalidRequest, NotSupported, SessionRefused, StorageUnavailable, TransportError
 from makai.core.secret import Secret
 from makai.harness.base import ToolAnswer, ToolRequest
-from makai.protocols.attach import greeting
 from makai.protocols.attach import messages as wire
-from makai.protocols.attach.errors import problem_of
 from makai.protocols.attach.frames import MAX_FRAME_BYTES, encoded
+from makai.protocols.attach.messages import problem_of
 from makai.server import remote_sessions, session_router
 from makai.server.owner_socket import FILE_NAME
 from makai.server.session_router import SessionRouter
@@ -199,7 +198,7 @@ async def test_an_owner_that_stands_still_is_noticed_and_named(home: Path, monke
 async def test_an_owner_of_another_version_is_named_at_once(home: Path) -> None:
     async def serve(channel: Channel, peer: Peer) -> None:
         other = wire.AttachHello(makai="0.0.1", format=wire.FORMAT, pid=os.getpid(), key=Secret("k"))
-        objection = greeting.objection(other, Secret("k"), 4711)
+        objection = wire.objection(other, Secret("k"), 4711)
         assert objection is not None
         await channel.receive()
         await channel.send([encoded(wire.Refused(problem=problem_of(objection)))])

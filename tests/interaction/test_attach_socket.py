@@ -31,7 +31,6 @@ from makai.core.errors import StorageUnavailable, TransportError
 from makai.core.secret import Secret
 from makai.core.session_events import SessionCreated
 from makai.harness.base import ToolAnswer
-from makai.protocols.attach import greeting
 from makai.protocols.attach import messages as wire
 from makai.protocols.attach.frames import encoded, encoded_request
 from makai.server import owner_socket
@@ -125,7 +124,7 @@ async def test_a_home_whose_path_is_longer_than_an_address_is_shared_too(tmp_pat
 async def test_a_process_that_cannot_read_the_home_is_refused(home: Path) -> None:
     async with owner(home):
         link = await RawLink.open(home)
-        answer = await link.ask(greeting.hello(os.getpid(), Secret("guessed")))
+        answer = await link.ask(wire.hello(os.getpid(), Secret("guessed")))
 
         assert isinstance(answer, wire.Refused)
         assert answer.problem.code == "auth_required"
@@ -136,7 +135,7 @@ async def test_a_process_that_cannot_read_the_home_is_refused(home: Path) -> Non
 async def test_another_version_is_refused_by_name(home: Path) -> None:
     async with owner(home):
         link = await RawLink.open(home)
-        hello = greeting.hello(4711, load_or_create_token(home))
+        hello = wire.hello(4711, load_or_create_token(home))
         answer = await link.ask(msgspec.structs.replace(hello, makai="99.0"))
 
         assert isinstance(answer, wire.Refused)

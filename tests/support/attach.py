@@ -13,9 +13,16 @@ import msgspec
 
 from makai.auth.private_files import load_or_create_token
 from makai.core.model import ModelCapability
-from makai.protocols.attach import greeting
 from makai.protocols.attach.frames import MAX_FRAME_BYTES, encoded, from_attached, from_owner
-from makai.protocols.attach.messages import AttachHello, AttachWelcome, FromAttached, FromOwner, Message
+from makai.protocols.attach.messages import (
+    AttachHello,
+    AttachWelcome,
+    FromAttached,
+    FromOwner,
+    Message,
+    hello,
+    welcome,
+)
 from makai.server.owner_socket import FILE_NAME
 from makai.server.session_router import SessionRouter
 from makai.sessions.log.base import Record
@@ -95,7 +102,7 @@ class RawLink:
         return cls(channel)
 
     async def greet(self, home: Path) -> FromOwner | None:
-        return await self.ask(greeting.hello(os.getpid(), _key(home)))
+        return await self.ask(hello(os.getpid(), _key(home)))
 
     async def ask(self, message: Message) -> FromOwner | None:
         await self.channel.send([encoded(message)])
@@ -129,7 +136,7 @@ class StubOwner:
         while isinstance(frame := await channel.receive(), bytes):
             message = from_attached(frame)
             if isinstance(message, AttachHello):
-                await channel.send([encoded(greeting.welcome(os.getpid()))])
+                await channel.send([encoded(welcome(os.getpid()))])
             else:
                 await self._take(message, channel)
 

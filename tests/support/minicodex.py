@@ -10,8 +10,8 @@ import msgspec
 
 from makai.core.errors import SessionRefused
 from makai.core.session_events import Logged
+from makai.protocols.minicodex.commands import Ask, Open, Request, TakeSnapshot
 from makai.protocols.minicodex.pages import RunLookup, TranscriptReader, Window
-from makai.protocols.minicodex.requests import Ask, Open, Request, TakeSnapshot
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits, MinicodexConnection
 from makai.protocols.minicodex.view import SessionView, transcript_reader
 from makai.sessions.requests import Receipt

@@ -10,7 +10,8 @@ import msgspec
 
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import StreamEvent
-from makai.protocols.makai.server import Command, ConnectionLimits, OpenStream, ServerConnection
+from makai.protocols.makai.commands import Command, OpenStream
+from makai.protocols.makai.server import ConnectionLimits, ServerConnection
 
 NOW_MS = 1_760_000_000_000
 JSON = dict[str, Any]

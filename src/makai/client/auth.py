@@ -16,7 +16,7 @@ from makai.client.connection import MakaiConnection
 from makai.client.failures import as_auth_error
 from makai.client.login_flow import INTERACTION_REQUIRED, RemoteLogin
 from makai.core.errors import MakaiAuthError, MakaiStreamError
-from makai.protocols.makai.auth_payloads import AuthProvidersRequest
+from makai.protocols.makai.auth import AuthProvidersRequest
 
 _CANNOT_LOG_IN: Final = frozenset({INTERACTION_REQUIRED, "not_implemented"})
 

@@ -13,7 +13,7 @@ from makai.client import types as sdk
 from makai.client.connection import Exchange
 from makai.client.failures import broken_protocol
 from makai.core.errors import MakaiAuthError, MakaiStreamError
-from makai.protocols.makai.auth_payloads import AuthCancel, AuthLoginStart, AuthPromptResponse
+from makai.protocols.makai.auth import AuthCancel, AuthLoginStart, AuthPromptResponse
 from makai.protocols.makai.client import Reply
 
 INTERACTION_REQUIRED: Final = "interaction_required"

@@ -11,8 +11,8 @@ from typing import assert_never
 
 from makai.core.errors import Overloaded
 from makai.protocols.makai.agent import AgentScopes
-from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.agent_payloads import AgentMessage, AgentStart
+from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
 from makai.server.backend import Backend
 from makai.server.makai_session import ConnectionParts, SessionConnection
 from makai.sessions.service import Sessions

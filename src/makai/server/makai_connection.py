@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, TransportError
 from makai.core.stream_events import TERMINAL, Failed, StreamEvent
-from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
-from makai.protocols.makai.auth import AuthCommand
-from makai.protocols.makai.envelope import Scope
-from makai.protocols.makai.projection import failed
-from makai.protocols.makai.server import (
+from makai.protocols.makai.commands import (
+    AgentCommand,
+    AnswerTool,
+    AskSession,
+    AuthCommand,
     CancelStream,
     Command,
-    ConnectionLimits,
     EndConnection,
     ListModels,
     OpenStream,
-    ServerConnection,
 )
+from makai.protocols.makai.envelope import Scope
+from makai.protocols.makai.projection import failed
+from makai.protocols.makai.server import ConnectionLimits, ServerConnection
 from makai.server.backend import Backend
 from makai.server.makai_login import ConnectionLogins
 from makai.server.metrics import Metrics

@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from makai.catalog.models import AuthStatus
 from makai.core.errors import MakaiError
-from makai.protocols.makai import auth_payloads as wire
-from makai.protocols.makai.auth import (
-    AnswerPrompt,
-    AuthCommand,
-    AuthScopes,
-    CancelLogin,
-    ListProviders,
-    LoginStatus,
-    StartLogin,
-)
+from makai.protocols.makai import auth as wire
+from makai.protocols.makai.auth import AuthScopes, LoginStatus
+from makai.protocols.makai.commands import AnswerPrompt, AuthCommand, CancelLogin, ListProviders, StartLogin
 
 if TYPE_CHECKING:
     from makai.auth.login import LoginEvent, RunningLogin

@@ -20,10 +20,9 @@ from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, Storag
 from makai.core.session_events import ApprovalRequested, Logged, SessionTerms
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.makai import agent_payloads as wire
-from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes
-from makai.protocols.makai.agent_commands import AskSession
-from makai.protocols.makai.agent_messages import run_terms, words_of
+from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes, run_terms, words_of
 from makai.protocols.makai.agent_projection import AgentProjection
+from makai.protocols.makai.commands import AskSession
 from makai.protocols.makai.envelope import Scope
 from makai.server.backend import Backend
 from makai.server.makai_history import open_run

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, assert_never
 from uuid import uuid4
 
 from makai.core.errors import ChannelClosed, MakaiError
-from makai.protocols.minicodex.requests import Ask, Open, Request, TakeSnapshot
+from makai.protocols.minicodex.commands import Ask, Open, Request, TakeSnapshot
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, CloseCode, Limits, MinicodexConnection
 from makai.server.session_views import SessionViews, SharedView, is_gone, look_up_run
 from makai.sessions.log import encoding

@@ -24,9 +24,7 @@ from makai.auth.private_files import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, ParseError
 from makai.core.secret import Secret
 from makai.harness.base import ToolAnswer, ToolRequest
-from makai.protocols.attach import greeting
 from makai.protocols.attach import messages as wire
-from makai.protocols.attach.errors import exception_of, problem_of
 from makai.protocols.attach.frames import (
     MAX_FRAME_BYTES,
     encoded,
@@ -35,6 +33,7 @@ from makai.protocols.attach.frames import (
     from_attached,
     request_of,
 )
+from makai.protocols.attach.messages import exception_of, problem_of
 from makai.sessions.requests import ReadEvents, Request
 from makai.sessions.service import Sessions, ToolRegistration
 from makai.transports.channel import Channel, Oversized
@@ -157,10 +156,10 @@ class _Link:
         except ParseError as error:
             await self._say(wire.Refused(problem=problem_of(error)))
             return False
-        if objection := greeting.objection(said, key, os.getpid()):
+        if objection := wire.objection(said, key, os.getpid()):
             await self._say(wire.Refused(problem=problem_of(objection)))
             return False
-        await self._say(greeting.welcome(os.getpid()))
+        await self._say(wire.welcome(os.getpid()))
         return True
 
     async def _watch(self) -> None:

@@ -19,9 +19,7 @@ from makai.aio.tasks import BackgroundTasks
 from makai.auth.private_files import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, ParseError, TransportError
 from makai.harness.base import Execute
-from makai.protocols.attach import greeting
 from makai.protocols.attach import messages as wire
-from makai.protocols.attach.errors import exception_of, problem_of
 from makai.protocols.attach.frames import (
     MAX_FRAME_BYTES,
     answer_of,
@@ -30,6 +28,7 @@ from makai.protocols.attach.frames import (
     from_owner,
     records_of,
 )
+from makai.protocols.attach.messages import exception_of, problem_of
 from makai.server.owner_socket import FILE_NAME, GREETING_S, MAX_REQUESTS
 from makai.sessions.log.base import Record
 from makai.sessions.requests import AnswerT, Request
@@ -74,7 +73,7 @@ class RemoteSessions:
         channel, peer = connect_unix(home / FILE_NAME, max_frame_bytes=MAX_FRAME_BYTES)
         try:
             async with asyncio.timeout(GREETING_S):
-                await channel.send([encoded(greeting.hello(os.getpid(), key))])
+                await channel.send([encoded(wire.hello(os.getpid(), key))])
                 frame = await channel.receive()
             if not isinstance(frame, bytes):
                 raise TransportError(f"Process {peer.pid}, which owns the sessions, hung up.")

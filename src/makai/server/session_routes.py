@@ -19,7 +19,7 @@ from makai.core.session_events import PermissionMode, SessionTerms
 from makai.core.version import __version__
 from makai.protocols.makai.projection import wire_code
 from makai.protocols.minicodex.pages import MAX_PAGE_ITEMS, PAGE_ITEMS, TranscriptReader
-from makai.protocols.minicodex.snapshot import page
+from makai.protocols.minicodex.view import page
 from makai.server.backend import Backend
 from makai.server.demo import make_demo
 from makai.server.session_views import read_transcript

@@ -11,9 +11,9 @@ from makai.core.errors import SessionRefused
 from makai.core.usage import Usage
 from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent import MAX_UNANSWERED
-from makai.protocols.makai.agent_commands import AskSession
 from makai.protocols.makai.agent_projection import AgentProjection
-from makai.protocols.makai.server import ConnectionLimits, ListModels
+from makai.protocols.makai.commands import AskSession, ListModels
+from makai.protocols.makai.server import ConnectionLimits
 
 # ---------------------------------------------------------------- starting
 

@@ -14,7 +14,7 @@ from makai.core.errors import InvalidRequest
 from makai.core.messages import StopReason
 from makai.core.request import StreamOptions
 from makai.core.usage import Usage
-from makai.protocols.makai.agent_messages import run_terms, words_of
+from makai.protocols.makai.agent import run_terms, words_of
 from makai.protocols.makai.agent_payloads import AgentOptions
 from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.payloads import ChatMessage

@@ -7,8 +7,8 @@ from support.agent_server import AgentServer, asked, called, events_of, executio
 from support.wire import NOW_MS, Server, envelope
 
 from makai.core import session_events as ev
-from makai.protocols.makai.agent_commands import AnswerTool
 from makai.protocols.makai.agent_payloads import ToolResultMessage
+from makai.protocols.makai.commands import AnswerTool
 
 # ---------------------------------------------------------------- tools
 

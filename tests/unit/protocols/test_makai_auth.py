@@ -5,8 +5,8 @@ import pytest
 from support.wire import JSON, Server, ask, envelope, new_id
 
 from makai.catalog.models import AuthStatus
-from makai.protocols.makai import auth_payloads as wire
-from makai.protocols.makai.auth import AnswerPrompt, CancelLogin, ListProviders, StartLogin
+from makai.protocols.makai import auth as wire
+from makai.protocols.makai.commands import AnswerPrompt, CancelLogin, ListProviders, StartLogin
 from makai.protocols.makai.envelope import Scope
 from makai.protocols.makai.server import ConnectionLimits
 from tools.schema import makai_client_schema, makai_server_schema

@@ -9,10 +9,11 @@ from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.stream_events import Done
 from makai.protocols.makai.client import ClientConnection
+from makai.protocols.makai.commands import OpenStream
 from makai.protocols.makai.envelope import Fragment, Scope
-from makai.protocols.makai.fragments import FragmentLimits, Joined, Reassembler, cut
+from makai.protocols.makai.framing import FragmentLimits, Joined, Reassembler, cut
 from makai.protocols.makai.payloads import ChatMessage, RequestContext, StreamRequest
-from makai.protocols.makai.server import ConnectionLimits, OpenStream
+from makai.protocols.makai.server import ConnectionLimits
 
 SCOPE = Scope("stream_id", new_id())
 MANY_BYTES = "é☂😀 and plain text. " * 500

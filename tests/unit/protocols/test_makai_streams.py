@@ -10,8 +10,9 @@ from makai.core.content import Text, ToolCall
 from makai.core.errors import AuthRequired, ModelNotFound, RateLimited
 from makai.core.messages import AssistantMessage
 from makai.core.usage import Usage
+from makai.protocols.makai.commands import CancelStream, EndConnection, ListModels, OpenStream
 from makai.protocols.makai.envelope import Scope
-from makai.protocols.makai.server import CancelStream, ConnectionLimits, EndConnection, ListModels, OpenStream
+from makai.protocols.makai.server import ConnectionLimits
 
 FINAL = msgspec.structs.replace(
     EMPTY, content=(Text(text="Hello"),), stop_reason="end_turn", usage=Usage(input=3, output=2), response_id="r"

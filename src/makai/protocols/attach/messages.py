@@ -20,15 +20,21 @@
 
 At most one batch per follower is under way, so neither side buffers for a slow reader. Both sides run the same version
 of makai; `hello` says which, and any other is refused. `frames` turns messages into bytes and back.
+
+Exceptions cross with class, code, message and hint; one that is not of `core.errors` is a defect and loses its text.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+import re
+from collections.abc import Iterator
+from typing import Final, TypeAlias, get_args
 
 import msgspec
 
+from makai.core.errors import AuthRequired, MakaiError, NotSupported, RefusalCode, SessionRefused, error_from_code
 from makai.core.secret import Secret
+from makai.core.version import __version__
 from makai.harness.base import ToolAnswer, ToolRequest
 
 FORMAT: Final = 2
@@ -206,3 +212,91 @@ FromAttached: TypeAlias = (
 FromOwner: TypeAlias = (
     AttachWelcome | Refused | AttachAnswer | Failure | Moved | Records | Execute | CancelExecute | AttachPong
 )
+
+
+_NUMBERS: Final = re.compile(r"\d{1,9}", re.ASCII)
+
+
+def hello(pid: int, key: Secret) -> AttachHello:
+    return AttachHello(makai=__version__, format=FORMAT, pid=pid, key=key)
+
+
+def welcome(pid: int) -> AttachWelcome:
+    return AttachWelcome(makai=__version__, format=FORMAT, pid=pid)
+
+
+def objection(said: AttachHello, key: Secret, pid: int) -> MakaiError | None:
+    """Why the owner, process `pid`, does not let this one attach; None when it does."""
+    if not key.matches(said.key.reveal()):
+        return AuthRequired("The owner of the sessions does not know this process.", provider_id="makai")
+    if (said.makai, said.format) != (__version__, FORMAT):
+        return _mismatch(owner=(__version__, FORMAT, pid), attached=(said.makai, said.format, said.pid))
+    return None
+
+
+def _mismatch(owner: tuple[str, int, int], attached: tuple[str, int, int]) -> NotSupported:
+    """Two versions do not share a log: say which process to restart, the older one."""
+    is_owner_older = (_order(owner[0]), owner[1]) < (_order(attached[0]), attached[1])
+    older = owner if is_owner_older else attached
+    return NotSupported(
+        f"The sessions belong to process {owner[2]}, which runs makai {owner[0]} (format {owner[1]}); "
+        f"process {attached[2]} runs makai {attached[0]} (format {attached[1]}).",
+        hint=f"Restart process {older[2]}, the older one, with the same version as the other.",
+    )
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in _NUMBERS.findall(version)[:8])
+
+
+_REFUSALS: Final = frozenset(get_args(RefusalCode))
+
+
+def problem_of(error: Exception) -> AttachProblem:
+    """The form in which an exception is sent."""
+    if not isinstance(error, MakaiError):
+        return AttachProblem(code=MakaiError.code, message=f"Internal error: {type(error).__name__}.")
+    details = {
+        name: _sendable(value) if isinstance(value, str) else value
+        for name, value in vars(error).items()
+        if name not in ("message", "hint") and (value is None or isinstance(value, str | int))
+    }
+    return AttachProblem(
+        code=error.code,
+        message=_sendable(error.message),
+        hint=None if error.hint is None else _sendable(error.hint),
+        kind=type(error).__name__,
+        details=details,
+    )
+
+
+def _sendable(text: str) -> str:
+    """The text without what JSON cannot carry: an error about such text must reach the other side, too."""
+    return text.encode(errors="replace").decode().replace("\0", "?")
+
+
+def exception_of(problem: AttachProblem) -> MakaiError:
+    """The exception that was sent; for an unknown class, the one that its code stands for."""
+    kind = _CLASSES.get(problem.kind)
+    if kind is None or (kind is SessionRefused and problem.details.get("code") not in _REFUSALS):
+        return _by_code(problem)
+    try:
+        error = kind(message=problem.message, **problem.details)  # type: ignore[arg-type]
+    except TypeError:  # details of another class
+        return _by_code(problem)
+    error.hint = problem.hint
+    return error
+
+
+def _by_code(problem: AttachProblem) -> MakaiError:
+    return error_from_code(problem.code, problem.message, hint=problem.hint)
+
+
+def _family(kind: type[MakaiError]) -> Iterator[type[MakaiError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__ == MakaiError.__module__:
+            yield from _family(child)
+
+
+_CLASSES: Final = {kind.__name__: kind for kind in _family(MakaiError)}

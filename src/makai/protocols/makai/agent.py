@@ -8,22 +8,23 @@ or begin with 1 again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from makai.core import session_events as ev
+from makai.core.content import Audio, Image, Text, UserPart
 from makai.core.errors import InvalidRequest, MakaiError, RateLimited, SessionRefused
-from makai.core.session_events import ApprovalRequested, Logged, RunFailed, RunFinished, ToolStarted, UserInput
+from makai.core.request import StreamOptions, ToolDefinition
 from makai.protocols.makai import agent_payloads as wire
-from makai.protocols.makai.agent_commands import AgentCommand, AnswerTool, AskSession
-from makai.protocols.makai.agent_messages import check_start
 from makai.protocols.makai.agent_projection import AgentProjection, permission_request
+from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.envelope import Envelope, Scope
-from makai.protocols.makai.payloads import Ack
+from makai.protocols.makai.framing import MAX_IDLE_SCOPES, EnvelopeSender, Inbound
+from makai.protocols.makai.messages import parts_of
+from makai.protocols.makai.payloads import Ack, ChatMessage, RequestOptions
 from makai.protocols.makai.projection import nack_of, wire_code
-from makai.protocols.makai.sender import EnvelopeSender
-from makai.protocols.makai.sequences import MAX_IDLE_SCOPES, Inbound
 
 MAX_UNANSWERED = 64
 """Requests of one session that may wait for their answers; commits take milliseconds."""
@@ -198,7 +199,7 @@ class AgentScopes:
 
     # ------------------------------------------------------------ what happens in the session
 
-    def logged(self, session_id: str, logged: Logged) -> str | None:
+    def logged(self, session_id: str, logged: ev.Logged) -> str | None:
         """Tell the client about an event. The id of the run that it settled, if it did."""
         session = self._sessions.get(session_id)
         if session is None or session.projection is None:
@@ -207,15 +208,15 @@ class AgentScopes:
         for kind, payload in session.projection.project(logged):
             self._tell(session, kind, payload, run_id)
         match event:
-            case UserInput(input_id=input_id) if input_id in session.own_inputs:
+            case ev.UserInput(input_id=input_id) if input_id in session.own_inputs:
                 session.own_runs[run_id] = session.own_inputs.pop(input_id)
-            case ToolStarted(call_id=call_id):
+            case ev.ToolStarted(call_id=call_id):
                 self._execute_if_started(session, call_id)
-            case RunFinished() | RunFailed():
+            case ev.RunFinished() | ev.RunFailed():
                 return run_id
         return None
 
-    def ask_again(self, session_id: str, asked: ApprovalRequested, run_id: str) -> None:
+    def ask_again(self, session_id: str, asked: ev.ApprovalRequested, run_id: str) -> None:
         """A question that was pending before the client attached."""
         session = self._sessions.get(session_id)
         if session is not None and asked.call_id not in session.asked:
@@ -277,3 +278,63 @@ class AgentScopes:
 
     def _reply(self, session: _Session, kind: str, payload: Any, message_id: str | None) -> None:
         self._sender.send(session.scope, kind, payload, in_reply_to=message_id)
+
+
+def check_start(wanted: wire.AgentStart) -> None:
+    """What can be said about a start without knowing any session; raises `InvalidRequest`."""
+    if wanted.model_ref is None and not wanted.resume:
+        raise InvalidRequest("agent_start needs model_ref")
+    if wanted.after_event_id is not None and not wanted.resume:
+        raise InvalidRequest("after_event_id needs resume: a new session has no events")
+    if wanted.builtin_tools and not wanted.resume and wanted.cwd is None:
+        raise InvalidRequest("builtin_tools need a cwd to work in")
+    if wanted.cwd is not None and not wanted.cwd.startswith("/"):
+        raise InvalidRequest("cwd is not an absolute path")
+    _check_tools(wanted.tools or ())
+
+
+def _check_tools(tools: Sequence[ToolDefinition]) -> None:
+    """MK-TOOL-001: a schema that is not valid JSON is rejected, and before anything is asked of a model."""
+    names: set[str] = set()
+    for tool in tools:
+        if not tool.name or tool.name in names:
+            raise InvalidRequest(f"tools: every tool has a name of its own, and {tool.name!r} is not one")
+        names.add(tool.name)
+        try:
+            msgspec.json.decode(tool.parameters_schema_json, type=dict[str, object])
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise InvalidRequest(
+                f"tools: parameters_schema_json of {tool.name!r} is not a JSON object: {error}"
+            ) from None
+
+
+def words_of(messages: Sequence[ChatMessage], *, has_history: bool) -> str | tuple[UserPart, ...]:
+    """What a message adds to a session: "appends only what follows the last assistant message; anything
+    else is `invalid_request`"."""
+    answered = max((place for place, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    if answered >= 0 and not has_history:
+        raise InvalidRequest(
+            "a new session begins with what the user says, not with an assistant's message",
+            hint="Continue a conversation by naming its session.",
+        )
+    parts: list[UserPart] = []
+    texts: list[str] = []
+    for place, message in enumerate(messages[answered + 1 :], answered + 1):
+        if message.role != "user":
+            hint = "Instructions are the system_prompt of agent_start." if message.role != "tool" else None
+            raise InvalidRequest(f"messages[{place}]: only a user's messages can be added to a session", hint=hint)
+        said = parts_of(message)
+        own = tuple(part for part in said if isinstance(part, Text | Image | Audio))
+        if len(own) != len(said):
+            raise InvalidRequest(f"messages[{place}]: a user message holds text, images and audio only")
+        parts.extend(own)
+        texts.extend([message.content] if isinstance(message.content, str) else [])
+    if not parts:
+        raise InvalidRequest("messages holds nothing that follows the last assistant message")
+    return "\n\n".join(texts) if len(texts) == len(parts) else tuple(parts)
+
+
+def run_terms(options: wire.AgentOptions) -> ev.RunTerms:
+    given = {name: getattr(options, name) for name in options.__struct_fields__}
+    asking = {name: given.pop(name) for name in RequestOptions.__struct_fields__}
+    return ev.RunTerms(options=StreamOptions(**asking), **given)

@@ -1,7 +1,8 @@
-"""The auth side of a server connection, sans-IO: provider queries and logins.
+"""The auth side of a server connection, sans-IO: provider queries and logins, and their payloads.
 
 A login's scope is its `flow_id`, which is the `stream_id` of its envelopes (MK-AUTH-007). It is live from
 `auth_login_start` to `auth_login_result`; answers and cancels that come later are acked and ignored (MK-AUTH-014).
+An `auth_event` travels as an object with exactly one key, the event's kind; SDKs flatten it for their callers.
 """
 
 from __future__ import annotations
@@ -10,45 +11,110 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from makai.catalog.models import AuthStatus
 from makai.core.errors import InvalidRequest
-from makai.protocols.makai import auth_payloads as wire
+from makai.protocols.makai.commands import AnswerPrompt, AuthCommand, CancelLogin, ListProviders, StartLogin
 from makai.protocols.makai.envelope import Envelope, Scope
-from makai.protocols.makai.payloads import Ack
-from makai.protocols.makai.sender import EnvelopeSender
-from makai.protocols.makai.sequences import Inbound
+from makai.protocols.makai.framing import EnvelopeSender, Inbound
+from makai.protocols.makai.payloads import Ack, Payload
 
 LoginStatus: TypeAlias = Literal["success", "cancelled", "failed"]
 
 
-class ListProviders(msgspec.Struct, frozen=True):
-    """Answer with `providers`."""
-
-    scope: Scope
+class AuthProvidersRequest(Payload, frozen=True):
+    pass
 
 
-class StartLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer with `event` any number of times, then with `result` once."""
+class AuthProviderInfo(Payload, frozen=True, kw_only=True):
+    id: str
+    name: str
+    auth_status: AuthStatus
+    last_error: str = ""
 
-    flow_id: str
+
+class AuthProvidersResponse(Payload, frozen=True):
+    providers: tuple[AuthProviderInfo, ...]
+
+
+class AuthLoginStart(Payload, frozen=True, kw_only=True):
     provider_id: str
-    account: str | None
+    account: str | None = None
+    """Ours: the name to keep the login under, where a provider has several."""
 
 
-class AnswerPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """The user answered; a prompt that does not wait for it ignores it."""
-
+class AuthPromptResponse(Payload, frozen=True, kw_only=True):
     flow_id: str
     prompt_id: str
     answer: str
 
 
-class CancelLogin(msgspec.Struct, frozen=True):
-    """The user gave up; the flow still ends with its `result`."""
-
+class AuthCancel(Payload, frozen=True):
     flow_id: str
 
 
-AuthCommand: TypeAlias = ListProviders | StartLogin | AnswerPrompt | CancelLogin
+class AuthUrl(Payload, frozen=True, kw_only=True):
+    flow_id: str
+    provider_id: str
+    url: str
+    instructions: str = ""
+
+
+class AuthPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    flow_id: str
+    prompt_id: str
+    provider_id: str
+    message: str
+    allow_empty: bool = False
+
+
+class AuthProgress(Payload, frozen=True, kw_only=True):
+    flow_id: str
+    provider_id: str
+    message: str
+
+
+class AuthSuccess(Payload, frozen=True, kw_only=True):
+    flow_id: str
+    provider_id: str
+
+
+class AuthFailure(Payload, frozen=True, kw_only=True):
+    flow_id: str
+    provider_id: str
+    message: str
+    code: str = ""
+
+
+class AuthEvent(Payload, frozen=True, kw_only=True):
+    """Exactly one field is set; its name is the kind of the event."""
+
+    auth_url: AuthUrl | None = None
+    prompt: AuthPrompt | None = None
+    progress: AuthProgress | None = None
+    success: AuthSuccess | None = None
+    error: AuthFailure | None = None
+
+
+class AuthLoginResult(Payload, frozen=True, kw_only=True):
+    flow_id: str
+    provider_id: str
+    status: LoginStatus
+
+
+AUTH_CLIENT_PAYLOADS: dict[str, type[msgspec.Struct]] = {
+    "auth_providers_request": AuthProvidersRequest,
+    "auth_login_start": AuthLoginStart,
+    "auth_prompt_response": AuthPromptResponse,
+    "auth_cancel": AuthCancel,
+}
+AUTH_AFTERTHOUGHTS = frozenset({"auth_prompt_response", "auth_cancel"})
+"""What belongs to a login that was started before; it may come when that is already over."""
+
+AUTH_SERVER_PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
+    "auth_providers_response": (AuthProvidersResponse,),
+    "auth_event": (AuthEvent,),
+    "auth_login_result": (AuthLoginResult,),
+}
 
 
 class AuthScopes:
@@ -70,21 +136,21 @@ class AuthScopes:
         return scope in self._queries or (scope.kind == "stream_id" and scope.id in self._flows)
 
     def begin(
-        self, envelope: Envelope, payload: wire.AuthProvidersRequest | wire.AuthLoginStart, numbers_used: int
+        self, envelope: Envelope, payload: AuthProvidersRequest | AuthLoginStart, numbers_used: int
     ) -> ListProviders | StartLogin:
         """A query or login in a scope that is free."""
         scope = _stream_scope(envelope)
         self._inbound.take(scope, numbers_used)
         self._sender.sequences.begin(scope)
         self._ack(scope, envelope.message_id)
-        if isinstance(payload, wire.AuthProvidersRequest):
+        if isinstance(payload, AuthProvidersRequest):
             self._queries[scope] = envelope.message_id
             return ListProviders(scope)
         self._flows[scope.id] = payload.provider_id
         return StartLogin(flow_id=scope.id, provider_id=payload.provider_id, account=payload.account)
 
     def carry_on(
-        self, envelope: Envelope, payload: wire.AuthPromptResponse | wire.AuthCancel, numbers_used: int
+        self, envelope: Envelope, payload: AuthPromptResponse | AuthCancel, numbers_used: int
     ) -> list[AuthCommand]:
         """An answer or a cancel; nothing but an ack when its login is over."""
         scope = _stream_scope(envelope)
@@ -95,19 +161,19 @@ class AuthScopes:
             self._forget(scope)
             return []
         self._inbound.take(scope, numbers_used)
-        if isinstance(payload, wire.AuthCancel):
+        if isinstance(payload, AuthCancel):
             return [CancelLogin(payload.flow_id)]
         return [AnswerPrompt(flow_id=payload.flow_id, prompt_id=payload.prompt_id, answer=payload.answer)]
 
-    def providers(self, scope: Scope, providers: tuple[wire.AuthProviderInfo, ...]) -> None:
+    def providers(self, scope: Scope, providers: tuple[AuthProviderInfo, ...]) -> None:
         message_id = self._queries.pop(scope, None)
         if message_id is None:
             return
-        response = wire.AuthProvidersResponse(providers)
+        response = AuthProvidersResponse(providers)
         self._sender.send(scope, "auth_providers_response", response, in_reply_to=message_id)
         self._forget(scope)
 
-    def event(self, flow_id: str, event: wire.AuthEvent) -> None:
+    def event(self, flow_id: str, event: AuthEvent) -> None:
         if flow_id in self._flows:
             self._sender.send(Scope("stream_id", flow_id), "auth_event", event)
 
@@ -117,7 +183,7 @@ class AuthScopes:
         if provider_id is None:
             return
         scope = Scope("stream_id", flow_id)
-        result = wire.AuthLoginResult(flow_id=flow_id, provider_id=provider_id, status=status)
+        result = AuthLoginResult(flow_id=flow_id, provider_id=provider_id, status=status)
         self._sender.send(scope, "auth_login_result", result)
         del self._flows[flow_id]
         self._forget(scope)

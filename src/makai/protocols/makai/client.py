@@ -10,8 +10,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest, ParseError
 from makai.protocols.makai.envelope import Encoding, Fragment, Scope, ScopeKind
-from makai.protocols.makai.fragments import FragmentLimits, Reassembler
-from makai.protocols.makai.sender import EnvelopeSender, unix_milliseconds
+from makai.protocols.makai.framing import EnvelopeSender, FragmentLimits, Reassembler, unix_milliseconds
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

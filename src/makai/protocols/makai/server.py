@@ -7,40 +7,34 @@ has no readable id gets `unknown_envelope`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.core.errors import InvalidRequest, MakaiError, ParseError
 from makai.core.messages import AssistantMessage
-from makai.core.model import Model
-from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import Done, Failed, Start, StreamEvent
-from makai.protocols.makai import auth_payloads as auth_wire
+from makai.protocols.makai import auth
 from makai.protocols.makai import payloads as wire
-from makai.protocols.makai.agent_commands import AGENT_REQUESTS, AgentCommand
-from makai.protocols.makai.auth import AuthCommand, AuthScopes
+from makai.protocols.makai.commands import CancelStream, Command, EndConnection, ListModels, OpenStream
 from makai.protocols.makai.envelope import MAX_DEPTH, Envelope, HostError, Problem, Scope, encode, read_envelope
-from makai.protocols.makai.fragments import FragmentLimits, Reassembler
+from makai.protocols.makai.framing import EnvelopeSender, FragmentLimits, Inbound, Reassembler, unix_milliseconds
 from makai.protocols.makai.messages import context_of, options_of
-from makai.protocols.makai.projection import (
-    FullProjection,
-    ProxyProjection,
-    nack_of,
-    proxy_result,
-    stream_error,
-)
-from makai.protocols.makai.sender import EnvelopeSender, unix_milliseconds
-from makai.protocols.makai.sequences import Inbound
+from makai.protocols.makai.projection import FullProjection, ProxyProjection, nack_of, proxy_result, stream_error
 from makai.wire import strict_json
 
 if TYPE_CHECKING:
     from makai.protocols.makai.agent import AgentScopes
 
+_AGENT_REQUESTS: Final = frozenset(
+    ("agent_start", "agent_message", "agent_stop", "agent_status", "tool_list", "tool_result", "permission_response")
+)
+"""The envelope types whose payloads are in `agent_payloads`, which is loaded with the first of them."""
+
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one connection may cost us."""
+    """The resources that one connection may use."""
 
     frame_bytes: int = 16 * 1024 * 1024
     streams: int = 100
@@ -49,35 +43,6 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Provider queries and logins together."""
     sessions: int = 100
     fragments: FragmentLimits = FragmentLimits()
-
-
-class OpenStream(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask a model. Answer with `accept` or `refuse`, then `event` until the terminal one."""
-
-    stream_id: str
-    model: str | Model
-    context: Context
-    options: StreamOptions
-
-
-class CancelStream(msgspec.Struct, frozen=True):
-    """The stream was aborted: cancel its upstream request at once. Nothing more will be sent for it."""
-
-    stream_id: str
-
-
-class ListModels(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer with `models` or `refuse`."""
-
-    scope: Scope
-    request: ModelsRequest
-
-
-class EndConnection(msgspec.Struct, frozen=True):
-    """The client said goodbye: cancel its streams and close."""
-
-
-Command: TypeAlias = OpenStream | CancelStream | ListModels | EndConnection | AuthCommand | AgentCommand
 
 
 class _Request:
@@ -110,7 +75,7 @@ class ServerConnection:
         self._reassembler = Reassembler(self._limits.fragments)
         self._streams: dict[str, _Request] = {}
         self._listings: dict[Scope, _Request] = {}
-        self.auth = AuthScopes(self._sender, self._inbound)
+        self.auth = auth.AuthScopes(self._sender, self._inbound)
         """What the auth runtime tells: provider lists, login events and results."""
 
     # ------------------------------------------------------------ what the shell asks
@@ -238,7 +203,7 @@ class ServerConnection:
             return []
         if self._agents is not None and envelope.sequence == 1 and self._agents.is_resting(scope):
             self._agents.restart(scope)
-        is_late = kind in auth_wire.AUTH_AFTERTHOUGHTS and not self.auth.is_live(scope)
+        is_late = kind in auth.AUTH_AFTERTHOUGHTS and not self.auth.is_live(scope)
         if not is_late and (fault := self._inbound.check(scope, envelope.sequence)):
             self._refuse(scope, message_id, fault, f"sequence {envelope.sequence} is not the next one of its scope")
             return []
@@ -264,15 +229,15 @@ class ServerConnection:
         """What a request of this type carries; None when it is not answered here."""
         if scope.kind == "server_id" and kind != "goodbye":
             return None  # MK-TOOL-011: no tool endpoint is configured
-        if kind in AGENT_REQUESTS and self._serves_agents:
+        if kind in _AGENT_REQUESTS and self._serves_agents:
             from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS
 
             return AGENT_CLIENT_PAYLOADS[kind]
-        return wire.CLIENT_PAYLOADS.get(kind) or auth_wire.AUTH_CLIENT_PAYLOADS.get(kind)
+        return wire.CLIENT_PAYLOADS.get(kind) or auth.AUTH_CLIENT_PAYLOADS.get(kind)
 
     def _carry_out(self, envelope: Envelope, payload: Any, numbers_used: int) -> list[Command]:
         scope, message_id = envelope.scope, envelope.message_id
-        if envelope.type in AGENT_REQUESTS:
+        if envelope.type in _AGENT_REQUESTS:
             return [*self.agents.receive(envelope, payload, numbers_used)]
         match payload:
             case wire.StreamRequest():
@@ -283,12 +248,12 @@ class ServerConnection:
                 return self._begin_listing(envelope, payload, numbers_used)
             case wire.Goodbye():
                 return [EndConnection()]
-            case auth_wire.AuthProvidersRequest() | auth_wire.AuthLoginStart():
+            case auth.AuthProvidersRequest() | auth.AuthLoginStart():
                 running, limit = self.auth.running, self._limits.logins
                 if not self._has_room(envelope, numbers_used, running, limit, "logins"):
                     return []
                 return [self.auth.begin(envelope, payload, numbers_used)]
-            case auth_wire.AuthPromptResponse() | auth_wire.AuthCancel():
+            case auth.AuthPromptResponse() | auth.AuthCancel():
                 return [*self.auth.carry_on(envelope, payload, numbers_used)]
             case _:
                 raise AssertionError("every type of CLIENT_PAYLOADS but ping is handled above")

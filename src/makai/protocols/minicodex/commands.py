@@ -1,15 +1,33 @@
-"""What a client may say: every command of MiniCodex, and those of makai.1.
+"""What a client may say: text from a client -> a command, or the error that answers it -> a request to the owner.
 
-In: nothing. Out: frozen Structs tagged by `type`. Whole commands of makai.1 are in `MAKAI_COMMANDS`, single fields
-carry `MAKAI`. How text becomes one of these, or an error, is the business of `reading`.
+Commands that only makai.1 has are in `MAKAI_COMMANDS`; fields that only it has carry `MAKAI`. All that a client writes
+has an answer that names the field that was wrong (MC-CMD-007, MC-CMD-008, MC-ENV-003); nothing raises.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+import binascii
+import re
+from typing import Annotated, Any, Final, TypeAlias, assert_never, get_args, get_origin, get_type_hints
 
+import msgspec
+
+from makai.core.content import Image, Text, UserPart
+from makai.core.errors import ParseError
 from makai.core.session_events import Delivery, GrantScope, PermissionMode
-from makai.protocols.minicodex.vocabulary import MAKAI, PastedImage, StrictPart
+from makai.protocols.minicodex.projection import Capabilities
+from makai.protocols.minicodex.vocabulary import (
+    MAKAI,
+    MAKAI_1,
+    VERSION,
+    ErrorCode,
+    PastedImage,
+    StrictPart,
+    published_name,
+)
+from makai.sessions import commands as engine
+from makai.sessions.requests import UserCommand
+from makai.wire import strict_json
 
 
 class Command(StrictPart, frozen=True, kw_only=True, tag_field="type"):
@@ -103,3 +121,198 @@ ClientMessage: TypeAlias = (
     | CompactCommand
 )
 MAKAI_COMMANDS: Final[frozenset[type]] = frozenset((SetModeCommand, SetModelCommand, SetTitleCommand, CompactCommand))
+
+
+MAJOR: Final = VERSION.partition(".")[0]
+_SEMVER: Final = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(?:[-+][0-9A-Za-z.+-]{0,100})?")
+_PATH: Final = re.compile(r"at `\$\.([a-z_]+)")
+_MAX_NAME: Final = 64
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a command was not taken."""
+
+    code: ErrorCode
+    message: str
+    req_id: str | None = None
+    details: dict[str, Any] | None = None
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """What a command consists of."""
+
+    kind: type[Any]
+    fields: frozenset[str]
+    required: tuple[str, ...]
+    makai_fields: frozenset[str]
+
+
+def _shape(kind: type[msgspec.Struct]) -> _Shape:
+    hints = get_type_hints(kind, include_extras=True)
+    marked = {name for name, hint in hints.items() if get_origin(hint) is Annotated and MAKAI in hint.__metadata__}
+    fields = msgspec.structs.fields(kind)
+    return _Shape(
+        kind,
+        frozenset(field.name for field in fields) | {"type"},
+        tuple(field.name for field in fields if field.required),
+        frozenset(marked),
+    )
+
+
+_SHAPES: Final = {str(kind.__struct_config__.tag): _shape(kind) for kind in get_args(ClientMessage)}
+
+
+def read(data: str | bytes, capabilities: Capabilities) -> ClientMessage | Refusal:
+    """What the client says; `capabilities` are those it has named so far."""
+    try:
+        value = strict_json.decode(data)
+    except ParseError as error:
+        return Refusal(code="INVALID_COMMAND", message=error.message)
+    if not isinstance(value, dict):
+        return Refusal(code="INVALID_COMMAND", message="A command is a JSON object.")
+    req_id = value.get("req_id")
+    refusal = _Refusing(req_id if isinstance(req_id, str) else None)
+    name = value.get("type")
+    shape = _SHAPES.get(name) if isinstance(name, str) else None
+    if shape is None:
+        return refusal.of("INVALID_COMMAND", "There is no command of this type.", "type")
+    has_makai = capabilities.makai or _declares_makai(value)
+    if shape.kind in MAKAI_COMMANDS and not has_makai:
+        return refusal.of("INVALID_COMMAND", f"This command needs the capability {MAKAI_1}.", "type")
+    for field in value:
+        if field not in shape.fields:
+            return refusal.of("BAD_ARGUMENT", f"{published_name(shape.kind.__name__)} has no such field.", field)
+        if field in shape.makai_fields and not has_makai:
+            return refusal.of("BAD_ARGUMENT", f"This field needs the capability {MAKAI_1}.", field)
+    for field in shape.required:
+        if field not in value:
+            return refusal.of("MISSING_FIELD", f"{published_name(shape.kind.__name__)} needs this field.", field)
+    return _converted(value, shape, refusal)
+
+
+class _Refusing:
+    """Makes refusals that name their command and field."""
+
+    def __init__(self, req_id: str | None) -> None:
+        self._req_id = req_id
+
+    def of(self, code: ErrorCode, message: str, field: str | None = None, **details: Any) -> Refusal:
+        if field is not None:
+            details["field"] = field[:_MAX_NAME]
+            message = f"{field[:_MAX_NAME]}: {message}"
+        return Refusal(code=code, message=message, req_id=self._req_id, details=details or None)
+
+
+def _declares_makai(value: dict[str, Any]) -> bool:
+    """A resume may bring the capabilities that it needs."""
+    named = value.get("client_capabilities")
+    return value.get("type") == "resume" and isinstance(named, list) and MAKAI_1 in named
+
+
+def _converted(value: dict[str, Any], shape: _Shape, refusal: _Refusing) -> ClientMessage | Refusal:
+    try:
+        command: ClientMessage = msgspec.convert(value, shape.kind)
+    except msgspec.ValidationError as error:
+        place = _PATH.search(str(error))
+        return refusal.of("BAD_ARGUMENT", str(error).partition(" - at ")[0] + ".", place[1] if place else None)
+    if isinstance(command, HelloCommand | ResumeCommand) and command.v is not None:
+        version = _SEMVER.fullmatch(command.v)
+        if version is None or version[1] != MAJOR:
+            return refusal.of("BAD_ARGUMENT", f"This server speaks version {VERSION}.", "v", supported=[VERSION])
+    return command
+
+
+SessionCommand: TypeAlias = (
+    SendCommand
+    | ApproveCommand
+    | DenyCommand
+    | AbortCommand
+    | SetModeCommand
+    | SetModelCommand
+    | SetTitleCommand
+    | CompactCommand
+)
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Have the session carry this out; then `answered` or `refused`."""
+
+    session_id: str
+    command: UserCommand
+    req_id: str | None = None
+
+
+class Open(msgspec.Struct, frozen=True, kw_only=True):
+    """Find the session, or make a new one when `session_id` is None; then `opened` with its view, or `refused`."""
+
+    session_id: str | None
+    cursor: int | None = None
+    """Go on after this event; None: a fresh load."""
+    with_window: bool = False
+    req_id: str | None = None
+
+
+class TakeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Wait until the view has taken event `at_least`, then call `show`: a client's own commands are in its snapshot."""
+
+    at_least: int
+    with_window: bool = False
+    req_id: str | None = None
+
+
+Request: TypeAlias = Ask | Open | TakeSnapshot
+
+
+def engine_command(command: SessionCommand, *, by: str, input_id: str) -> UserCommand:
+    """The same for the engine, whose owner sets the time. Raises `ValueError` for pictures that are none."""
+    match command:
+        case SendCommand():
+            return engine.Send(
+                now=0,
+                input_id=input_id,
+                content=_content(command),
+                client_msg_id=command.client_msg_id,
+                delivery=command.delivery,
+            )
+        case ApproveCommand():
+            return engine.ApproveCall(
+                now=0,
+                call_id=command.call_id,
+                by=by,
+                reason=command.reason or "",
+                scope=command.scope or "once",
+                digest=command.digest,
+            )
+        case DenyCommand():
+            return engine.DenyCall(
+                now=0, call_id=command.call_id, by=by, reason=command.reason or "", scope=command.scope or "once"
+            )
+        case AbortCommand():
+            return engine.Abort(now=0, run_id=command.run_id, by=by)
+        case SetModeCommand():
+            return engine.SetMode(now=0, mode=command.mode)
+        case SetModelCommand():
+            return engine.SetModel(now=0, model_ref=command.model_ref)
+        case SetTitleCommand():
+            return engine.SetTitle(now=0, title=command.title)
+        case CompactCommand():
+            return engine.Compact(now=0, input_id=input_id, instructions=command.instructions or "")
+        case _:
+            assert_never(command)
+
+
+def _content(command: SendCommand) -> str | tuple[UserPart, ...]:
+    if not command.images:
+        return command.text
+    pictures = tuple(_picture(image) for image in command.images)
+    return (Text(text=command.text), *pictures) if command.text.strip() else pictures
+
+
+def _picture(image: PastedImage) -> Image:
+    if not image.mime_type.startswith("image/"):
+        raise ValueError("A picture has a mime_type that begins with image/.")
+    try:
+        binascii.a2b_base64(image.data, strict_mode=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("The data of a picture is base64.") from None
+    return Image(data=image.data, mime_type=image.mime_type)

@@ -26,10 +26,18 @@ from msgspec import UNSET
 
 from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
 from makai.protocols.minicodex import commands, frames
+from makai.protocols.minicodex.commands import (
+    Ask,
+    Open,
+    Refusal,
+    Request,
+    SessionCommand,
+    TakeSnapshot,
+    engine_command,
+    read,
+)
 from makai.protocols.minicodex.pages import RunLookup
 from makai.protocols.minicodex.projection import Capabilities, Projector
-from makai.protocols.minicodex.reading import Refusal, read
-from makai.protocols.minicodex.requests import Ask, Open, Request, SessionCommand, TakeSnapshot, engine_command
 from makai.protocols.minicodex.states import present
 from makai.protocols.minicodex.view import SessionView
 from makai.protocols.minicodex.vocabulary import ErrorCode

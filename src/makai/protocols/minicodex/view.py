@@ -1,43 +1,31 @@
 """One open session as all its clients see it: its state, its newest transcript, and its latest frames.
 
-In: the engine's state and the newest transcript when it is opened, then every event, once. Out: frames above a cursor
-and snapshots. Pure; one per session, shared by its connections, so that every event is decoded, projected and encoded
-once for each form of a frame and not once for each client.
-
-It remembers a bounded number of frames. A client that is further behind reads the log (`pages.RunLookup`, `Projector`).
+One view per session is shared by its connections, so that every event is decoded, projected and encoded once for each
+form of a frame and not once for each client. It remembers a bounded number of frames; a client that is further behind
+reads the log (`pages.RunLookup`, `Projector`). Snapshots and pages copy items that are encoded already.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, cast
 
 import msgspec
+from msgspec import UNSET
 
-from makai.core.session_events import (
-    AssistantText,
-    AssistantTextDelta,
-    Logged,
-    Reasoning,
-    ReasoningDelta,
-    RunFailed,
-    RunFinished,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-)
+from makai.core import session_events as log
 from makai.protocols.minicodex import frames
 from makai.protocols.minicodex.pages import BROKEN_OFF, TRANSCRIPT_BYTES, PartialTexts, TranscriptReader, newest
 from makai.protocols.minicodex.projection import Capabilities, Projector, SharedFrame
-from makai.protocols.minicodex.snapshot import snapshot
-from makai.protocols.minicodex.states import session_details, session_state
+from makai.protocols.minicodex.states import last_event_id, run_state, session_details, session_state
 from makai.protocols.minicodex.vocabulary import VERSION
 from makai.sessions.state import Numbered, SessionState
 
 MAX_FRAMES: Final = 4_096
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
-_SPOKEN: Final = frozenset({AssistantTextDelta, ReasoningDelta, AssistantText, Reasoning})
-_BREAKS: Final = frozenset({TurnStarted, TurnEnded, RunFinished, RunFailed})
+_SPOKEN: Final = frozenset({log.AssistantTextDelta, log.ReasoningDelta, log.AssistantText, log.Reasoning})
+_BREAKS: Final = frozenset({log.TurnStarted, log.TurnEnded, log.RunFinished, log.RunFailed})
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -86,7 +74,7 @@ class SessionView:
         """The next event of the log."""
         shared = self._projector.project(logged)
         self._snapshot = None
-        if isinstance(logged, Logged):
+        if isinstance(logged, log.Logged):
             self._follow(logged)
         if shared is None:
             return
@@ -98,17 +86,17 @@ class SessionView:
         if shared.is_item:
             self._add_item(shared)
 
-    def _follow(self, logged: Logged) -> None:
+    def _follow(self, logged: log.Logged) -> None:
         kind = type(logged.event)
         if kind in _SPOKEN:
             self._partial.take(logged)
         elif kind in _BREAKS and self._partial:
             # What a turn said in part and then never whole is shown as long as the turn itself says that it broke off.
-            if isinstance(logged.event, TurnEnded) and logged.event.stop_reason in BROKEN_OFF:
+            if isinstance(logged.event, log.TurnEnded) and logged.event.stop_reason in BROKEN_OFF:
                 for broken_off in self._partial.items(broken_off=True):
                     self._add_item(broken_off)
             self._partial = PartialTexts()
-        elif isinstance(logged.event, UsageReported):
+        elif isinstance(logged.event, log.UsageReported):
             self._usage = logged.event
 
     def _add_item(self, item: SharedFrame) -> None:
@@ -170,3 +158,53 @@ class SessionView:
 
 def _event_id(item: SharedFrame) -> int:
     return item.event_id
+
+
+EVERYTHING: Final = Capabilities(streaming=True, makai=True)
+"""What a page of the REST interface shows: it is not part of the document."""
+
+
+class TranscriptPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Items as a snapshot lists them with makai.1, oldest first."""
+
+    items: tuple[frames.TranscriptItem, ...]
+    before: int | None
+    """Pass it on for the page before this one; null: this was the first."""
+
+
+def snapshot(
+    session_id: str,
+    state: SessionState,
+    items: Sequence[SharedFrame],
+    before: int | None,
+    capabilities: Capabilities,
+    *,
+    with_window: bool = False,
+) -> bytes:
+    """A `snapshot` frame that contains everything up to the state's last event."""
+    run = state.run
+    shown = None
+    if run is not None:
+        of_the_run = [item for item in items if item.frame.run_id == run.run_id] if with_window else ()
+        shown = run_state(run, _listed(of_the_run, capabilities) if with_window else UNSET)
+    return _encode(
+        frames.Snapshot(
+            v=VERSION,
+            session_state=session_state(session_id, state),
+            run_state=shown,
+            transcript=_listed(items, capabilities),
+            event_id=last_event_id(state),
+            before=before if capabilities.makai else UNSET,
+        )
+    )
+
+
+def page(reader: TranscriptReader) -> bytes:
+    """The answer to a request for older items, when the reader has read enough."""
+    return _encode(TranscriptPage(items=_listed(reader.items(), EVERYTHING), before=reader.before()))
+
+
+def _listed(items: Sequence[SharedFrame], capabilities: Capabilities) -> tuple[frames.TranscriptItem, ...]:
+    """Items in their wire form; the encoder copies it as it is."""
+    listed = tuple(msgspec.Raw(item) for one in items if (item := one.item(capabilities)) is not None)
+    return cast(Any, listed)  # type: ignore[no-any-return]

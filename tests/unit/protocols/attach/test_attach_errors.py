@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from makai.core import errors
-from makai.protocols.attach.errors import exception_of, problem_of
 from makai.protocols.attach.frames import encoded, from_owner
-from makai.protocols.attach.messages import AttachProblem, Failure
+from makai.protocols.attach.messages import AttachProblem, Failure, exception_of, problem_of
 
 ERRORS = [
     errors.MakaiError("It failed."),

@@ -7,8 +7,7 @@ import msgspec
 from makai.core.errors import AuthRequired, NotSupported
 from makai.core.secret import Secret
 from makai.core.version import __version__
-from makai.protocols.attach.greeting import hello, objection
-from makai.protocols.attach.messages import FORMAT, AttachHello
+from makai.protocols.attach.messages import FORMAT, AttachHello, hello, objection
 
 KEY = Secret("the key of this home")
 OWNER = 10

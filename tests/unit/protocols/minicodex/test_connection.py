@@ -11,7 +11,7 @@ from support.session_trials import Trial
 
 from makai.core.errors import SessionRefused, StorageUnavailable
 from makai.core.session_events import AssistantTextDelta, Notice, RunFinished, TurnStarted
-from makai.protocols.minicodex.requests import Ask, Open, Request
+from makai.protocols.minicodex.commands import Ask, Open, Request
 from makai.protocols.minicodex.server import Limits, MinicodexConnection
 from makai.sessions.requests import Receipt
 

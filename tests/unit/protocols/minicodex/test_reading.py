@@ -11,9 +11,8 @@ from support.minicodex import ANY_COMMAND, BOTH, SESSION, Room, of, types
 from makai.core.content import Image, Text
 from makai.core.errors import RefusalCode
 from makai.protocols.minicodex import commands
+from makai.protocols.minicodex.commands import Refusal, engine_command, read
 from makai.protocols.minicodex.projection import Capabilities
-from makai.protocols.minicodex.reading import Refusal, read
-from makai.protocols.minicodex.requests import engine_command
 from makai.protocols.minicodex.vocabulary import ErrorCode
 from makai.sessions import commands as engine
 

@@ -17,7 +17,7 @@ from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
 from makai.core.usage import Usage
 from makai.protocols.minicodex import pages, view
-from makai.protocols.minicodex.requests import Open
+from makai.protocols.minicodex.commands import Open
 from makai.sessions.commands import Abort, ApproveCall, Command, DenyCall, Recovered, Report, Send, SetMode, SetTitle
 
 KINDS: list[tuple[str, ...]] = [(), ("streaming",), ("makai.1",), BOTH]

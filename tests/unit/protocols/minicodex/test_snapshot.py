@@ -13,7 +13,7 @@ from makai.core.session_events import AssistantTextDelta, ReasoningDelta, TurnEn
 from makai.core.usage import Usage
 from makai.protocols.minicodex import pages
 from makai.protocols.minicodex.pages import TranscriptReader
-from makai.protocols.minicodex.snapshot import page
+from makai.protocols.minicodex.view import page
 from makai.sessions.commands import SetTitle
 
 
