@@ -148,8 +148,6 @@ class ChildProcess:
         except ChildProcessError:
             return True
 
-    # -- its streams -----------------------------------------------------------------------------------------------
-
     async def read(self) -> bytes:
         """The next output, b"" after the last. Nothing is read ahead: a slow reader slows the child."""
         if self._stdout is None:
@@ -186,8 +184,6 @@ class ChildProcess:
     def note(self, line: bytes) -> None:
         """Keep the beginning of a line that it wrote elsewhere in `stderr_tail`."""
         self._keep(line[:_ENDS_KEPT] + b"\n")
-
-    # -- its end ---------------------------------------------------------------------------------------------------
 
     async def wait(self) -> int:
         """Its exit code once it has ended; of a supervised child, once nothing of it is left."""
@@ -293,7 +289,6 @@ async def _start(
     theirs: list[int] = []
 
     def pipe(*, to_child: bool) -> tuple[int, int]:
-        """Our end and the child's."""
         reading, writing = os.pipe()
         our_end, their_end = (writing, reading) if to_child else (reading, writing)
         ours.append(our_end)

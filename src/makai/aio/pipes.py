@@ -38,7 +38,6 @@ class PipeReader:
         return b""
 
     def close(self) -> None:
-        """Close the descriptor; a waiting `read` returns b""."""
         if self._descriptor is not None:
             self._wake()
             os.close(self._descriptor)
@@ -144,6 +143,5 @@ class PipeWriter:
 
 
 def wake(waiter: asyncio.Future[None] | None) -> None:
-    """Set the result of a future, unless it has one or is None."""
     if waiter is not None and not waiter.done():
         waiter.set_result(None)

@@ -29,7 +29,6 @@ _REAP_EVERY_MS = 1000
 
 
 def main() -> int:
-    """Run the command in `sys.argv` to its end."""
     directory, given_input, *command = sys.argv[1:]
     if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         os.write(2, b"this kernel has no child subreapers\n")

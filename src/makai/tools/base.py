@@ -26,7 +26,6 @@ class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: ToolKind
     title: str
-    """One line, such as "Edit src/app.py"."""
     subject: str = ""
     """What permission rules match: the command of a shell call, the path of a file call, the URL of a fetch."""
     locations: tuple[FilePlace, ...] = ()
@@ -36,10 +35,7 @@ class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a tool answered."""
-
     content: tuple[Text | Image, ...]
-    """For the model."""
     is_error: bool = False
     diffs: tuple[FileDiff, ...] = ()
     exit_code: int | None = None
@@ -51,8 +47,6 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ToolContext(Protocol):
-    """What the loop gives a tool for one call."""
-
     @property
     def call_id(self) -> str:
         """The call's id, unique in its session."""

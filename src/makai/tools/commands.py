@@ -50,8 +50,6 @@ def _is_harmless(name: str, value: str) -> bool:
 
 
 class LocalCommands:
-    """Runs commands below a supervisor, so that nothing they start outlives them."""
-
     def __init__(
         self,
         workspace: Workspace,

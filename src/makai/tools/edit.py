@@ -41,8 +41,6 @@ class WriteArguments(Arguments, frozen=True, kw_only=True):
 
 
 class WriteTool:
-    """Makes or replaces a whole file."""
-
     definition = definition(
         "write",
         "Create a file, or replace all of one. Missing folders are made. To change a part of a file, use `edit`.",
@@ -73,7 +71,6 @@ class WriteTool:
         return ToolOutcome(content=(Text(text=f"{done} {place.shown} ({len(content):,} bytes)."),), diffs=(diff,))
 
     async def _diff(self, place: Place, wanted: WriteArguments) -> tuple[FileDiff, bytes]:
-        """What changes, and in what."""
 
         def read(file: OpenedFile) -> tuple[str | None, bytes]:
             old = file.stream.read(MAX_DIFF_BYTES + 1)
@@ -107,8 +104,6 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EditTool:
-    """Changes a part of a file."""
-
     definition = definition(
         "edit",
         "Replace a text in a file. `old_text` must occur exactly once, character for character, line breaks and "
@@ -224,7 +219,6 @@ class FileBases:
         self._bases: OrderedDict[bytes, bytes] = OrderedDict()
 
     def keep(self, wanted: Arguments, base: bytes) -> None:
-        """Remember what a change was described for; the newest description counts."""
         key = _key(wanted)
         self._bases[key] = base
         self._bases.move_to_end(key)
@@ -232,7 +226,6 @@ class FileBases:
             self._bases.popitem(last=False)
 
     def check(self, wanted: Arguments, base: bytes, place: Place) -> None:
-        """`FileRefused` when the change was described for something else."""
         if self._bases.pop(_key(wanted), base) != base:
             raise FileRefused(
                 f"{place.shown} is not what it was when this call was shown for approval. Nothing was done.",

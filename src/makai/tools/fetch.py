@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import yarl
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The IP addresses of a host."""
 
 MAX_BYTES = 5 * 1024 * 1024
 MAX_HTML = 1_000_000
@@ -57,8 +56,6 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchTool:
-    """Reads a URL."""
-
     definition = definition(
         "fetch",
         "Get a page or file by HTTP(S). HTML is turned into text; images are shown. Only the public internet can be "

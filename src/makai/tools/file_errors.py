@@ -43,7 +43,6 @@ def is_unseen(sign: str) -> bool:
 
 
 def not_a_file(path: str, mode: int) -> FileRefused:
-    """Something is there, of another kind."""
     if stat.S_ISDIR(mode):
         return FileRefused(f"{printable(path)} is a directory.", hint="Use the list tool for it.")
     return FileRefused(f"{printable(path)} is not an ordinary file, but a link, device, pipe or socket.")

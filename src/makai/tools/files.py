@@ -42,8 +42,6 @@ class ReadArguments(Arguments, frozen=True, kw_only=True):
 
 
 class ReadTool:
-    """Shows a text file, some lines of it, or an image."""
-
     definition = definition(
         "read",
         "Read a file. Text comes with line numbers (number, tab, line); the numbers are not part of the file. Long "
@@ -90,8 +88,6 @@ class ListArguments(Arguments, frozen=True, kw_only=True):
 
 
 class ListTool:
-    """Shows what is in a folder."""
-
     definition = definition(
         "list", "List one folder: folders end in `/`, links in `@`, files are shown with their size.", ListArguments
     )

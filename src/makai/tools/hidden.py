@@ -13,8 +13,6 @@ _MAX_FILES_COMPARED = 10_000
 
 
 class Hidden:
-    """Folders that are answered as if they were not there."""
-
     def __init__(self, folders: Sequence[str]) -> None:
         """The paths are absolute and free of links."""
         self.folders = tuple(folders)

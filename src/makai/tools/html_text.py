@@ -22,7 +22,6 @@ _MAX_LINK = 500
 
 
 def html_to_text(document: str) -> str:
-    """The readable part of a page."""
     reader = _Reader()
     position = 0
     while 0 <= position < len(document):
@@ -60,8 +59,6 @@ def _after(document: str, sign: str, start: int) -> int:
 
 
 class _Reader:
-    """Puts words and tags together to text."""
-
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._preformatted = False

@@ -62,7 +62,6 @@ NOTHING_DENIED: Final = DeniedPaths()
 
 
 def parse_path_pattern(text: str) -> PathPattern | None:
-    """Read a pattern; None when it cannot be meant."""
     if not text or text.startswith("!") or any(unicodedata.category(character) == "Cc" for character in text):
         return None
     components = [part for part in text.split("/") if part not in ("", ".")]
@@ -120,7 +119,6 @@ class GlobPattern:
         self._alternatives = [_matchers(text) for text in _expanded(pattern)]
 
     def matches(self, parts: Sequence[str]) -> bool:
-        """Whether the whole path matches."""
         return any(len(names) in _reached(names, parts) for names in self._alternatives)
 
     def may_match_below(self, parts: Sequence[str]) -> bool:
@@ -197,7 +195,6 @@ class IgnoreRules:
         self._rules = rules
 
     def with_file(self, text: str, folder: tuple[str, ...]) -> IgnoreRules:
-        """These rules and those of a `.gitignore` in `folder`."""
         added = [rule for line in text.splitlines()[:_MAX_RULES] if (rule := _rule(line, folder))]
         return IgnoreRules(self._rules + tuple(added))
 

@@ -74,8 +74,6 @@ Rule: TypeAlias = AnyCall | ShellCall | FileCall | FetchCall | NamedTool
 
 
 class PermissionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Parsed rules, and the folder that their paths are relative to."""
-
     workspace: str
     allow: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
@@ -131,9 +129,6 @@ def any_version(rule: Rule) -> Rule:
     return msgspec.structs.replace(rule, fingerprint="") if isinstance(rule, NamedTool) else rule
 
 
-# Parsing -------------------------------------------------------------------------------------------------------------
-
-
 def _unreadable(text: str, hint: str) -> InvalidRequest:
     return InvalidRequest(f"permission rule {text!r} cannot be read.", hint=hint)
 
@@ -178,12 +173,7 @@ def _parse_family(text: str, name: str, inside: str | None) -> Rule:
             assert_never(never)
 
 
-# Deciding ------------------------------------------------------------------------------------------------------------
-
-
 class _Call:
-    """One call, and what rules say about it."""
-
     def __init__(self, workspace: str, tool_name: str, description: CallDescription) -> None:
         self._workspace = workspace
         self._name = tool_name
@@ -253,7 +243,6 @@ class _Call:
 
 
 def host_of(url: str) -> str:
-    """The host that a URL names, "" when it names none."""
     try:
         parts = urlsplit(url.strip())
         return (parts.hostname or "").rstrip(".").lower()

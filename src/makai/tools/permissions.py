@@ -59,8 +59,6 @@ _NOT_IN_RULES: Final = frozenset(" \n*")
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a call."""
-
     decision: RuleDecision
     by: Literal["mode", "rule"]
     reason: str
@@ -118,9 +116,6 @@ def _with_grants(rules: PermissionRules, grants: Sequence[tuple[str, bool]]) -> 
     )
 
 
-# Modes ---------------------------------------------------------------------------------------------------------------
-
-
 def _is_mcp(tool_name: str) -> bool:
     return tool_name.startswith("mcp__")
 
@@ -142,9 +137,6 @@ def _is_free(mode: PermissionMode, tool_name: str, description: CallDescription)
     if _is_mcp(tool_name):
         return False
     return description.kind in ("read", "search", "think") or (mode == "accept_edits" and description.kind == "edit")
-
-
-# Grants --------------------------------------------------------------------------------------------------------------
 
 
 def _grant(rules: PermissionRules, tool_name: str, description: CallDescription) -> str:

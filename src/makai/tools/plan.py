@@ -19,8 +19,6 @@ _MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
 class PlanStep(Arguments, frozen=True, kw_only=True):
-    """One step, as the model writes it."""
-
     content: Annotated[str, msgspec.Meta(min_length=1, max_length=2_000, description="What is to be done.")]
     status: Literal["pending", "in_progress", "completed"] = "pending"
     priority: Literal["high", "medium", "low"] = "medium"
@@ -42,8 +40,6 @@ def plan_of(arguments: Mapping[str, Any]) -> tuple[PlanEntry, ...]:
 
 
 class PlanTool:
-    """Shows and changes the plan."""
-
     definition = definition(
         "plan",
         "Show the steps of a task of three or more steps, and keep them up to date: one step is in_progress while you "

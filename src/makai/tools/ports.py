@@ -34,8 +34,6 @@ class FileSystem(Protocol):
 
 
 class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A command to start."""
-
     argv: tuple[str, ...]
     directory: Place
     environ: Mapping[str, str]
@@ -59,8 +57,6 @@ class RunningCommand(Protocol):
 
 
 class CommandRunner(Protocol):
-    """Starts commands."""
-
     @property
     def is_confined(self) -> bool:
         """Whether commands run in the session's sandbox. If not, a person is asked about every one of them."""

@@ -31,10 +31,7 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
 class Scratch(msgspec.Struct, frozen=True, kw_only=True):
-    """The folders of one session."""
-
     output: Path
-    """Output of tools that was too long to show."""
     temporary: Path
     """Stands in for /tmp."""
 
@@ -147,7 +144,6 @@ class CappedOutput:
         return max(0, self.total - 2 * self._half)
 
     def text(self) -> str:
-        """What the model sees."""
         if not self.omitted:
             return (self._head + bytes(self._tail)).decode("utf-8", "replace")
         # The cuts may fall into a character: its halves are left out on both sides.
@@ -158,7 +154,6 @@ class CappedOutput:
         return f"{head}\n[{self.omitted:,} bytes left out here; {kept}]\n" + tail[start:].decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Finish the file, if there is one."""
         if self._spill is not None:
             self._spill.close()
             self._spill = None

@@ -100,8 +100,6 @@ class _SearchTool:
 
 
 class GlobTool(_SearchTool):
-    """Finds files by name."""
-
     definition = definition(
         "glob",
         "Find files by their path. What .gitignore names and folders such as .git and node_modules are skipped unless "
@@ -125,8 +123,6 @@ class GlobTool(_SearchTool):
 
 
 class GrepTool(_SearchTool):
-    """Finds lines by a regular expression."""
-
     definition = definition(
         "grep",
         "Search file contents with a regular expression; answers `path:line: text`. Binary files are skipped; so is "

@@ -51,14 +51,10 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundFile(msgspec.Struct, frozen=True, tag="file"):
-    """A file whose name, or one of whose lines, matches."""
-
     path: str
 
 
 class FoundLine(msgspec.Struct, frozen=True, tag="line"):
-    """A line that matches."""
-
     path: str
     line: int
     text: str
@@ -78,7 +74,6 @@ Report: TypeAlias = FoundFile | FoundLine | Ended
 
 
 def main() -> None:
-    """Answer the request in `sys.argv`."""
     request = msgspec.json.decode(sys.argv[1], type=SearchRequest)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds))

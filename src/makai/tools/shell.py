@@ -47,8 +47,6 @@ class ShellArguments(Arguments, frozen=True, kw_only=True):
 
 
 class ShellTool:
-    """Runs commands."""
-
     definition = definition(
         "shell",
         "Run a command with bash and get its output (standard output and errors together) and exit code. There is no "

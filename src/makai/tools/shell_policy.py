@@ -40,7 +40,6 @@ class ShellRule(msgspec.Struct, frozen=True):
 
     @property
     def covers_everything(self) -> bool:
-        """Whether this is the rule `*`."""
         return not self.words
 
 
@@ -73,9 +72,6 @@ def decide(command: str, allow: list[str], deny: list[str]) -> Decision:
     return "allow" if allowed and _is_covered(command, allowed) else "ask"
 
 
-# Allowing ------------------------------------------------------------------------------------------------------------
-
-
 def _is_covered(command: str, rules: Sequence[ShellRule]) -> bool:
     commands = plain_commands(command)
     if commands is None:
@@ -94,9 +90,6 @@ def _covers(rule: ShellRule, words: Sequence[Word]) -> bool:
     if not rule.any_arguments:
         return len(words) == count
     return not needs_asking([word.value for word in words], count)
-
-
-# Denying -------------------------------------------------------------------------------------------------------------
 
 
 def _forbids(rule: ShellRule, found: FoundCommands) -> bool:

@@ -192,7 +192,6 @@ def program_name(word: str) -> str:
 
 
 def is_option(word: str) -> bool:
-    """Whether this word reads as an option."""
     return len(word) > 1 and word[0] == "-"
 
 

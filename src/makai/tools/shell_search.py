@@ -37,8 +37,6 @@ _LOOKS_LIKE_TEXT: Final = re.compile(r"[\s;&|$`]")
 
 
 class FoundCommands(msgspec.Struct, frozen=True):
-    """What a text may run."""
-
     commands: tuple[tuple[str, ...], ...]
     """The name of the program without its folder, then its arguments."""
     program_texts: tuple[str, ...]
@@ -113,8 +111,6 @@ class _Search:
         for index, word in enumerate(words):
             self._commands[(programs.program_name(word), *words[index + 1 : index + 4])] = None
 
-    # Texts -----------------------------------------------------------------------------------------------------------
-
     def _read(self, text: str) -> None:
         if "\\\n" in text:  # bash joins the lines, also within a word
             self.add_text(text.replace("\\\n", ""))
@@ -164,8 +160,6 @@ class _Search:
             for text in printed:
                 self.add_text(text)
                 self._program_texts[text] = None
-
-    # Commands --------------------------------------------------------------------------------------------------------
 
     def _add_words(self, words: Sequence[str]) -> None:
         """Words as the shell would see them, with marks where their value is not known."""
@@ -329,8 +323,6 @@ _DEFAULTS: Final = frozenset({":-", "-", ":=", "=", ":+", "+"})
 
 
 class Literals:
-    """Reads nodes with what is known about variables."""
-
     UNKNOWN: Final = "\0"
 
     def __init__(self, values: Mapping[str, str]) -> None:

@@ -66,9 +66,6 @@ def has_unusual_characters(text: str) -> bool:
     return any(character not in "\n " and unicodedata.category(character)[0] in "CZ" for character in text)
 
 
-# The reader of this module -------------------------------------------------------------------------------------------
-
-
 def _read(text: str) -> list[list[Word]] | None:
     commands: list[list[Word]] = []
     words: list[Word] = []
@@ -120,9 +117,6 @@ def _has_brace_expansion(shape: str) -> bool:
     return "{" in shape and (shape[0] == "{" or "," in shape or ".." in shape)
 
 
-# tree-sitter ---------------------------------------------------------------------------------------------------------
-
-
 @functools.cache
 def _language() -> Language:
     # Imported here: a process that decides no shell command does not pay for the parser.
@@ -149,7 +143,6 @@ def nodes(root: Node) -> Iterator[Node]:
 
 
 def source(node: Node) -> str:
-    """The text of a node."""
     return (node.text or b"").decode("utf-8", "replace")
 
 

@@ -42,8 +42,6 @@ _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder the session works in."""
-
     given: str
     """Absolute, as the user named it; links in it not resolved."""
     real: str
@@ -52,8 +50,6 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folders(msgspec.Struct, frozen=True, kw_only=True):
-    """All a `Workspace` consists of."""
-
     roots: tuple[Root, ...]
     hidden: tuple[str, ...]
 
@@ -79,16 +75,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One name in a directory."""
-
     name: str
     kind: EntryKind
     size: int = 0
 
 
 class OpenedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is open for reading."""
-
     stream: io.BufferedReader
     path: str
     """Absolute and free of links: the file that is really read."""
@@ -131,8 +123,6 @@ class Workspace:
     def folders(self) -> Folders:
         return Folders(roots=self.roots, hidden=self._hidden.folders)
 
-    # -- reading ---------------------------------------------------------------------------------------------------
-
     def open_read(self, path: str) -> io.BufferedReader:
         """A regular file, open for reading. Devices, pipes and sockets are never opened: that alone can block."""
         with self._found(path) as descriptor:
@@ -141,7 +131,6 @@ class Workspace:
             return open(self._reopened(descriptor, os.O_RDONLY | os.O_NOCTTY, path), "rb")
 
     def stat(self, path: str) -> os.stat_result:
-        """What is known about a file or directory, links followed beneath the root."""
         with self._found(path) as descriptor:
             return os.fstat(descriptor)
 
@@ -170,8 +159,6 @@ class Workspace:
     async def list_folder(self, path: str, limit: int, is_shown: Callable[[str], bool]) -> list[Entry]:
         return await asyncio.to_thread(self._list_folder, path, limit, is_shown)
 
-    # -- places ----------------------------------------------------------------------------------------------------
-
     def place(self, path: str) -> Place:
         """Where `path` leads, whether or not it exists yet; links are resolved, so rules see the real file."""
         root, relative = self._mapped(path)
@@ -181,8 +168,6 @@ class Workspace:
             raise missing(path)
         shown = real or "." if root is self.roots[0] else f"{root.real.rstrip('/')}/{real}".rstrip("/") or "/"
         return Place(root=root, relative=real, shown=printable(shown))
-
-    # -- writing ---------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def open_write(self, path: str, expected: Place | None = None) -> Iterator[BinaryIO]:
@@ -219,8 +204,6 @@ class Workspace:
         if expected is not None and place != expected:
             raise FileRefused(f"{printable(path)} leads to {place.shown} now, no longer to {expected.shown}.")
         return place
-
-    # -- inside ----------------------------------------------------------------------------------------------------
 
     def _read_with(self, path: str, reader: Callable[[OpenedFile], ResultT]) -> ResultT:
         with self.open_read(path) as file:

@@ -37,8 +37,6 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that speaks MCP over its standard input and output."""
-
     name: str
     """Normalised: what stands in `mcp__name__tool`."""
     command: str
@@ -77,7 +75,6 @@ class HttpServer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """Changes when another server would be asked."""
         return _digest(self.transport, self.address)
 
 
@@ -85,8 +82,6 @@ McpServer: TypeAlias = StdioServer | HttpServer
 
 
 class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says."""
-
     servers: tuple[McpServer, ...] = ()
     problems: Mapping[str, str] = {}
     """By normalised server name: why the entry cannot be used."""
@@ -236,12 +231,9 @@ _PASSED_ON: Final = ("PATH", "HOME", "LANG")
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how servers run."""
-
     environ: Mapping[str, str]
     """Ours. A server sees of it what it cannot run without, and what its own entry gives it."""
     cwd: str
-    """The folder of servers that name none."""
     wrap: Wrap
     """Turns a command into one that is confined, without network."""
     wrap_online: Wrap | None = None
@@ -259,8 +251,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """How long anything may take, in seconds."""
-
     connect_s: float = 30.0
     """From the start of a server to its first answer; a package runner may have to download it first."""
     list_s: float = 15.0

@@ -43,8 +43,6 @@ transports)."""
 
 
 class McpConnection:
-    """A server that has answered."""
-
     def __init__(self, client: Client, group: anyio.abc.TaskGroup, timing: Timing, life: Life) -> None:
         self._client = client
         self._group = group
@@ -56,7 +54,6 @@ class McpConnection:
 
     @property
     def over(self) -> bool:
-        """Whether nothing can be called any more."""
         return self._life.end is not None
 
     async def news(self) -> None:
@@ -154,7 +151,6 @@ class McpConnection:
 
     @contextlib.contextmanager
     def _translated(self, too_late: str) -> Iterator[None]:
-        """Turn the SDK's errors into ours."""
         try:
             yield
         except TimeoutError:

@@ -24,8 +24,6 @@ ServerState: TypeAlias = Literal["connecting", "ready", "failed", "stopped"]
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a server is, for people and clients."""
-
     name: str
     state: ServerState
     address: str = ""
@@ -79,7 +77,6 @@ class McpManager:
         await self.close()
 
     def statuses(self) -> tuple[ServerStatus, ...]:
-        """How each server is, also those whose entry cannot be used."""
         return (*(server.status for server in self._servers.values()), *self._problems)
 
     def tools(self) -> tuple[McpTool, ...]:
@@ -104,12 +101,9 @@ class McpManager:
 
 
 class _Server:
-    """One server through all its connections."""
-
     def __init__(self, config: McpServer, launch: Launch, timing: Timing, on_change: OnChange) -> None:
         self.name = config.name
         self.tools: dict[str, McpTool] = {}
-        """By the names their server gives them."""
         self.settled = asyncio.Event()
         self.wanted = asyncio.Event()
         """One of its tools is called: try again now."""
@@ -128,7 +122,6 @@ class _Server:
         """The state changed; a new event takes its place each time."""
 
     async def run(self) -> None:
-        """Connect, and again when that ends, until cancelled."""
         failures = 0
         handshakes: tuple[Handshake, Handshake] = ("legacy", "auto")
         try:

@@ -34,8 +34,6 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 
 class Caller(Protocol):
-    """Reaches the server."""
-
     name: str
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
@@ -43,8 +41,6 @@ class Caller(Protocol):
 
 
 class McpTool:
-    """One tool of one server, as it was listed."""
-
     def __init__(self, caller: Caller, identity: str, listing: ToolListing, spill_directory: Path) -> None:
         self._caller = caller
         self._spill_directory = spill_directory
@@ -129,8 +125,6 @@ class ToolAnnotations(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class ToolListing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A tool as its server lists it."""
-
     name: str
     title: str | None = None
     description: str | None = None
@@ -145,7 +139,6 @@ class ToolListing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def read_only(self) -> bool:
-        """Whether its server claims that it changes nothing."""
         return self.annotations is not None and self.annotations.read_only_hint is True
 
     def schema_json(self) -> str:

@@ -52,13 +52,10 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class Life:
-    """What is known about a connection's course."""
-
     def __init__(self) -> None:
         self.news = asyncio.Event()
         """Its tools may have changed, or it is over."""
         self.end: str | None = None
-        """Why it is over."""
         self.refused = ""
         """What an HTTP server last answered instead of success; the SDK does not tell."""
         self.last_words: Callable[[], str] = lambda: "."
@@ -74,7 +71,6 @@ class Life:
 def transport_to(
     server: McpServer, launch: Launch, timing: Timing, life: Life
 ) -> AbstractAsyncContextManager[_Streams]:
-    """The transport that a configured server wants."""
     match server:
         case StdioServer():
             return _stdio(server, launch, life)
@@ -243,8 +239,6 @@ def _http_client(server: HttpServer, timing: Timing, life: Life) -> httpx2.Async
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body that ends with an error where it grows too large."""
-
     def __init__(self, body: Any) -> None:
         self._body = body
 
@@ -261,8 +255,6 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 class _Watched:
-    """A stream of messages that notes its end."""
-
     def __init__(self, stream: Any, life: Life) -> None:
         self._stream = stream
         self._life = life

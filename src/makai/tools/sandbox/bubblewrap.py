@@ -107,8 +107,6 @@ def _mount_options(policy: SandboxPolicy) -> Iterator[str]:
 
 
 class _Plan:
-    """What is mounted where, for a policy and the files of this moment."""
-
     def __init__(self, policy: SandboxPolicy) -> None:
         self._policy = policy
         self.mounts = {"/dev": _Mount.DEVICES, "/proc": _Mount.PROCESSES}

@@ -21,8 +21,6 @@ _PROBED: Final = SandboxPolicy(level="read-only", roots=("/usr",))
 
 
 class SandboxBackend(Protocol):
-    """Something that confines."""
-
     name: str
     version: str
 

@@ -88,7 +88,6 @@ def _child_program() -> str:
 
 
 def supported_abi() -> int:
-    """The version of Landlock here, 0 where it cannot be used."""
     if sys.platform != "linux" or platform.machine() not in landlock_child.MACHINES:
         return 0
     return landlock_child.landlock_abi()
