@@ -128,6 +128,11 @@ class ChildProcess:
                 await starting.result().stop()
             raise
 
+    @classmethod
+    async def start_command(cls, argv: Sequence[str], cwd: int, env: Mapping[str, str]) -> ChildProcess:
+        """A supervised child that reads nothing and writes one stream."""
+        return await cls.start(argv, env=env, cwd=cwd, supervised=True, takes_input=False, merge_stderr=True)
+
     @property
     def pid(self) -> int:
         return self._process.pid

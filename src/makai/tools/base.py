@@ -5,9 +5,8 @@ One Struct for the arguments of a tool gives both the schema that the model sees
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,7 +15,6 @@ from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.request import ToolDefinition
 from makai.core.session_events import FileDiff, FilePlace
 
-ToolT = TypeVar("ToolT")
 ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fetch", "other"]
 """What a call does to the world; clients show it, permission modes decide by it."""
 
@@ -67,22 +65,6 @@ class Tool(Protocol):
         """Do it. Failures the model can react to are outcomes with `is_error`; cancellation leaves nothing behind."""
 
 
-RunT: TypeAlias = Callable[[ToolT, Mapping[str, Any], ToolContext], Coroutine[Any, Any, ToolOutcome]]
-
-
-def errors_as_outcomes(run: RunT[ToolT]) -> RunT[ToolT]:
-    """Turn a `MakaiError` that a tool's `run` raises into an outcome, so that the model can react to it."""
-
-    @functools.wraps(run)
-    async def wrapped(self: ToolT, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        try:
-            return await run(self, arguments, context)
-        except MakaiError as error:
-            return text_outcome(str(error), is_error=True)
-
-    return wrapped
-
-
 def text_outcome(text: str, *, is_error: bool = False) -> ToolOutcome:
     return ToolOutcome(content=(Text(text=text),), is_error=is_error)
 
@@ -92,6 +74,27 @@ ArgumentsT = TypeVar("ArgumentsT", bound=msgspec.Struct)
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every tool's arguments. A field the tool does not know is a mistake, not noise."""
+
+
+class ArgumentsTool(Generic[ArgumentsT]):
+    """A `Tool` with a Struct for its arguments. A `MakaiError` of `_run` is an outcome, so that the model can react."""
+
+    shape: type[ArgumentsT]
+
+    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+        return await self._describe(parsed(arguments, self.shape))
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        try:
+            return await self._run(parsed(arguments, self.shape), context)
+        except MakaiError as error:
+            return text_outcome(str(error), is_error=True)
+
+    async def _describe(self, wanted: ArgumentsT) -> CallDescription:
+        raise NotImplementedError
+
+    async def _run(self, wanted: ArgumentsT, context: ToolContext) -> ToolOutcome:
+        raise NotImplementedError
 
 
 def definition(name: str, description: str, arguments: type[msgspec.Struct]) -> ToolDefinition:

@@ -71,14 +71,7 @@ class LocalCommands:
             kept = held.enter_context(ExitStack())
             kept.enter_context(self._holding())
             try:
-                child = await ChildProcess.start(
-                    self._wrap(request.argv),
-                    cwd=directory,
-                    env=request.environ,
-                    supervised=True,
-                    takes_input=False,
-                    merge_stderr=True,
-                )
+                child = await ChildProcess.start_command(self._wrap(request.argv), directory, request.environ)
             except OSError as error:
                 raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
             return _LocalCommand(child, kept.pop_all())

@@ -7,24 +7,17 @@ that is another one by then is refused. They work on bytes, so what is not UTF-8
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Iterator
+from typing import Annotated, Final
 
 import msgspec
 
 from makai.core.content import Text
-from makai.core.session_events import FileDiff, FilePlace
-from makai.tools.base import (
-    Arguments,
-    CallDescription,
-    ToolContext,
-    ToolOutcome,
-    definition,
-    errors_as_outcomes,
-    parsed,
-)
+from makai.core.session_events import FileDiff
+from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.file_errors import FileMissing, FileRefused, printable
 from makai.tools.files import SNIFFED_BYTES, binary_reason
 from makai.tools.ports import FileSystem
@@ -40,7 +33,8 @@ class WriteArguments(Arguments, frozen=True, kw_only=True):
     content: Annotated[str, msgspec.Meta(description="The whole new content.")]
 
 
-class WriteTool:
+class WriteTool(ArgumentsTool[WriteArguments]):
+    shape = WriteArguments
     definition = definition(
         "write",
         "Create a file, or replace all of one. Missing folders are made. To change a part of a file, use `edit`.",
@@ -51,17 +45,14 @@ class WriteTool:
         self._files = files
         self._bases = FileBases()
 
-    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        wanted = parsed(arguments, WriteArguments)
+    async def _describe(self, wanted: WriteArguments) -> CallDescription:
         place = self._files.place(wanted.path)
         encoded(wanted.content)
         diff, base = await self._diff(place, wanted)
         self._bases.keep(wanted, base)
         return _description("Write", place, diff)
 
-    @errors_as_outcomes
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        wanted = parsed(arguments, WriteArguments)
+    async def _run(self, wanted: WriteArguments, context: ToolContext) -> ToolOutcome:
         content = encoded(wanted.content)
         place = self._files.place(wanted.path)
         diff, base = await self._diff(place, wanted)
@@ -103,7 +94,8 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True):
     base: bytes
 
 
-class EditTool:
+class EditTool(ArgumentsTool[EditArguments]):
+    shape = EditArguments
     definition = definition(
         "edit",
         "Replace a text in a file. `old_text` must occur exactly once, character for character, line breaks and "
@@ -115,17 +107,14 @@ class EditTool:
         self._files = files
         self._bases = FileBases()
 
-    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
+    async def _describe(self, wanted: EditArguments) -> CallDescription:
         """The file and its diff; refused when the edit cannot be made, so that no one is asked about it."""
-        wanted = parsed(arguments, EditArguments)
         place = self._files.place(wanted.path)
         change = await self._files.read(wanted.path, lambda file: self._change(file, place, wanted))
         self._bases.keep(wanted, change.base)
         return _description("Edit", place, change.diff)
 
-    @errors_as_outcomes
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        wanted = parsed(arguments, EditArguments)
+    async def _run(self, wanted: EditArguments, context: ToolContext) -> ToolOutcome:
         place = self._files.place(wanted.path)
         change = await self._files.read(wanted.path, lambda file: self._change(file, place, wanted, approved=True))
         await self._files.write(wanted.path, change.new, place)
@@ -192,16 +181,10 @@ def _nearest(data: bytes, old: bytes) -> str:
         if lines[index : index + len(wanted)] == wanted:
             return f"Line {index + 1} differs from it only in white space; copy that exactly."
     if starts:
-        differing = _first_difference(lines, wanted, starts[0])
+        pairs = itertools.zip_longest(wanted, lines[starts[0] : starts[0] + len(wanted)])
+        differing = starts[0] + next(offset for offset, (line, there) in enumerate(pairs) if line != there)
         return f"Its first line is line {starts[0] + 1}, but line {differing + 1} differs. Read the file again."
     return "Read the file again; it may have changed."
-
-
-def _first_difference(lines: list[bytes], wanted: list[bytes], start: int) -> int:
-    for offset, line in enumerate(wanted):
-        if start + offset >= len(lines) or lines[start + offset] != line:
-            return start + offset
-    return start
 
 
 _MAX_KEPT: Final = 1_000
@@ -267,7 +250,7 @@ def _description(verb: str, place: Place, diff: FileDiff) -> CallDescription:
         kind="edit",
         title=f"{verb} {place.shown}",
         subject=place.shown,
-        locations=(FilePlace(path=printable(place.absolute)),),
+        locations=(place.location,),
         diffs=(diff,),
         protected=place.protected,
     )

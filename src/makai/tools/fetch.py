@@ -11,8 +11,8 @@ import asyncio
 import base64
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
@@ -20,7 +20,7 @@ from makai.core.content import Image
 from makai.core.errors import InvalidRequest
 from makai.core.version import __version__
 from makai.tools import base
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.html_text import html_to_text
 
@@ -55,8 +55,9 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
     location: str = ""
 
 
-class FetchTool:
-    definition = definition(
+class FetchTool(base.ArgumentsTool[FetchArguments]):
+    shape = FetchArguments
+    definition = base.definition(
         "fetch",
         "Get a page or file by HTTP(S). HTML is turned into text; images are shown. Only the public internet can be "
         "reached. A redirect to another host is reported, so that you can fetch that.",
@@ -71,13 +72,12 @@ class FetchTool:
         self._resolve = resolve or _resolve
         self._deadline_s = deadline_s
 
-    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        url = str(_checked_url(parsed(arguments, FetchArguments).url))
+    async def _describe(self, wanted: FetchArguments) -> CallDescription:
+        url = str(_checked_url(wanted.url))
         return CallDescription(kind="fetch", title=f"Fetch {printable(url)}", subject=url)
 
-    @base.errors_as_outcomes
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        url = _checked_url(parsed(arguments, FetchArguments).url)
+    async def _run(self, wanted: FetchArguments, context: ToolContext) -> ToolOutcome:
+        url = _checked_url(wanted.url)
         try:
             async with asyncio.timeout(self._deadline_s):
                 page = await self._followed(url)

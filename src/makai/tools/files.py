@@ -9,15 +9,14 @@ import base64
 import codecs
 import io
 import time
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from makai.core.content import Image
 from makai.core.session_events import FilePlace
 from makai.tools import base
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
@@ -41,8 +40,9 @@ class ReadArguments(Arguments, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=100_000, description="How many lines to show.")] = DEFAULT_LINES
 
 
-class ReadTool:
-    definition = definition(
+class ReadTool(base.ArgumentsTool[ReadArguments]):
+    shape = ReadArguments
+    definition = base.definition(
         "read",
         "Read a file. Text comes with line numbers (number, tab, line); the numbers are not part of the file. Long "
         "files are shown in parts: pass `offset` and `limit` for the rest. PNG, JPEG, GIF and WebP files are shown as "
@@ -54,19 +54,12 @@ class ReadTool:
         self._files = files
         self._denied = denied
 
-    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        wanted = parsed(arguments, ReadArguments)
+    async def _describe(self, wanted: ReadArguments) -> CallDescription:
         place = self._files.place(wanted.path)
-        return CallDescription(
-            kind="read",
-            title=f"Read {place.shown}",
-            subject=place.shown,
-            locations=(FilePlace(path=printable(place.absolute), line=wanted.offset),),
-        )
+        where = (FilePlace(path=printable(place.absolute), line=wanted.offset),)
+        return CallDescription(kind="read", title=f"Read {place.shown}", subject=place.shown, locations=where)
 
-    @base.errors_as_outcomes
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        wanted = parsed(arguments, ReadArguments)
+    async def _run(self, wanted: ReadArguments, context: ToolContext) -> ToolOutcome:
         return await self._files.read(wanted.path, lambda file: self._shown(file, wanted))
 
     def _shown(self, file: OpenedFile, wanted: ReadArguments) -> ToolOutcome:
@@ -87,8 +80,9 @@ class ListArguments(Arguments, frozen=True, kw_only=True):
     path: Annotated[str, msgspec.Meta(description="The folder, from the session's folder or absolute.")] = "."
 
 
-class ListTool:
-    definition = definition(
+class ListTool(base.ArgumentsTool[ListArguments]):
+    shape = ListArguments
+    definition = base.definition(
         "list", "List one folder: folders end in `/`, links in `@`, files are shown with their size.", ListArguments
     )
 
@@ -96,21 +90,15 @@ class ListTool:
         self._files = files
         self._denied = denied
 
-    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        place = self._files.place(parsed(arguments, ListArguments).path)
-        return CallDescription(
-            kind="read",
-            title=f"List {place.shown}",
-            subject=place.shown,
-            locations=(FilePlace(path=printable(place.absolute)),),
-        )
+    async def _describe(self, wanted: ListArguments) -> CallDescription:
+        place = self._files.place(wanted.path)
+        title, where = f"List {place.shown}", (place.location,)
+        return CallDescription(kind="read", title=title, subject=place.shown, locations=where)
 
-    @base.errors_as_outcomes
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        path = parsed(arguments, ListArguments).path
-        if self._denied.cover(self._files.place(path).absolute):
-            raise missing(path)
-        found = await self._files.list_folder(path, MAX_ENTRIES + 1, lambda each: not self._denied.cover(each))
+    async def _run(self, wanted: ListArguments, context: ToolContext) -> ToolOutcome:
+        if self._denied.cover(self._files.place(wanted.path).absolute):
+            raise missing(wanted.path)
+        found = await self._files.list_folder(wanted.path, MAX_ENTRIES + 1, lambda each: not self._denied.cover(each))
         lines = [_line(entry) for entry in sorted(found[:MAX_ENTRIES], key=lambda entry: entry.name)]
         if len(found) > MAX_ENTRIES:
             lines.append(f"[cut: more than {MAX_ENTRIES:,} names; use glob to narrow it down]")

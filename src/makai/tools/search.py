@@ -7,21 +7,19 @@ found by then is kept.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from makai.aio.child_process import ChildProcess
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import FilePlace
 from makai.tools import base
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, definition, parsed, text_outcome
+from makai.tools.base import Arguments, ArgumentsT, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern
 from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
@@ -45,6 +43,9 @@ class GlobArguments(Arguments, frozen=True, kw_only=True):
     ]
     path: Annotated[str, msgspec.Meta(description="The folder to look in.")] = "."
 
+    def __post_init__(self) -> None:
+        GlobPattern(self.pattern)
+
 
 class GrepArguments(Arguments, frozen=True, kw_only=True):
     pattern: Annotated[
@@ -56,8 +57,18 @@ class GrepArguments(Arguments, frozen=True, kw_only=True):
     files_only: Annotated[bool, msgspec.Meta(description="Only tell which files match.")] = False
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LINES, description="How many matches to show.")] = 200
 
+    def __post_init__(self) -> None:
+        if len(self.pattern) > _MAX_EXPRESSION:
+            raise InvalidRequest(f"The pattern is longer than {_MAX_EXPRESSION:,} characters.")
+        try:
+            re.compile(self.pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise InvalidRequest(f"The pattern is not a regular expression: {error}.") from None
+        if self.glob:
+            GlobPattern(self.glob)
 
-class _SearchTool:
+
+class _SearchTool(base.ArgumentsTool[ArgumentsT]):
     def __init__(
         self, workspace: Workspace, denied: DeniedPaths = NOTHING_DENIED, *, deadline_s: float = DEADLINE_S
     ) -> None:
@@ -66,26 +77,19 @@ class _SearchTool:
         self._denied = denied
         self._deadline_s = deadline_s
 
-    def _describe(self, path: str, what: str) -> CallDescription:
+    def _described(self, path: str, what: str) -> CallDescription:
         place = self._workspace.place(path)
         title = what if place.shown == "." else f"{what} in {place.shown}"
-        where = (FilePlace(path=printable(place.absolute)),)
-        return CallDescription(kind="search", title=title, subject=place.shown, locations=where)
+        return CallDescription(kind="search", title=title, subject=place.shown, locations=(place.location,))
 
     async def _search(self, request: SearchRequest) -> ToolOutcome:
         """Run the worker until it ends, has said enough, or its time is over."""
         request = msgspec.structs.replace(request, denied=self._denied, cpu_seconds=int(self._deadline_s) + 1)
-        with ExitStack() as held:
-            directory = self._workspace.open_directory(".")
-            held.callback(os.close, directory)
-            worker = await ChildProcess.start(
-                _command(request),
-                cwd=directory,
-                env={"LC_ALL": "C.UTF-8"},
-                supervised=True,
-                takes_input=False,
-                merge_stderr=True,
-            )
+        environ, directory = {"LC_ALL": "C.UTF-8"}, self._workspace.open_directory(".")
+        try:
+            worker = await ChildProcess.start_command(_command(request), directory, environ)
+        finally:
+            os.close(directory)
         heard = bytearray()
         late = False
         try:
@@ -99,31 +103,28 @@ class _SearchTool:
         return _outcome(bytes(heard), late, self._deadline_s)
 
 
-class GlobTool(_SearchTool):
-    definition = definition(
+class GlobTool(_SearchTool[GlobArguments]):
+    shape = GlobArguments
+    definition = base.definition(
         "glob",
         "Find files by their path. What .gitignore names and folders such as .git and node_modules are skipped unless "
         "`path` is inside one; links are not followed.",
         GlobArguments,
     )
 
-    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        wanted = parsed(arguments, GlobArguments)
-        GlobPattern(wanted.pattern)
-        return self._describe(wanted.path, f"Find {printable(wanted.pattern)}")
+    async def _describe(self, wanted: GlobArguments) -> CallDescription:
+        return self._described(wanted.path, f"Find {printable(wanted.pattern)}")
 
-    @base.errors_as_outcomes
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        wanted = parsed(arguments, GlobArguments)
-        GlobPattern(wanted.pattern)
+    async def _run(self, wanted: GlobArguments, context: ToolContext) -> ToolOutcome:
         folders = self._workspace.folders
         return await self._search(
             SearchRequest(folders=folders, path=wanted.path, names=wanted.pattern, most=MAX_PATHS)
         )
 
 
-class GrepTool(_SearchTool):
-    definition = definition(
+class GrepTool(_SearchTool[GrepArguments]):
+    shape = GrepArguments
+    definition = base.definition(
         "grep",
         "Search file contents with a regular expression; answers `path:line: text`. Binary files are skipped; so is "
         "what .gitignore names and folders such as .git and node_modules, unless `path` is inside one. Links are not "
@@ -131,13 +132,10 @@ class GrepTool(_SearchTool):
         GrepArguments,
     )
 
-    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        wanted = _checked(arguments)
-        return self._describe(wanted.path, f"Search for {printable(wanted.pattern)}")
+    async def _describe(self, wanted: GrepArguments) -> CallDescription:
+        return self._described(wanted.path, f"Search for {printable(wanted.pattern)}")
 
-    @base.errors_as_outcomes
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        wanted = _checked(arguments)
+    async def _run(self, wanted: GrepArguments, context: ToolContext) -> ToolOutcome:
         return await self._search(
             SearchRequest(
                 folders=self._workspace.folders,
@@ -149,19 +147,6 @@ class GrepTool(_SearchTool):
                 most=wanted.limit,
             )
         )
-
-
-def _checked(arguments: Mapping[str, Any]) -> GrepArguments:
-    wanted = parsed(arguments, GrepArguments)
-    if len(wanted.pattern) > _MAX_EXPRESSION:
-        raise InvalidRequest(f"The pattern is longer than {_MAX_EXPRESSION:,} characters.")
-    try:
-        re.compile(wanted.pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidRequest(f"The pattern is not a regular expression: {error}.") from None
-    if wanted.glob:
-        GlobPattern(wanted.glob)
-    return wanted
 
 
 def _command(request: SearchRequest) -> list[str]:
@@ -187,18 +172,10 @@ def _outcome(heard: bytes, late: bool, deadline_s: float) -> ToolOutcome:
                 ended = report
     if ended and ended.error:
         return text_outcome(ended.error, is_error=True)
-    shown, shortened = _shortened(lines)
-    notes = _notes(ended, late, shortened, deadline_s)
+    sizes = itertools.accumulate(len(line) + 1 for line in lines)
+    shown = lines[: sum(size <= _MAX_SHOWN for size in sizes)]
+    notes = _notes(ended, late, len(shown) < len(lines), deadline_s)
     return text_outcome("\n".join([*shown, *notes]) or "[nothing found]", is_error=ended is None and not lines)
-
-
-def _shortened(lines: list[str]) -> tuple[list[str], bool]:
-    size = 0
-    for index, line in enumerate(lines):
-        size += len(line) + 1
-        if size > _MAX_SHOWN:
-            return lines[:index], True
-    return lines, False
 
 
 def _notes(ended: Ended | None, late: bool, shortened: bool, deadline_s: float) -> list[str]:

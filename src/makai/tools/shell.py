@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import FilePlace
-from makai.tools.base import (
-    Arguments,
-    CallDescription,
-    ToolContext,
-    ToolOutcome,
-    definition,
-    errors_as_outcomes,
-    parsed,
-)
+from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.commands import child_environment
 from makai.tools.edit import FileBases, base_of
 from makai.tools.file_errors import printable
@@ -45,8 +37,20 @@ class ShellArguments(Arguments, frozen=True, kw_only=True):
         float, msgspec.Meta(gt=0, le=3600, description="After how many seconds it is ended, with all it started.")
     ] = 120.0
 
+    def __post_init__(self) -> None:
+        try:
+            length = len(self.command.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise InvalidRequest("The command has half of a surrogate pair.") from None
+        if "\0" in self.command:
+            raise InvalidRequest("The command contains a NUL character.")
+        if length > _MAX_COMMAND_BYTES:
+            too_long = f"The command is longer than {_MAX_COMMAND_BYTES:,} bytes."
+            raise InvalidRequest(too_long, hint="Write it to a file and run that.")
 
-class ShellTool:
+
+class ShellTool(ArgumentsTool[ShellArguments]):
+    shape = ShellArguments
     definition = definition(
         "shell",
         "Run a command with bash and get its output (standard output and errors together) and exit code. There is no "
@@ -65,23 +69,16 @@ class ShellTool:
         self._spill_directory = spill_directory
         self._bases = FileBases()
 
-    async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-        wanted = _checked(arguments)
+    async def _describe(self, wanted: ShellArguments) -> CallDescription:
         place = self._files.place(wanted.directory)
         self._bases.keep(wanted, base_of(place, None))
         shown = printable(wanted.command)
         title = shown if len(shown) <= _MAX_TITLE else f"{shown[:_MAX_TITLE]}..."
-        return CallDescription(
-            kind="execute",
-            title=title if place.shown == "." else f"{title} (in {place.shown})",
-            subject=wanted.command,
-            locations=(FilePlace(path=printable(place.absolute)),),
-        )
+        title = title if place.shown == "." else f"{title} (in {place.shown})"
+        return CallDescription(kind="execute", title=title, subject=wanted.command, locations=(place.location,))
 
-    @errors_as_outcomes
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+    async def _run(self, wanted: ShellArguments, context: ToolContext) -> ToolOutcome:
         """Output and exit code; when cancelled, all its processes are gone first."""
-        wanted = _checked(arguments)
         place = self._files.place(wanted.directory)
         self._bases.check(wanted, base_of(place, None), place)
         shell = shutil.which("bash", path=self._environ["PATH"])
@@ -127,16 +124,13 @@ async def _follow(command: RunningCommand, output: CappedOutput, progress: _Prog
             if not output.too_long:
                 await command.wait()
                 return "finished"
+        end: _End = "too long"
     except TimeoutError:
-        end: _End = "timed out"
-    else:
-        end = "too long"
+        end = "timed out"
     command.kill()
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LAST_OUTPUT_S):
             await _copy(command, output, progress)
-    except TimeoutError:
-        pass
     return end
 
 
@@ -144,21 +138,6 @@ async def _copy(command: RunningCommand, output: CappedOutput, progress: _Progre
     while not output.too_long and (chunk := await command.read()):
         await output.add(chunk)
         progress.add(chunk, output.total)
-
-
-def _checked(arguments: Mapping[str, Any]) -> ShellArguments:
-    wanted = parsed(arguments, ShellArguments)
-    try:
-        length = len(wanted.command.encode("utf-8"))
-    except UnicodeEncodeError:
-        raise InvalidRequest("The command has half of a surrogate pair.") from None
-    if "\0" in wanted.command:
-        raise InvalidRequest("The command contains a NUL character.")
-    if length > _MAX_COMMAND_BYTES:
-        raise InvalidRequest(
-            f"The command is longer than {_MAX_COMMAND_BYTES:,} bytes.", hint="Write it to a file and run that."
-        )
-    return wanted
 
 
 def _outcome(end: _End, code: int, output: CappedOutput, timeout_s: float) -> ToolOutcome:

@@ -23,6 +23,7 @@ from typing import BinaryIO, Literal, TypeAlias, TypeVar
 import msgspec
 
 from makai.core.errors import InvalidRequest
+from makai.core.session_events import FilePlace
 from makai.tools.file_errors import (
     FileMissing,
     FileRefused,
@@ -69,6 +70,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.root.real.rstrip('/')}/{self.relative}" if self.relative else self.root.real
 
     @property
+    def location(self) -> FilePlace:
+        return FilePlace(path=printable(self.absolute))
+
+    @property
     def protected(self) -> bool:
         """Whether a write here needs consent in every mode but full access."""
         return is_protected(self.relative) or settling_folder(self.root.real) is not None
@@ -107,9 +112,8 @@ class Workspace:
         if not roots:
             raise InvalidRequest("A session needs at least one folder to work in.")
         self._hidden = Hidden([os.path.realpath(path) for path in hidden])
-        self.roots = tuple(self._root(path, writable=True) for path in roots) + tuple(
-            self._root(path, writable=False) for path in readable
-        )
+        given = [(path, True) for path in roots] + [(path, False) for path in readable]
+        self.roots = tuple(self._root(path, writable=writable) for path, writable in given)
 
     @classmethod
     def of(cls, folders: Folders) -> Workspace:
@@ -143,15 +147,11 @@ class Workspace:
 
     def entries(self, path: str) -> Iterator[Entry]:
         """The names in a directory, unsorted, as they are read. Hidden ones are not there; links are not followed."""
-        descriptor = self.open_directory(path)
-        try:
-            here = path_of(descriptor)
-            with os.scandir(descriptor) as scan:
-                for item in scan:
-                    if not self._hidden.covers_path(f"{here.rstrip('/')}/{item.name}"):
-                        yield _entry(item)
-        finally:
-            os.close(descriptor)
+        with _closing(self.open_directory(path)) as descriptor, os.scandir(descriptor) as scan:
+            here = path_of(descriptor).rstrip("/")
+            for item in scan:
+                if not self._hidden.covers_path(f"{here}/{item.name}"):
+                    yield _entry(item)
 
     async def read(self, path: str, reader: Callable[[OpenedFile], ResultT]) -> ResultT:
         return await asyncio.to_thread(self._read_with, path, reader)
@@ -179,12 +179,9 @@ class Workspace:
         place = self.checked_for_writing(path, expected)
         directory_path, _, name = place.relative.rpartition("/")
         with self._root_opened(place.root) as top:
-            directory = self._made_directory(top, directory_path, path)
-        try:
-            with translated(path), _replacement(directory, name, path) as file:
-                yield file
-        finally:
-            os.close(directory)
+            made = self._made_directory(top, directory_path, path)
+        with _closing(made) as directory, translated(path), _replacement(directory, name, path) as file:
+            yield file
 
     async def write(self, path: str, content: bytes, expected: Place) -> None:
         await asyncio.to_thread(self._write, path, content, expected)
@@ -198,9 +195,8 @@ class Workspace:
         if not place.relative or path.endswith("/"):
             raise FileRefused(f"{printable(path)} names a directory, not a file.")
         if is_protected(place.relative) and not is_protected(relative):
-            raise FileRefused(
-                f"{printable(path)} leads to the protected file {place.shown}.", hint="Write to it by its own name."
-            )
+            leads = f"{printable(path)} leads to the protected file {place.shown}."
+            raise FileRefused(leads, hint="Write to it by its own name.")
         if expected is not None and place != expected:
             raise FileRefused(f"{printable(path)} leads to {place.shown} now, no longer to {expected.shown}.")
         return place
@@ -248,13 +244,10 @@ class Workspace:
         try:
             descriptor = open_without_links(root.real, os.O_PATH | os.O_DIRECTORY)
         except OSError as error:
-            raise FileRefused(
-                f"The session's folder {printable(root.given)} is no longer there ({error.strerror})."
-            ) from None
-        try:
+            gone = f"The session's folder {printable(root.given)} is no longer there ({error.strerror})."
+            raise FileRefused(gone) from None
+        with _closing(descriptor):
             yield descriptor
-        finally:
-            os.close(descriptor)
 
     @contextlib.contextmanager
     def _found(self, path: str) -> Iterator[int]:
@@ -262,10 +255,8 @@ class Workspace:
         root, relative = self._mapped(path)
         with self._root_opened(root) as top:
             descriptor = self._opened(top, relative or ".", path)
-        try:
+        with _closing(descriptor):
             yield descriptor
-        finally:
-            os.close(descriptor)
 
     def _opened(self, top: int, relative: str, path: str, *, links: bool = True) -> int:
         with translated(path, self._outside(path)):
@@ -282,24 +273,20 @@ class Workspace:
 
     def _real(self, top: int, root: Root, relative: str, path: str) -> str:
         """`relative` without links, from the longest part of it that exists."""
-        known, rest = relative, list[str]()
-        while True:
+        known, rest, found = relative, list[str](), -1
+        while found < 0:
             try:
-                descriptor = self._opened(top, known or ".", path)
+                found = self._opened(top, known or ".", path)
             except FileMissing:
                 known, _, name = known.rpartition("/")
                 rest.insert(0, name)
                 if name in ("", ".."):
                     raise
-                continue
-            break
-        try:
+        with _closing(found) as descriptor:
             if rest:
                 self._refuse_dangling_link(descriptor, rest[0], path)
             real = path_of(descriptor)
             gone = os.fstat(descriptor).st_nlink == 0
-        finally:
-            os.close(descriptor)
         base = root.real.rstrip("/")
         if gone or (real != root.real and not real.startswith(f"{base}/")):
             raise FileMissing(f"{printable(path)} was moved or removed while it was looked at.")
@@ -322,23 +309,27 @@ class Workspace:
             try:
                 os.close(self._opened(top, known, path, links=False))
             except FileMissing:
-                above = self._opened(top, known.rpartition("/")[0] or ".", path, links=False)
-                try:
-                    with translated(path), contextlib.suppress(FileExistsError):
-                        os.mkdir(name, 0o777, dir_fd=above)
-                finally:
-                    os.close(above)
-        descriptor = self._opened(top, relative or ".", path, links=False)
-        try:
+                with (
+                    _closing(self._opened(top, known.rpartition("/")[0] or ".", path, links=False)) as above,
+                    translated(path),
+                    contextlib.suppress(FileExistsError),
+                ):
+                    os.mkdir(name, 0o777, dir_fd=above)
+        with _closing(self._opened(top, relative or ".", path, links=False)) as descriptor:
             return self._reopened(descriptor, _READ_DIRECTORY, path)
-        finally:
-            os.close(descriptor)
 
     def _outside(self, path: str) -> OutsideWorkspace:
         folders = ", ".join(printable(root.given) for root in self.roots)
-        return OutsideWorkspace(
-            f"{printable(path)} is outside the session's folders.", hint=f"Files can be used in: {folders}."
-        )
+        outside = f"{printable(path)} is outside the session's folders."
+        return OutsideWorkspace(outside, hint=f"Files can be used in: {folders}.")
+
+
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _check_spelling(path: str) -> None:
@@ -369,7 +360,8 @@ def _replacement(directory: int, name: str, path: str) -> Iterator[BinaryIO]:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
-            _inherit(descriptor, previous)
+            if previous is not None:
+                _inherit(descriptor, previous)
             os.fsync(descriptor)
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
@@ -392,10 +384,8 @@ def _existing(directory: int, name: str, path: str) -> os.stat_result | None:
     return found
 
 
-def _inherit(descriptor: int, previous: os.stat_result | None) -> None:
+def _inherit(descriptor: int, previous: os.stat_result) -> None:
     """Mode and owner of the replaced file; never its setuid or setgid bit."""
-    if previous is None:
-        return
     os.fchmod(descriptor, previous.st_mode & 0o777)
     mine = os.fstat(descriptor)
     if (mine.st_uid, mine.st_gid) != (previous.st_uid, previous.st_gid):
@@ -406,10 +396,8 @@ def _inherit(descriptor: int, previous: os.stat_result | None) -> None:
 def _entry(item: os.DirEntry[str]) -> Entry:
     if item.is_symlink():
         return Entry(name=item.name, kind="link")
-    if item.is_dir(follow_symlinks=False):
-        return Entry(name=item.name, kind="directory")
     if not item.is_file(follow_symlinks=False):
-        return Entry(name=item.name, kind="other")
+        return Entry(name=item.name, kind="directory" if item.is_dir(follow_symlinks=False) else "other")
     try:
         return Entry(name=item.name, kind="file", size=item.stat(follow_symlinks=False).st_size)
     except OSError:

@@ -16,10 +16,12 @@ of another server; a tool's name depends on nothing but itself, so that it does 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -32,6 +34,8 @@ from makai.tools.commands import Wrap
 
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 """`${NAME}`, `${env:NAME}` as Cursor writes it, and `${NAME:-what to use without it}`."""
+_Expand: TypeAlias = Callable[[str, str], str]
+_HTTP_TYPES: Final = ("http", "streamable-http", "streamableHttp", "streamable_http", "sse")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110 section 5.6.2."""
 
@@ -113,21 +117,17 @@ def parse_mcp_config(text: str | bytes, environ: Mapping[str, str], where: str =
     try:
         entries = _FILE.decode(text).servers
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(
-            f"{where} is not usable: {error}.", hint='It must look like {"mcpServers": {"name": {"command": "..."}}}.'
-        ) from None
+        hint = 'It must look like {"mcpServers": {"name": {"command": "..."}}}.'
+        raise InvalidRequest(f"{where} is not usable: {error}.", hint=hint) from None
     names = server_names(tuple(entries))
     servers: list[McpServer] = []
     problems: dict[str, str] = {}
     for written, raw in entries.items():
-        name = names[written]
         try:
-            server = _server(name, raw, environ)
+            if (server := _server(names[written], raw, environ)) is not None:
+                servers.append(server)
         except InvalidRequest as error:
-            problems[name] = f"{where}: {written!r}: {error}"
-            continue
-        if server is not None:
-            servers.append(server)
+            problems[names[written]] = f"{where}: {written!r}: {error}"
     return McpConfig(servers=tuple(servers), problems=problems)
 
 
@@ -139,27 +139,21 @@ def _server(name: str, raw: msgspec.Raw, environ: Mapping[str, str]) -> McpServe
         raise InvalidRequest(f"{error}.") from None
     if entry.disabled:
         return None
-    match entry.type:
-        case None if entry.command is not None and entry.url is not None:
-            raise InvalidRequest('It has both "command" and "url"; only one of them can be meant.')
-        case "stdio" | None if entry.command is not None:
-            return _stdio(name, entry, entry.command, environ, ignored)
-        case "http" | "streamable-http" | "streamableHttp" | "streamable_http" | None if entry.url is not None:
-            return _http(name, entry, entry.url, "http", environ, ignored)
-        case "sse" if entry.url is not None:
-            return _http(name, entry, entry.url, "sse", environ, ignored)
-        case "stdio":
-            raise InvalidRequest('It has no "command".')
-        case "http" | "streamable-http" | "streamableHttp" | "streamable_http" | "sse":
-            raise InvalidRequest('It has no "url".')
-        case None:
-            raise InvalidRequest('It has neither "command" nor "url".')
-        case other:
-            raise InvalidRequest(f'"type" is {other!r}; "stdio", "http" and "sse" are known.')
+    if entry.type not in (None, "stdio", *_HTTP_TYPES):
+        raise InvalidRequest(f'"type" is {entry.type!r}; "stdio", "http" and "sse" are known.')
+    if entry.type is None and entry.command is not None and entry.url is not None:
+        raise InvalidRequest('It has both "command" and "url"; only one of them can be meant.')
+    expand = functools.partial(_expanded, environ)
+    if entry.command is not None and entry.type in (None, "stdio"):
+        return _stdio(name, entry, entry.command, expand, ignored)
+    if entry.url is not None and entry.type != "stdio":
+        return _http(name, entry, entry.url, expand, ignored)
+    if entry.type is None:
+        raise InvalidRequest('It has neither "command" nor "url".')
+    raise InvalidRequest(f'It has no "{"command" if entry.type == "stdio" else "url"}".')
 
 
-def _stdio(name: str, entry: _Entry, command: str, environ: Mapping[str, str], ignored: tuple[str, ...]) -> StdioServer:
-    expand = _Expansion(environ)
+def _stdio(name: str, entry: _Entry, command: str, expand: _Expand, ignored: tuple[str, ...]) -> StdioServer:
     server = StdioServer(
         name=name,
         command=expand("command", command),
@@ -177,21 +171,12 @@ def _stdio(name: str, entry: _Entry, command: str, environ: Mapping[str, str], i
     return server
 
 
-def _http(
-    name: str,
-    entry: _Entry,
-    url: str,
-    transport: Literal["http", "sse"],
-    environ: Mapping[str, str],
-    ignored: tuple[str, ...],
-) -> HttpServer:
-    expand = _Expansion(environ)
+def _http(name: str, entry: _Entry, url: str, expand: _Expand, ignored: tuple[str, ...]) -> HttpServer:
     expanded = expand("url", url)
-    try:
+    usable = False
+    with suppress(ValueError):
         parts = urlsplit(expanded)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
     if not usable:
         # Not the expanded one: a secret may be in it.
         raise InvalidRequest(f'"url" is {url!r}, which is no http or https URL.')
@@ -199,28 +184,20 @@ def _http(
     for key, value in headers.items():
         if not _HEADER_NAME.fullmatch(key) or any(sign in value.reveal() for sign in "\r\n\0"):
             raise InvalidRequest(f"{key!r} is no header that can be sent.")
+    transport: Literal["http", "sse"] = "sse" if entry.type == "sse" else "http"
     return HttpServer(name=name, transport=transport, url=expanded, headers=headers, ignored_keys=ignored)
 
 
-class _Expansion:
-    """Puts variables into a text; a missing one is an error that names it, never an empty text."""
+def _expanded(environ: Mapping[str, str], field: str, text: str) -> str:
+    """The text with its variables put in; a missing one is an error that names it, never an empty text."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-
-    def __call__(self, field: str, text: str) -> str:
-        return _VARIABLE.sub(lambda found: self._value(field, found), text)
-
-    def _value(self, field: str, found: re.Match[str]) -> str:
+    def value_of(found: re.Match[str]) -> str:
         variable, fallback = found.groups()
-        value = self._environ.get(variable)
-        if value:
-            return str(value)
-        if fallback is not None:
-            return str(fallback)
-        if value is None:
+        if variable not in environ and fallback is None:
             raise InvalidRequest(f"{field} needs the environment variable {variable}, which is not set.")
-        return ""
+        return environ.get(variable) or fallback or ""
+
+    return _VARIABLE.sub(value_of, text)
 
 
 def _digest(*parts: str) -> str:
@@ -281,11 +258,11 @@ _UNDERSCORES: Final = re.compile(r"_{2,}")
 def server_names(written: Sequence[str]) -> dict[str, str]:
     """The normalised name of each. One that needs no change keeps it; of others that meet, each gets a hash."""
     wanted = {name: _server_name(name) for name in written}
-    names: dict[str, str] = {}
-    for name, short in wanted.items():
-        meets_another = any(other != name and wanted[other] == short for other in wanted)
-        names[name] = short if name == short or not meets_another else _hashed(short, name, _MAX_SERVER)
-    return names
+    count = Counter(wanted.values())
+    return {
+        name: short if name == short or count[short] == 1 else _hashed(short, name, _MAX_SERVER)
+        for name, short in wanted.items()
+    }
 
 
 def tool_name(server: str, tool: str) -> str:

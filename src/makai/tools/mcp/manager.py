@@ -192,18 +192,13 @@ class _Server:
 
     def _list(self, listings: Sequence[ToolListing]) -> bool:
         """Take over a list of tools; whether anything changed. A tool that stayed the same stays the same object."""
-        tools: dict[str, McpTool] = {}
+        before, self.tools = self.tools, {}
         for listing in listings:
-            known = self.tools.get(listing.name)
-            same = known is not None and known.listing == listing
-            tools[listing.name] = (
-                known
-                if known is not None and same
-                else McpTool(self, self._config.identity, listing, self._launch.spill_directory)
-            )
-        changed = tools != self.tools
-        self.tools = tools
-        return changed
+            known = before.get(listing.name)
+            if known is None or known.listing != listing:
+                known = McpTool(self, self._config.identity, listing, self._launch.spill_directory)
+            self.tools[listing.name] = known
+        return before != self.tools
 
     async def _wait(self, failures: int, reason: str) -> None:
         """Wait before the next attempt; after too many its tools are gone until one of them is called.
@@ -221,18 +216,12 @@ class _Server:
                 await self.wanted.wait()
 
     def _tell(self, state: ServerState, reason: str) -> None:
-        connection = self._connection
-        status = msgspec.structs.replace(
-            self.status,
-            state=state,
-            reason=reason,
-            tools=len(self.tools),
-            server_version=connection.server_version if connection else self.status.server_version,
-            protocol_version=connection.protocol_version if connection else self.status.protocol_version,
-        )
+        self.status = msgspec.structs.replace(self.status, state=state, reason=reason, tools=len(self.tools))
+        if (server := self._connection) is not None:
+            versions = {"server_version": server.server_version, "protocol_version": server.protocol_version}
+            self.status = msgspec.structs.replace(self.status, **versions)
         if state != "connecting":
             self.settled.set()
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
-        self.status = status
-        self._on_change(status)
+        self._on_change(self.status)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -167,9 +168,8 @@ class _ImageBlock(msgspec.Struct, frozen=True, rename="camel", tag_field="type",
     mime_type: str
 
 
-class _AudioBlock(msgspec.Struct, frozen=True, rename="camel", tag_field="type", tag="audio"):
-    data: str
-    mime_type: str
+class _AudioBlock(_ImageBlock, frozen=True, rename="camel", tag_field="type", tag="audio"):
+    pass
 
 
 class _ResourceBlock(msgspec.Struct, frozen=True, tag_field="type", tag="resource"):
@@ -210,7 +210,7 @@ def _part(block: Mapping[str, Any]) -> Text | Image:
     match known:
         case _TextBlock(text=text):
             return Text(text=text)
-        case _ImageBlock(data=data, mime_type=kind) | _AudioBlock(data=data, mime_type=kind):
+        case _ImageBlock(data=data, mime_type=kind):
             return _binary(data, kind, "")
         case _LinkBlock():
             words = (known.name, known.uri, known.mime_type, known.description)
@@ -235,21 +235,17 @@ def _binary(data: str, kind: str, uri: str) -> Text | Image:
 def _says(parts: Sequence[Text | Image], value: Any) -> bool:
     """Whether a text says the same as the structured content, which servers should send in both forms."""
     for part in parts:
-        if isinstance(part, Text):
-            try:
-                if msgspec.json.decode(part.text) == value:
-                    return True
-            except msgspec.DecodeError:
-                continue
+        with contextlib.suppress(msgspec.DecodeError):
+            if isinstance(part, Text) and msgspec.json.decode(part.text) == value:
+                return True
     return False
 
 
 def _with_few_images(parts: Sequence[Text | Image]) -> Iterable[Text | Image]:
-    left = _MAX_IMAGES
+    shown = 0
     for part in parts:
-        if isinstance(part, Image):
-            left -= 1
-            if left < 0:
-                yield Text(text=f"[{part.mime_type}: not shown, there are more than {_MAX_IMAGES} pictures]")
-                continue
-        yield part
+        shown += isinstance(part, Image)
+        if isinstance(part, Image) and shown > _MAX_IMAGES:
+            yield Text(text=f"[{part.mime_type}: not shown, there are more than {_MAX_IMAGES} pictures]")
+        else:
+            yield part

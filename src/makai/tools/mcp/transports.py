@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, Self, TypeAlias
 
@@ -71,11 +71,7 @@ class Life:
 def transport_to(
     server: McpServer, launch: Launch, timing: Timing, life: Life
 ) -> AbstractAsyncContextManager[_Streams]:
-    match server:
-        case StdioServer():
-            return _stdio(server, launch, life)
-        case HttpServer():
-            return _http(server, timing, life)
+    return _stdio(server, launch, life) if isinstance(server, StdioServer) else _http(server, timing, life)
 
 
 @asynccontextmanager
@@ -83,19 +79,15 @@ async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenera
     given = {name: value.reveal() for name, value in server.env.items()}
     with _confining(launch, server) as argv:
         folder = os.path.join(launch.cwd, server.cwd or "")
-        with anyio.CancelScope(shield=True):
-            # The SDK's cancellation comes again with every turn of the event loop: here it has to wait a moment.
-            child = await _started(argv, folder, launch.environment(given))
+        try:
+            with anyio.CancelScope(shield=True):
+                # The SDK's cancellation comes again with every turn of the event loop: here it has to wait a moment.
+                child = await ChildProcess.start(argv, cwd=folder, env=launch.environment(given), supervised=True)
+        except OSError as error:
+            raise TransportError(f"It could not be started in {printable(folder)}: {error.strerror}.") from None
         life.last_words = lambda: _last_words(child)
         async with _speaking(child, life) as streams:
             yield streams
-
-
-async def _started(argv: Sequence[str], folder: str, environ: Mapping[str, str]) -> ChildProcess:
-    try:
-        return await ChildProcess.start(argv, cwd=folder, env=environ, supervised=True)
-    except OSError as error:
-        raise TransportError(f"It could not be started in {printable(folder)}: {error.strerror}.") from None
 
 
 async def _how_it_ended(child: ChildProcess) -> str:
@@ -202,14 +194,10 @@ async def _http(server: HttpServer, timing: Timing, life: Life) -> AsyncGenerato
         async with sse_client(server.url, httpx_client_factory=client) as (messages, outbound):
             yield _Watched(messages, life), outbound
     else:
-        async with (
-            client() as http,
-            streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as (
-                messages,
-                outbound,
-            ),
-        ):
-            yield _Watched(messages, life), outbound
+        async with client() as http:
+            streams = streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
+            async with streams as (messages, outbound):
+                yield _Watched(messages, life), outbound
 
 
 def _http_client(server: HttpServer, timing: Timing, life: Life) -> httpx2.AsyncClient:
