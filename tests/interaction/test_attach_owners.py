@@ -137,7 +137,7 @@ async def test_an_executor_whose_owner_died_is_registered_with_the_next(home: Pa
         (cmd.Close(now=0), False),
     ],
 )
-def test_only_what_cannot_count_twice_is_repeated(command: req.UserCommand, repeatable: bool) -> None:
+def test_only_what_cannot_count_twice_is_repeated(command: cmd.UserCommand, repeatable: bool) -> None:
     assert req.RunCommand(SESSION, command).is_repeatable is repeatable
 
 

@@ -17,7 +17,7 @@ from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
 from makai.core.request import ToolDefinition
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.providers.runtime import ModelRuntime
-from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, Send, SetMode, SetTitle
+from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, Send, SetMode, SetTitle, UserCommand
 from makai.sessions.log.base import Pending, Record, SessionFilter
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
@@ -29,7 +29,6 @@ from makai.sessions.requests import (
     ListApprovals,
     ListSessions,
     RunCommand,
-    UserCommand,
 )
 from makai.sessions.service import ToolRegistration
 from makai.sessions.state import fold

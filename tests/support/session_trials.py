@@ -13,8 +13,8 @@ from makai.core.errors import SessionRefused
 from makai.core.usage import Usage
 from makai.sessions.commands import AnyEffect, ApproveCall, Command, Create, Recovered, Report, Send
 from makai.sessions.draft import Decision
-from makai.sessions.engine import decide, fold
-from makai.sessions.state import Run, SessionState
+from makai.sessions.engine import decide
+from makai.sessions.state import Run, SessionState, fold
 
 MODEL_REF = "acme/acme-chat@one"
 

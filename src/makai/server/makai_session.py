@@ -26,9 +26,9 @@ from makai.protocols.makai.commands import AskSession
 from makai.protocols.makai.envelope import Scope
 from makai.server.backend import Backend
 from makai.server.makai_history import open_run
-from makai.sessions.commands import Abort, ApproveCall, DenyCall, Send, SetMode, SetModel, SetTerms, SetTitle
+from makai.sessions import commands as cmd
 from makai.sessions.log.encoding import decoded
-from makai.sessions.requests import CreateSession, GetState, RunCommand, UserCommand
+from makai.sessions.requests import CreateSession, GetState, RunCommand
 from makai.sessions.service import Follower, Sessions, ToolRegistration
 from makai.sessions.state import SessionState
 
@@ -186,16 +186,16 @@ class SessionConnection:
             raise InvalidRequest(
                 f"after_event_id is {wanted.after_event_id}, but the last event is {state.last_event_id}"
             )
-        changes: list[UserCommand] = []
+        changes: list[cmd.UserCommand] = []
         terms = _terms(wanted, state.terms)
         if terms != state.terms:
-            changes.append(SetTerms(now=0, terms=terms))
+            changes.append(cmd.SetTerms(now=0, terms=terms))
         if model_ref is not None and model_ref != state.model_ref:
-            changes.append(SetModel(now=0, model_ref=model_ref))
+            changes.append(cmd.SetModel(now=0, model_ref=model_ref))
         if wanted.mode is not None and wanted.mode != state.mode:
-            changes.append(SetMode(now=0, mode=wanted.mode))
+            changes.append(cmd.SetMode(now=0, mode=wanted.mode))
         if wanted.title is not None and wanted.title != state.title:
-            changes.append(SetTitle(now=0, title=wanted.title))
+            changes.append(cmd.SetTitle(now=0, title=wanted.title))
         for change in changes:
             await sessions.dispatch(RunCommand(self.session_id, change))
         return await sessions.dispatch(GetState(self.session_id)) if changes else state
@@ -209,10 +209,10 @@ class SessionConnection:
         if self._follower is None:
             await self._attach(sessions, state, state.last_event_id)
         if model_ref is not None and model_ref != state.model_ref:
-            await sessions.dispatch(RunCommand(self.session_id, SetModel(now=0, model_ref=model_ref)))
+            await sessions.dispatch(RunCommand(self.session_id, cmd.SetModel(now=0, model_ref=model_ref)))
         input_id = str(uuid4())
         # With a client_msg_id the words count once, also when their owner dies and they have to be said again.
-        said = Send(
+        said = cmd.Send(
             now=0,
             input_id=input_id,
             client_msg_id=input_id,
@@ -241,7 +241,7 @@ class SessionConnection:
             return
         run = state.active_run
         if run is not None:
-            abort = Abort(now=0, run_id=run.run_id, by=CLIENT, reason=wanted.reason or "")
+            abort = cmd.Abort(now=0, run_id=run.run_id, by=CLIENT, reason=wanted.reason or "")
             try:
                 await sessions.dispatch(RunCommand(self.session_id, abort))
             except SessionRefused as error:
@@ -381,10 +381,10 @@ def _terms(wanted: wire.AgentStart, terms: SessionTerms) -> SessionTerms:
     return msgspec.structs.replace(terms, **{name: value for name, value in given.items() if value is not None})
 
 
-def _decision(answer: wire.PermissionResponse) -> ApproveCall | DenyCall:
+def _decision(answer: wire.PermissionResponse) -> cmd.ApproveCall | cmd.DenyCall:
     if answer.decision == "deny":
-        return DenyCall(now=0, call_id=answer.tool_call_id, by=CLIENT, reason=answer.reason, scope=answer.scope)
-    return ApproveCall(
+        return cmd.DenyCall(now=0, call_id=answer.tool_call_id, by=CLIENT, reason=answer.reason, scope=answer.scope)
+    return cmd.ApproveCall(
         now=0,
         call_id=answer.tool_call_id,
         by=CLIENT,

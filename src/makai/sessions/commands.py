@@ -118,6 +118,11 @@ class Close(Timed, frozen=True, tag="close"):
     reason: str = ""
 
 
+Setting: TypeAlias = SetMode | SetModel | SetTitle | SetTerms
+UserCommand: TypeAlias = Send | ApproveCall | DenyCall | Abort | Setting | Compact | Close
+"""What a client may ask of a session. The owner sets `now`; a client's value is ignored."""
+
+
 # ---------------------------------------------------------------- what the harness reports
 
 
@@ -144,22 +149,7 @@ class Recovered(Timed, frozen=True, tag="recovered"):
     """Whether this session's harness can continue a run from the log."""
 
 
-Command: TypeAlias = (
-    Create
-    | Send
-    | ApproveCall
-    | DenyCall
-    | Abort
-    | SetMode
-    | SetModel
-    | SetTitle
-    | SetTerms
-    | Compact
-    | Close
-    | Report
-    | TimePassed
-    | Recovered
-)
+Command: TypeAlias = Create | UserCommand | Report | TimePassed | Recovered
 
 
 # ---------------------------------------------------------------- effects, beside those of `harness.base`

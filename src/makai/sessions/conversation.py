@@ -55,7 +55,8 @@ async def with_broken_turns(
             turn.append(logged)
             if isinstance(event, TurnEnded):
                 if event.stop_reason in ("aborted", "error"):
-                    turn = [every async for every in _range(log, session_id, turn[0].event_id, logged.event_id)]
+                    first, last = turn[0].event_id, logged.event_id
+                    turn = [every async for every in _until(replay(log, session_id, first - 1), last)]
                 for earlier in turn:
                     yield earlier
                 turn = []
@@ -65,11 +66,6 @@ async def with_broken_turns(
         turn = [every async for every in _until(replay(log, session_id, turn[0].event_id - 1), through)]
     for earlier in turn:
         yield earlier
-
-
-async def _range(log: EventLog, session_id: str, first: int, last: int) -> AsyncIterator[LoggedEvent]:
-    async for logged in _until(replay(log, session_id, first - 1), last):
-        yield logged
 
 
 async def _until(events: AsyncIterator[LoggedEvent], through: int | None) -> AsyncIterator[LoggedEvent]:

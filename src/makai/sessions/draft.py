@@ -31,8 +31,6 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Draft:
-    """Collects events and effects."""
-
     __slots__ = ("_effects", "_events", "state", "ts")
 
     def __init__(self, state: SessionState, now: int) -> None:
@@ -52,8 +50,6 @@ class Draft:
 
     def effect(self, effect: AnyEffect) -> None:
         self._effects.append(effect)
-
-    # ------------------------------------------------------------ how runs begin
 
     def start_run(
         self, input_id: str, content: str | tuple[SessionPart, ...], client_msg_id: str | None, terms: ev.RunTerms
@@ -88,8 +84,6 @@ class Draft:
             if waiting.delivery == "steer":
                 self.effect(Steer(run_id=run_id, input_id=waiting.input_id, content=waiting.content))
 
-    # ------------------------------------------------------------ calls
-
     def decide_call(self, run_id: str, decided: ev.ApprovalDecided) -> None:
         """Log a decision, resolve the wait for it, and continue the run when it was the last one."""
         self.log(decided, run_id)
@@ -116,8 +110,6 @@ class Draft:
             self.finish_call(run_id, call, f"Interrupted: {when} while this tool ran; what it did is unknown.")
         else:
             self.finish_call(run_id, call, f"Not run: {when} before this tool started.")
-
-    # ------------------------------------------------------------ how runs end
 
     def log_abort(self, run_id: str, by: str, reason: str) -> None:
         self.log(ev.RunStatusChanged(status="aborting"), run_id)

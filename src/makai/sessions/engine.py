@@ -26,10 +26,9 @@ from makai.core.errors import SessionRefused
 from makai.harness.base import ResumeRun, StartCompaction
 from makai.sessions import commands as cmd
 from makai.sessions.draft import Decision, Draft
+from makai.sessions.log.encoding import is_same_block
 from makai.sessions.reports import report
-from makai.sessions.state import Run, SessionState, evolve, fold
-
-__all__ = ["Batch", "Decision", "decide", "evolve", "fold"]
+from makai.sessions.state import Run, SessionState, same_fields
 
 MAX_WAITING = 100
 MAX_ID_LENGTH = 256
@@ -89,11 +88,10 @@ def _create(draft: Draft, command: cmd.Create) -> None:
     _check_title(command.title)
     if (command.forked_from is None) != (command.forked_at is None) or (command.forked_at or 0) < 0:
         raise SessionRefused("BAD_ARGUMENT", "A fork names the session it continues and the event it continues from.")
-    settings = {name: getattr(command, name) for name in ev.SessionCreated.__struct_fields__}
-    draft.log(ev.SessionCreated(**settings))
+    draft.log(same_fields(command, ev.SessionCreated))
 
 
-def _set(draft: Draft, command: cmd.SetMode | cmd.SetModel | cmd.SetTitle | cmd.SetTerms) -> None:
+def _set(draft: Draft, command: cmd.Setting) -> None:
     """Change a setting; one that has this value already is no event."""
     state = draft.state
     _check_open(state)
@@ -148,15 +146,7 @@ def _send(draft: Draft, command: cmd.Send) -> None:
         raise SessionRefused("BUSY", f"{MAX_WAITING} messages are waiting already.")
     if any(waiting.input_id == command.input_id for waiting in state.waiting):
         raise SessionRefused("BAD_ARGUMENT", f"An input of id {command.input_id!r} is waiting already.")
-    draft.log(
-        ev.InputAccepted(
-            input_id=command.input_id,
-            content=command.content,
-            client_msg_id=command.client_msg_id,
-            delivery=command.delivery,
-            terms=command.terms,
-        )
-    )
+    draft.log(same_fields(command, ev.InputAccepted))
     run = state.active_run
     if command.delivery == "steer" and state.capabilities.steer and run.status != "aborting" and run.purpose == "input":
         draft.effect(cmd.Steer(run_id=run.run_id, input_id=command.input_id, content=command.content))
@@ -197,15 +187,16 @@ def _recover(draft: Draft, command: cmd.Recovered) -> None:
         draft.start_waiting()
     elif run.status == "aborting":
         draft.settle(run, ev.RunFinished(stop_reason="aborted"))
-    elif not command.can_resume or not _is_resumable(run):
-        draft.settle(run, ev.RunFailed(code="interrupted", message="The server ended during this run."))
-    else:
+    elif (
+        command.can_resume
+        and run.purpose == "input"
+        and run.resumes < MAX_RESUMES
+        # A log that was cut by a repair may hold a run whose last status is there and whose settlement is not.
+        and run.status not in ("finished", "error")
+    ):
         _resume(draft, run)
-
-
-def _is_resumable(run: Run) -> bool:
-    # A log that was cut by a repair may hold a run whose last status is there and whose settlement is not.
-    return run.purpose == "input" and run.resumes < MAX_RESUMES and run.status not in ("finished", "error")
+    else:
+        draft.settle(run, ev.RunFailed(code="interrupted", message="The server ended during this run."))
 
 
 def _resume(draft: Draft, run: Run) -> None:
@@ -334,36 +325,25 @@ class Batch:
 
     def take(self, command: cmd.Command) -> tuple[cmd.AnyEffect, ...]:
         """Decide one more command; its effects are due after the commit. Raises `SessionRefused` without a change."""
-        if type(command) is cmd.Report and self._words and (delta := self._continuation(command)) is not None:
-            self._words.append(delta)
-            return ()
+        if self._words and isinstance(command, cmd.Report):
+            last, event = self._events[-1], command.event
+            if last.run_id == command.run_id and is_same_block(last.event, event):
+                assert isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta)
+                self._words.append(event.delta)  # it continues one that was accepted: no decision is needed
+                return ()
         decision = decide(self.state, command)
         if decision.events:
             self._join()
             self._events.extend(decision.events)
-            last = decision.events[-1].event
-            if isinstance(last, ev.AssistantTextDelta | ev.ReasoningDelta):
-                self._words = [last.delta]
+            newest = decision.events[-1].event
+            if isinstance(newest, ev.AssistantTextDelta | ev.ReasoningDelta):
+                self._words = [newest.delta]
         self.state = decision.state
         return decision.effects
 
     def events(self) -> tuple[ev.Logged, ...]:
         self._join()
         return tuple(self._events)
-
-    def _continuation(self, command: cmd.Report) -> str | None:
-        """The delta, when it continues that of the last event, which was accepted: no decision is needed."""
-        last, event = self._events[-1], command.event
-        if (
-            isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta)
-            and isinstance(last.event, ev.AssistantTextDelta | ev.ReasoningDelta)
-            and type(last.event) is type(event)
-            and last.event.content_index == event.content_index
-            and last.event.parent_call_id == event.parent_call_id
-            and last.run_id == command.run_id
-        ):
-            return event.delta
-        return None
 
     def _join(self) -> None:
         if len(self._words) > 1:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import AsyncIterator
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -26,21 +26,11 @@ from makai.sessions.log.encoding import joined
 from makai.sessions.requests import ForkSession
 from makai.sessions.state import SessionState
 
-T = TypeVar("T")
-
 BATCH: Final = 1_000
 MAX_BATCH: Final = 8_000
 """The limit inside a run that is longer than a batch; a log takes 10,000 events at once."""
-_OF_THE_ORIGIN: Final = (
-    ev.AgentSession,
-    ev.SessionCreated,
-    ev.SessionClosed,
-    ev.ModeChanged,
-    ev.ModelChanged,
-    ev.TermsChanged,
-    ev.TitleChanged,
-    ev.InputAccepted,
-)
+_SETTINGS: Final = (ev.AgentSession, ev.ModeChanged, ev.ModelChanged, ev.TermsChanged, ev.TitleChanged)
+_OF_THE_ORIGIN: Final = (ev.SessionCreated, ev.SessionClosed, ev.InputAccepted, *_SETTINGS)
 
 
 def fork_of(origin: SessionState, wanted: ForkSession, now: int) -> Create:
@@ -48,23 +38,10 @@ def fork_of(origin: SessionState, wanted: ForkSession, now: int) -> Create:
     at = origin.last_event_id if wanted.at is None else wanted.at
     if not 0 < at <= origin.last_event_id:
         raise SessionRefused("BAD_ARGUMENT", f"The session has events 1 to {origin.last_event_id}, not {at}.")
-    title = f"{origin.title} (fork)" if origin.title else ""
-    return Create(
-        now=now,
-        model_ref=_either(wanted.model_ref, origin.model_ref),
-        mode=_either(wanted.mode, origin.mode),
-        harness=origin.harness,
-        cwd=_either(wanted.cwd, origin.cwd),
-        roots=_either(wanted.roots, origin.roots),
-        title=_either(wanted.title, title),
-        terms=_either(wanted.terms, origin.terms),
-        forked_from=wanted.origin,
-        forked_at=at,
-    )
-
-
-def _either(wanted: T | None, inherited: T) -> T:
-    return inherited if wanted is None else wanted
+    settings = {name: getattr(origin, name) for name in ("model_ref", "mode", "cwd", "roots", "terms")}
+    settings["title"] = f"{origin.title} (fork)" if origin.title else ""
+    settings |= {name: value for name in settings if (value := getattr(wanted, name)) is not None}
+    return Create(now=now, harness=origin.harness, forked_from=wanted.origin, forked_at=at, **settings)
 
 
 async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncIterator[list[Pending]]:
@@ -77,7 +54,8 @@ async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncI
             continue
         event = logged.event
         if isinstance(event, ev.Compacted):
-            event = msgspec.structs.replace(event, through=first + _count_until(numbers, event.through) - 1)
+            not_above = bisect_right(numbers, event.through)
+            event = msgspec.structs.replace(event, through=first + not_above - 1)
         elif isinstance(event, ev.ApprovalDecided):
             # The person granted it to the origin, and may have revoked it since.
             event = msgspec.structs.replace(event, scope="once", grant="")
@@ -94,8 +72,3 @@ async def copied(log: EventLog, origin: str, through: int, first: int) -> AsyncI
             numbers.append(logged.event_id)
     if batch:
         yield batch
-
-
-def _count_until(numbers: list[int], through: int) -> int:
-    """How many of the copied events are not above one of the origin's."""
-    return bisect_right(numbers, through)

@@ -33,12 +33,11 @@ from makai.core.errors import ModelRefError
 from makai.core.messages import AssistantMessage, Message, StopReason, ToolMessage, UserMessage
 from makai.core.usage import Usage
 from makai.harness.base import PlacedMessage
-from makai.sessions.state import Numbered
+from makai.sessions.log.base import LoggedEvent
 
 NO_OUTPUT = "The tool gave no output."
 
-
-# ---------------------------------------------------------------- what people see
+Note: TypeAlias = ev.Notice | ev.PlanUpdated | ev.Compacted | ev.RunFailed | ev.RunAborted
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -77,95 +76,60 @@ class ToolItem(Item, frozen=True, tag="tool"):
 
 
 class NoteItem(Item, frozen=True, tag="note"):
-    """A notice, a plan, a summary, the failure or the abort of a run."""
-
-    event: ev.Notice | ev.PlanUpdated | ev.Compacted | ev.RunFailed | ev.RunAborted
+    event: Note
 
 
 TranscriptItem: TypeAlias = UserItem | TextItem | ThinkingItem | ToolItem | NoteItem
 
 
-# ---------------------------------------------------------------- what the fold gathers
-
-
 class _Words(msgspec.Struct):
     """A text or thinking block. Deltas count only until the whole block is there."""
 
-    event_id: int
-    ts: int
-    is_thinking: bool
-    parent_call_id: str
+    item: TextItem | ThinkingItem
     deltas: list[str] = []
-    whole: str | None = None
     signature: str | None = None
-    redacted: bool = False
 
-    def text(self) -> str:
-        return "".join(self.deltas) if self.whole is None else self.whole
+    def shown(self) -> TextItem | ThinkingItem:
+        return self.item if self.item.whole else msgspec.structs.replace(self.item, text="".join(self.deltas))
 
     def part(self) -> AssistantPart | None:
-        if not self.is_thinking:
-            return Text(text=self.text(), text_signature=self.signature)
-        if self.whole is None:
+        item = self.shown()
+        if isinstance(item, TextItem):
+            return Text(text=item.text, text_signature=self.signature)
+        if not item.whole:
             return None  # thinking that broke off has no signature, and its own vendor refuses it without
-        return Thinking(thinking=self.whole, thinking_signature=self.signature, redacted=self.redacted)
-
-    def item(self, run_id: str | None) -> TranscriptItem:
-        item = ThinkingItem if self.is_thinking else TextItem
-        made: TextItem | ThinkingItem = item(
-            event_id=self.event_id,
-            ts=self.ts,
-            run_id=run_id,
-            parent_call_id=self.parent_call_id,
-            text=self.text(),
-            whole=self.whole is not None,
-        )
-        return msgspec.structs.replace(made, redacted=True) if self.redacted else made
+        return Thinking(thinking=item.text, thinking_signature=self.signature, redacted=item.redacted)
 
 
 class _Called(msgspec.Struct):
-    """A tool call."""
-
-    event_id: int
-    ts: int
-    parent_call_id: str
-    call: ev.ToolCalled
-    decision: ev.ApprovalDecided | None = None
-    result: ev.ToolFinished | None = None
+    item: ToolItem
     result_id: int = 0
+
+    def shown(self) -> ToolItem:
+        return self.item
 
     def model_id(self) -> str:
         # The vendor's own id, so that a conversation read from the log is, to the byte, the one its cache knows.
-        return self.call.vendor_call_id or self.call.call_id
+        return self.item.call.vendor_call_id or self.item.call.call_id
 
     def part(self) -> AssistantPart:
+        call = self.item.call
         return ToolCall(
             tool_call_id=self.model_id(),
-            name=self.call.name,
-            arguments_json=self.call.arguments_json,
-            thought_signature=self.call.signature,
-            arguments_error=self.call.arguments_error,
+            name=call.name,
+            arguments_json=call.arguments_json,
+            thought_signature=call.signature,
+            arguments_error=call.arguments_error,
         )
 
     def answer(self, result: ev.ToolFinished) -> ToolMessage:
         return ToolMessage(
             result=ToolResult(
                 tool_call_id=self.model_id(),
-                tool_name=self.call.name,
+                tool_name=self.item.call.name,
                 content=tuple(map(_result_part, result.content)) or (Text(text=NO_OUTPUT),),
                 is_error=result.is_error or result.interrupted,
             )
-        )
-
-    def item(self, run_id: str | None) -> TranscriptItem:
-        return ToolItem(
-            event_id=self.event_id,
-            ts=self.ts,
-            run_id=run_id,
-            parent_call_id=self.parent_call_id,
-            call=self.call,
-            decision=self.decision,
-            result=self.result,
         )
 
 
@@ -179,13 +143,13 @@ class _Turn:
         self.ts = logged.ts
         self.model = model
         self.blocks: list[_Words | _Called] = []
-        self.words: dict[tuple[bool, str, int], _Words] = {}
+        self.words: dict[tuple[type, str, int], _Words] = {}
         self.stop_reason: StopReason = "aborted"  # until its end says otherwise
         self.usage = Usage()
         self.is_retried = False
 
     def messages(self) -> Iterator[PlacedMessage]:
-        blocks = [block for block in self.blocks if not block.parent_call_id]
+        blocks = [block for block in self.blocks if not block.item.parent_call_id]
         parts = tuple(part for block in blocks if (part := block.part()) is not None)
         if not parts or self.is_retried:
             return
@@ -200,11 +164,11 @@ class _Turn:
         )
         yield PlacedMessage(self.last_event_id, message)
         for block in blocks:
-            if isinstance(block, _Called) and block.result is not None:
-                yield PlacedMessage(max(self.last_event_id, block.result_id), block.answer(block.result))
+            if isinstance(block, _Called) and block.item.result is not None:
+                yield PlacedMessage(max(self.last_event_id, block.result_id), block.answer(block.item.result))
 
     def has_result(self) -> bool:
-        return any(isinstance(block, _Called) and block.result is not None for block in self.blocks)
+        return any(isinstance(block, _Called) and block.item.result is not None for block in self.blocks)
 
 
 class History:
@@ -218,39 +182,30 @@ class History:
         self._turn: _Turn | None = None
         self._has_turns = True
 
-    def apply(self, logged: Numbered) -> None:
+    def apply(self, logged: LoggedEvent) -> None:
         """Take one event into account; most kinds say nothing."""
         if isinstance(logged, ev.Logged) and (step := _STEPS.get(type(logged.event))) is not None:
             step(self, logged.event, logged)
 
     def placed(self) -> tuple[PlacedMessage, ...]:
-        return tuple(self._placed())
-
-    def messages(self) -> tuple[Message, ...]:
-        return tuple(placed.message for placed in self._placed())
-
-    def items(self) -> tuple[TranscriptItem, ...]:
-        return tuple(self._transcript())
-
-    def _placed(self) -> Iterator[PlacedMessage]:
-        if self._compacted is not None:
-            yield self._compacted
+        placed = [] if self._compacted is None else [self._compacted]
         for entry in self._entries:
             if entry.event_id <= self._through:
                 continue
             if isinstance(entry, _Turn):
-                yield from entry.messages()
+                placed += entry.messages()
             elif isinstance(entry, UserItem):
-                yield PlacedMessage(entry.event_id, UserMessage(content=content_for_model(entry.content)))
+                placed.append(PlacedMessage(entry.event_id, UserMessage(content=content_for_model(entry.content))))
+        return tuple(placed)
 
-    def _transcript(self) -> Iterator[TranscriptItem]:
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(placed.message for placed in self.placed())
+
+    def items(self) -> tuple[TranscriptItem, ...]:
+        items: list[TranscriptItem] = []
         for entry in self._entries:
-            if isinstance(entry, _Turn):
-                yield from (block.item(entry.run_id) for block in entry.blocks)
-            else:
-                yield entry
-
-    # ------------------------------------------------------------ how events are taken
+            items += [block.shown() for block in entry.blocks] if isinstance(entry, _Turn) else [entry]
+        return tuple(items)
 
     def _on_created(self, event: ev.SessionCreated, logged: ev.Logged) -> None:
         self._has_turns = event.capabilities.has_turns
@@ -259,8 +214,7 @@ class History:
         self._turn = None
 
     def _on_user_message(self, event: ev.UserInput, logged: ev.Logged) -> None:
-        item = UserItem(event_id=logged.event_id, ts=logged.ts, run_id=logged.run_id, content=event.content)
-        self._entries.append(item)
+        self._entries.append(UserItem(**_place(logged), content=event.content))
         if not self._has_turns:
             self._turn = None
 
@@ -288,38 +242,38 @@ class History:
             self._turn.last_event_id = logged.event_id
 
     def _on_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta, logged: ev.Logged) -> None:
-        if (words := self._words(isinstance(event, ev.ReasoningDelta), event, logged)) is not None:
+        if (words := self._words(event, logged)) is not None:
             words.deltas.append(event.delta)
 
     def _on_whole(self, event: ev.AssistantText | ev.Reasoning, logged: ev.Logged) -> None:
-        words = self._words(isinstance(event, ev.Reasoning), event, logged)
-        if words is not None:
-            words.whole = event.text
+        if (words := self._words(event, logged)) is not None:
+            words.item = msgspec.structs.replace(words.item, text=event.text, whole=True)
             words.deltas.clear()
             words.signature = event.signature
-            words.redacted = isinstance(event, ev.Reasoning) and event.redacted
+            if isinstance(event, ev.Reasoning):
+                words.item = msgspec.structs.replace(words.item, redacted=event.redacted)
 
     def _words(
-        self,
-        is_thinking: bool,
-        event: ev.AssistantTextDelta | ev.ReasoningDelta | ev.AssistantText | ev.Reasoning,
-        logged: ev.Logged,
+        self, event: ev.AssistantTextDelta | ev.ReasoningDelta | ev.AssistantText | ev.Reasoning, logged: ev.Logged
     ) -> _Words | None:
         """The block an event belongs to, new or known. Agents without turns may use an index again."""
         turn = self._current_turn(logged)
         if turn is None:
             return None
         turn.last_event_id = logged.event_id
-        key = (is_thinking, event.parent_call_id, event.content_index)
+        kind = ThinkingItem if isinstance(event, ev.ReasoningDelta | ev.Reasoning) else TextItem
+        key = (kind, event.parent_call_id, event.content_index)
         words = turn.words.get(key)
-        if words is None or words.whole is not None:
-            words = turn.words[key] = _Words(logged.event_id, logged.ts, is_thinking, event.parent_call_id)
+        if words is None or words.item.whole:
+            item = kind(**_place(logged), parent_call_id=event.parent_call_id, text="", whole=False)
+            words = turn.words[key] = _Words(item)
             turn.blocks.append(words)
         return words
 
     def _on_called(self, event: ev.ToolCalled, logged: ev.Logged) -> None:
         if (turn := self._current_turn(logged)) is not None:
-            called = self._calls[event.call_id] = _Called(logged.event_id, logged.ts, event.parent_call_id, event)
+            item = ToolItem(**_place(logged), parent_call_id=event.parent_call_id, call=event)
+            called = self._calls[event.call_id] = _Called(item)
             turn.blocks.append(called)
             turn.last_event_id = logged.event_id
 
@@ -327,15 +281,16 @@ class History:
         if (called := self._calls.get(event.call_id)) is not None:
             said = {name: getattr(event, name) for name in ("title", "kind", "locations")}
             news = {name: value for name, value in said.items() if value is not None}
-            called.call = msgspec.structs.replace(called.call, **news)
+            call = msgspec.structs.replace(called.item.call, **news)
+            called.item = msgspec.structs.replace(called.item, call=call)
 
     def _on_decided(self, event: ev.ApprovalDecided, logged: ev.Logged) -> None:
         if (called := self._calls.get(event.call_id)) is not None:
-            called.decision = event
+            called.item = msgspec.structs.replace(called.item, decision=event)
 
     def _on_finished(self, event: ev.ToolFinished, logged: ev.Logged) -> None:
         if (called := self._calls.pop(event.call_id, None)) is not None:
-            called.result = event
+            called.item = msgspec.structs.replace(called.item, result=event)
             called.result_id = logged.event_id
 
     def _on_compacted(self, event: ev.Compacted, logged: ev.Logged) -> None:
@@ -344,11 +299,8 @@ class History:
         self._compacted = PlacedMessage(event.through, UserMessage(content=summary))
         self._on_note(event, logged)
 
-    def _on_note(
-        self, event: ev.Notice | ev.PlanUpdated | ev.Compacted | ev.RunFailed | ev.RunAborted, logged: ev.Logged
-    ) -> None:
-        item = NoteItem(event_id=logged.event_id, ts=logged.ts, run_id=logged.run_id, event=event)
-        self._entries.append(item)
+    def _on_note(self, event: Note, logged: ev.Logged) -> None:
+        self._entries.append(NoteItem(**_place(logged), event=event))
 
 
 _STEPS: dict[type, Callable[[History, Any, ev.Logged], None]] = {
@@ -373,11 +325,15 @@ _STEPS: dict[type, Callable[[History, Any, ev.Logged], None]] = {
 }
 
 
-def history(events: Iterable[Numbered]) -> History:
+def history(events: Iterable[LoggedEvent]) -> History:
     folded = History()
     for logged in events:
         folded.apply(logged)
     return folded
+
+
+def _place(logged: ev.Logged) -> dict[str, Any]:
+    return {"event_id": logged.event_id, "ts": logged.ts, "run_id": logged.run_id}
 
 
 def _result_part(part: SessionPart) -> Text | Image:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from makai.core import session_events as ev
 from makai.core.errors import MakaiError
 from makai.sessions import commands as cmd
+from makai.sessions.log.encoding import is_same_block
 
 Effects: TypeAlias = tuple[cmd.AnyEffect, ...]
 
@@ -98,14 +99,7 @@ class Inbox:
 
     def _words_before(self, run_id: str, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> list[str] | None:
         """Of the newest order, when it is a delta of the same block."""
-        order = self._orders[-1] if self._orders else None
-        if order is None or order.words is None or not isinstance(order.command, cmd.Report):
-            return None
-        first = order.command.event
-        is_same = (
-            type(first) is type(event)
-            and isinstance(first, ev.AssistantTextDelta | ev.ReasoningDelta)
-            and first.content_index == event.content_index
-            and order.command.run_id == run_id
-        )
-        return order.words if is_same else None
+        newest = self._orders[-1].command if self._orders else None
+        if isinstance(newest, cmd.Report) and newest.run_id == run_id and is_same_block(newest.event, event):
+            return self._orders[-1].words
+        return None

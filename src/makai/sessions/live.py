@@ -20,25 +20,8 @@ from typing import Final, assert_never
 from makai.aio.cancellation import consume_exception
 from makai.aio.tasks import BackgroundTasks
 from makai.core import session_events as ev
-from makai.core.errors import (
-    InvalidRequest,
-    LogConflict,
-    MakaiError,
-    OwnershipLost,
-    SessionRefused,
-    StorageUnavailable,
-)
-from makai.harness.base import (
-    Harness,
-    ResumeRun,
-    RunStart,
-    Settlement,
-    StartCompaction,
-    StartRun,
-    ToolAnswer,
-    ToolRequest,
-    run_failed,
-)
+from makai.core.errors import InvalidRequest, LogConflict, MakaiError, OwnershipLost, SessionRefused, StorageUnavailable
+from makai.harness import base
 from makai.sessions import commands as cmd
 from makai.sessions.engine import Batch, decide
 from makai.sessions.inbox import Effects, Inbox, Order
@@ -65,7 +48,7 @@ _BROKEN: Final = ev.RunFailed(
 )
 
 
-async def no_executor(request: ToolRequest) -> ToolAnswer | None:
+async def no_executor(request: base.ToolRequest) -> base.ToolAnswer | None:
     """No client executes tools for the session."""
     return None
 
@@ -78,11 +61,11 @@ class LiveSession:
         session_id: str,
         state: SessionState,
         log: EventLog,
-        harness: Harness,
+        harness: base.Harness,
         tasks: BackgroundTasks,
         clock: Callable[[], int],
         checkpointed: int = 0,
-        execute: Callable[[ToolRequest], Awaitable[ToolAnswer | None]] = no_executor,
+        execute: Callable[[base.ToolRequest], Awaitable[base.ToolAnswer | None]] = no_executor,
     ) -> None:
         """`checkpointed` is the last event that a stored checkpoint stands for.
 
@@ -202,9 +185,11 @@ class LiveSession:
         if not self.is_closing:
             self._put(Order(cmd.Report(now=self.clock(), event=withdrawn, run_id=run_id), late))
 
+    def _port_of(self, run_id: str | None) -> SessionRunPort | None:
+        return self.port if self.port is not None and self.port.run_id == run_id else None
+
     def _check(self, run_id: str) -> None:
-        port = self.port
-        if port is not None and port.run_id == run_id and port.failure is not None:
+        if (port := self._port_of(run_id)) is not None and port.failure is not None:
             raise port.failure
 
     def _put(self, order: Order) -> None:
@@ -324,19 +309,18 @@ class LiveSession:
         """Why nothing more of this run is kept: after a hole in its log, only the news of its failure is."""
         if not isinstance(command, cmd.Report) or isinstance(command.event, ev.RunFailed):
             return None
-        port = self.port
-        return port.failure if port is not None and port.run_id == command.run_id else None
+        port = self._port_of(command.run_id)
+        return None if port is None else port.failure
 
     def _refuse(self, order: Order, error: MakaiError) -> None:
         """Fail the waiting caller; a fact without one ends its run, because the log would have a hole."""
-        command, port = order.command, self.port
         if order.waiter is not None:
             order.fail(error)
-        elif (
-            isinstance(command, cmd.Report) and port is not None and port.run_id == command.run_id and not port.failure
-        ):
-            log.error("a fact of a run was refused: %s", error)
-            port.fail(error)
+        elif isinstance(order.command, cmd.Report):
+            port = self._port_of(order.command.run_id)
+            if port is not None and not port.failure:
+                log.error("a fact of a run was refused: %s", error)
+                port.fail(error)
 
     def save_checkpoint_if_due(self) -> None:
         """So that the next start need not read the whole log."""
@@ -381,9 +365,9 @@ class LiveSession:
     # ------------------------------------------------------------ effects
 
     def _carry_out(self, effect: cmd.AnyEffect) -> None:
-        port = self.port if self.port is not None and self.port.run_id == effect.run_id else None
+        port = self._port_of(effect.run_id)
         match effect:
-            case StartRun() | ResumeRun() | StartCompaction():
+            case base.StartRun() | base.ResumeRun() | base.StartCompaction():
                 self.port = SessionRunPort(self, effect.run_id)
                 self._given_call_ids.clear()
                 work = self._supervise(self.port, effect)
@@ -404,9 +388,9 @@ class LiveSession:
             case _:
                 assert_never(effect)
 
-    async def _supervise(self, port: SessionRunPort, start: RunStart) -> None:
+    async def _supervise(self, port: SessionRunPort, start: base.RunStart) -> None:
         """Carry out a run and settle it, however it ends. When this process ends, it stays as it is in the log."""
-        outcome: list[Settlement] = []
+        outcome: list[base.Settlement] = []
         work = self._tasks.start(self._run(port, start, outcome), f"makai-work-{port.run_id}")
         await port.until_stopped(work)
         if not work.done():
@@ -422,25 +406,25 @@ class LiveSession:
             if self.port is port:
                 self.port = None
 
-    async def _run(self, port: SessionRunPort, start: RunStart, outcome: list[Settlement]) -> None:
+    async def _run(self, port: SessionRunPort, start: base.RunStart, outcome: list[base.Settlement]) -> None:
         try:
             outcome.append(await self.harness.run(port, start))
         except asyncio.CancelledError:
             if not port.is_aborted:
                 raise
         except MakaiError as error:
-            outcome.append(run_failed(error))
+            outcome.append(base.run_failed(error))
         except Exception as error:
             log.exception("a run failed unexpectedly")
             message = f"Internal error: {type(error).__name__}."
             outcome.append(ev.RunFailed(code="internal_error", message=message, hint="Please report this."))
 
-    async def _settle(self, port: SessionRunPort, settlement: Settlement) -> None:
+    async def _settle(self, port: SessionRunPort, settlement: base.Settlement) -> None:
         """Have the end of a run logged, for as long as it takes: until then the session is busy."""
         attempt = 0
         while not self.stale:
             if port.failure is not None and settlement is not _BROKEN:
-                settlement = run_failed(port.failure, settlement.usage)  # however well it thinks it ended
+                settlement = base.run_failed(port.failure, settlement.usage)  # however well it thinks it ended
             try:
                 await self.submit(cmd.Report(now=self.clock(), event=settlement, run_id=port.run_id))
                 return
@@ -460,7 +444,7 @@ class LiveSession:
                 settlement = _BROKEN
 
 
-def _unfinished(port: SessionRunPort) -> Settlement:
+def _unfinished(port: SessionRunPort) -> base.Settlement:
     """The end of a run that did not say how it ended."""
     if port.is_aborted or port.failure is not None:
         return ev.RunFinished(stop_reason="aborted")

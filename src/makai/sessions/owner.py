@@ -85,10 +85,8 @@ class OwnedSessions:
         self._log = log
         self._clock = clock
         self._tasks = BackgroundTasks()
-        native = NativeHarness(
-            models, WorkbenchPool(home, self._tasks, lambda folder: self.dispatch(req.IsTrusted(folder)))
-        )
-        self._harnesses = HarnessRegistry([native, *harnesses])
+        workbenches = WorkbenchPool(home, self._tasks, lambda folder: self.dispatch(req.IsTrusted(folder)))
+        self._harnesses = HarnessRegistry([NativeHarness(models, workbenches), *harnesses])
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[None]] = {}
         self._tool_executors: dict[str, ToolExecutors] = {}
@@ -106,14 +104,10 @@ class OwnedSessions:
         harnesses: Sequence[Harness] = (),
     ) -> OwnedSessions:
         """Own the sessions of a folder, or raise `HomeInUse`. `recover_all` is for owners that stay."""
-        if log is None:
-            log = await open_log(home)
-        sessions = cls(home, log, models, harnesses=harnesses)
+        sessions = cls(home, log or await open_log(home), models, harnesses=harnesses)
         if recover_all:
             sessions._tasks.start(sessions._recover_all(), "makai-recovery")
         return sessions
-
-    # ------------------------------------------------------------ the contract
 
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
         answer: AnswerT = await HANDLERS[type(request)](self, request)
@@ -148,17 +142,8 @@ class OwnedSessions:
 
     @_handles(req.CreateSession)
     async def _create(self, wanted: req.CreateSession) -> str:
-        create = Create(
-            now=self._clock(),
-            model_ref=wanted.model_ref,
-            mode=wanted.mode,
-            harness=wanted.harness,
-            cwd=wanted.cwd,
-            roots=wanted.roots,
-            title=wanted.title,
-            terms=wanted.terms,
-        )
-        session_id, create = await self._checked(wanted.session_id, create)
+        settings = msgspec.structs.asdict(wanted)
+        session_id, create = await self._checked(settings.pop("session_id"), Create(now=self._clock(), **settings))
         session = self._live.get(session_id)  # another client may be about to create it
         if session is None:
             session = self._new_live(session_id, SessionState(harness=create.harness))
@@ -219,30 +204,24 @@ class OwnedSessions:
     async def _run_command(self, request: req.RunCommand) -> req.Receipt:
         session = await self._session(request.session_id)
         effects = await session.submit(msgspec.structs.replace(request.command, now=self._clock()))
-        started = next((effect.run_id for effect in effects), None)
-        active = session.state.active_run
-        run_id = started or (active.run_id if active is not None else None)
+        concerned = (*effects, session.state.active_run)
+        run_id = next((run.run_id for run in concerned if run is not None), None)
         return req.Receipt(last=session.state.last_event_id, run_id=run_id)
-
-    @_handles(req.ReadEvents)
-    async def _read(self, page: req.ReadEvents) -> list[base.Record]:
-        return await self._log.read_raw(page.session_id, page.after, page.limit, deltas=page.deltas)
 
     @_handles(req.GetState)
     async def _state(self, request: req.GetState) -> SessionState:
         return (await self._session(request.session_id)).state
 
-    @_handles(req.ListSessions)
-    async def _summaries(self, request: req.ListSessions) -> list[base.SessionSummary]:
-        return await self._log.sessions(request.filter)
-
-    @_handles(req.GetSession)
-    async def _summary(self, request: req.GetSession) -> base.SessionSummary | None:
-        return await self._log.session(request.session_id)
-
-    @_handles(req.ListApprovals)
-    async def _approvals(self, request: req.ListApprovals) -> list[base.PendingApproval]:
-        return await self._log.pending_approvals()
+    _handles(req.ReadEvents)(
+        lambda self, page: self._log.read_raw(page.session_id, page.after, page.limit, deltas=page.deltas)
+    )
+    _handles(req.ListSessions)(lambda self, request: self._log.sessions(request.filter))
+    _handles(req.GetSession)(lambda self, request: self._log.session(request.session_id))
+    _handles(req.ListApprovals)(lambda self, request: self._log.pending_approvals())
+    _handles(req.ListTrusted)(lambda self, request: self._log.trusted_folders())
+    _handles(req.ListGrants)(lambda self, request: self._log.grants(request.folder))
+    _handles(req.RevokeGrant)(lambda self, request: self._log.revoke(request.folder, request.rule))
+    _handles(req.CheckLog)(lambda self, request: self._log.check())
 
     @_handles(req.DeleteSession)
     async def _delete(self, request: req.DeleteSession) -> bool:
@@ -260,27 +239,9 @@ class OwnedSessions:
     async def _is_trusted(self, request: req.IsTrusted) -> bool:
         return await self._log.is_trusted(await asyncio.to_thread(os.path.realpath, request.folder))
 
-    @_handles(req.ListTrusted)
-    async def _trusted(self, request: req.ListTrusted) -> list[base.TrustedFolder]:
-        return await self._log.trusted_folders()
-
     @_handles(req.SetTrust)
     async def _set_trust(self, request: req.SetTrust) -> None:
         await self._log.trust(await asyncio.to_thread(os.path.realpath, request.folder), request.trusted)
-
-    @_handles(req.ListGrants)
-    async def _grants(self, request: req.ListGrants) -> list[base.StoredGrant]:
-        return await self._log.grants(request.folder)
-
-    @_handles(req.RevokeGrant)
-    async def _revoke(self, request: req.RevokeGrant) -> bool:
-        return await self._log.revoke(request.folder, request.rule)
-
-    @_handles(req.CheckLog)
-    async def _check(self, request: req.CheckLog) -> base.LogReport:
-        return await self._log.check()
-
-    # ------------------------------------------------------------ what runs need
 
     def tool_executors(self, session_id: str) -> ToolExecutors:
         for known, tool_executors in list(self._tool_executors.items()):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Generic, Self, TypeAlias, TypeVar, assert_never, get_args
+from typing import Any, Generic, Self, TypeVar, assert_never, get_args
 from uuid import uuid4
 
 import msgspec
@@ -24,20 +24,6 @@ from makai.sessions.state import SessionState
 
 AnswerT = TypeVar("AnswerT")
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
-
-UserCommand: TypeAlias = (
-    cmd.Send
-    | cmd.ApproveCall
-    | cmd.DenyCall
-    | cmd.Abort
-    | cmd.SetMode
-    | cmd.SetModel
-    | cmd.SetTitle
-    | cmd.SetTerms
-    | cmd.Compact
-    | cmd.Close
-)
-"""What a client may ask of a session. The owner sets `now`; a client's value is ignored."""
 
 
 def _snake_case(name: str) -> str:
@@ -127,7 +113,7 @@ class RunCommand(Request[Receipt], frozen=True):
     """Carry out a command; the answer comes after its events are durable. Raises `SessionRefused`."""
 
     session_id: str
-    command: UserCommand
+    command: cmd.UserCommand
 
     @property
     def is_repeatable(self) -> bool:
@@ -218,9 +204,6 @@ class RevokeGrant(Request[bool], frozen=True):
 
     folder: str
     rule: str
-
-
-# ---------------------------------------------------------------- the log
 
 
 class CheckLog(Query[base.LogReport], frozen=True):

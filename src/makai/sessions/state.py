@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -19,6 +19,9 @@ from makai.core.content import SessionPart
 from makai.core.errors import LogConflict
 from makai.core.usage import Usage
 from makai.sessions.commands import CallStatus
+from makai.sessions.log.base import LoggedEvent
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class Seen:
@@ -186,14 +189,9 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
         return call_id
 
 
-class Numbered(Protocol):
-    """Anything with a place in a log: `Logged`, or an event this version does not know."""
-
-    @property
-    def event_id(self) -> int: ...
-
-    @property
-    def ts(self) -> int: ...
+def same_fields(source: msgspec.Struct, kind: type[StructT]) -> StructT:
+    """A `kind` with the values that `source` has under the same names."""
+    return kind(**{name: getattr(source, name) for name in kind.__struct_fields__})
 
 
 _RunStep: TypeAlias = Callable[[Run, Any, ev.Logged], Run]
@@ -201,7 +199,7 @@ _RunStep: TypeAlias = Callable[[Run, Any, ev.Logged], Run]
 _evolved = msgspec.structs.replace
 
 
-def evolve(state: SessionState, logged: Numbered) -> SessionState:
+def evolve(state: SessionState, logged: LoggedEvent) -> SessionState:
     """The state after one more event. Readers may leave out deltas: they change nothing here."""
     if logged.event_id <= state.last_event_id:
         raise LogConflict(
@@ -216,7 +214,7 @@ def evolve(state: SessionState, logged: Numbered) -> SessionState:
     return _evolved(state, last_event_id=logged.event_id, last_ts=logged.ts)
 
 
-def fold(events: Iterable[Numbered], state: SessionState | None = None) -> SessionState:
+def fold(events: Iterable[LoggedEvent], state: SessionState | None = None) -> SessionState:
     """The state a log describes, or the one it leads to from an earlier state."""
     current = SessionState() if state is None else state
     for logged in events:
@@ -228,27 +226,16 @@ def fold(events: Iterable[Numbered], state: SessionState | None = None) -> Sessi
 
 
 def _on_created(state: SessionState, event: ev.SessionCreated, logged: ev.Logged) -> SessionState:
-    settings = {name: getattr(event, name) for name in event.__struct_fields__}
-    return _evolved(state, created_at=logged.ts, **settings)
+    return _evolved(state, created_at=logged.ts, **msgspec.structs.asdict(event))
 
 
 def _on_input(state: SessionState, event: ev.InputAccepted, logged: ev.Logged) -> SessionState:
-    waiting = Waiting(
-        input_id=event.input_id,
-        content=event.content,
-        delivery=event.delivery,
-        client_msg_id=event.client_msg_id,
-        terms=event.terms,
-    )
-    return _evolved(
-        state, waiting=(*state.waiting, waiting), client_msg_ids=_with(state.client_msg_ids, event.client_msg_id)
-    )
+    waiting = (*state.waiting, same_fields(event, Waiting))
+    return _evolved(state, waiting=waiting, client_msg_ids=_with(state.client_msg_ids, event.client_msg_id))
 
 
 def _on_user_message(state: SessionState, event: ev.UserInput, logged: ev.Logged) -> SessionState:
-    waiting = state.waiting
-    if waiting:
-        waiting = tuple(other for other in waiting if other.input_id != event.input_id)
+    waiting = tuple(other for other in state.waiting if other.input_id != event.input_id)
     return _evolved(state, waiting=waiting, client_msg_ids=_with(state.client_msg_ids, event.client_msg_id))
 
 
@@ -381,9 +368,6 @@ _STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
     ev.ApprovalDecided: _on_decided,
     ev.Compacted: lambda state, event, logged: _evolved(state, compacted_through=event.through),
 }
-
-
-# ---------------------------------------------------------------- as bytes
 
 
 def packed(state: SessionState) -> bytes:

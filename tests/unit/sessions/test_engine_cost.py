@@ -13,8 +13,8 @@ from support.session_trials import MODEL_REF, arguments, asked, finished
 
 from makai.core import session_events as ev
 from makai.sessions.commands import ApproveCall, Command, Create, Report, Send
-from makai.sessions.engine import decide, fold
-from makai.sessions.state import SessionState
+from makai.sessions.engine import decide
+from makai.sessions.state import SessionState, fold
 
 RecordMeasure: TypeAlias = Callable[[str, str, str], None]
 

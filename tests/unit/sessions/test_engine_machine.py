@@ -15,9 +15,9 @@ from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
 from makai.harness.base import ResumeRun, StartCompaction, StartRun
 from makai.sessions import commands as cmd
-from makai.sessions.engine import Batch, decide, fold
+from makai.sessions.engine import Batch, decide
 from makai.sessions.history import history
-from makai.sessions.state import SessionState, packed, unpacked
+from makai.sessions.state import SessionState, fold, packed, unpacked
 
 call_ids = st.sampled_from(["c1", "c1#2", "c1#3", "c1#4", "c2", "c3"])
 msg_ids = st.none() | st.sampled_from(["m1", "m2", "m3"])

@@ -12,7 +12,8 @@ from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import LogConflict
 from makai.sessions import commands as cmd
-from makai.sessions.engine import MAX_WAITING, evolve
+from makai.sessions.engine import MAX_WAITING
+from makai.sessions.state import evolve
 
 Situation: TypeAlias = Callable[[], Trial]
 

@@ -7,8 +7,9 @@ from support.session_trials import Trial, asked
 
 from makai.core import session_events as ev
 from makai.sessions import commands as cmd
-from makai.sessions.engine import Batch, evolve, fold
-from makai.sessions.state import Seen, SessionState, packed, unpacked
+from makai.sessions.engine import Batch
+from makai.sessions.log.base import UnknownLogged
+from makai.sessions.state import Seen, SessionState, evolve, fold, packed, unpacked
 
 
 def test_adding_to_an_old_version_of_a_set_leaves_the_newer_ones_alone() -> None:
@@ -44,11 +45,7 @@ def test_a_state_comes_back_from_its_bytes(trial: Trial) -> None:
 
 
 def test_events_this_version_does_not_know_only_take_their_number(trial: Trial) -> None:
-    class FromTheFuture(msgspec.Struct):
-        event_id: int
-        ts: int
-
-    state = evolve(trial.state, FromTheFuture(event_id=2, ts=5_000))
+    state = evolve(trial.state, UnknownLogged(event_id=2, ts=5_000, type="from_the_future", line=b"{}"))
 
     assert state == msgspec.structs.replace(trial.state, last_event_id=2, last_ts=5_000)
 

@@ -31,10 +31,10 @@ from makai.core.session_events import (
     UserInput,
 )
 from makai.core.visible_text import one_line
-from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, Send, SetMode, SetModel, SetTitle
+from makai.sessions import commands as cmd
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.log.encoding import decoded
-from makai.sessions.requests import CreateSession, ForkSession, GetState, ReadEvents, RunCommand, UserCommand
+from makai.sessions.requests import CreateSession, ForkSession, GetState, ReadEvents, RunCommand
 from makai.sessions.service import Follower, Sessions
 from makai.sessions.state import SessionState
 
@@ -169,7 +169,7 @@ class ChatSession:
         input_id = str(uuid4())
         self.view.sent_here.add(input_id)
         return await self._ask(
-            Send(
+            cmd.Send(
                 now=0, input_id=input_id, client_msg_id=input_id, content=text, delivery=delivery, terms=self._run_terms
             )
         )
@@ -180,20 +180,20 @@ class ChatSession:
         if run is None:
             return
         try:
-            await self._ask(Abort(now=0, run_id=run.run_id, by=self._me))
+            await self._ask(cmd.Abort(now=0, run_id=run.run_id, by=self._me))
         except SessionRefused as refusal:
             if refusal.code not in ("NOT_RUNNING", "STALE_RUN_ID"):
                 raise
 
     async def allow(self, call_id: str, digest: str, scope: GrantScope) -> None:
         """Approve exactly the call that was shown."""
-        await self._decide(ApproveCall(now=0, call_id=call_id, by=self._me, scope=scope, digest=digest))
+        await self._decide(cmd.ApproveCall(now=0, call_id=call_id, by=self._me, scope=scope, digest=digest))
 
     async def deny(self, call_id: str, reason: str = "") -> None:
         """Deny; the model reads the reason and the run continues."""
-        await self._decide(DenyCall(now=0, call_id=call_id, by=self._me, reason=reason))
+        await self._decide(cmd.DenyCall(now=0, call_id=call_id, by=self._me, reason=reason))
 
-    async def _decide(self, command: ApproveCall | DenyCall) -> None:
+    async def _decide(self, command: cmd.ApproveCall | cmd.DenyCall) -> None:
         try:
             await self._ask(command)
         except SessionRefused as refusal:
@@ -203,13 +203,13 @@ class ChatSession:
 
     async def compact(self, instructions: str) -> None:
         self._the_session()
-        await self._ask(Compact(now=0, input_id=str(uuid4()), instructions=instructions))
+        await self._ask(cmd.Compact(now=0, input_id=str(uuid4()), instructions=instructions))
 
     async def set_mode(self, mode: str) -> None:
         if mode not in MODES:
             raise InvalidRequest(f"there is no mode {mode!r}.", hint=f"The modes are {', '.join(MODES)}.")
         if self.session_id is not None:
-            await self._ask(SetMode(now=0, mode=mode))
+            await self._ask(cmd.SetMode(now=0, mode=mode))
         elif mode != self._wanted.mode:
             self._want(msgspec.structs.replace(self._wanted, mode=mode))
             self._show([note(f"The permission mode is now {mode}.")])
@@ -222,14 +222,14 @@ class ChatSession:
         """Change the model from the next run on."""
         ref = ref_of(self.models.resolve(name))
         if self.session_id is not None:
-            await self._ask(SetModel(now=0, model_ref=ref))
+            await self._ask(cmd.SetModel(now=0, model_ref=ref))
         elif ref != self._wanted.model_ref:
             self._want(msgspec.structs.replace(self._wanted, model_ref=ref))
             self._show([note(f"The model is now {ref}.")])
 
     async def set_title(self, title: str) -> None:
         if self.session_id is not None:
-            await self._ask(SetTitle(now=0, title=title))
+            await self._ask(cmd.SetTitle(now=0, title=title))
             return
         self._want(msgspec.structs.replace(self._wanted, title=title))
         self._show([note(f"The title is now: {title}")])
@@ -243,7 +243,7 @@ class ChatSession:
             raise InvalidRequest("there is no conversation yet.", hint="Say something first.")
         return self.session_id
 
-    async def _ask(self, command: UserCommand) -> int:
+    async def _ask(self, command: cmd.UserCommand) -> int:
         return (await self.sessions.dispatch(RunCommand(self._the_session(), command))).last
 
     # ------------------------------------------------------------ what happens

@@ -26,7 +26,6 @@ from makai.protocols.minicodex.vocabulary import (
     published_name,
 )
 from makai.sessions import commands as engine
-from makai.sessions.requests import UserCommand
 from makai.wire import strict_json
 
 
@@ -238,7 +237,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Have the session carry this out; then `answered` or `refused`."""
 
     session_id: str
-    command: UserCommand
+    command: engine.UserCommand
     req_id: str | None = None
 
 
@@ -263,7 +262,7 @@ class TakeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 Request: TypeAlias = Ask | Open | TakeSnapshot
 
 
-def engine_command(command: SessionCommand, *, by: str, input_id: str) -> UserCommand:
+def engine_command(command: SessionCommand, *, by: str, input_id: str) -> engine.UserCommand:
     """The same for the engine, whose owner sets the time. Raises `ValueError` for pictures that are none."""
     match command:
         case SendCommand():

@@ -32,7 +32,8 @@ from makai.core.session_events import (
 from makai.protocols.minicodex import frames
 from makai.protocols.minicodex.projection import SharedFrame, frame_of
 from makai.protocols.minicodex.states import rfc3339
-from makai.sessions.state import Numbered, SessionState, fold
+from makai.sessions.log.base import LoggedEvent
+from makai.sessions.state import SessionState, fold
 
 TRANSCRIPT_BYTES: Final = 4 * 1024 * 1024
 """A snapshot holds the newest transcript up to this, and a page as well."""
@@ -74,9 +75,9 @@ class RunLookup(_Backwards):
     def __init__(self, cursor: int) -> None:
         super().__init__(cursor)
         self.cursor = cursor
-        self._events: list[Numbered] = []
+        self._events: list[LoggedEvent] = []
 
-    def take(self, events: Sequence[Numbered]) -> None:
+    def take(self, events: Sequence[LoggedEvent]) -> None:
         """The events of `window`."""
         assert self.window is not None
         self._events[:0] = events
@@ -111,7 +112,7 @@ class TranscriptReader(_Backwards):
         self.usage: UsageReported | None = None
         """The newest report of usage, if one was come across."""
 
-    def take(self, events: Sequence[Numbered]) -> None:
+    def take(self, events: Sequence[LoggedEvent]) -> None:
         """The events of `window`."""
         assert self.window is not None
         self._reached = self.window.after
@@ -129,7 +130,7 @@ class TranscriptReader(_Backwards):
         else:
             self._go_back(self._reached)
 
-    def _look_for_broken_turns(self, logged: Numbered) -> None:
+    def _look_for_broken_turns(self, logged: LoggedEvent) -> None:
         """Walk back over one event. A turn that is open or broke off may have said more than its whole texts."""
         if not isinstance(logged, Logged):
             return
@@ -151,7 +152,7 @@ class TranscriptReader(_Backwards):
         """Where texts may have been said in part only: read these with deltas and give them to `mend`."""
         return self._broken
 
-    def mend(self, window: Window, events: Iterable[Numbered]) -> None:
+    def mend(self, window: Window, events: Iterable[LoggedEvent]) -> None:
         """The events of one window of `broken_turns`."""
         texts = PartialTexts()
         for logged in events:
@@ -232,5 +233,5 @@ def newest(items: Sequence[SharedFrame], most_items: int | None, most_bytes: int
     return kept[::-1]
 
 
-def _is(logged: Numbered, kind: type) -> bool:
+def _is(logged: LoggedEvent, kind: type) -> bool:
     return isinstance(logged, Logged) and isinstance(logged.event, kind)

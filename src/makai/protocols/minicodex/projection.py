@@ -21,7 +21,8 @@ from makai.core.content import Audio, Image, SessionPart, Text, for_model
 from makai.protocols.minicodex import frames
 from makai.protocols.minicodex.states import arguments, as_object, images, present, rfc3339, run_state, words
 from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, STREAMING
-from makai.sessions.state import Numbered, SessionState, evolve
+from makai.sessions.log.base import LoggedEvent
+from makai.sessions.state import SessionState, evolve
 
 Frame: TypeAlias = frames.EventFrame | frames.MakaiFrame | frames.ErrorFrame
 
@@ -310,7 +311,7 @@ class Projector:
     def __init__(self, state: SessionState) -> None:
         self.state = state
 
-    def project(self, logged: Numbered) -> SharedFrame | None:
+    def project(self, logged: LoggedEvent) -> SharedFrame | None:
         """The frame of the next event."""
         self.state = evolve(self.state, logged)
         if not isinstance(logged, log.Logged):

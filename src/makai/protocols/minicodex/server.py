@@ -41,8 +41,8 @@ from makai.protocols.minicodex.projection import Capabilities, Projector
 from makai.protocols.minicodex.states import present
 from makai.protocols.minicodex.view import SessionView
 from makai.protocols.minicodex.vocabulary import ErrorCode
+from makai.sessions.log.base import LoggedEvent
 from makai.sessions.requests import Receipt
-from makai.sessions.state import Numbered
 
 _encode: Final = msgspec.json.Encoder().encode
 _UNBOUNDED: Final = 1 << 62
@@ -352,7 +352,7 @@ class MinicodexConnection:
         if found.cursor == self._cursor:
             self._replay = Projector(found.state())
 
-    def replay(self, events: Iterable[Numbered]) -> None:
+    def replay(self, events: Iterable[LoggedEvent]) -> None:
         """The next events above `cursor`, deltas included, as the log has them; others are left alone."""
         newest = self._view.last_event_id if self._view is not None else 0
         for logged in events:

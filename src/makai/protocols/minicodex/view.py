@@ -20,7 +20,8 @@ from makai.protocols.minicodex.pages import BROKEN_OFF, TRANSCRIPT_BYTES, Partia
 from makai.protocols.minicodex.projection import Capabilities, Projector, SharedFrame
 from makai.protocols.minicodex.states import last_event_id, run_state, session_details, session_state
 from makai.protocols.minicodex.vocabulary import VERSION
-from makai.sessions.state import Numbered, SessionState
+from makai.sessions.log.base import LoggedEvent
+from makai.sessions.state import SessionState
 
 MAX_FRAMES: Final = 4_096
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
@@ -70,7 +71,7 @@ class SessionView:
 
     # ------------------------------------------------------------ events in
 
-    def take(self, logged: Numbered) -> None:
+    def take(self, logged: LoggedEvent) -> None:
         """The next event of the log."""
         shared = self._projector.project(logged)
         self._snapshot = None

@@ -41,13 +41,12 @@ from makai.sessions.log.base import (
     StoredGrant,
     TrustedFolder,
 )
-from makai.sessions.requests import UserCommand
 from makai.wire.ndjson import NDJSONDecoder
 
 PROBLEM = wire.AttachProblem(
     code="BUSY", message="A run is active.", hint="Wait.", kind="SessionRefused", details={"code": "BUSY"}
 )
-COMMANDS: list[UserCommand] = [
+COMMANDS: list[cmd.UserCommand] = [
     cmd.Send(now=0, input_id="i1", content="hi", client_msg_id="c1", delivery="queue"),
     cmd.ApproveCall(now=0, call_id="c", by="cli", scope="always", digest="d"),
     cmd.DenyCall(now=0, call_id="c", by="cli"),
