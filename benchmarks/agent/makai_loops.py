@@ -148,6 +148,10 @@ class Memory:
     def __init__(self) -> None:
         self.facts: list[SessionEvent] = []
 
+    def emit_delta(self, event: AssistantTextDelta) -> bool:
+        self.facts.append(event)
+        return True
+
     async def emit(self, event: SessionEvent) -> None:
         """Keep it."""
         self.facts.append(event)

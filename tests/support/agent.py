@@ -40,6 +40,9 @@ class FakeHost:
         self._steering = [list(words) for words in steering]
         self._calls = 0
 
+    def emit_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
+        return False
+
     async def emit(self, event: ev.SessionEvent) -> None:
         self.facts.append(event)
         self.on_fact(event)

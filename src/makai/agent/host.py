@@ -21,6 +21,9 @@ class AgentHost(Protocol):
     async def emit(self, event: ev.SessionEvent) -> None:
         """Log a fact. The order of calls is the order of facts; a cancelled wait does not take the fact back."""
 
+    def emit_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
+        """Log a delta now, if that needs no waiting; False when it was not taken and has to be emitted instead."""
+
     def steering(self) -> Sequence[ev.UserInput]:
         """The input since the last call, to be read before the next turn. The loop emits what it takes."""
 
@@ -53,6 +56,7 @@ class Recorder:
 
     def __init__(self, host: AgentHost) -> None:
         self._host = host
+        self.emit_delta = host.emit_delta
         self._open_turn: int | None = None
         self._open_calls: dict[str, bool] = {}
         """Call id -> whether the tool has started."""

@@ -50,7 +50,11 @@ async def answer_of(
         async for event in events:
             if type(event) is not se.Keepalive:  # alive, but nothing new
                 watch.news()
-            if isinstance(event, se.ToolCallEnd):
+            if isinstance(event, se.TextDelta | se.ThinkingDelta):
+                delta = _delta(event)
+                if not recorder.emit_delta(delta):
+                    await recorder.emit(delta)
+            elif isinstance(event, se.ToolCallEnd):
                 answer.calls.append(await tool_calls.take(event.tool_call, event.content_index))
             elif isinstance(event, se.Done):
                 answer.message = event.message
@@ -61,13 +65,14 @@ async def answer_of(
     return answer
 
 
+def _delta(event: se.TextDelta | se.ThinkingDelta) -> ev.AssistantTextDelta | ev.ReasoningDelta:
+    kind = ev.AssistantTextDelta if isinstance(event, se.TextDelta) else ev.ReasoningDelta
+    return kind(content_index=event.content_index, delta=event.delta)
+
+
 def _fact(event: StreamEvent) -> ev.SessionEvent | None:
     """The fact that an event is; most kinds say nothing that a session keeps."""
     match event:
-        case se.TextDelta(content_index=index, delta=delta):
-            return ev.AssistantTextDelta(content_index=index, delta=delta)
-        case se.ThinkingDelta(content_index=index, delta=delta):
-            return ev.ReasoningDelta(content_index=index, delta=delta)
         case se.TextEnd(content_index=index, text=text, content_signature=signature):
             return ev.AssistantText(content_index=index, text=text, signature=signature)
         case se.ThinkingEnd(content_index=index, thinking=text, thinking_signature=signature, redacted=redacted):

@@ -169,6 +169,9 @@ class RunPort(Protocol):
         `tool_started` and `user_message` are durable on return, everything else soon after.
         """
 
+    def emit_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
+        """Log a delta now, if that needs no waiting; False when it was not taken and has to be emitted instead."""
+
     def check_storable(self, event: ev.SessionEvent) -> None:
         """Raise `InvalidRequest` when the log cannot hold this fact, so that a harness can report less instead."""
 

@@ -152,6 +152,15 @@ class LiveSession:
             self._room.clear()
             await self._room.wait()
 
+    def report_delta(self, run_id: str, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
+        """Take a delta of a run without waiting; False when `report` has to decide what becomes of it."""
+        port = self.port
+        if self.is_closing or self._inbox.facts >= MAX_PENDING or port is None or port.failure is not None:
+            return False
+        self._inbox.put_report(self.clock(), run_id, event)
+        self._wake_committer()
+        return True
+
     async def report_durably(self, run_id: str, event: ev.SessionEvent) -> Effects:
         """Take a fact of a run; returns what follows from it, once it is durable."""
         self._check(run_id)

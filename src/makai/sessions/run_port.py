@@ -35,6 +35,7 @@ class PortSession(Protocol):
     execute: Callable[[ToolRequest], Awaitable[ToolAnswer | None]]
 
     async def report(self, run_id: str, event: ev.SessionEvent) -> None: ...
+    def report_delta(self, run_id: str, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool: ...
     async def report_durably(self, run_id: str, event: ev.SessionEvent) -> tuple[AnyEffect, ...]: ...
     def withdraw(self, run_id: str, call_id: str, reason: str) -> None: ...
     def fresh_call_id(self, vendor_call_id: str) -> str: ...
@@ -120,6 +121,9 @@ class SessionRunPort:
                 await self._session.report_durably(self.run_id, event)
             case _:
                 await self._session.report(self.run_id, event)
+
+    def emit_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
+        return self._session.report_delta(self.run_id, event)
 
     def check_storable(self, event: ev.SessionEvent) -> None:
         encoded([Pending(0, None, event)])

@@ -44,6 +44,9 @@ class SessionHost(FakeHost):
     def report(self, fact: ev.SessionEvent) -> None:
         self.do(Report(now=1, event=fact, run_id=self.run_id))
 
+    def emit_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
+        return False
+
     async def emit(self, event: ev.SessionEvent) -> None:
         self.facts.append(event)
         self.report(event)
