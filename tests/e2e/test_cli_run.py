@@ -158,8 +158,8 @@ async def test_a_reader_that_goes_away_is_no_traceback(makai: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("run",), "there is no prompt"),
-        (("run", "a", "-p", "b"), "given twice"),
+        (("run",), "the prompt is missing"),
+        (("run", "a", "-p", "b"), "you gave two prompts"),
         (("run", "--nonsense", "a"), "No such option"),
         (("run", "--output-format", "xml", "a"), "Invalid value for '--output-format'"),
         (("run", "--stall-timeout", "0", "a"), "Invalid value for '--stall-timeout'"),
