@@ -25,15 +25,13 @@ _TRY_AGAIN_S: Final = 0.01
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """What the file says."""
-
     address: str
     pid: int
 
 
 @contextlib.contextmanager
 def announced(home: Path, address: str) -> Iterator[None]:
-    """Tell others of this user where we are. A second server of the same home is not announced."""
+    """Write the address for other programs of this user. A second server of the same home is not announced."""
     path = home / FILE_NAME
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -70,15 +68,10 @@ def listening(home: Path) -> Listening | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None  # not locked: its server is gone
     except BlockingIOError:
-        return _parsed(os.pread(descriptor, _LARGEST, 0))
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode(os.pread(descriptor, _LARGEST, 0), type=Listening)
+        return None
     except OSError:
         return None
     finally:
         os.close(descriptor)
-
-
-def _parsed(data: bytes) -> Listening | None:
-    try:
-        return msgspec.json.decode(data, type=Listening)
-    except msgspec.DecodeError:
-        return None

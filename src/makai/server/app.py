@@ -9,10 +9,10 @@ import msgspec
 from aiohttp import web
 
 from makai.catalog.models import ModelsRequest
-from makai.core.errors import MakaiError
-from makai.protocols.makai.projection import wire_code
+from makai.core.errors import InvalidRequest
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
 from makai.server.auth_routes import PageLogins
+from makai.server.http_json import answer, answering
 from makai.server.makai_connection import MakaiServer
 from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
@@ -24,8 +24,6 @@ from makai.transports.sse import SSEServer
 from makai.transports.websocket import serve_websocket
 
 MINICODEX_SUBPROTOCOL = "minicodex.v1"
-_STATUS = {"auth_required": 424, "provider_error": 502, "internal_error": 500}
-"""HTTP status of an error code on REST routes; every other code is the caller's fault."""
 
 
 def make_app(
@@ -44,10 +42,10 @@ def make_app(
         return await serve_websocket(request, makai.serve)
 
     async def healthz(request: web.Request) -> web.Response:
-        return _json({"status": "ok"})
+        return answer({"status": "ok"})
 
     async def readyz(request: web.Request) -> web.Response:
-        return _json({"status": "draining"}, 503) if makai.draining else _json({"status": "ready"})
+        return answer({"status": "draining"}, 503) if makai.draining else answer({"status": "ready"})
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(text=makai.metrics.render(), content_type="text/plain")
@@ -55,12 +53,9 @@ def make_app(
     async def models(request: web.Request) -> web.Response:
         try:
             wanted = msgspec.convert(dict(request.query), ModelsRequest, strict=False)
-            return _json(await makai.backend.models(wanted))
         except msgspec.ValidationError as error:
-            return _json(_error("invalid_request", str(error)), 400)
-        except MakaiError as error:
-            code = wire_code(error.code)
-            return _json(_error(code, str(error)), _STATUS.get(code, 400))
+            raise InvalidRequest(str(error)) from None
+        return answer(await makai.backend.models(wanted))
 
     async def close_streams(app: web.Application) -> None:
         await sse.close()
@@ -70,7 +65,7 @@ def make_app(
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
-    app.router.add_get("/api/models", models)
+    app.router.add_get("/api/models", answering(models))
     PageLogins(makai.backend).add_to(app)
     if makai.sessions is not None:
         routes = SessionRoutes(makai.sessions, makai.backend)
@@ -107,11 +102,3 @@ def _add_minicodex(app: web.Application, minicodex: MinicodexServer) -> None:
 
     app.router.add_get("/ws", websocket)
     app.on_shutdown.append(close)
-
-
-def _error(code: str, message: str) -> dict[str, dict[str, str]]:
-    return {"error": {"code": code, "message": message}}
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

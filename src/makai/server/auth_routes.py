@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from aiohttp import web
 
-from makai.core.errors import InvalidRequest, MakaiError
-from makai.transports.sse import BODY_DEADLINE_S, encode_frames
+from makai.core.errors import InvalidRequest, Overloaded
+from makai.server.http_json import BodyT, answer, answering, read_body
+from makai.transports.sse import encode_frames
 
 if TYPE_CHECKING:
     from makai.auth.login import RunningLogin
@@ -27,7 +29,6 @@ UNREAD_S: Final = 60.0
 KEEPALIVE_S: Final = 15.0
 
 _STREAM: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class LoginBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,11 +61,9 @@ class PageLogin:
 
     async def read(self, seen: int, deadline_s: float) -> list[bytes]:
         """Events after the first `seen` ones; none when nothing happened in that time, or nothing will."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(deadline_s), self._news:
                 await self._news.wait_for(lambda: len(self.events) > seen or self.over)
-        except TimeoutError:
-            pass
         return self.events[seen:]
 
     def reader_comes(self) -> None:
@@ -108,38 +107,30 @@ class PageLogins:
 
     def add_to(self, app: web.Application) -> None:
         """Add the routes; their logins end with the application."""
-        app.router.add_get("/api/auth/providers", self.providers)
-        app.router.add_post("/api/auth/login", self.login)
+        app.router.add_get("/api/auth/providers", answering(self.providers))
+        app.router.add_post("/api/auth/login", answering(self.login))
         app.router.add_get("/api/auth/flows/{flow_id}/events", self.events)
-        app.router.add_post("/api/auth/flows/{flow_id}/answer", self.answer)
+        app.router.add_post("/api/auth/flows/{flow_id}/answer", answering(self.answer))
         app.router.add_post("/api/auth/flows/{flow_id}/cancel", self.cancel)
-        app.router.add_post("/api/auth/logout", self.logout)
+        app.router.add_post("/api/auth/logout", answering(self.logout))
         app.on_shutdown.append(self.close)
 
     async def providers(self, request: web.Request) -> web.Response:
         """Every provider, with its accounts."""
-        try:
-            return _json({"providers": self._backend.auth().list_providers()})
-        except MakaiError as error:
-            return _refused(500, error.code, str(error))
+        return answer({"providers": self._backend.auth().list_providers()})
 
     async def login(self, request: web.Request) -> web.Response:
         """Start a login; its events are read at `/api/auth/flows/{flow_id}/events`."""
-        try:
-            wanted = await _body(request, LoginBody)
-            if not self._has_room():
-                return _refused(429, "overloaded", f"{MAX_LOGINS} logins are already running.")
-            flow = self._backend.auth().start_login(wanted.provider_id, str(uuid.uuid4()), wanted.account)
-        except MakaiError as error:
-            return _refused(400, error.code, str(error))
+        wanted = await _body(request, LoginBody)
+        if not self._has_room():
+            raise Overloaded(f"{MAX_LOGINS} logins are already running.")
+        flow = self._backend.auth().start_login(wanted.provider_id, str(uuid.uuid4()), wanted.account)
         self._logins[flow.flow_id] = PageLogin(flow)
-        return _json({"flow_id": flow.flow_id})
+        return answer({"flow_id": flow.flow_id})
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """The login's events, each as it happens; `result` is the last. 204 where that has been read."""
-        login = self._logins.get(request.match_info["flow_id"])
-        if login is None:
-            return _no_such_login()
+        login = self._login(request)
         seen = _last_event_id(request)
         if login.over and seen >= len(login.events):
             return web.Response(status=204)  # what tells an `EventSource` not to come back
@@ -161,30 +152,28 @@ class PageLogins:
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answer a prompt. `accepted` is false where it is not being asked (any more)."""
-        login = self._logins.get(request.match_info["flow_id"])
-        if login is None:
-            return _no_such_login()
-        try:
-            given = await _body(request, AnswerBody)
-        except MakaiError as error:
-            return _refused(400, error.code, str(error))
-        return _json({"accepted": login.flow.answer(given.prompt_id, given.answer)})
+        login = self._login(request)
+        given = await _body(request, AnswerBody)
+        return answer({"accepted": login.flow.answer(given.prompt_id, given.answer)})
 
     async def cancel(self, request: web.Request) -> web.Response:
         """End a login. `cancelled` is false where it has ended by itself."""
-        login = self._logins.get(request.match_info["flow_id"])
-        return _no_such_login() if login is None else _json({"cancelled": login.flow.cancel()})
+        return answer({"cancelled": self._login(request).flow.cancel()})
 
     async def logout(self, request: web.Request) -> web.Response:
         """Forget a login. `logged_out` is false where there was none."""
-        try:
-            wanted = await _body(request, LoginBody)
-            return _json({"logged_out": await self._backend.auth().logout(wanted.provider_id, wanted.account)})
-        except MakaiError as error:
-            return _refused(400 if isinstance(error, InvalidRequest) else 500, error.code, str(error))
+        wanted = await _body(request, LoginBody)
+        return answer({"logged_out": await self._backend.auth().logout(wanted.provider_id, wanted.account)})
 
     async def close(self, app: web.Application) -> None:
         await asyncio.gather(*(login.close() for login in self._logins.values()))
+
+    def _login(self, request: web.Request) -> PageLogin:
+        login = self._logins.get(request.match_info["flow_id"])
+        if login is None:
+            error = {"code": "stream_not_found", "message": "There is no such login; it has ended, or it never was."}
+            raise web.HTTPNotFound(text=msgspec.json.encode({"error": error}).decode(), content_type="application/json")
+        return login
 
     def _has_room(self) -> bool:
         """Whether one more fits in. What is over is kept for its reader until the place is needed."""
@@ -195,33 +184,13 @@ class PageLogins:
         return len(self._logins) < MAX_LOGINS
 
 
-async def _body(request: web.Request, kind: type[Body]) -> Body:
+async def _body(request: web.Request, kind: type[BodyT]) -> BodyT:
     """The request's JSON. Other pages cannot send that without our permission, forms and text they can."""
     if request.content_type != "application/json":
         raise InvalidRequest("Send application/json.")
-    if (request.content_length or 0) > MAX_BODY:
-        raise InvalidRequest(f"The body has at most {MAX_BODY} bytes.")
-    try:
-        async with asyncio.timeout(BODY_DEADLINE_S):
-            return msgspec.json.decode(await request.read(), type=kind)
-    except TimeoutError:
-        raise InvalidRequest(f"The body took longer than {BODY_DEADLINE_S:g} s.") from None
-    except (msgspec.DecodeError, ValueError) as error:
-        raise InvalidRequest(f"The body cannot be understood: {error}") from None
+    return await read_body(request, kind, MAX_BODY)
 
 
 def _last_event_id(request: web.Request) -> int:
     given = request.headers.get("Last-Event-ID", "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
-
-
-def _no_such_login() -> web.Response:
-    return _refused(404, "stream_not_found", "There is no such login; it has ended, or it never was.")
-
-
-def _refused(status: int, code: str, message: str) -> web.Response:
-    return web.json_response({"error": {"code": code, "message": message}}, status=status)

@@ -18,24 +18,17 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """Models by name."""
-
     def resolve(self, model: str | Model | None) -> Model:
-        """The model of that name; raises for what is none."""
+        """Raises for a name that is no model's."""
 
     def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """Ask a model; raises before the first event for what can be checked locally."""
 
-    async def models(self, request: ModelsRequest) -> ModelsResponse:
-        """What can be asked."""
-
-    def auth(self) -> AuthRuntime:
-        """Where logins run."""
-
-    async def close(self) -> None:
-        """Release everything."""
+    async def models(self, request: ModelsRequest) -> ModelsResponse: ...
+    def auth(self) -> AuthRuntime: ...
+    async def close(self) -> None: ...
 
 
 class LazyBackend:

@@ -38,13 +38,8 @@ def make_demo(environ: Mapping[str, str]) -> CreateSession:
     folder = _folder(environ)
     for name, text in _FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return CreateSession(
-        model_ref=MODEL_REF,
-        mode="ask",
-        cwd=str(folder),
-        title=TITLE,
-        terms=SessionTerms(builtin_tools=True),
-    )
+    terms = SessionTerms(builtin_tools=True)
+    return CreateSession(model_ref=MODEL_REF, mode="ask", cwd=str(folder), title=TITLE, terms=terms)
 
 
 def _folder(environ: Mapping[str, str]) -> Path:

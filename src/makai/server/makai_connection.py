@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, TransportError
 from makai.core.stream_events import TERMINAL, Failed, StreamEvent
@@ -37,7 +37,7 @@ from makai.transports.channel import Channel, Oversized
 from makai.transports.connection import MAX_PENDING_BYTES, FrameWriter
 
 if TYPE_CHECKING:
-    from makai.server.makai_agents import ConnectionAgents
+    from makai.server.makai_session import ConnectionAgents
     from makai.sessions.service import Sessions
 
 log = logging.getLogger(__name__)
@@ -83,12 +83,8 @@ class MakaiServer:
                 async with asyncio.timeout(seconds):
                     await self._quiet.wait()
 
-    def stream_begins(self) -> None:
-        self._running += 1
-        self.metrics.streams_open = self._running
-
-    def stream_ends(self) -> None:
-        self._running -= 1
+    def count_streams(self, change: Literal[1, -1]) -> None:
+        self._running += change
         self.metrics.streams_open = self._running
         if not self._running:
             self._quiet.set()
@@ -103,8 +99,6 @@ class MakaiServer:
 
 
 class _Connection:
-    """One client's channel, protocol state and tasks."""
-
     def __init__(self, server: MakaiServer, channel: Channel, *, close_when_idle: bool) -> None:
         self._server = server
         self._channel = channel
@@ -112,7 +106,7 @@ class _Connection:
         self._close_when_idle = close_when_idle
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hanging_up: asyncio.Task[None] | None = None
-        self._writer = FrameWriter(channel, self._protocol, self._lose, on_written=self._hang_up_when_idle)
+        self._writer = FrameWriter(channel, self._protocol, self._hang_up, on_written=self._hang_up_when_idle)
         self._logins = ConnectionLogins(self._protocol.auth, server.backend, self._writer.wake)
         self._agents: ConnectionAgents | None = None
 
@@ -134,23 +128,20 @@ class _Connection:
             if self._hanging_up is not None:
                 await self._hanging_up
 
-    def _lose(self, error: TransportError) -> None:
-        """The client cannot be written to: the reader sees the end of the channel and ends everything."""
+    def _hang_up(self, error: TransportError | None = None) -> None:
+        """Close the channel; the reader sees its end and ends everything."""
         if self._hanging_up is None:
             self._hanging_up = asyncio.create_task(self._channel.close(), name="makai-hang-up")
 
     def _hang_up_when_idle(self) -> None:
-        if self._close_when_idle and not self._protocol.busy and self._hanging_up is None:
-            self._hanging_up = asyncio.create_task(self._channel.close(), name="makai-hang-up")
+        if self._close_when_idle and not self._protocol.busy:
+            self._hang_up()
 
     async def _read(self, group: asyncio.TaskGroup) -> None:
-        while True:
-            frame = await self._channel.receive()
-            if frame is None:
-                return
+        while (frame := await self._channel.receive()) is not None:
+            commands: list[Command] = []
             if isinstance(frame, Oversized):
                 self._protocol.receive_oversized(frame.limit)
-                commands: list[Command] = []
             else:
                 commands = self._protocol.receive(frame, time.monotonic())
             for command in commands:
@@ -172,9 +163,8 @@ class _Connection:
                 task = group.create_task(self._stream(command), name=f"makai-stream-{command.stream_id}")
                 self._tasks[command.stream_id] = task
             case CancelStream():
-                task_to_stop = self._tasks.pop(command.stream_id, None)
-                if task_to_stop is not None:
-                    task_to_stop.cancel()
+                if running := self._tasks.pop(command.stream_id, None):
+                    running.cancel()
             case ListModels():
                 group.create_task(self._list_models(command), name="makai-models")
             case AskSession() | AnswerTool():
@@ -185,23 +175,18 @@ class _Connection:
     def _session_agents(self) -> ConnectionAgents:
         """Loaded with the first request about a session: `makai stdio` answers a ping without them."""
         if self._agents is None:
-            from makai.server.makai_agents import ConnectionAgents
+            from makai.server.makai_session import ConnectionAgents, ConnectionParts
 
-            sessions = self._server.sessions
-            assert sessions is not None, "the protocol refuses agents where there are no sessions"
-            self._agents = ConnectionAgents(
-                self._protocol.agents,
-                self._server.backend,
-                sessions,
-                self._writer.wake,
-                self._writer.room,
-            )
+            server, writer = self._server, self._writer
+            assert server.sessions is not None, "the protocol refuses agents where there are no sessions"
+            parts = ConnectionParts(self._protocol.agents, server.backend, server.sessions, writer.wake, writer.room)
+            self._agents = ConnectionAgents(parts)
         return self._agents
 
     async def _stream(self, command: OpenStream) -> None:
         """Run one model request. Whatever happens, the client hears of exactly one end."""
         metrics = self._server.metrics
-        self._server.stream_begins()
+        self._server.count_streams(1)
         accepted = False
         last: StreamEvent | None = None
         try:
@@ -226,17 +211,17 @@ class _Connection:
             log.exception("a stream failed unexpectedly")
             self._end_in_error(command.stream_id, MakaiError("internal error"), accepted=accepted)
         finally:
-            self._server.stream_ends()
+            self._server.count_streams(-1)
             metrics.streams_failed += isinstance(last, Failed)
             self._tasks.pop(command.stream_id, None)
             self._writer.wake()
 
     def _end_in_error(self, stream_id: str, error: MakaiError, *, accepted: bool) -> None:
-        if not accepted:
+        if accepted:
+            self._protocol.event(stream_id, failed(error))
+        else:
             self._server.metrics.streams_refused += 1
             self._protocol.refuse(Scope("stream_id", stream_id), error)
-            return
-        self._protocol.event(stream_id, failed(error))
 
     async def _list_models(self, command: ListModels) -> None:
         try:

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, assert_never
 
-from makai.catalog.models import AuthStatus
+import msgspec
+
 from makai.core.errors import MakaiError
 from makai.protocols.makai import auth as wire
 from makai.protocols.makai.auth import AuthScopes, LoginStatus
@@ -61,15 +62,8 @@ class ConnectionLogins:
     async def _list_providers(self, command: ListProviders) -> None:
         providers: tuple[wire.AuthProviderInfo, ...] = ()
         try:
-            providers = tuple(
-                wire.AuthProviderInfo(
-                    id=provider.id,
-                    name=provider.name,
-                    auth_status=AuthStatus(provider.auth_status),
-                    last_error=provider.last_error,
-                )
-                for provider in self._backend.auth().list_providers()
-            )
+            listed = self._backend.auth().list_providers()
+            providers = msgspec.convert(listed, tuple[wire.AuthProviderInfo, ...], from_attributes=True)
         except MakaiError:
             log.exception("listing providers failed")
         self._scopes.providers(command.scope, providers)
@@ -80,7 +74,9 @@ class ConnectionLogins:
         try:
             flow = self._backend.auth().start_login(command.provider_id, command.flow_id, command.account)
         except MakaiError as error:
-            self._fail(command, error)
+            flow_id, provider_id = command.flow_id, command.provider_id
+            failure = wire.AuthFailure(flow_id=flow_id, provider_id=provider_id, message=str(error), code=error.code)
+            self._scopes.event(flow_id, wire.AuthEvent(error=failure))
         else:
             self._flows[command.flow_id] = flow
             try:
@@ -94,31 +90,7 @@ class ConnectionLogins:
         self._scopes.result(command.flow_id, status)
         self._on_news()
 
-    def _fail(self, command: StartLogin, error: MakaiError) -> None:
-        failure = wire.AuthFailure(
-            flow_id=command.flow_id, provider_id=command.provider_id, message=str(error), code=error.code
-        )
-        self._scopes.event(command.flow_id, wire.AuthEvent(error=failure))
-
 
 def wire_event(event: LoginEvent) -> wire.AuthEvent:
-    """A login's event as the wire has it: an object with one key."""
-    from makai.auth import login
-
-    whose = {"flow_id": event.flow_id, "provider_id": event.provider_id}
-    match event:
-        case login.LoginUrl():
-            return wire.AuthEvent(auth_url=wire.AuthUrl(**whose, url=event.url, instructions=event.instructions))
-        case login.LoginPrompt():
-            prompt = wire.AuthPrompt(
-                **whose, prompt_id=event.prompt_id, message=event.message, allow_empty=event.allow_empty
-            )
-            return wire.AuthEvent(prompt=prompt)
-        case login.LoginProgress():
-            return wire.AuthEvent(progress=wire.AuthProgress(**whose, message=event.message))
-        case login.LoginSuccess():
-            return wire.AuthEvent(success=wire.AuthSuccess(**whose))
-        case login.LoginFailed():
-            return wire.AuthEvent(error=wire.AuthFailure(**whose, message=event.message, code=event.code))
-        case _:
-            assert_never(event)
+    """A login's event as the wire has it: an object whose one key is the tag of the event."""
+    return msgspec.convert({event.__struct_config__.tag: event}, wire.AuthEvent, from_attributes=True)

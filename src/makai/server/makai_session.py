@@ -1,7 +1,8 @@
-"""One session as one connection of the Makai protocol uses it.
+"""Agents on a connection of the Makai protocol: joins its agent scopes to the sessions of this MAKAI_HOME.
 
-Two tasks: one answers requests in order, the other follows the log. While a command is being carried out the follower
-publishes nothing, so that an ack always comes before what it acknowledges.
+Two tasks per session: one answers requests in order, the other follows the log. While a command is being carried out
+the follower publishes nothing, so that an ack always comes before what it acknowledges. When a client disconnects, only
+its own tools become unavailable; its runs continue and other clients see them.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from uuid import uuid4
 import msgspec
 
 from makai.catalog.model_ref import format_model_ref
+from makai.core import session_events as ev
 from makai.core.content import Text
-from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable, TransportError
-from makai.core.session_events import ApprovalRequested, Logged, SessionTerms
+from makai.core.errors import InvalidRequest, MakaiError, Overloaded, SessionRefused, StorageUnavailable, TransportError
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes, run_terms, words_of
 from makai.protocols.makai.agent_projection import AgentProjection
-from makai.protocols.makai.commands import AskSession
+from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.envelope import Scope
+from makai.protocols.minicodex.pages import Window
 from makai.server.backend import Backend
-from makai.server.makai_history import open_run
+from makai.server.session_views import events_of
 from makai.sessions import commands as cmd
 from makai.sessions.log.encoding import decoded
 from makai.sessions.requests import CreateSession, GetState, RunCommand
@@ -35,7 +37,9 @@ from makai.sessions.state import SessionState
 log = logging.getLogger(__name__)
 
 CLIENT = "makai"
-"""Who decides, in the log, when a client of this protocol does."""
+"""The name in the log of what a client of this protocol decides."""
+_FIRST_LOOK = 500
+"""How many events back an active run most likely began."""
 
 
 class ConnectionParts(NamedTuple):
@@ -45,25 +49,52 @@ class ConnectionParts(NamedTuple):
     backend: Backend
     sessions: Callable[[], Awaitable[Sessions]]
     on_news: Callable[[], None]
-    """Something waits to be written."""
+    """Called when something waits to be written."""
     room: Callable[[], Awaitable[None]]
     """Returns when the reader has taken enough of what waits."""
 
 
+class ConnectionAgents:
+    """The sessions that one connection uses."""
+
+    def __init__(self, parts: ConnectionParts) -> None:
+        self._parts = parts
+        self._open: dict[str, SessionConnection] = {}
+
+    def carry_out(self, command: AgentCommand, group: asyncio.TaskGroup, *, draining: bool) -> None:
+        """Do what the client asked for. Requests of one session are answered in the order in which they came."""
+        session = self._open.get(command.session_id)
+        match command:
+            case AnswerTool():
+                if session is not None:
+                    session.take_result(command.result)
+            case AskSession(request=wire.AgentStart() | wire.AgentMessage()) if draining:
+                error = Overloaded("the server is shutting down", hint="Try again in a moment.")
+                self._parts.scopes.refuse(command.session_id, command.message_id, error)
+            case AskSession():
+                if session is None:
+                    session = SessionConnection(command.session_id, self._parts, group, self._forget)
+                    self._open[command.session_id] = session
+                session.put(command)
+            case _:
+                assert_never(command)
+
+    def cancel(self) -> None:
+        for session in list(self._open.values()):
+            session.abandon()
+
+    def _forget(self, session: SessionConnection) -> None:
+        if self._open.get(session.session_id) is session:
+            del self._open[session.session_id]
+
+
 class _Stop(NamedTuple):
-    """The client wants to let go once it has been told everything up to here."""
+    """The client wants to detach once it has seen everything up to here."""
 
     message_id: str
     reason: str | None
     run_id: str | None
     event_id: int
-
-
-class _Question(NamedTuple):
-    """A person has to decide."""
-
-    event: ApprovalRequested
-    run_id: str
 
 
 class SessionConnection:
@@ -94,7 +125,7 @@ class SessionConnection:
         self._tasks = [group.create_task(self._answer_all(), name=f"makai-session-{session_id}")]
 
     def put(self, command: AskSession) -> None:
-        """One more request; the scopes see to it that there are not too many."""
+        """Queue a request; the scopes bound their number."""
         self._requests.put_nowait(command)
 
     def take_result(self, result: wire.ToolResultMessage) -> None:
@@ -176,8 +207,8 @@ class SessionConnection:
             session_id=self.session_id, model_ref=state.model_ref, event_id=self._told, resumed=wanted.resume
         )
         self._scopes.started(self.session_id, message_id, started)
-        for asked in questions:
-            self._scopes.ask_again(self.session_id, asked.event, asked.run_id)
+        for asked, run_id in questions:
+            self._scopes.ask_again(self.session_id, asked, run_id)
 
     async def _changed(self, sessions: Sessions, wanted: wire.AgentStart, model_ref: str | None) -> SessionState:
         """The session a client comes back to, with what it now wants otherwise."""
@@ -212,13 +243,8 @@ class SessionConnection:
             await sessions.dispatch(RunCommand(self.session_id, cmd.SetModel(now=0, model_ref=model_ref)))
         input_id = str(uuid4())
         # With a client_msg_id the words count once, also when their owner dies and they have to be said again.
-        said = cmd.Send(
-            now=0,
-            input_id=input_id,
-            client_msg_id=input_id,
-            content=words,
-            terms=run_terms(wanted.options or self._options),
-        )
+        terms = run_terms(wanted.options or self._options)
+        said = cmd.Send(now=0, input_id=input_id, client_msg_id=input_id, content=words, terms=terms)
         await sessions.dispatch(RunCommand(self.session_id, said))
         self._scopes.words_taken(self.session_id, message_id, input_id)
 
@@ -271,25 +297,27 @@ class SessionConnection:
 
     # ------------------------------------------------------------ what happens in the session
 
-    async def _attach(self, sessions: Sessions, state: SessionState, after: int | None) -> list[_Question]:
+    async def _attach(
+        self, sessions: Sessions, state: SessionState, after: int | None
+    ) -> list[tuple[ev.ApprovalRequested, str]]:
         """Follow the log from a cursor; without one from the start of the active run, or from now.
 
-        Questions that were asked before the cursor and are still pending are what it returns.
+        Returns the questions that were asked before the cursor and are still pending, with their runs.
         """
         projection = AgentProjection(self.session_id)
         end = state.last_event_id if after is None else after
-        run = await open_run(sessions, self.session_id, end)
+        run = await _open_run(sessions, self.session_id, end)
         if after is None and run:
             end = run[0].event_id - 1
             run = []
         self._scopes.attach(self.session_id, projection)
         active = state.active_run
         pending = {call.call_id for call in active.pending()} if active is not None else set()
-        questions: list[_Question] = []
+        questions: list[tuple[ev.ApprovalRequested, str]] = []
         for logged in run:
             projection.project(logged)
-            if isinstance(logged.event, ApprovalRequested) and logged.event.call_id in pending:
-                questions.append(_Question(logged.event, logged.run_id or ""))
+            if isinstance(logged.event, ev.ApprovalRequested) and logged.event.call_id in pending:
+                questions.append((logged.event, logged.run_id or ""))
         self._told = end
         self._follower = sessions.follow(self.session_id, end)
         work = self._follow(self._follower, state.last_event_id, frozenset(pending))
@@ -303,7 +331,7 @@ class SessionConnection:
                     for logged in decoded(records):
                         if self._ended:
                             return
-                        if isinstance(logged, Logged) and not _is_old_question(logged, history_end, pending):
+                        if isinstance(logged, ev.Logged) and not _is_old_question(logged, history_end, pending):
                             self._tell(logged)
                         self._told = logged.event_id
                 self._parts.on_news()
@@ -314,13 +342,11 @@ class SessionConnection:
             log.exception("following a session failed unexpectedly")
             self._lose(MakaiError("internal error"))
 
-    def _tell(self, logged: Logged) -> None:
+    def _tell(self, logged: ev.Logged) -> None:
         settled_run = self._scopes.logged(self.session_id, logged)
-        stop = self._stop
-        if stop is None:
+        if (stop := self._stop) is None:
             return
-        is_due = settled_run == stop.run_id if stop.run_id is not None else logged.event_id >= stop.event_id
-        if is_due:
+        if settled_run == stop.run_id if stop.run_id is not None else logged.event_id >= stop.event_id:
             self._let_go(stop.message_id, stop.reason)
 
     def _lose(self, error: MakaiError) -> None:
@@ -333,19 +359,38 @@ class SessionConnection:
         """Have the client carry out one of its tools; it answers when it likes, and the run waits."""
         waiting: asyncio.Future[ToolAnswer] = asyncio.get_running_loop().create_future()
         self._results[request.call_id] = waiting
+        call_id, arguments = request.call_id, dict(request.arguments)
         call = wire.ToolExecute(
-            tool_call_id=request.call_id,
-            tool_name=request.name,
-            arguments=dict(request.arguments),
-            run_id=request.run_id,
+            tool_call_id=call_id, tool_name=request.name, arguments=arguments, run_id=request.run_id
         )
         self._scopes.execute(self.session_id, call)
         self._parts.on_news()
         try:
             return await waiting
         finally:
-            del self._results[request.call_id]
-            self._scopes.withdraw(self.session_id, request.call_id)
+            del self._results[call_id]
+            self._scopes.withdraw(self.session_id, call_id)
+
+
+async def _open_run(sessions: Sessions, session_id: str, upto: int) -> list[ev.Logged]:
+    """The events, without deltas, of the run that has started and not settled at event `upto`.
+
+    Logs are read forward, so it looks further and further back: at most twice as far as the run is long.
+    """
+    look = _FIRST_LOOK
+    while upto > 0:
+        after = max(upto - look, 0)
+        window = await events_of(sessions, session_id, Window(after, upto))
+        events = [event for event in window if isinstance(event, ev.Logged)]
+        for place in range(len(events) - 1, -1, -1):
+            if isinstance(events[place].event, ev.RunFinished | ev.RunFailed):
+                return []
+            if isinstance(events[place].event, ev.RunStarted):
+                return events[place:]
+        if after == 0:
+            break
+        look *= 2
+    return []
 
 
 def _as_told(error: MakaiError) -> MakaiError:
@@ -353,10 +398,10 @@ def _as_told(error: MakaiError) -> MakaiError:
     return StorageUnavailable(error.message, hint=error.hint) if isinstance(error, TransportError) else error
 
 
-def _is_old_question(logged: Logged, history_end: int, pending: frozenset[str]) -> bool:
+def _is_old_question(logged: ev.Logged, history_end: int, pending: frozenset[str]) -> bool:
     """Whether this is a question that was decided before the client came: it need not be bothered with it."""
     event = logged.event
-    return isinstance(event, ApprovalRequested) and logged.event_id <= history_end and event.call_id not in pending
+    return isinstance(event, ev.ApprovalRequested) and logged.event_id <= history_end and event.call_id not in pending
 
 
 def _new_session(session_id: str, wanted: wire.AgentStart, model_ref: str) -> CreateSession:
@@ -366,11 +411,11 @@ def _new_session(session_id: str, wanted: wire.AgentStart, model_ref: str) -> Cr
         mode=wanted.mode or "ask",
         cwd=wanted.cwd,
         title=wanted.title or "",
-        terms=_terms(wanted, SessionTerms(builtin_tools=wanted.builtin_tools)),
+        terms=_terms(wanted, ev.SessionTerms(builtin_tools=wanted.builtin_tools)),
     )
 
 
-def _terms(wanted: wire.AgentStart, terms: SessionTerms) -> SessionTerms:
+def _terms(wanted: wire.AgentStart, terms: ev.SessionTerms) -> ev.SessionTerms:
     """The terms with what the client says about them."""
     given = {
         "system": wanted.system_prompt,
@@ -382,16 +427,10 @@ def _terms(wanted: wire.AgentStart, terms: SessionTerms) -> SessionTerms:
 
 
 def _decision(answer: wire.PermissionResponse) -> cmd.ApproveCall | cmd.DenyCall:
+    call_id, reason, scope = answer.tool_call_id, answer.reason, answer.scope
     if answer.decision == "deny":
-        return cmd.DenyCall(now=0, call_id=answer.tool_call_id, by=CLIENT, reason=answer.reason, scope=answer.scope)
-    return cmd.ApproveCall(
-        now=0,
-        call_id=answer.tool_call_id,
-        by=CLIENT,
-        reason=answer.reason,
-        scope=answer.scope,
-        digest=answer.digest,
-    )
+        return cmd.DenyCall(now=0, call_id=call_id, by=CLIENT, reason=reason, scope=scope)
+    return cmd.ApproveCall(now=0, call_id=call_id, by=CLIENT, reason=reason, scope=scope, digest=answer.digest)
 
 
 def _info(session_id: str, state: SessionState) -> wire.SessionInfo:

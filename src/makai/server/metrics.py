@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 
-class Metrics:
-    """Named counters and gauges with a line of help each."""
 
-    def __init__(self) -> None:
-        self.connections_open = 0
-        self.connections_total = 0
-        self.streams_open = 0
-        self.streams_total = 0
-        self.streams_failed = 0
-        self.streams_refused = 0
-        self.events_total = 0
+class Metrics(msgspec.Struct):
+    connections_open: int = 0
+    connections_total: int = 0
+    streams_open: int = 0
+    streams_total: int = 0
+    streams_failed: int = 0
+    streams_refused: int = 0
+    events_total: int = 0
 
     def render(self) -> str:
         return "".join(

@@ -1,7 +1,6 @@
-"""The MiniCodex protocol on a WebSocket: where its sans-IO connection meets tasks, time and sessions.
+"""The MiniCodex protocol on a WebSocket: its sans-IO connection joined to tasks, time and sessions.
 
-In: a channel, sessions and their views. Out: nothing; returns when the client is gone. The order of frames is decided
-by `MinicodexConnection` alone; this file carries out its requests, writes what it gives, and keeps the time.
+`MinicodexConnection` alone decides the order of frames.
 
 A client that does not read costs what its socket buffers hold: the writer waits for it, the log keeps the rest, and
 past a bound it is closed with its cursor still good for a resume. It never slows the others.
@@ -22,7 +21,6 @@ from makai.server.session_views import SessionViews, SharedView, is_gone, look_u
 from makai.sessions.log import encoding
 from makai.sessions.requests import CreateSession, ReadEvents, RunCommand
 from makai.sessions.service import Sessions
-from makai.transports.channel import Oversized
 from makai.transports.websocket import WebSocketChannel
 
 log = logging.getLogger(__name__)
@@ -68,8 +66,6 @@ class MinicodexServer:
 
 
 class _Client:
-    """One connection."""
-
     def __init__(self, server: MinicodexServer, channel: WebSocketChannel, session_id: str | None, name: str) -> None:
         self._server = server
         self._channel = channel
@@ -126,20 +122,15 @@ class _Client:
             self.end()
         return self._protocol.is_current and self._shared is not None and self._shared.gone is None
 
-    # ------------------------------------------------------------ what the client says
-
     async def _read(self) -> None:
-        while True:
-            frame = await self._channel.receive()
-            if frame is None or isinstance(frame, Oversized):
-                self.end()
-                return
+        while isinstance(frame := await self._channel.receive(), bytes):
             for request in self._protocol.receive(frame):
                 await self._carry_out(request)
             self._something_to_write.set()
             while self._protocol.is_full:
                 self._written.clear()
                 await self._written.wait()
+        self.end()
 
     async def _carry_out(self, request: Request) -> None:
         try:
@@ -170,8 +161,6 @@ class _Client:
         if former is not None and former is not self._shared:
             await self._server.views.leave(former, self._wake)
         self._protocol.opened(request, self._shared.view)
-
-    # ------------------------------------------------------------ what it is told
 
     async def _write(self) -> None:
         try:

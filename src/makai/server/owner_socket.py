@@ -14,7 +14,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -24,15 +23,8 @@ from makai.auth.private_files import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, ParseError
 from makai.core.secret import Secret
 from makai.harness.base import ToolAnswer, ToolRequest
+from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
-from makai.protocols.attach.frames import (
-    MAX_FRAME_BYTES,
-    encoded,
-    encoded_answer,
-    encoded_records,
-    from_attached,
-    request_of,
-)
 from makai.protocols.attach.messages import exception_of, problem_of
 from makai.sessions.requests import ReadEvents, Request
 from makai.sessions.service import Sessions, ToolRegistration
@@ -65,7 +57,7 @@ class OwnerSocket:
     async def open(self) -> OwnerSocket:
         """Listen; replaces the socket of the owner before."""
         self._key = await asyncio.to_thread(load_or_create_token, self._home)
-        self._listener = UnixListener.open(self._home / FILE_NAME, self._serve, max_frame_bytes=MAX_FRAME_BYTES)
+        self._listener = UnixListener.open(self._home / FILE_NAME, self._serve, max_frame_bytes=frames.MAX_FRAME_BYTES)
         return self
 
     async def drain(self) -> None:
@@ -92,9 +84,7 @@ class OwnerSocket:
     async def __aenter__(self) -> OwnerSocket:
         return await self.open()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _serve(self, channel: Channel, peer: Peer) -> None:
@@ -188,7 +178,7 @@ class _Link:
         await self._tasks.close(_END_S)
 
     async def _say(self, message: wire.Message) -> None:
-        await self._channel.send([encoded(message)])
+        await self._channel.send([frames.encoded(message)])
 
     async def _say_if_there(self, message: wire.Message) -> None:
         with contextlib.suppress(ChannelClosed):
@@ -218,7 +208,7 @@ class _Link:
                 if executor := self._executors.pop(number, None):
                     executor.unregister()
             case wire.RequestMessage(number=number):
-                await self._begin_answering(number, partial(self._dispatch, number, request_of(message)))
+                await self._begin_answering(number, partial(self._dispatch, number, frames.request_of(message)))
             case wire.RegisterExecutor(number=number, session_id=session_id):
                 await self._begin_answering(number, partial(self._register, number, session_id))
             case _:
@@ -243,7 +233,7 @@ class _Link:
         turn = self._pages if isinstance(request, ReadEvents) else contextlib.nullcontext()
         async with self._reporting(number), turn:
             answer = await self._sessions.dispatch(request)
-            await self._channel.send([encoded_answer(number, request, answer)])
+            await self._channel.send([frames.encoded_answer(number, request, answer)])
 
     @contextlib.asynccontextmanager
     async def _reporting(self, number: int) -> AsyncIterator[None]:
@@ -283,7 +273,7 @@ class _Link:
             async with self._reporting(wanted.number):
                 while records := await follower.next():
                     async with self._pages:
-                        await self._channel.send([encoded_records(wanted.number, records)])
+                        await self._channel.send([frames.encoded_records(wanted.number, records)])
                     await pull.wait()
                     pull.clear()
                     async with self._pages:
@@ -328,4 +318,4 @@ class _Link:
 def _message(frame: bytes | Oversized) -> wire.FromAttached:
     if isinstance(frame, Oversized):
         raise ParseError(f"a message exceeds {frame.limit} bytes")
-    return from_attached(frame)
+    return frames.from_attached(frame)

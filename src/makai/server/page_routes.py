@@ -39,7 +39,7 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
     async def index(request: web.Request) -> web.StreamResponse:
         if "index.html" not in files:
             return web.Response(text=_MISSING, status=503, headers=HEADERS)
-        return _file(files["index.html"], "no-cache")
+        return _named("index.html", "no-cache")
 
     async def icon(request: web.Request) -> web.StreamResponse:
         return _named("icon.svg", "max-age=3600")
@@ -51,7 +51,8 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
     def _named(name: str, caching: str) -> web.StreamResponse:
         if name not in files:
             raise web.HTTPNotFound(headers=HEADERS)
-        return _file(files[name], caching)
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return web.FileResponse(files[name], headers={**HEADERS, "Cache-Control": caching, "Content-Type": kind})
 
     async def trade(request: web.Request) -> web.Response:
         """The guard has seen the token in the request's Authorization header, or a ticket that stands for it."""
@@ -71,8 +72,3 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
     app.router.add_get("/icon.svg", icon)
     app.router.add_get("/assets/{name}", asset)
     app.router.add_post(TRADE_PATH, trade)
-
-
-def _file(path: Path, caching: str) -> web.FileResponse:
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    return web.FileResponse(path, headers={**HEADERS, "Cache-Control": caching, "Content-Type": kind})

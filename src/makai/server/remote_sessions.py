@@ -12,22 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from makai.aio.tasks import BackgroundTasks
 from makai.auth.private_files import load_or_create_token
 from makai.core.errors import ChannelClosed, MakaiError, ParseError, TransportError
 from makai.harness.base import Execute
+from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
-from makai.protocols.attach.frames import (
-    MAX_FRAME_BYTES,
-    answer_of,
-    encoded,
-    encoded_request,
-    from_owner,
-    records_of,
-)
 from makai.protocols.attach.messages import exception_of, problem_of
 from makai.server.owner_socket import FILE_NAME, GREETING_S, MAX_REQUESTS
 from makai.sessions.log.base import Record
@@ -70,23 +64,22 @@ class RemoteSessions:
         `NotSupported` for another version of makai.
         """
         key = await asyncio.to_thread(load_or_create_token, home)
-        channel, peer = connect_unix(home / FILE_NAME, max_frame_bytes=MAX_FRAME_BYTES)
+        channel, peer = connect_unix(home / FILE_NAME, max_frame_bytes=frames.MAX_FRAME_BYTES)
         try:
             async with asyncio.timeout(GREETING_S):
-                await channel.send([encoded(wire.hello(os.getpid(), key))])
+                await channel.send([frames.encoded(wire.hello(os.getpid(), key))])
                 frame = await channel.receive()
             if not isinstance(frame, bytes):
                 raise TransportError(f"Process {peer.pid}, which owns the sessions, hung up.")
-            said = from_owner(frame)
+            said = frames.from_owner(frame)
             if isinstance(said, wire.Refused):
                 raise exception_of(said.problem)
             if not isinstance(said, wire.AttachWelcome):
                 raise TransportError(f"Process {peer.pid} does not answer as the owner of sessions does.")
-        except TimeoutError:
+        except BaseException as error:
             await channel.close()
-            raise TransportError(f"Process {peer.pid}, which owns the sessions, does not answer.") from None
-        except BaseException:
-            await channel.close()
+            if isinstance(error, TimeoutError):
+                raise TransportError(f"Process {peer.pid}, which owns the sessions, does not answer.") from None
             raise
         return cls(channel, said.pid)
 
@@ -94,7 +87,7 @@ class RemoteSessions:
 
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
         number = self._next()
-        return answer_of(request, await self._answer_to(number, encoded_request(number, request)))
+        return frames.answer_of(request, await self._answer_to(number, frames.encoded_request(number, request)))
 
     def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> RemoteFollower:
         return RemoteFollower(self, session_id, after, deltas)
@@ -104,7 +97,7 @@ class RemoteSessions:
         executor = _RemoteExecutor(self, number, execute)
         self._executors[number] = executor  # before the answer: the first call may come right behind it
         try:
-            await self._answer_to(number, encoded(wire.RegisterExecutor(number=number, session_id=session_id)))
+            await self._answer_to(number, frames.encoded(wire.RegisterExecutor(number=number, session_id=session_id)))
         except BaseException:
             executor.unregister()
             raise
@@ -156,27 +149,20 @@ class RemoteSessions:
         self.check()
         number = self._next()
         session_id, after, deltas = follower.session_id, follower.cursor, follower.deltas
-        self.post(encoded(wire.Follow(number=number, session_id=session_id, after=after, deltas=deltas)))
+        self.post(frames.encoded(wire.Follow(number=number, session_id=session_id, after=after, deltas=deltas)))
         self._followers[number] = follower
         return number
 
     def end_following(self, number: int) -> None:
         if self._followers.pop(number, None) is not None:
-            self.post(encoded(wire.Unfollow(number=number)))
+            self.post(frames.encoded(wire.Unfollow(number=number)))
 
     def end_executor(self, number: int) -> None:
         if self._executors.pop(number, None) is not None:
-            self.post(encoded(wire.UnregisterExecutor(number=number)))
+            self.post(frames.encoded(wire.UnregisterExecutor(number=number)))
 
-    def start_executing(self, executor: _RemoteExecutor, wanted: wire.Execute) -> asyncio.Task[None]:
-        return self._tasks.start(self._execute(executor, wanted), "makai-link-tool")
-
-    async def _execute(self, executor: _RemoteExecutor, wanted: wire.Execute) -> None:
-        try:
-            frame = encoded(wire.Executed(call=wanted.call, answer=await executor.execute(wanted.request)))
-        except Exception as error:  # any failure of a client's tool fails the call, not the link
-            frame = encoded(wire.ExecuteFailed(call=wanted.call, problem=problem_of(error)))
-        self.post(frame)
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._tasks.start(work, "makai-link-tool")
 
     # ------------------------------------------------------------ the link
 
@@ -196,18 +182,18 @@ class RemoteSessions:
     async def _watch(self) -> None:
         """Give up on an owner that is silent: a stopped process still holds its lock and its socket."""
         while asyncio.get_running_loop().time() - self._heard_at < SILENCE_S:
-            self.post(encoded(wire.AttachPing()))
+            self.post(frames.encoded(wire.AttachPing()))
             await asyncio.sleep(PING_EVERY_S)
         self._shell.lose(TransportError(f"it said nothing for {SILENCE_S:g} s"))
 
     def _receive(self, frame: bytes) -> None:
         self._heard_at = asyncio.get_running_loop().time()
-        match said := from_owner(frame):
+        match said := frames.from_owner(frame):
             case wire.AttachAnswer(number=number):
                 self._settle(number, said)
             case wire.Records(number=number):
                 if follower := self._followers.get(number):
-                    follower.deliver(records_of(said))
+                    follower.deliver(frames.records_of(said))
                 else:
                     self._settle(number, said)
             case wire.Failure(number=number, problem=problem):
@@ -276,7 +262,7 @@ class RemoteFollower:
         records, self._batch = self._batch, []
         self._cursor = records[-1].event_id
         if self._failure is None and self._number is not None:
-            self._link.post(encoded(wire.Pull(number=self._number)))
+            self._link.post(frames.encoded(wire.Pull(number=self._number)))
         return records
 
     def close(self) -> None:
@@ -300,14 +286,20 @@ class _RemoteExecutor:
     """A `service.ToolRegistration` over a link."""
 
     def __init__(self, link: RemoteSessions, number: int, execute: Execute) -> None:
-        self.execute = execute
+        self._execute = execute
         self._link = link
         self._number = number
         self._running: dict[int, asyncio.Task[None]] = {}
 
+    async def _answer(self, wanted: wire.Execute) -> None:
+        try:
+            frame = frames.encoded(wire.Executed(call=wanted.call, answer=await self._execute(wanted.request)))
+        except Exception as error:  # any failure of a client's tool fails the call, not the link
+            frame = frames.encoded(wire.ExecuteFailed(call=wanted.call, problem=problem_of(error)))
+        self._link.post(frame)
+
     def begin(self, wanted: wire.Execute) -> None:
-        task = self._link.start_executing(self, wanted)
-        self._running[wanted.call] = task
+        self._running[wanted.call] = task = self._link.start(self._answer(wanted))
         task.add_done_callback(lambda done: self._running.pop(wanted.call, None))
 
     def cancel(self, call: int) -> None:

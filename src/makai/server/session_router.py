@@ -75,19 +75,14 @@ class SessionRouter:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the sessions belong to this process."""
         return isinstance(self._place, _Owning)
 
     @property
     def owner_pid(self) -> int | None:
         """The process that owns the sessions; None while there is none."""
-        match self._place:
-            case _Owning():
-                return os.getpid()
-            case RemoteSessions(owner_pid=pid):
-                return pid
-            case None:
-                return None
+        if isinstance(self._place, RemoteSessions):
+            return self._place.owner_pid
+        return None if self._place is None else os.getpid()
 
     # ------------------------------------------------------------ the contract
 
@@ -230,8 +225,12 @@ class SessionRouter:
                 return await self._own_or_attach()
             except TransportError as error:
                 log.debug("no owner yet: %s", error)  # it is starting or ending: the next attempt shows
-            except Exception as error:
-                self._fail_waiters(error)
+            except Exception as error:  # another attempt will not resolve it
+                if not isinstance(error, MakaiError):
+                    log.error("the sessions cannot be opened", exc_info=error)
+                for waiter in self._waiting:
+                    if not waiter.done():
+                        waiter.set_exception(error)
             await _unless(self._closing, asyncio.sleep(pause))
             pause = min(pause * 1.5, _MAX_PAUSE_S)
         return None
@@ -243,14 +242,6 @@ class SessionRouter:
             self._in_use_by = in_use.pid
             return await _unless(self._closing, RemoteSessions.connect(self._home))
         return await _Owning.begin(sessions, self._home)
-
-    def _fail_waiters(self, problem: Exception) -> None:
-        """Report an error that another attempt will not resolve."""
-        if not isinstance(problem, MakaiError):
-            log.error("the sessions cannot be opened", exc_info=problem)
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_exception(problem)
 
     async def _register_again(self, sessions: Sessions) -> None:
         """Comes before any follower can wake a run that needs the tools."""

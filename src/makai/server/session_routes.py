@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -17,15 +17,15 @@ from makai.catalog.model_ref import format_model_ref
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
 from makai.core.session_events import PermissionMode, SessionTerms
 from makai.core.version import __version__
-from makai.protocols.makai.projection import wire_code
 from makai.protocols.minicodex.pages import MAX_PAGE_ITEMS, PAGE_ITEMS, TranscriptReader
 from makai.protocols.minicodex.view import page
 from makai.server.backend import Backend
 from makai.server.demo import make_demo
+from makai.server.http_json import answer, answering, read_body
 from makai.server.session_views import read_transcript
 from makai.sessions import requests as req
 from makai.sessions.export import jsonl, markdown
-from makai.sessions.log.base import Record, SessionFilter, SessionSummary
+from makai.sessions.log.base import PendingApproval, Record, SessionFilter, SessionSummary
 from makai.sessions.service import Sessions
 
 MAX_BODY: Final = 256 * 1024
@@ -34,19 +34,7 @@ _SEARCHED: Final = 5_000
 """How many sessions a search looks through."""
 _MAX_PER_MS: Final = 100
 """Sessions that were used in the same millisecond are on one page, at most so many more than its limit."""
-_STATUS: Final = {
-    "UNKNOWN_SESSION": 404,
-    "SESSION_EXISTS": 409,
-    "BUSY": 409,
-    "APPROVAL_CONFLICT": 409,
-    "storage_unavailable": 503,
-    "auth_required": 424,
-    "provider_error": 502,
-    "internal_error": 500,
-}
-
 OpenSessions = Callable[[], Awaitable[Sessions]]
-BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 
 class NewBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,20 +72,18 @@ class SessionRoutes:
             ("GET", "/api/approvals", self._approvals),
             ("GET", "/api/harnesses", self._harnesses),
         ):
-            app.router.add_route(method, path, _answering(handler))
+            app.router.add_route(method, path, answering(handler))
 
     def new_session(self) -> req.CreateSession:
         """The session of a client that names no settings."""
         return self._wanted(NewBody())
-
-    # ------------------------------------------------------------ routes
 
     async def _info(self, request: web.Request) -> web.Response:
         try:
             default: str | None = self._default_model_ref()
         except MakaiError:
             default = None
-        return _json(
+        return answer(
             {
                 "version": __version__,
                 "default_model_ref": default,
@@ -119,15 +105,15 @@ class SessionRoutes:
             found = [summary for summary in found if _has(summary, words)]
         shown = _page(found, limit)
         next_before = shown[-1].updated_ms if len(found) > len(shown) else None
-        return _json({"sessions": [_shown(summary) for summary in shown], "next_before": next_before})
+        return answer({"sessions": [_shown(summary) for summary in shown], "next_before": next_before})
 
     async def _create(self, request: web.Request) -> web.Response:
-        wanted = self._wanted(await _body(request, NewBody))
+        wanted = self._wanted(await read_body(request, NewBody, MAX_BODY))
         session_id = await (await self._sessions()).dispatch(wanted)
-        return _json({"session_id": session_id}, 201)
+        return answer({"session_id": session_id}, 201)
 
     async def _show(self, request: web.Request) -> web.Response:
-        return _json(_shown(await self._summary(request)))
+        return answer(_shown(await self._summary(request)))
 
     async def _delete(self, request: web.Request) -> web.Response:
         if not await (await self._sessions()).dispatch(req.DeleteSession(request.match_info["id"])):
@@ -135,9 +121,9 @@ class SessionRoutes:
         return web.Response(status=204)
 
     async def _fork(self, request: web.Request) -> web.Response:
-        body = await _body(request, ForkBody)
+        body = await read_body(request, ForkBody, MAX_BODY)
         wanted = req.ForkSession(origin=request.match_info["id"], at=body.at)
-        return _json({"session_id": await (await self._sessions()).dispatch(wanted)}, 201)
+        return answer({"session_id": await (await self._sessions()).dispatch(wanted)}, 201)
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
         form = request.query.get("format", "md")
@@ -167,27 +153,16 @@ class SessionRoutes:
         return web.Response(body=page(reader), content_type="application/json")
 
     async def _approvals(self, request: web.Request) -> web.Response:
+        def shown(asked: PendingApproval) -> dict[str, Any]:
+            call = asked.request
+            named = {"session_id": asked.session_id, "call_id": call.call_id, "title": call.title}
+            return {**named, "tool_key": call.name, "event_id": asked.event_id, "ts": asked.ts}
+
         pending = await (await self._sessions()).dispatch(req.ListApprovals())
-        return _json(
-            {
-                "pending": [
-                    {
-                        "session_id": asked.session_id,
-                        "call_id": asked.request.call_id,
-                        "title": asked.request.title,
-                        "tool_key": asked.request.name,
-                        "event_id": asked.event_id,
-                        "ts": asked.ts,
-                    }
-                    for asked in pending
-                ]
-            }
-        )
+        return answer({"pending": [shown(asked) for asked in pending]})
 
     async def _harnesses(self, request: web.Request) -> web.Response:
-        return _json({"harnesses": [{"name": "native", "available": True}]})
-
-    # ------------------------------------------------------------ parts
+        return answer({"harnesses": [{"name": "native", "available": True}]})
 
     async def _summary(self, request: web.Request) -> SessionSummary:
         summary = await (await self._sessions()).dispatch(req.GetSession(request.match_info["id"]))
@@ -210,32 +185,6 @@ class SessionRoutes:
     def _default_model_ref(self) -> str:
         model = self._backend.resolve(None)
         return format_model_ref(model.provider, model.api, model.id)
-
-
-def _answering(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Any:
-    """The handler, with its errors as JSON."""
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except MakaiError as error:
-            code = error.code if isinstance(error, SessionRefused) else wire_code(error.code)
-            said = {"code": code, "message": error.message} | ({"hint": error.hint} if error.hint else {})
-            return _json({"error": said}, _STATUS.get(code, 400))
-
-    return answer
-
-
-async def _body(request: web.Request, kind: type[BodyT]) -> BodyT:
-    data = bytearray()
-    async for part in request.content.iter_any():  # it may come in any number of pieces
-        data += part
-        if len(data) > MAX_BODY:
-            raise InvalidRequest(f"The body exceeds {MAX_BODY} bytes.")
-    try:
-        return msgspec.json.decode(data or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"The body cannot be read: {error}") from None
 
 
 def _number(request: web.Request, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
@@ -275,10 +224,3 @@ def _has(summary: SessionSummary, words: list[str]) -> bool:
 
 def _file_name(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    headers = {"Cache-Control": "no-store"}
-    return web.Response(
-        body=msgspec.json.encode(value), status=status, content_type="application/json", headers=headers
-    )

@@ -1,7 +1,6 @@
 """The open sessions as MiniCodex clients see them: one view per session, however many clients it has.
 
-In: sessions. Out: `SharedView`s that follow the log and wake their connections. A view exists as long as a connection
-holds it. It must not know sockets or commands.
+A view follows the log and wakes its connections; it exists as long as a connection holds it.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class SharedView:
                 await self._news.wait()
 
     async def close(self) -> None:
-        """Stop following."""
         self._follower.close()
         self._task.cancel()
         await asyncio.wait({self._task}, timeout=5.0)
@@ -95,7 +93,11 @@ class SessionViews:
             async with lock:
                 shared = self._open.get(session_id)
                 if shared is None or shared.gone is not None:
-                    shared = self._open[session_id] = SharedView(sessions, await _view_of(sessions, session_id))
+                    state = await sessions.dispatch(GetState(session_id))
+                    reader = transcript_reader(state)
+                    await read_transcript(sessions, session_id, reader)
+                    shared = SharedView(sessions, SessionView(session_id, state, reader))
+                    self._open[session_id] = shared
                 shared.connections.add(wake)
         except BaseException:
             if session_id not in self._open:
@@ -112,19 +114,12 @@ class SessionViews:
         """Look away; the last one to leave ends the view."""
         shared.connections.discard(wake)
         session_id = shared.view.session_id
-        if not shared.connections and self._open.get(session_id) is shared:
+        if shared.connections:
+            return
+        if self._open.get(session_id) is shared:
             del self._open[session_id]
             self._opening.pop(session_id, None)
-            await shared.close()
-        elif not shared.connections:
-            await shared.close()
-
-
-async def _view_of(sessions: Sessions, session_id: str) -> SessionView:
-    state = await sessions.dispatch(GetState(session_id))
-    reader = transcript_reader(state)
-    await read_transcript(sessions, session_id, reader)
-    return SessionView(session_id, state, reader)
+        await shared.close()
 
 
 async def read_transcript(sessions: Sessions, session_id: str, reader: TranscriptReader) -> None:
@@ -142,7 +137,6 @@ async def look_up_run(sessions: Sessions, session_id: str, lookup: RunLookup) ->
 
 
 async def events_of(sessions: Sessions, session_id: str, window: Window) -> list[LoggedEvent]:
-    """The events of one window of a log."""
     events: list[LoggedEvent] = []
     after = window.after
     while after < window.through:

@@ -1,0 +1,69 @@
+"""JSON over plain HTTP for the REST routes: bounded bodies in, answers out, errors as answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
+from makai.protocols.makai.projection import wire_code
+from makai.transports.sse import BODY_DEADLINE_S
+
+_STATUS: Final = {
+    "UNKNOWN_SESSION": 404,
+    "SESSION_EXISTS": 409,
+    "BUSY": 409,
+    "APPROVAL_CONFLICT": 409,
+    "auth_required": 424,
+    "overloaded": 429,
+    "internal_error": 500,
+    "provider_error": 502,
+    "storage_unavailable": 503,
+}
+"""HTTP status of an error code; every other code is the caller's fault."""
+
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+
+
+def answer(value: object, status: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(value),
+        status=status,
+        content_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def answering(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """The handler, with its errors as JSON."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except MakaiError as error:
+            code = error.code if isinstance(error, SessionRefused) else wire_code(error.code)
+            said = {"code": code, "message": error.message} | ({"hint": error.hint} if error.hint else {})
+            return answer({"error": said}, _STATUS.get(code, 400))
+
+    return handle
+
+
+async def read_body(request: web.Request, kind: type[BodyT], max_bytes: int) -> BodyT:
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_DEADLINE_S):
+            async for part in request.content.iter_any():  # it may come in any number of pieces
+                data += part
+                if len(data) > max_bytes:
+                    raise InvalidRequest(f"The body exceeds {max_bytes} bytes.")
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except TimeoutError:
+        raise InvalidRequest(f"The body took longer than {BODY_DEADLINE_S:g} s.") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidRequest(f"The body cannot be read: {error}") from None
