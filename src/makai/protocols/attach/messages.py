@@ -42,7 +42,7 @@ FORMAT: Final = 2
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """Base of all messages."""
+    pass
 
 
 class AttachProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,9 +57,6 @@ class AttachProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The other attributes of the exception."""
 
 
-# ---------------------------------------------------------------- greeting
-
-
 class AttachHello(Message, frozen=True, tag="hello"):
     """The first message of a process that attaches."""
 
@@ -71,8 +68,6 @@ class AttachHello(Message, frozen=True, tag="hello"):
 
 
 class AttachWelcome(Message, frozen=True, tag="welcome"):
-    """The link is open."""
-
     makai: str
     format: int
     pid: int
@@ -82,9 +77,6 @@ class Refused(Message, frozen=True, tag="refused"):
     """The owner closes the link after this."""
 
     problem: AttachProblem
-
-
-# ---------------------------------------------------------------- requests
 
 
 class RequestMessage(Message, frozen=True, tag="request"):
@@ -98,9 +90,6 @@ class RegisterExecutor(Message, frozen=True, tag="register_executor"):
 
     number: int
     session_id: str
-
-
-# ---------------------------------------------------------------- answers
 
 
 class AttachAnswer(Message, frozen=True, tag="answer"):
@@ -131,9 +120,6 @@ class Records(Message, frozen=True, tag="records"):
     lines: list[msgspec.Raw]
 
 
-# ---------------------------------------------------------------- following
-
-
 class Follow(Message, frozen=True, tag="follow"):
     """Send the first batch above `after`, as soon as there is one."""
 
@@ -151,9 +137,6 @@ class Pull(Message, frozen=True, tag="pull"):
 
 class Unfollow(Message, frozen=True, tag="unfollow"):
     number: int
-
-
-# ---------------------------------------------------------------- tools of the attached process
 
 
 class Execute(Message, frozen=True, tag="execute"):
@@ -186,9 +169,6 @@ class UnregisterExecutor(Message, frozen=True, tag="unregister_executor"):
     number: int
 
 
-# ---------------------------------------------------------------- keep-alive
-
-
 class AttachPing(Message, frozen=True, tag="ping"):
     pass
 
@@ -197,18 +177,8 @@ class AttachPong(Message, frozen=True, tag="pong"):
     pass
 
 
-FromAttached: TypeAlias = (
-    AttachHello
-    | RequestMessage
-    | RegisterExecutor
-    | UnregisterExecutor
-    | Follow
-    | Pull
-    | Unfollow
-    | Executed
-    | ExecuteFailed
-    | AttachPing
-)
+_FromExecutor: TypeAlias = RegisterExecutor | UnregisterExecutor | Executed | ExecuteFailed
+FromAttached: TypeAlias = AttachHello | RequestMessage | Follow | Pull | Unfollow | AttachPing | _FromExecutor
 FromOwner: TypeAlias = (
     AttachWelcome | Refused | AttachAnswer | Failure | Moved | Records | Execute | CancelExecute | AttachPong
 )

@@ -136,24 +136,17 @@ class AgentScopes:
             session.projection = projection
 
     def started(self, session_id: str, message_id: str, answer: wire.AgentStarted) -> None:
-        self._answer(session_id, message_id, "agent_started", answer)
+        self._answer(session_id, message_id, ("ack", Ack(message_id)), ("agent_started", answer))
 
     def info(self, session_id: str, message_id: str, answer: wire.SessionInfo | wire.ToolListResponse) -> None:
         kind = "session_info" if isinstance(answer, wire.SessionInfo) else "tool_list_response"
-        self._answer(session_id, message_id, kind, answer)
+        self._answer(session_id, message_id, ("ack", Ack(message_id)), (kind, answer))
 
     def accept(self, session_id: str, message_id: str) -> None:
-        """Done as asked; there is nothing else to say."""
-        session = self._answered(session_id, message_id)
-        if session is not None:
-            self._reply(session, "ack", Ack(message_id), message_id)
-            self._end_if_idle(session)
+        self._answer(session_id, message_id, ("ack", Ack(message_id)))
 
     def refuse(self, session_id: str, message_id: str, error: MakaiError) -> None:
-        session = self._answered(session_id, message_id)
-        if session is not None:
-            self._reply(session, "nack", nack_of(message_id, error), message_id)
-            self._end_if_idle(session)
+        self._answer(session_id, message_id, ("nack", nack_of(message_id, error)))
 
     def words_taken(self, session_id: str, message_id: str, input_id: str) -> None:
         """The words of an `agent_message` are in the log under this name; their run answers the message."""
@@ -164,11 +157,8 @@ class AgentScopes:
 
     def busy(self, session_id: str, message_id: str, error: MakaiError) -> None:
         """MK-AGENT-015: "gets `agent_error` with code agent_busy and leaves that run untouched"."""
-        session = self._answered(session_id, message_id)
-        if session is not None:
-            busy = wire.AgentError(code="agent_busy", message=error.message, hint=error.hint)
-            self._reply(session, "agent_error", busy, message_id)
-            self._end_if_idle(session)
+        busy = wire.AgentError(code="agent_busy", message=error.message, hint=error.hint)
+        self._answer(session_id, message_id, ("agent_error", busy))
 
     def stopped(self, session_id: str, message_id: str | None, reason: str | None) -> None:
         """The client has let go of the session, or the session is gone: the last envelope of its scope.
@@ -257,23 +247,15 @@ class AgentScopes:
             session.executing.add(call_id)
             self._sender.send(session.scope, "tool_execute", call)
 
-    def _answer(self, session_id: str, message_id: str, kind: str, payload: msgspec.Struct) -> None:
-        session = self._answered(session_id, message_id)
-        if session is not None:
-            self._reply(session, "ack", Ack(message_id), message_id)
-            self._reply(session, kind, payload, message_id)
-            self._end_if_idle(session)
-
-    def _answered(self, session_id: str, message_id: str) -> _Session | None:
+    def _answer(self, session_id: str, message_id: str, *replies: tuple[str, msgspec.Struct]) -> None:
         session = self._sessions.get(session_id)
         if session is None or message_id not in session.unanswered:
-            return None
+            return
         session.unanswered.discard(message_id)
-        return session
-
-    def _end_if_idle(self, session: _Session) -> None:
+        for kind, payload in replies:
+            self._reply(session, kind, payload, message_id)
         if session.projection is None and not session.unanswered:
-            del self._sessions[session.scope.id]
+            del self._sessions[session_id]
             self._forget(session.scope)
 
     def _reply(self, session: _Session, kind: str, payload: Any, message_id: str | None) -> None:

@@ -171,20 +171,8 @@ class ExecutionEnd(Payload, frozen=True, kw_only=True, tag_field="type", tag="to
     is_error: bool = False
 
 
-AgentEvent: TypeAlias = (
-    RunStart
-    | RunEnd
-    | RunError
-    | TurnStart
-    | TurnEnd
-    | MessageStart
-    | MessageEnd
-    | TextPiece
-    | ThinkingPiece
-    | CalledTool
-    | ExecutionStart
-    | ExecutionEnd
-)
+_TurnEvent: TypeAlias = TurnStart | TurnEnd | MessageStart | MessageEnd | TextPiece | ThinkingPiece | CalledTool
+AgentEvent: TypeAlias = RunStart | RunEnd | RunError | _TurnEvent | ExecutionStart | ExecutionEnd
 
 
 # ---------------------------------------------------------------- server -> client

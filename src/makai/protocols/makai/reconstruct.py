@@ -53,21 +53,6 @@ class Reconstructor:
         self._calls: dict[int, wire.ToolCallStartEvent] = {}
         self._arguments: dict[int, list[str]] = {}
         self._final: AssistantMessage | None = None
-        self._read: dict[str, Callable[[bytes | msgspec.Raw], ev.StreamEvent | None]] = {
-            "start": lambda payload: ev.Start(self._base),
-            "text_start": lambda payload: ev.TextStart(_block_start(payload).content_index),
-            "text_delta": self._text_delta,
-            "text_end": self._text_end,
-            "thinking_start": lambda payload: ev.ThinkingStart(_block_start(payload).content_index),
-            "thinking_delta": self._thinking_delta,
-            "thinking_end": self._thinking_end,
-            "toolcall_start": self._tool_start,
-            "toolcall_delta": self._tool_delta,
-            "toolcall_end": self._tool_end,
-            "keepalive": lambda payload: ev.Keepalive(),
-            "done": self._done,
-            "error": self._error,
-        }
 
     @property
     def message(self) -> AssistantMessage:
@@ -76,11 +61,8 @@ class Reconstructor:
     def apply(self, kind: str, payload: bytes | msgspec.Raw) -> ev.StreamEvent | None:
         """Take one event. Returns it as a core event where it is one by itself (`done` and `error` are not: what they
         say is in `message`). An event of a later protocol version is ignored."""
-        read = self._read.get(kind)
-        if read is None:
-            return None
         try:
-            event = read(payload)
+            event = self._read(kind, payload)
         except (msgspec.DecodeError, ValueError) as error:
             raise ParseError(f"the server sent a malformed {kind} event: {error}") from error
         if event is not None:
@@ -102,32 +84,47 @@ class Reconstructor:
         )
         return self._final
 
-    def _text_delta(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
-        piece = _delta(payload)
-        return ev.TextDelta(piece.content_index, piece.delta)
-
-    def _thinking_delta(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
-        piece = _delta(payload)
-        return ev.ThinkingDelta(piece.content_index, piece.delta)
-
-    def _text_end(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
-        end = _text_end(payload)
-        return ev.TextEnd(end.content_index, end.content_signature)
-
-    def _thinking_end(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
-        end = _thinking_end(payload)
-        return ev.ThinkingEnd(end.content_index, end.thinking_signature, end.redacted)
-
-    def _tool_start(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
-        start = _tool_start(payload)
-        self._calls[start.content_index] = start
-        self._arguments[start.content_index] = []
-        return ev.ToolCallStart(start.content_index, start.id, start.name)
-
-    def _tool_delta(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent:
-        piece = _delta(payload)
-        self._arguments.setdefault(piece.content_index, []).append(piece.delta)
-        return ev.ToolCallDelta(piece.content_index, piece.delta)
+    def _read(self, kind: str, payload: bytes | msgspec.Raw) -> ev.StreamEvent | None:
+        match kind:
+            case "text_delta":
+                piece = _delta(payload)
+                return ev.TextDelta(piece.content_index, piece.delta)
+            case "thinking_delta":
+                piece = _delta(payload)
+                return ev.ThinkingDelta(piece.content_index, piece.delta)
+            case "toolcall_delta":
+                piece = _delta(payload)
+                self._arguments.setdefault(piece.content_index, []).append(piece.delta)
+                return ev.ToolCallDelta(piece.content_index, piece.delta)
+            case "start":
+                return ev.Start(self._base)
+            case "keepalive":
+                return ev.Keepalive()
+            case "text_start":
+                return ev.TextStart(_block_start(payload).content_index)
+            case "thinking_start":
+                return ev.ThinkingStart(_block_start(payload).content_index)
+            case "text_end":
+                text = _text_end(payload)
+                return ev.TextEnd(text.content_index, text.content_signature)
+            case "thinking_end":
+                thinking = _thinking_end(payload)
+                return ev.ThinkingEnd(thinking.content_index, thinking.thinking_signature, thinking.redacted)
+            case "toolcall_start":
+                call = _tool_start(payload)
+                self._calls[call.content_index] = call
+                self._arguments[call.content_index] = []
+                return ev.ToolCallStart(call.content_index, call.id, call.name)
+            case "toolcall_end":
+                return self._tool_end(payload)
+            case "done":
+                done = _done(payload)
+                self._final = done.message or self._fold.finish(done.reason, done.usage or Usage())
+            case "error":  # MK-PROV-027: keep the content, replace usage only when the event carries it.
+                error = _error(payload)
+                reason: StopReason = "aborted" if error.reason == "aborted" else "error"
+                self._final = self._fold.finish(reason, error.usage or Usage(), error_message=error.error_message)
+        return None
 
     def _tool_end(self, payload: bytes | msgspec.Raw) -> ev.StreamEvent | None:
         end = _tool_end(payload)
@@ -143,13 +140,3 @@ class Reconstructor:
             arguments_error=extras.arguments_error if extras else None,
         )
         return ev.ToolCallEnd(end.content_index, call)
-
-    def _done(self, payload: bytes | msgspec.Raw) -> None:
-        done = _done(payload)
-        self._final = done.message or self._fold.finish(done.reason, done.usage or Usage())
-
-    def _error(self, payload: bytes | msgspec.Raw) -> None:
-        """MK-PROV-027: keep the content, replace usage only when the event carries it."""
-        error = _error(payload)
-        reason: StopReason = "aborted" if error.reason == "aborted" else "error"
-        self._final = self._fold.finish(reason, error.usage or Usage(), error_message=error.error_message)

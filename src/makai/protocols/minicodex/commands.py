@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import re
+from functools import partial
 from typing import Annotated, Any, Final, TypeAlias, assert_never, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -105,21 +106,12 @@ class CompactCommand(Command, frozen=True, kw_only=True, tag="compact"):
     instructions: str | None = None
 
 
-ClientMessage: TypeAlias = (
-    HelloCommand
-    | ResumeCommand
-    | SendCommand
-    | ApproveCommand
-    | DenyCommand
-    | AbortCommand
-    | GetSnapshotCommand
-    | PingCommand
-    | SetModeCommand
-    | SetModelCommand
-    | SetTitleCommand
-    | CompactCommand
-)
-MAKAI_COMMANDS: Final[frozenset[type]] = frozenset((SetModeCommand, SetModelCommand, SetTitleCommand, CompactCommand))
+_RunCommand: TypeAlias = SendCommand | ApproveCommand | DenyCommand | AbortCommand
+_MakaiCommand: TypeAlias = SetModeCommand | SetModelCommand | SetTitleCommand | CompactCommand
+SessionCommand: TypeAlias = _RunCommand | _MakaiCommand
+"""What the engine carries out."""
+ClientMessage: TypeAlias = HelloCommand | ResumeCommand | _RunCommand | GetSnapshotCommand | PingCommand | _MakaiCommand
+MAKAI_COMMANDS: Final[frozenset[type]] = frozenset(get_args(_MakaiCommand))
 
 
 MAJOR: Final = VERSION.partition(".")[0]
@@ -170,67 +162,41 @@ def read(data: str | bytes, capabilities: Capabilities) -> ClientMessage | Refus
     if not isinstance(value, dict):
         return Refusal(code="INVALID_COMMAND", message="A command is a JSON object.")
     req_id = value.get("req_id")
-    refusal = _Refusing(req_id if isinstance(req_id, str) else None)
+    refuse = partial(refusal, req_id if isinstance(req_id, str) else None)
     name = value.get("type")
     shape = _SHAPES.get(name) if isinstance(name, str) else None
     if shape is None:
-        return refusal.of("INVALID_COMMAND", "There is no command of this type.", "type")
-    has_makai = capabilities.makai or _declares_makai(value)
+        return refuse("INVALID_COMMAND", "There is no command of this type.", "type")
+    named = value.get("client_capabilities")  # a resume may bring the capabilities that it needs
+    has_makai = capabilities.makai or (name == "resume" and isinstance(named, list) and MAKAI_1 in named)
     if shape.kind in MAKAI_COMMANDS and not has_makai:
-        return refusal.of("INVALID_COMMAND", f"This command needs the capability {MAKAI_1}.", "type")
+        return refuse("INVALID_COMMAND", f"This command needs the capability {MAKAI_1}.", "type")
     for field in value:
         if field not in shape.fields:
-            return refusal.of("BAD_ARGUMENT", f"{published_name(shape.kind.__name__)} has no such field.", field)
+            return refuse("BAD_ARGUMENT", f"{published_name(shape.kind.__name__)} has no such field.", field)
         if field in shape.makai_fields and not has_makai:
-            return refusal.of("BAD_ARGUMENT", f"This field needs the capability {MAKAI_1}.", field)
+            return refuse("BAD_ARGUMENT", f"This field needs the capability {MAKAI_1}.", field)
     for field in shape.required:
         if field not in value:
-            return refusal.of("MISSING_FIELD", f"{published_name(shape.kind.__name__)} needs this field.", field)
-    return _converted(value, shape, refusal)
-
-
-class _Refusing:
-    """Makes refusals that name their command and field."""
-
-    def __init__(self, req_id: str | None) -> None:
-        self._req_id = req_id
-
-    def of(self, code: ErrorCode, message: str, field: str | None = None, **details: Any) -> Refusal:
-        if field is not None:
-            details["field"] = field[:_MAX_NAME]
-            message = f"{field[:_MAX_NAME]}: {message}"
-        return Refusal(code=code, message=message, req_id=self._req_id, details=details or None)
-
-
-def _declares_makai(value: dict[str, Any]) -> bool:
-    """A resume may bring the capabilities that it needs."""
-    named = value.get("client_capabilities")
-    return value.get("type") == "resume" and isinstance(named, list) and MAKAI_1 in named
-
-
-def _converted(value: dict[str, Any], shape: _Shape, refusal: _Refusing) -> ClientMessage | Refusal:
+            return refuse("MISSING_FIELD", f"{published_name(shape.kind.__name__)} needs this field.", field)
     try:
         command: ClientMessage = msgspec.convert(value, shape.kind)
     except msgspec.ValidationError as error:
         place = _PATH.search(str(error))
-        return refusal.of("BAD_ARGUMENT", str(error).partition(" - at ")[0] + ".", place[1] if place else None)
+        return refuse("BAD_ARGUMENT", str(error).partition(" - at ")[0] + ".", place[1] if place else None)
     if isinstance(command, HelloCommand | ResumeCommand) and command.v is not None:
         version = _SEMVER.fullmatch(command.v)
         if version is None or version[1] != MAJOR:
-            return refusal.of("BAD_ARGUMENT", f"This server speaks version {VERSION}.", "v", supported=[VERSION])
+            return refuse("BAD_ARGUMENT", f"This server speaks version {VERSION}.", "v", supported=[VERSION])
     return command
 
 
-SessionCommand: TypeAlias = (
-    SendCommand
-    | ApproveCommand
-    | DenyCommand
-    | AbortCommand
-    | SetModeCommand
-    | SetModelCommand
-    | SetTitleCommand
-    | CompactCommand
-)
+def refusal(req_id: str | None, code: ErrorCode, message: str, field: str | None = None, **details: Any) -> Refusal:
+    """Refuse the command `req_id`, naming the field that was wrong."""
+    if field is not None:
+        details["field"] = field[:_MAX_NAME]
+        message = f"{field[:_MAX_NAME]}: {message}"
+    return Refusal(code=code, message=message, req_id=req_id, details=details or None)
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):

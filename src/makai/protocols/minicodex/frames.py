@@ -1,10 +1,7 @@
 """What a server says: every frame of MiniCodex, and those of makai.1.
 
-In: nothing. Out: frozen Structs tagged by `type`, of which `schema/minicodex/` and the page's TypeScript types are
-made. No session, log or connection is known here.
-
-Frames beyond the document are in `MakaiFrame`, fields beyond it carry `MAKAI`. Optional fields are UNSET when they are
-absent: a `null` on the wire is a statement of its own.
+`schema/minicodex/` and the page's TypeScript types are generated from these Structs. Frames only of makai.1 are in
+`MakaiFrame`, fields that only it has carry `MAKAI`. Optional fields are UNSET when absent; `null` has its own meaning.
 """
 
 from __future__ import annotations
@@ -357,38 +354,14 @@ MakaiItem: TypeAlias = (
 )
 """What the transcript of a client with makai.1 lists besides."""
 TranscriptItem: TypeAlias = DocumentItem | MakaiItem
-MakaiFrame: TypeAlias = (
-    SessionDetails
-    | InputAcceptedFrame
-    | TitleChangedFrame
-    | ModelChangedFrame
-    | ModeChangedFrame
-    | TermsChangedFrame
-    | TurnStartedFrame
-    | TurnEndedFrame
-    | ToolStartedFrame
-    | ToolProgressFrame
-    | Plan
-    | UsageEvent
-    | NoticeFrame
-    | CompactedFrame
-    | RunResumedFrame
-    | RunEnded
-    | SessionClosedFrame
+_SettingFrame: TypeAlias = (
+    InputAcceptedFrame | TitleChangedFrame | ModelChangedFrame | ModeChangedFrame | TermsChangedFrame
 )
-EventFrame: TypeAlias = (
-    UserTextFrame
-    | AssistantTextFrame
-    | ReasoningFrame
-    | ToolCallFrame
-    | FunctionCallOutputFrame
-    | AssistantTextDeltaFrame
-    | ReasoningDeltaFrame
-    | RunStatusEvent
-    | ApprovalPending
-    | ApprovalDecision
-    | TurnDone
-)
-ServerMessage: TypeAlias = (
-    Welcome | Snapshot | Accepted | ErrorFrame | Heartbeat | Backpressure | EventFrame | MakaiFrame
-)
+_TurnFrame: TypeAlias = TurnStartedFrame | TurnEndedFrame | ToolStartedFrame | ToolProgressFrame | Plan | UsageEvent
+_NoteFrame: TypeAlias = NoticeFrame | CompactedFrame | RunResumedFrame | RunEnded | SessionClosedFrame
+MakaiFrame: TypeAlias = SessionDetails | InputAcceptedFrame | _SettingFrame | _TurnFrame | _NoteFrame
+_ItemFrame: TypeAlias = UserTextFrame | AssistantTextFrame | ReasoningFrame | ToolCallFrame | FunctionCallOutputFrame
+_DeltaFrame: TypeAlias = AssistantTextDeltaFrame | ReasoningDeltaFrame
+EventFrame: TypeAlias = _ItemFrame | _DeltaFrame | RunStatusEvent | ApprovalPending | ApprovalDecision | TurnDone
+_ConnectionFrame: TypeAlias = Welcome | Snapshot | Accepted | ErrorFrame | Heartbeat | Backpressure
+ServerMessage: TypeAlias = _ConnectionFrame | EventFrame | MakaiFrame

@@ -1,6 +1,5 @@
 """Reading a log backwards: the newest transcript, older pages of it, and the run a cursor is in.
 
-In: windows of events that the caller read. Out: which window to read next, and in the end what was looked for.
 Sans-IO: a reader names its next `window`, its owner reads exactly these events and hands them to `take`:
 
     while (window := reader.window) is not None:
@@ -18,17 +17,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from makai.core.session_events import (
-    AssistantText,
-    AssistantTextDelta,
-    Logged,
-    Reasoning,
-    ReasoningDelta,
-    RunStarted,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-)
+from makai.core import session_events as log
+from makai.core.session_events import Logged
 from makai.protocols.minicodex import frames
 from makai.protocols.minicodex.projection import SharedFrame, frame_of
 from makai.protocols.minicodex.states import rfc3339
@@ -81,7 +71,11 @@ class RunLookup(_Backwards):
         """The events of `window`."""
         assert self.window is not None
         self._events[:0] = events
-        starts = [place for place, logged in enumerate(events) if _is(logged, RunStarted)]
+        starts = [
+            place
+            for place, logged in enumerate(events)
+            if isinstance(logged, Logged) and isinstance(logged.event, log.RunStarted)
+        ]
         if starts:
             del self._events[: starts[-1]]
             self.window = None
@@ -109,7 +103,7 @@ class TranscriptReader(_Backwards):
         self._has_seen_turn = False
         self.still_arriving = PartialTexts()
         """Texts of a turn that has not ended."""
-        self.usage: UsageReported | None = None
+        self.usage: log.UsageReported | None = None
         """The newest report of usage, if one was come across."""
 
     def take(self, events: Sequence[LoggedEvent]) -> None:
@@ -135,12 +129,12 @@ class TranscriptReader(_Backwards):
         if not isinstance(logged, Logged):
             return
         event = logged.event
-        if isinstance(event, UsageReported) and self.usage is None:
+        if isinstance(event, log.UsageReported) and self.usage is None:
             self.usage = event
-        elif isinstance(event, TurnEnded):
+        elif isinstance(event, log.TurnEnded):
             self._has_seen_turn = True
             self._end_of_broken_turn = logged.event_id if event.stop_reason in BROKEN_OFF else None
-        elif isinstance(event, TurnStarted):
+        elif isinstance(event, log.TurnStarted):
             if self._end_of_broken_turn is not None:
                 self._broken.append(Window(logged.event_id, self._end_of_broken_turn, deltas=True))
                 if not self._has_seen_turn:
@@ -186,13 +180,13 @@ class PartialTexts:
     def take(self, logged: Logged) -> None:
         """One event of a turn."""
         event = logged.event
-        if isinstance(event, AssistantTextDelta | ReasoningDelta):
-            key = isinstance(event, ReasoningDelta), event.content_index
+        if isinstance(event, log.AssistantTextDelta | log.ReasoningDelta):
+            key = isinstance(event, log.ReasoningDelta), event.content_index
             words = self._texts[key][0] if key in self._texts else []
             words.append(event.delta)
             self._texts[key] = words, logged
-        elif isinstance(event, AssistantText | Reasoning):
-            self._texts.pop((isinstance(event, Reasoning), event.content_index), None)
+        elif isinstance(event, log.AssistantText | log.Reasoning):
+            self._texts.pop((isinstance(event, log.Reasoning), event.content_index), None)
 
     def items(self, *, broken_off: bool) -> list[SharedFrame]:
         """What was said so far, in the order in which it was said."""
@@ -231,7 +225,3 @@ def newest(items: Sequence[SharedFrame], most_items: int | None, most_bytes: int
             break
         kept.append(item)
     return kept[::-1]
-
-
-def _is(logged: LoggedEvent, kind: type) -> bool:
-    return isinstance(logged, Logged) and isinstance(logged.event, kind)

@@ -1,11 +1,9 @@
 """Session events -> frames: the one projection of this protocol.
 
-In: logged events in order, and the engine's state that they lead to. Out: at most one frame for each, in two forms:
-with everything makai.1 adds, and as the document has it. Pure. Forms are encoded once, however many clients see them.
-
-What has no frame: the creation of a session and the start of a run (its first status says it), and what a newer version
-wrote. The end of a run is `turn_done` where the document wants one ("sent if there were no terminal artifacts"), and
-always after an abort.
+An event has at most one frame, in two forms that are encoded once for all clients: with everything makai.1 adds, and as
+the document has it. The creation of a session, the start of a run (its first status says it) and events of a newer
+version have none. The end of a run is `turn_done` where the document wants one ("sent if there were no terminal
+artifacts"), and always after an abort.
 """
 
 from __future__ import annotations
@@ -135,18 +133,6 @@ def _approval_pending(event: log.ApprovalRequested, logged: log.Logged, state: S
     )
 
 
-def _approval_decision(event: log.ApprovalDecided, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.ApprovalDecision(
-        call_id=event.call_id,
-        decision=event.decision,
-        by=event.by,
-        reason=event.reason,
-        scope=event.scope,
-        grant=event.grant,
-        **_common(logged),
-    )
-
-
 def _output(event: log.ToolFinished, logged: log.Logged, state: SessionState) -> Frame:
     return frames.FunctionCallOutputFrame(
         call_id=event.call_id,
@@ -175,21 +161,12 @@ def _content(part: SessionPart) -> frames.TextContent | frames.ImageContent:
             return frames.TextContent(text="[audio]")
 
 
-def _usage(event: log.UsageReported, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.UsageEvent(
-        total=event.total,
-        context_tokens=present(event.context_tokens),
-        context_window=present(event.context_window),
-        **_common(logged),
-    )
-
-
 def _same(kind: type[Any], **renamed: str) -> Callable[[Any, log.Logged, SessionState], Frame]:
-    """A frame whose fields are those of its event, but for some names."""
+    """A frame whose fields are those of its event, but for some names; None is absent."""
     names = {name: renamed.get(name, name) for name in kind.__annotations__}
 
     def make(event: Any, logged: log.Logged, state: SessionState) -> Frame:
-        own = {name: getattr(event, source) for name, source in names.items()}
+        own = {name: value for name, source in names.items() if (value := getattr(event, source)) is not None}
         frame: Frame = kind(**own, **_common(logged))
         return frame
 
@@ -219,12 +196,12 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.Reasoning: _reasoning,
     log.ToolCalled: _tool_call,
     log.ApprovalRequested: _approval_pending,
-    log.ApprovalDecided: _approval_decision,
+    log.ApprovalDecided: _same(frames.ApprovalDecision),
     log.ToolStarted: _same(frames.ToolStartedFrame),
     log.ToolProgress: _same(frames.ToolProgressFrame),
     log.ToolFinished: _output,
     log.PlanUpdated: _same(frames.Plan),
-    log.UsageReported: _usage,
+    log.UsageReported: _same(frames.UsageEvent),
     log.Notice: _same(frames.NoticeFrame),
     log.Compacted: _same(frames.CompactedFrame),
 }
@@ -287,20 +264,16 @@ class SharedFrame:
         if capabilities.makai:
             return self.full
         if self._as_item is UNSET:
-            self._as_item = self._encoded_item()
+            self._as_item = None
+            if (kind := _ITEMS.get(type(self.frame))) is not None:
+                bare = {**_BLANKS[type(self.frame)], **_NOT_IN_ITEMS}
+                fields = {name: bare.get(name, getattr(self.frame, name)) for name in kind.__struct_fields__}
+                self._as_item = _encode(kind(**fields))
         return self._as_item
-
-    def _encoded_item(self) -> bytes | None:
-        kind = _ITEMS.get(type(self.frame))
-        if kind is None:
-            return None
-        bare = {**_BLANKS[type(self.frame)], **_NOT_IN_ITEMS}
-        fields = {name: bare.get(name, getattr(self.frame, name)) for name in kind.__struct_fields__}
-        return _encode(kind(**fields))
 
     @property
     def is_item(self) -> bool:
-        """Whether transcripts list it, for whomever."""
+        """Whether transcripts list it."""
         kind = type(self.frame)
         return kind in _ITEMS or kind in _MAKAI_ITEMS
 

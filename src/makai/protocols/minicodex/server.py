@@ -1,9 +1,5 @@
 """One client of one session, sans-IO.
 
-In: what the client writes (`receive`), and what its owner did about it. Out: requests for the owner, and frames in the
-order in which they have to be written (`take`). No socket, clock or queue is known here, and nothing a client writes
-raises.
-
 The owner (a WebSocket shell) does three things: it hands every text frame to `receive` and carries out the requests one
 after the other before it reads on; it writes what `take` gives, and asks again when the view took an event or a request
 was answered; and it reads the log for a client that `is_behind`. It never writes a frame of its own, so that order is
@@ -19,23 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import Any, Final, Literal, cast
+from typing import Final, cast
 
 import msgspec
-from msgspec import UNSET
 
 from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
 from makai.protocols.minicodex import commands, frames
-from makai.protocols.minicodex.commands import (
-    Ask,
-    Open,
-    Refusal,
-    Request,
-    SessionCommand,
-    TakeSnapshot,
-    engine_command,
-    read,
-)
+from makai.protocols.minicodex.commands import Ask, Open, Refusal, Request, TakeSnapshot, read, refusal
 from makai.protocols.minicodex.pages import RunLookup
 from makai.protocols.minicodex.projection import Capabilities, Projector
 from makai.protocols.minicodex.states import present
@@ -138,14 +124,7 @@ class MinicodexConnection:
             self._refuse_cursor(command.req_id, "The cursor is one of another session.")
             return []
         if cursor is not None and self.session_id is None and command.session_id is None:
-            self._refuse(
-                Refusal(
-                    code="MISSING_FIELD",
-                    message="session_id: A cursor belongs to a session.",
-                    req_id=command.req_id,
-                    details={"field": "session_id"},
-                )
-            )
+            self._refuse(refusal(command.req_id, "MISSING_FIELD", "A cursor belongs to a session.", "session_id"))
             return []
         return self._open(command, cursor)
 
@@ -157,11 +136,11 @@ class MinicodexConnection:
             return []
         return [self._begin(TakeSnapshot(at_least=self._known, with_window=with_window, req_id=req_id))]
 
-    def _ask(self, command: SessionCommand) -> list[Request]:
+    def _ask(self, command: commands.SessionCommand) -> list[Request]:
         if not self._is_greeted(command) or self.session_id is None:
             return []
         try:
-            asked = engine_command(command, by=self._client_name, input_id=self._new_id())
+            asked = commands.engine_command(command, by=self._client_name, input_id=self._new_id())
         except ValueError as error:
             self._refuse_field(command, "images", str(error))
             return []
@@ -170,8 +149,7 @@ class MinicodexConnection:
     def _is_greeted(self, command: commands.Command) -> bool:
         """Whether there is a session to speak of, and it is the one the command means."""
         if self._view is None:
-            refusal = Refusal(code="INVALID_COMMAND", message="Say hello or resume first.", req_id=command.req_id)
-            self._refuse(refusal)
+            self._refuse(refusal(command.req_id, "INVALID_COMMAND", "Say hello or resume first."))
             return False
         if command.session_id not in (None, self.session_id):
             self._refuse_field(command, "session_id", "This connection belongs to another session.")
@@ -201,8 +179,7 @@ class MinicodexConnection:
             code = cast(ErrorCode, error.code)
         elif isinstance(error, StorageUnavailable):
             code = "STORAGE_UNAVAILABLE"
-        details = None if hint is None else {"hint": hint}
-        self._refuse(Refusal(code=code, message=message, req_id=request.req_id, details=details))
+        self._refuse(refusal(request.req_id, code, message, **({} if hint is None else {"hint": hint})))
 
     def opened(self, request: Open, view: SessionView) -> None:
         """Here is the session. The view must have taken everything that was durable when it was asked for."""
@@ -257,11 +234,17 @@ class MinicodexConnection:
         """The next frames to write, in order; none: nothing to do until something happens."""
         view = self._view
         if view is not None and self._cursor is not None and not self._deciding and not self._is_forgotten:
-            self._note_pressure()
+            if self._caught_up and not self._draining and self.behind > self._limits.drain_events:
+                self._draining = True
+                self._outbox.append(_encode(frames.Backpressure(state="drain")))
             found, self._cursor = view.frames(self._cursor, self.capabilities, self._limits.batch_bytes)
             self._outbox += found
             self._replay = None
-            self._note_catching_up()
+            if self.behind == 0:
+                self._caught_up = True
+                if self._draining:
+                    self._draining = False
+                    self._outbox.append(_encode(frames.Backpressure(state="ok")))
         taken, self._outbox = self._outbox, []
         return taken
 
@@ -275,21 +258,6 @@ class MinicodexConnection:
             found, self._cursor = self._view.frames(self._cursor, self.capabilities, _UNBOUNDED)
             self._outbox += found
 
-    def _note_pressure(self) -> None:
-        if self._caught_up and not self._draining and self.behind > self._limits.drain_events:
-            self._draining = True
-            self._press("drain")
-
-    def _note_catching_up(self) -> None:
-        if self.behind == 0:
-            self._caught_up = True
-            if self._draining:
-                self._draining = False
-                self._press("ok")
-
-    def _press(self, state: Literal["drain", "ok"]) -> None:
-        self._outbox.append(_encode(frames.Backpressure(state=state)))
-
     def beat(self, interval_ms: int) -> None:
         """Say that the connection is alive; the owner keeps the time."""
         self._outbox.append(_encode(frames.Heartbeat(interval_ms=interval_ms)))
@@ -298,7 +266,7 @@ class MinicodexConnection:
         """The session was deleted: say so, then close with `CloseCode.SESSION_GONE`."""
         self._cursor = None
         self._view = None
-        self._refuse(Refusal(code="UNKNOWN_SESSION", message="The session was deleted."))
+        self._refuse(refusal(None, "UNKNOWN_SESSION", "The session was deleted."))
 
     @property
     def cursor(self) -> int | None:
@@ -372,33 +340,15 @@ class MinicodexConnection:
     def _accept(self, req_id: str | None) -> None:
         self._outbox.append(_encode(frames.Accepted(req_id=present(req_id))))
 
-    def _refuse(self, refusal: Refusal) -> None:
-        details: Any = UNSET if refusal.details is None else refusal.details
-        self._outbox.append(
-            _encode(
-                frames.ErrorFrame(
-                    code=refusal.code, message=refusal.message, details=details, req_id=present(refusal.req_id)
-                )
-            )
-        )
+    def _refuse(self, refused: Refusal) -> None:
+        details, req_id = present(refused.details), present(refused.req_id)
+        error = frames.ErrorFrame(code=refused.code, message=refused.message, details=details, req_id=req_id)
+        self._outbox.append(_encode(error))
 
     def _refuse_field(self, command: commands.Command, field: str, message: str) -> None:
-        self._refuse(
-            Refusal(
-                code="BAD_ARGUMENT",
-                message=f"{field}: {message}",
-                req_id=command.req_id,
-                details={"field": field},
-            )
-        )
+        self._refuse(refusal(command.req_id, "BAD_ARGUMENT", message, field))
 
     def _refuse_cursor(self, req_id: str | None, message: str) -> None:
         """ "If the gap exceeds server window, server instructs client to fetch full snapshot via get_snapshot"."""
-        self._refuse(
-            Refusal(
-                code="RESYNC_REQUIRED",
-                message=f"{message} Ask for get_snapshot.",
-                req_id=req_id,
-                details={"command": "get_snapshot"},
-            )
-        )
+        advice = f"{message} Ask for get_snapshot."
+        self._refuse(refusal(req_id, "RESYNC_REQUIRED", advice, command="get_snapshot"))

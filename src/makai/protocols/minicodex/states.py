@@ -1,7 +1,4 @@
-"""What a session and its newest run look like to a client.
-
-In: the engine's `SessionState`. Out: parts of frames. Pure, and without a clock.
-"""
+"""What a session and its newest run look like to a client: the engine's `SessionState` -> parts of frames."""
 
 from __future__ import annotations
 
@@ -14,14 +11,7 @@ from msgspec import UNSET, UnsetType
 from makai.core.content import Image, SessionPart, Text, for_model
 from makai.core.session_events import UsageReported
 from makai.core.usage import Usage
-from makai.protocols.minicodex.frames import (
-    ApprovalBrief,
-    RunState,
-    SessionDetails,
-    SessionStatePart,
-    TranscriptItem,
-    WaitingInput,
-)
+from makai.protocols.minicodex import frames
 from makai.protocols.minicodex.vocabulary import SERVER_CAPABILITIES, VERSION, PastedImage
 from makai.sessions import state as engine
 
@@ -32,16 +22,15 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def rfc3339(milliseconds: int) -> str:
-    """A time as frames write it."""
     moment = _EPOCH + timedelta(milliseconds=min(max(milliseconds, 0), _END_OF_TIME))
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def session_state(session_id: str, state: engine.SessionState) -> SessionStatePart:
+def session_state(session_id: str, state: engine.SessionState) -> frames.SessionStatePart:
     """The session as `welcome` and `snapshot` show it."""
     run = state.run
     is_active = run is not None and not run.settled and run.status not in ("finished", "error")
-    return SessionStatePart(
+    return frames.SessionStatePart(
         session_id=session_id,
         version=VERSION,
         capabilities=SERVER_CAPABILITIES,
@@ -56,15 +45,15 @@ def last_event_id(state: engine.SessionState) -> int:
     return state.last_event_id if state.last_event_id > 1 else 0
 
 
-def run_state(run: engine.Run, window: tuple[TranscriptItem, ...] | UnsetType = UNSET) -> RunState:
+def run_state(run: engine.Run, window: tuple[frames.TranscriptItem, ...] | UnsetType = UNSET) -> frames.RunState:
     """The run as `run_status` and `snapshot` show it."""
-    return RunState(
+    return frames.RunState(
         run_id=run.run_id,
         status=run.status,
         started_at=rfc3339(run.started_at),
         finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
         pending_approvals=tuple(
-            ApprovalBrief(call_id=call.call_id, tool_key=call.name, args=arguments(call.arguments_json))
+            frames.ApprovalBrief(call_id=call.call_id, tool_key=call.name, args=arguments(call.arguments_json))
             for call in run.pending()
         ),
         last_event_id=run.last_event_id,
@@ -72,9 +61,9 @@ def run_state(run: engine.Run, window: tuple[TranscriptItem, ...] | UnsetType = 
     )
 
 
-def session_details(session_id: str, state: engine.SessionState, usage: UsageReported | None) -> SessionDetails:
+def session_details(session_id: str, state: engine.SessionState, usage: UsageReported | None) -> frames.SessionDetails:
     """What makai.1 knows besides."""
-    return SessionDetails(
+    return frames.SessionDetails(
         session_id=session_id,
         title=state.title,
         model_ref=state.model_ref,
@@ -83,7 +72,7 @@ def session_details(session_id: str, state: engine.SessionState, usage: UsageRep
         created_at=rfc3339(state.created_at),
         closed=state.closed,
         waiting=tuple(
-            WaitingInput(
+            frames.WaitingInput(
                 input_id=waiting.input_id,
                 text=words(waiting.content),
                 delivery=waiting.delivery,
