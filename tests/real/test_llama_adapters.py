@@ -194,10 +194,7 @@ async def test_after_an_abort_in_the_middle_the_server_answers_the_next_request(
         secret=llama_server.key,
     )
     pieces = 0
-    async with (
-        asyncio.timeout(DEADLINE_S),
-        aclosing(HttpProvider(builtin_api(api), client).stream(request)) as events,
-    ):
+    async with asyncio.timeout(DEADLINE_S), aclosing(HttpProvider(builtin_api(api), client).stream(request)) as events:
         async for event in events:
             pieces += isinstance(event, TextDelta)
             if pieces == 3:

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from conftest import RecordMeasure
 from support.machine import slack
+from support.orphan_trials import text_of
 
 from makai.core.content import Image, Text
 from makai.core.secret import Secret
@@ -96,10 +97,6 @@ def python(*args: str, **more: Any) -> StdioServer:
 
 def shell(script: str) -> StdioServer:
     return StdioServer(name="t", command="/bin/sh", args=("-c", script))
-
-
-def text_of(outcome: ToolOutcome) -> str:
-    return "\n".join(part.text for part in outcome.content if isinstance(part, Text))
 
 
 @asynccontextmanager

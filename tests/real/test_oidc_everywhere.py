@@ -195,11 +195,7 @@ async def test_a_denied_login_fails_on_the_command_line_with_its_reason(
     oidc_server: OidcServer, tmp_path: Path
 ) -> None:
     cli = Cli(tmp_path)
-    async with (
-        gateway(oidc_server, tmp_path),
-        Browser() as browser,
-        cli.started("auth", "login", PROVIDER) as process,
-    ):
+    async with gateway(oidc_server, tmp_path), Browser() as browser, cli.started("auth", "login", PROVIDER) as process:
         assert process.stdout is not None
         async for line in process.stdout:
             if (url := line.decode().strip()).startswith("http"):

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from makai.core.content import Text
+from makai.tools.base import ToolOutcome
 from makai.tools.commands import LocalCommands, Wrap
 from makai.tools.shell import ShellTool
 from makai.tools.workspace import Workspace
@@ -41,10 +43,21 @@ class AbortReport(msgspec.Struct, frozen=True):
 
 
 class Silent:
+    """A context of a call that keeps the progress it is told."""
+
     call_id = "call_1"
 
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.first = asyncio.Event()
+
     def progress(self, text: str) -> None:
-        """Unheard."""
+        self.heard.append(text)
+        self.first.set()
+
+
+def text_of(outcome: ToolOutcome) -> str:
+    return "\n".join(part.text for part in outcome.content if isinstance(part, Text))
 
 
 def shell_tool(folder: Path, *, wrap: Wrap = list, environ: Mapping[str, str] | None = None, **local: Any) -> ShellTool:

@@ -24,15 +24,6 @@ async def edited(folder: Path, before: bytes, old: str, new: str, **more: Any) -
     return (folder / "file").read_bytes(), outcome
 
 
-async def refusal(folder: Path, before: bytes, old: str, new: str, **more: Any) -> str:
-    """What the model is told when nothing was changed."""
-    after, outcome = await edited(folder, before, old, new, **more)
-    [part] = outcome.content
-    assert isinstance(part, Text)
-    assert (after, outcome.is_error, outcome.diffs) == (before, True, ())
-    return part.text
-
-
 async def test_a_text_that_occurs_once_is_replaced(tmp_path: Path) -> None:
     after, outcome = await edited(tmp_path, b"a = 1\nb = 2\n", "b = 2", "b = 3")
 
@@ -49,45 +40,52 @@ async def test_every_occurrence_is_replaced_when_asked(tmp_path: Path) -> None:
     assert (after, outcome.content) == (b"y y y", (Text(text="Edited file in 3 places."),))
 
 
-async def test_many_occurrences_are_told_with_their_lines(tmp_path: Path) -> None:
-    assert await refusal(tmp_path, b"x\nx\n\nx", "x", "y") == (
-        "`old_text` occurs 3 times in file (lines 1, 2, 4). Add more of the text around it, or pass replace_all."
-    )
+NOWHERE = "`old_text` does not occur in file. "
 
 
-async def test_a_text_that_differs_in_white_space_is_pointed_at(tmp_path: Path) -> None:
-    assert await refusal(tmp_path, b"def f():\n\treturn 1\n", "def f():\n    return 1", "x") == (
-        "`old_text` does not occur in file. Line 1 differs from it only in white space; copy that exactly."
-    )
+@pytest.mark.parametrize(
+    ("before", "old", "told"),
+    [
+        (
+            b"x\nx\n\nx",
+            "x",
+            "`old_text` occurs 3 times in file (lines 1, 2, 4). Add more of the text around it, or pass replace_all.",
+        ),
+        (
+            b"def f():\n\treturn 1\n",
+            "def f():\n    return 1",
+            f"{NOWHERE}Line 1 differs from it only in white space; copy that exactly.",
+        ),
+        (b"a\nb\nc\n", "b\nd", f"{NOWHERE}Its first line is line 2, but line 3 differs. Read the file again."),
+        (b"a\nb\n", "b\nd", f"{NOWHERE}Its first line is line 2, but line 3 differs. Read the file again."),
+        (b"a\n", "zebra", f"{NOWHERE}Read the file again; it may have changed."),
+        (b"a\n", "\n\n", f"{NOWHERE}Read the file again."),
+        (b"a", "new", "`old_text` and `new_text` are the same."),
+    ],
+    ids=[
+        *("several occurrences are listed with their lines", "other white space is pointed at"),
+        *("a wrong second line is pointed at", "a missing second line is pointed at", "another text", "blank lines"),
+        "the same text twice",
+    ],
+)
+async def test_an_edit_that_cannot_be_made_says_why(tmp_path: Path, before: bytes, old: str, told: str) -> None:
+    after, outcome = await edited(tmp_path, before, old, "new")
+
+    assert (after, outcome) == (before, text_outcome(told, is_error=True))
 
 
-async def test_a_text_that_begins_right_is_told_where_it_goes_wrong(tmp_path: Path) -> None:
-    assert await refusal(tmp_path, b"a\nb\nc\n", "b\nd", "x") == (
-        "`old_text` does not occur in file. Its first line is line 2, but line 3 differs. Read the file again."
-    )
-
-
-async def test_a_text_that_is_nowhere_is_told_so(tmp_path: Path) -> None:
-    assert await refusal(tmp_path, b"a\n", "zebra", "x") == (
-        "`old_text` does not occur in file. Read the file again; it may have changed."
-    )
-    assert "Read the file again" in await refusal(tmp_path, b"a\n", "\n\n", "x")
-
-
-async def test_the_same_text_twice_is_refused(tmp_path: Path) -> None:
-    assert await refusal(tmp_path, b"a", "a", "a") == "`old_text` and `new_text` are the same."
-
-
-async def test_lines_that_end_in_carriage_returns_stay_so(tmp_path: Path) -> None:
-    after, _ = await edited(tmp_path, b"a\r\nb\r\nc\r\n", "a\nb", "x\ny")
-
-    assert after == b"x\r\ny\r\nc\r\n"
-
-
-async def test_bytes_that_are_not_utf_8_stay_as_they_are(tmp_path: Path) -> None:
-    after, _ = await edited(tmp_path, b"\xff\xfe caf\xe9 one", "one", "two")
-
-    assert after == b"\xff\xfe caf\xe9 two"
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (b"a\r\nb\r\nc\r\n", "a\nb", "x\ny", b"x\r\ny\r\nc\r\n"),
+        (b"\xff\xfe caf\xe9 one", "one", "two", b"\xff\xfe caf\xe9 two"),
+    ],
+    ids=["carriage returns", "bytes that are not UTF-8"],
+)
+async def test_the_rest_of_a_file_stays_as_it_is(
+    tmp_path: Path, before: bytes, old: str, new: str, after: bytes
+) -> None:
+    assert (await edited(tmp_path, before, old, new))[0] == after
 
 
 async def test_a_file_too_large_to_edit_is_refused(tmp_path: Path) -> None:

@@ -11,15 +11,30 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from support.orphan_trials import Silent
+from support.orphan_trials import Silent, text_of
 
-from makai.core.content import Image, Text
+from makai.core.content import Image
 from makai.core.errors import InvalidRequest
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.fetch import MAX_BYTES, FetchTool, is_public
 from makai.tools.html_text import html_to_text
 
 PNG = b"\x89PNG\r\n\x1a\n"
+PAGES = {
+    "/page": (b"<title>T</title><h1>Hi</h1><script>x</script><p>a <b>b</b>", {"Content-Type": "text/html"}),
+    "/image": (PNG, {"Content-Type": "image/png"}),
+    "/binary": (b"\0", {"Content-Type": "application/zip"}),
+    "/latin": (b"caf\xe9", {"Content-Type": "text/plain; charset=latin-1"}),
+    "/odd-charset": (b"text", {"Content-Type": "text/plain; charset=klingon"}),
+    "/bomb": (gzip.compress(b"x" * (4 * MAX_BYTES)), {"Content-Type": "text/plain", "Content-Encoding": "gzip"}),
+}
+REDIRECTS = {
+    "/once": "/json",
+    "/loop": "/loop",
+    "/away": "http://localhost:{port}/json",
+    "/metadata": "http://169.254.169.254/latest/meta-data/",
+    "/file": "file:///etc/passwd",
+}
 REFUSED = "Models may reach this machine and local networks only where the user allowed it."
 
 
@@ -32,39 +47,16 @@ class Site:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request.path)
-        match request.path:
-            case "/page":
-                return web.Response(
-                    text="<title>T</title><h1>Hi</h1><script>x</script><p>a <b>b</b>", content_type="text/html"
-                )
-            case "/json":
-                return web.json_response({"agent": request.headers["User-Agent"].split("/")[0]})
-            case "/image":
-                return web.Response(body=PNG, content_type="image/png")
-            case "/binary":
-                return web.Response(body=b"\0", content_type="application/zip")
-            case "/latin":
-                return web.Response(body=b"caf\xe9", headers={"Content-Type": "text/plain; charset=latin-1"})
-            case "/odd-charset":
-                return web.Response(body=b"text", headers={"Content-Type": "text/plain; charset=klingon"})
-            case "/bomb":
-                body = gzip.compress(b"x" * (4 * MAX_BYTES))
-                return web.Response(body=body, headers={"Content-Type": "text/plain", "Content-Encoding": "gzip"})
-            case "/slow":
-                await asyncio.sleep(60)
-                return web.Response()
-            case "/once":
-                raise web.HTTPFound("/json")
-            case "/loop":
-                raise web.HTTPFound("/loop")
-            case "/away":
-                raise web.HTTPFound(f"http://localhost:{self.port}/json")
-            case "/metadata":
-                raise web.HTTPFound("http://169.254.169.254/latest/meta-data/")
-            case "/file":
-                raise web.HTTPFound("file:///etc/passwd")
-            case _:
-                raise web.HTTPNotFound(text="no such page")
+        if request.path == "/slow":
+            await asyncio.sleep(60)
+        if request.path == "/json":
+            return web.json_response({"agent": request.headers["User-Agent"].split("/")[0]})
+        if target := REDIRECTS.get(request.path):
+            raise web.HTTPFound(target.format(port=self.port))
+        if request.path not in PAGES:
+            raise web.HTTPNotFound(text="no such page")
+        body, headers = PAGES[request.path]
+        return web.Response(body=body, headers=headers)
 
 
 @pytest.fixture
@@ -132,9 +124,7 @@ async def test_redirects_on_the_same_host_are_followed_a_few_times(site: Site) -
 async def test_redirects_elsewhere_are_told_not_followed(site: Site, path: str, told: str) -> None:
     outcome = await fetch(site, path)
 
-    [part] = outcome.content
-    assert isinstance(part, Text)
-    assert part.text.startswith(told.format(port=site.port))
+    assert text_of(outcome).startswith(told.format(port=site.port))
     assert (outcome.is_error, site.asked) == (True, [path])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.orphan_trials import Silent
+from support.orphan_trials import Silent, text_of
 
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest
@@ -28,10 +28,7 @@ async def read(folder: Path, path: str, **arguments: Any) -> ToolOutcome:
 
 
 async def text(folder: Path, path: str, **arguments: Any) -> str:
-    outcome = await read(folder, path, **arguments)
-    [part] = outcome.content
-    assert isinstance(part, Text)
-    return part.text
+    return text_of(await read(folder, path, **arguments))
 
 
 async def test_lines_come_with_their_numbers(tmp_path: Path) -> None:
@@ -40,21 +37,24 @@ async def test_lines_come_with_their_numbers(tmp_path: Path) -> None:
     assert await read(tmp_path, "file") == text_outcome("     1\tone\n     2\ttwo\n     3\tthree")
 
 
-async def test_a_range_of_lines_says_how_to_go_on(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("".join(f"line {number}\n" for number in range(1, 101)))
+@pytest.mark.parametrize(
+    ("path", "wanted", "shown"),
+    [
+        ("long", {"offset": 50, "limit": 1}, "    50\tline 50\n[more lines follow; continue with offset=51]"),
+        ("long", {"offset": "100"}, "   100\tline 100"),  # models write numbers as text at times
+        ("long", {"offset": 101}, "[the file has only 100 lines]"),
+        ("long", {"offset": 5000}, "[the file has only 100 lines]"),
+        ("empty", {}, "[the file is empty]"),
+        ("empty", {"offset": 9}, "[the file is empty]"),
+    ],
+)
+async def test_a_range_of_lines_says_how_to_continue(
+    tmp_path: Path, path: str, wanted: dict[str, Any], shown: str
+) -> None:
+    (tmp_path / "long").write_text("".join(f"line {number}\n" for number in range(1, 101)))
+    (tmp_path / "empty").touch()
 
-    assert await text(tmp_path, "file", offset=50, limit=2) == (
-        "    50\tline 50\n    51\tline 51\n[more lines follow; continue with offset=52]"
-    )
-    assert await text(tmp_path, "file", offset=100) == "   100\tline 100"
-    assert await text(tmp_path, "file", offset=101) == "[the file has only 100 lines]"
-    assert await text(tmp_path, "file", offset=5000) == "[the file has only 100 lines]"
-
-
-async def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    assert [await text(tmp_path, "file"), await text(tmp_path, "file", offset=9)] == ["[the file is empty]"] * 2
+    assert await text(tmp_path, path, **wanted) == shown
 
 
 async def test_long_files_and_lines_are_cut_with_a_note(tmp_path: Path) -> None:
@@ -96,30 +96,29 @@ async def test_images_are_shown_as_images(tmp_path: Path) -> None:
         file.write(PNG)
         file.truncate(6 * 1024 * 1024)
 
-    assert (await read(tmp_path, "a.txt")).content == (
-        Image(data=base64.b64encode(PNG).decode(), mime_type="image/png"),
-    )
-    assert (await read(tmp_path, "b.webp")).content[0] == Image(
-        data=base64.b64encode(b"RIFF....WEBPVP8 ").decode(), mime_type="image/webp"
-    )
+    for path, data, kind in (("a.txt", PNG, "image/png"), ("b.webp", b"RIFF....WEBPVP8 ", "image/webp")):
+        image = Image(data=base64.b64encode(data).decode(), mime_type=kind)
+        assert (await read(tmp_path, path)).content == (image,)
     assert await read(tmp_path, "big.png") == text_outcome("The image is larger than 5,242,880 bytes.", is_error=True)
 
 
-async def test_binary_files_are_named_not_shown(tmp_path: Path) -> None:
-    (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
-    (tmp_path / "wide").write_bytes("text".encode("utf-16"))
+@pytest.mark.parametrize(
+    ("content", "outcome"),
+    [
+        (b"\x7fELF\0\0", text_outcome("file is a binary file (6 bytes).", is_error=True)),
+        (
+            "text".encode("utf-16"),
+            text_outcome("file is UTF-16 text; convert it to UTF-8 to read it (10 bytes).", is_error=True),
+        ),
+        (b"caf\xe9\n", text_outcome("     1\tcaf\ufffd\n[not all of it is UTF-8: \ufffd stands for other bytes]")),
+    ],
+)
+async def test_what_is_not_utf_8_is_named_or_shown_with_a_note(
+    tmp_path: Path, content: bytes, outcome: ToolOutcome
+) -> None:
+    (tmp_path / "file").write_bytes(content)
 
-    assert await read(tmp_path, "binary") == text_outcome("binary is a binary file (6 bytes).", is_error=True)
-    assert await read(tmp_path, "wide") == text_outcome(
-        "wide is UTF-16 text; convert it to UTF-8 to read it (10 bytes).", is_error=True
-    )
-
-
-async def test_text_that_is_not_utf_8_is_shown_with_a_note(tmp_path: Path) -> None:
-    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
-
-    shown = await text(tmp_path, "latin")
-    assert shown == "     1\tcaf\ufffd\n[not all of it is UTF-8: \ufffd stands for other bytes]"
+    assert await read(tmp_path, "file") == outcome
 
 
 @pytest.mark.parametrize(
@@ -142,12 +141,6 @@ async def test_arguments_that_cannot_be_meant_are_refused_by_both(tmp_path: Path
     with pytest.raises(InvalidRequest):
         await tool.describe(arguments)
     assert (await tool.run(arguments, Silent())).is_error
-
-
-async def test_numbers_written_as_text_are_understood(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a\nb\n")
-
-    assert await text(tmp_path, "file", offset="2") == "     2\tb"
 
 
 async def test_a_read_is_described_by_the_file_it_reaches(tmp_path: Path) -> None:
@@ -214,9 +207,7 @@ async def test_a_listing_of_many_names_is_cut(tmp_path: Path) -> None:
         (tmp_path / f"{number:04}").touch()
 
     outcome = await ListTool(Workspace([tmp_path])).run({"path": "."}, Silent())
-    [part] = outcome.content
-    assert isinstance(part, Text)
-    assert part.text.split("\n")[-1] == "[cut: more than 1,000 names; use glob to narrow it down]"
+    assert text_of(outcome).split("\n")[-1] == "[cut: more than 1,000 names; use glob to narrow it down]"
 
 
 async def test_names_no_text_can_hold_are_shown_escaped(tmp_path: Path) -> None:

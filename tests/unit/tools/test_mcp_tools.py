@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.orphan_trials import Silent
 
 from makai.core.content import Image, Text
 from makai.core.errors import TransportError
@@ -42,25 +44,8 @@ class Played:
         return self.answer
 
 
-class Watcher:
-    """Keeps what is shown."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    call_id = "call_1"
-
-    def progress(self, text: str) -> None:
-        self.seen.append(text)
-
-
 def said(text: str, **more: Any) -> CallResult:
     return CallResult(content=({"type": "text", "text": text},), **more)
-
-
-def only_file_in(folder: Path) -> Path:
-    (file,) = folder.iterdir()
-    return file
 
 
 def tool_of(server: Played, tmp_path: Path, listing: ToolListing = ECHO) -> McpTool:
@@ -92,56 +77,50 @@ async def test_a_call_is_described_by_its_title_and_arguments(tmp_path: Path) ->
     assert len((await tool_of(server, tmp_path).describe({"text": "x" * 10_000})).title) == 123
 
 
-async def test_an_answer_becomes_an_outcome(tmp_path: Path) -> None:
-    server = Played(said("hi"))
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (said("hi"), text_outcome("hi")),
+        (said("no such file", is_error=True), text_outcome("no such file", is_error=True)),
+        (TransportError("It is gone."), text_outcome("srv: It is gone.", is_error=True)),
+        (said("\ud800"), text_outcome("\ud800")),
+    ],
+    ids=["an answer", "an error of the tool", "a lost server", "odd text"],
+)
+async def test_what_the_server_answers_is_the_outcome(
+    tmp_path: Path, answer: CallResult | Exception, outcome: ToolOutcome
+) -> None:
+    server = Played(answer)
 
-    assert await tool_of(server, tmp_path).run({"text": "hi"}, Watcher()) == text_outcome("hi")
+    assert await tool_of(server, tmp_path).run({"text": "hi"}, Silent()) == outcome
     assert server.asked == [("echo", {"text": "hi"})]
-
-
-async def test_an_error_of_the_tool_is_an_error_of_the_outcome(tmp_path: Path) -> None:
-    outcome = await tool_of(Played(said("no such file", is_error=True)), tmp_path).run({}, Watcher())
-
-    assert outcome == text_outcome("no such file", is_error=True)
-
-
-async def test_a_lost_server_is_an_error_the_model_can_read(tmp_path: Path) -> None:
-    outcome = await tool_of(Played(TransportError("It is gone.")), tmp_path).run({}, Watcher())
-
-    assert outcome == text_outcome("srv: It is gone.", is_error=True)
 
 
 async def test_progress_is_shown_but_not_more_than_can_be_read(tmp_path: Path) -> None:
     server = Played(said(""))
     server.reports = [(1, 4, "one\x1b[2J"), (2, 4, "too soon")]
-    watcher = Watcher()
+    watcher = Silent()
 
     await tool_of(server, tmp_path).run({}, watcher)
 
-    assert watcher.seen == ["1 of 4: one\\x1b[2J\n"]
+    assert watcher.heard == ["1 of 4: one\\x1b[2J\n"]
 
 
 async def test_a_long_answer_is_cut_and_kept_in_a_file(tmp_path: Path) -> None:
     picture = {"type": "image", "data": "cG5n", "mimeType": "image/png"}
     answer = CallResult(content=({"type": "text", "text": "a" * 300_000}, picture, {"type": "text", "text": "end"}))
 
-    outcome = await tool_of(Played(answer), tmp_path).run({}, Watcher())
+    outcome = await tool_of(Played(answer), tmp_path).run({}, Silent())
 
     text = outcome.content[0]
     assert isinstance(text, Text)
     assert text.text.endswith("a\nend")
-    file = only_file_in(tmp_path)
-    assert file.read_text() == "a" * 300_000 + "\nend"
+    assert await asyncio.to_thread(Path(outcome.spill_path or "").read_text) == "a" * 300_000 + "\nend"
     assert outcome == ToolOutcome(
         content=(text, Image(data="cG5n", mime_type="image/png")),
         omitted_bytes=300_004 - 256 * 1024,
-        spill_path=str(file),
+        spill_path=outcome.spill_path,
     )
-
-
-@pytest.mark.parametrize("text", ["\ud800", "é" * 10])
-async def test_odd_text_passes(tmp_path: Path, text: str) -> None:
-    assert await tool_of(Played(said(text)), tmp_path).run({}, Watcher()) == text_outcome(text)
 
 
 PNG = base64.b64encode(b"png").decode()
@@ -184,13 +163,10 @@ def test_structured_content_is_told_as_json_unless_a_text_says_the_same() -> Non
     same = {"type": "text", "text": '{ "b": [1, 2] }'}
     other = {"type": "text", "text": "b is 1 and 2"}
 
+    assert shown() == (Text(text="[no output]"),)
     assert shown(structured={"b": [1, 2]}) == (Text(text='{"b":[1,2]}'),)
     assert shown(same, structured={"b": [1, 2]}) == (Text(text='{ "b": [1, 2] }'),)
     assert shown(other, structured={"b": [1, 2]}) == (Text(text="b is 1 and 2"), Text(text='{"b":[1,2]}'))
-
-
-def test_an_empty_answer_says_so() -> None:
-    assert shown() == (Text(text="[no output]"),)
 
 
 def test_pictures_beyond_twenty_are_only_named() -> None:
@@ -240,10 +216,8 @@ def test_the_title_is_the_first_that_is_given() -> None:
 
 def test_a_schema_is_always_an_object_with_properties() -> None:
     assert ToolListing(name="n", input_schema={"type": "object"}).schema_json() == '{"type":"object","properties":{}}'
-    assert (
-        ToolListing(name="n", input_schema={"properties": {"a": {}}}).schema_json()
-        == '{"type":"object","properties":{"a":{}}}'
-    )
+    written = ToolListing(name="n", input_schema={"properties": {"a": {}}}).schema_json()
+    assert written == '{"type":"object","properties":{"a":{}}}'
 
 
 LAUNCH = Launch(

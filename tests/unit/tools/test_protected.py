@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.orphan_trials import Silent
+from support.orphan_trials import Silent, text_of
 
 from makai.agent.workbench import Workbench, WorkbenchSpec
-from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import SandboxLevel
-from makai.tools.base import ToolOutcome
 from makai.tools.edit import EditTool
 from makai.tools.file_errors import printable
 from makai.tools.permission_rules import parse_rules
@@ -22,13 +20,6 @@ from makai.tools.protected import is_protected
 from makai.tools.workspace import Workspace
 
 SECRET = "the-secret-key"
-
-
-def text_of(outcome: ToolOutcome) -> str:
-    return "\n".join(part.text for part in outcome.content if isinstance(part, Text))
-
-
-# The user's secrets ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -80,40 +71,28 @@ async def test_with_full_access_the_secrets_of_the_user_are_files_like_others(ho
         assert await said(bench, "read", path=".netrc") == f"     1\t{SECRET}"
 
 
-# What is protected ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "path",
     [
         *(".git/config", ".git/hooks/pre-commit", "sub/.git", ".GIT/config", "./.git//config", ".gitmodules", "HEAD"),
         *(".makai/config.toml", ".bashrc", "x/.zshrc", ".vscode/tasks.json", ".envrc", ".mcp.json"),
-        ".config/git/config",
+        *(".config/git/config", ".git./config", ".git /hooks/pre-commit", "GIT~1/config", ".g\u200cit/config"),
+        *("sub/.GIT/config", ".agents/skills/deploy/SKILL.md", ".venv/bin/python", "node_modules/.bin/tsc"),
+        *("lib/python3.12/site-packages/anything.pth", ".nvim.lua", ".exrc", ".pnp.cjs", ".gdbinit"),
     ],
 )
-def test_files_that_make_later_commands_run_code_are_protected(path: str) -> None:
+def test_files_that_make_later_commands_run_code_are_protected_by_every_spelling(path: str) -> None:
     assert is_protected(path)
-
-
-@pytest.mark.parametrize("path", ["", ".", "src/app.py", ".gitignore", "git/config", "src/hooks/use.ts", "x.git/a.py"])
-def test_ordinary_files_are_not_protected(path: str) -> None:
-    assert not is_protected(path)
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        *(".git./config", ".git /hooks/pre-commit", "GIT~1/config", ".g\u200cit/config", "sub/.GIT/config"),
-        *(".agents/skills/deploy/SKILL.md", ".venv/bin/python", "node_modules/.bin/tsc"),
-        *("lib/python3.12/site-packages/anything.pth", ".nvim.lua", ".exrc", ".pnp.cjs", ".gdbinit"),
+        *("", ".", "src/app.py", ".gitignore", "git/config", "src/hooks/use.ts", "x.git/a.py", "git~/x", "legit~1"),
+        *("src/.github.py", "a.pth.txt", "venv/lib/x.py"),
     ],
 )
-def test_other_spellings_and_further_files_that_run_code_are_protected(path: str) -> None:
-    assert is_protected(path)
-
-
-@pytest.mark.parametrize("path", ["git~/x", "legit~1", ".gitignore", "src/.github.py", "a.pth.txt", "venv/lib/x.py"])
-def test_what_only_looks_like_them_is_not(path: str) -> None:
+def test_ordinary_files_and_those_that_only_look_like_them_are_not_protected(path: str) -> None:
     assert not is_protected(path)
 
 
@@ -139,9 +118,6 @@ async def test_what_a_person_consented_to_can_be_written_there(tmp_path: Path) -
     await tool.describe(arguments)
 
     assert text_of(await tool.run(arguments, Silent())) == "Edited description."
-
-
-# What people are shown ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sign", ["\u3164", "\u115f", "\uffa0", "\u2800", "\u034f", "\u180b", "\U000e0101", "\u200b"])

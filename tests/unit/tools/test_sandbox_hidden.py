@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import subprocess
@@ -18,9 +19,12 @@ from makai.tools.sandbox.policy import SandboxLevel, SandboxPolicy, session_poli
 SECRET = "the-token-of-the-server"
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+@pytest.fixture(params=[try_bubblewrap, try_landlock], ids=["bubblewrap", "landlock"])
 def sandbox(request: pytest.FixtureRequest) -> SandboxBackend:
-    found = try_bubblewrap() if request.param == "bubblewrap" else try_landlock()
+    return usable(request.param())
+
+
+def usable(found: SandboxBackend | str) -> SandboxBackend:
     if isinstance(found, str):
         pytest.skip(found)
     return found
@@ -87,9 +91,7 @@ def test_no_other_folder_can_be_put_in_the_place_of_a_link_to_what_is_hidden(
 
 
 def test_a_link_to_what_is_hidden_in_the_very_folder_of_the_session_is_refused_by_bubblewrap(base: Path) -> None:
-    found = try_bubblewrap()
-    if isinstance(found, str):
-        pytest.skip(found)
+    found = usable(try_bubblewrap())
     real = home_in(base / "elsewhere/makai")
     (base / "work").mkdir()
     (base / "work/state").symlink_to(real)
@@ -109,9 +111,7 @@ def test_links_that_lead_in_circles_are_no_trap(base: Path) -> None:
 
 
 def test_what_is_read_only_around_something_hidden_stays_read_only(base: Path) -> None:
-    found = try_bubblewrap()
-    if isinstance(found, str):
-        pytest.skip(found)
+    found = usable(try_bubblewrap())
     home = home_in(base / "work/.claude/state/makai")
 
     run(found, policy_of(base, home), "echo > .claude/state/new; echo > .claude/new")
@@ -143,15 +143,12 @@ def test_a_socket_in_the_session_folder_that_another_process_listens_at_cannot_b
 def test_commands_cannot_be_given_a_folder_to_write_that_makes_git_or_makai_run_code(base: Path, folder: str) -> None:
     root = base / folder
     root.mkdir(parents=True)
-    policies: dict[str, object] = {}
-    levels: tuple[SandboxLevel, ...] = ("read-only", "full-access")
-    for level in levels:
-        policies[level] = session_policy(level, [root], makai_home=base / "makai", user_home=base / "user")
+    policy = functools.partial(session_policy, roots=[root], makai_home=base / "makai", user_home=base / "user")
 
+    assert policy("read-only").writable == ()
+    assert policy("full-access").roots == (str(root),)
     with pytest.raises(InvalidRequest, match="makes other programs run code"):
-        session_policy("workspace-write", [root], makai_home=base / "makai", user_home=base / "user")
-
-    assert list(policies) == ["read-only", "full-access"]
+        policy("workspace-write")
 
 
 def test_secrets_are_hidden_where_they_are_and_are_not_made_where_they_are_missing(base: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from pathlib import Path
 
@@ -40,10 +41,7 @@ def decide(program: bytes, architecture: int, call: int, *arguments: int) -> int
 @pytest.mark.parametrize("machine", sorted(MACHINES))
 def test_without_a_network_there_are_no_sockets_but_connected_pairs(machine: str) -> None:
     architecture, socket_call, pair_call, refused = MACHINES[machine]
-    program = socket_filter(machine, network=False)
-
-    def answer(call: int, *arguments: int) -> int:
-        return decide(program, architecture, call, *arguments)
+    answer = functools.partial(decide, socket_filter(machine, network=False), architecture)
 
     assert {answer(socket_call, family) for family in (UNIX, INET, INET6, NETLINK, PACKET)} == {REFUSE}
     assert {answer(call) for call in refused} == {REFUSE}
@@ -55,10 +53,7 @@ def test_without_a_network_there_are_no_sockets_but_connected_pairs(machine: str
 @pytest.mark.parametrize("machine", sorted(MACHINES))
 def test_with_a_network_there_are_internet_sockets_and_no_others(machine: str) -> None:
     architecture, socket_call, pair_call, refused = MACHINES[machine]
-    program = socket_filter(machine, network=True)
-
-    def answer(call: int, *arguments: int) -> int:
-        return decide(program, architecture, call, *arguments)
+    answer = functools.partial(decide, socket_filter(machine, network=True), architecture)
 
     assert {answer(socket_call, family) for family in (INET, INET6, NETLINK)} == {ALLOW}
     assert {answer(socket_call, family) for family in (UNIX, PACKET, 40)} == {REFUSE}
@@ -87,11 +82,8 @@ def test_everything_around_what_is_excluded_is_allowed(tmp_path: Path) -> None:
     assert [str(Path(path).relative_to(tmp_path)) for path in allowed] == ["a/b/keep", "a/file", "a/keep", "c"]
 
 
-def test_what_is_excluded_itself_allows_nothing(tmp_path: Path) -> None:
+def test_a_folder_is_allowed_as_a_whole_or_not_at_all_when_nothing_in_it_is_excluded(tmp_path: Path) -> None:
     assert list(allowed_around(str(tmp_path), [str(tmp_path)])) == []
-
-
-def test_a_folder_with_nothing_excluded_is_allowed_as_a_whole(tmp_path: Path) -> None:
     assert list(allowed_around(str(tmp_path), [f"{tmp_path}-secret", "/elsewhere"])) == [str(tmp_path)]
 
 

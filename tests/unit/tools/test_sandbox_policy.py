@@ -12,6 +12,7 @@ from makai.tools.sandbox.policy import (
     PROTECTED_IN_GIT_FOLDER,
     PROTECTED_IN_ROOTS,
     PROTECTED_IN_USER_HOME,
+    SandboxLevel,
     SandboxPolicy,
     is_beneath,
     outermost,
@@ -26,12 +27,17 @@ def folders(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def policy_in(
+    folders: Path, root: str, level: SandboxLevel = "workspace-write", *, git_writable: bool = False
+) -> SandboxPolicy:
+    homes = folders / "makai", folders / "user"
+    return session_policy(level, [folders / root], makai_home=homes[0], user_home=homes[1], git_writable=git_writable)
+
+
 def test_a_policy_holds_real_paths_of_the_sessions_roots(folders: Path) -> None:
     (folders / "checkout").symlink_to(folders / "work")
 
-    policy = session_policy(
-        "workspace-write", [folders / "checkout"], makai_home=folders / "makai", user_home=folders / "user"
-    )
+    policy = policy_in(folders, "checkout")
 
     work = str(folders / "work")
     assert (policy.roots, policy.writable, policy.network) == ((work,), (work,), False)
@@ -41,37 +47,27 @@ def test_a_policy_holds_real_paths_of_the_sessions_roots(folders: Path) -> None:
 
 
 def test_nothing_is_writable_when_everything_is_read_only(folders: Path) -> None:
-    policy = session_policy("read-only", [folders / "work"], makai_home=folders / "makai", user_home=folders / "user")
+    policy = policy_in(folders, "work", "read-only")
 
     assert policy.writable == ()
 
 
 def test_a_command_allowed_to_write_the_repository_still_cannot_plant_code_in_it(folders: Path) -> None:
-    policy = session_policy(
-        "workspace-write",
-        [folders / "work"],
-        makai_home=folders / "makai",
-        user_home=folders / "user",
-        git_writable=True,
-    )
+    policy = policy_in(folders, "work", git_writable=True)
 
     assert set(policy.protected) >= {str(folders / "work" / name) for name in PROTECTED_IN_GIT_FOLDER}
     assert str(folders / "work/.git") not in policy.protected
 
 
 def test_a_folder_without_a_repository_cannot_become_one(folders: Path) -> None:
-    policy = session_policy(
-        "workspace-write", [folders / "user/project"], makai_home=folders / "makai", user_home=folders / "user"
-    )
+    policy = policy_in(folders, "user/project")
 
     assert {str(folders / "user/project" / name) for name in (".git", "HEAD")} <= set(policy.protected)
 
 
 @pytest.mark.parametrize("root", ["user", "."])
 def test_who_works_in_the_home_folder_keeps_its_startup_files(folders: Path, root: str) -> None:
-    policy = session_policy(
-        "workspace-write", [folders / root], makai_home=folders / "makai", user_home=folders / "user"
-    )
+    policy = policy_in(folders, root)
 
     assert {str(folders / "user" / name) for name in PROTECTED_IN_USER_HOME} <= set(policy.protected)
 
@@ -82,7 +78,7 @@ def test_secrets_are_no_place_to_work_in(folders: Path, root: str) -> None:
     (folders / "link").symlink_to(folders / "makai")
 
     with pytest.raises(InvalidRequest, match="holds secrets"):
-        session_policy("workspace-write", [folders / root], makai_home=folders / "makai", user_home=folders / "user")
+        policy_in(folders, root)
 
 
 @pytest.mark.parametrize("root", ["missing", "file"])
@@ -90,7 +86,7 @@ def test_a_root_is_a_folder(folders: Path, root: str) -> None:
     (folders / "file").write_text("")
 
     with pytest.raises(InvalidRequest, match="is not a folder"):
-        session_policy("read-only", [folders / root], makai_home=folders / "makai", user_home=folders / "user")
+        policy_in(folders, root, "read-only")
 
 
 def test_a_name_that_begins_like_a_folder_is_not_in_it() -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.orphan_trials import Silent, processes_with
+from support.orphan_trials import Silent, processes_with, text_of
 
-from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
@@ -130,11 +129,9 @@ async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
 async def test_many_matches_are_cut(tmp_path: Path) -> None:
     (tmp_path / "file").write_text(("x" * 400 + "\n") * 5000)
 
-    outcome = await grep(tmp_path, pattern="x", limit=1000)
-    [part] = outcome.content
-    assert isinstance(part, Text)
-    assert part.text.endswith("\n[there are more; use a narrower pattern or path]")
-    assert len(part.text) < 130 * 1024
+    found = text_of(await grep(tmp_path, pattern="x", limit=1000))
+    assert found.endswith("\n[there are more; use a narrower pattern or path]")
+    assert len(found) < 130 * 1024
 
 
 async def test_searches_are_described_by_where_they_look(tree: Path) -> None:

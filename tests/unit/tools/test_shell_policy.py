@@ -55,25 +55,10 @@ class Cases(msgspec.Struct, frozen=True):
 
 CASES = msgspec.json.decode(fixture("shell_cases.json"), type=Cases)
 
-TOO_LARGE = [
-    "ls" + " " * 5000 + "x",
-    "echo " + "a" * 100_000,
-    "ls;" * 60,
-    "ls" + "\n" * 500 + "ls",
-    "(" * 3000,
-    "`" * 3001,
-]
-LARGE_WITH_DENIED = [
-    "ls && " * 60 + "rm x",
-    "ls; " * 50_000 + "rm x",
-    "env " * 2000 + "rm x",
-    "ls" + " " * 5000 + "; rm x",
-]
-LARGE_WITH_DENIED += [
-    "echo " + "a" * 200_000 + "; curl x",
-    "timeout 1 " * 3000 + "rm x",
-    "$(" * 3000 + "rm x" + ")" * 3000,
-]
+TOO_LARGE = ["ls" + " " * 5000 + "x", "echo " + "a" * 100_000, "ls;" * 60, "ls" + "\n" * 500 + "ls"]
+TOO_LARGE += ["(" * 3000, "`" * 3001]
+LARGE_WITH_DENIED = [f"{'ls && ' * 60}rm x", f"{'ls; ' * 50_000}rm x", f"{'env ' * 2000}rm x", f"ls{' ' * 5000}; rm x"]
+LARGE_WITH_DENIED += [f"echo {'a' * 200_000}; curl x", f"{'timeout 1 ' * 3000}rm x", "$(" * 3000 + "rm x" + ")" * 3000]
 
 UNCOVERABLE = [
     *("env", "xargs", "timeout", "timeout 5", "sudo", "nohup", "sh", "bash", "eval", "exec", "command"),
@@ -126,96 +111,86 @@ def test_a_rule_that_leaves_the_program_open_covers_no_program(words: str) -> No
     assert decide(f"{words} ls", [f"{words}:*"], []) == "ask"
 
 
-def test_a_rule_without_a_star_means_exactly_these_words() -> None:
-    rules = ["python -c 1", "git push"]
-    decisions = [decide(command, rules, []) for command in ("python -c 1", "python -c 1 2", "git push", "git push -f")]
-
-    assert decisions == ["allow", "ask", "allow", "ask"]
+UNCERTAIN = ["$EDITOR x", "$(cat name) x", "eval $x", "ls '", 'sh -c "$x"']
 
 
-def test_a_denied_exact_command_is_refused_with_options_but_not_with_other_operands() -> None:
-    commands_and_answers = {
-        "git push": "deny",
-        "git --no-pager push": "deny",
-        "git push -f": "deny",
-        "git push a b": "allow",
-    }
+@pytest.mark.parametrize(
+    ("allow", "deny", "answers"),
+    [
+        pytest.param(
+            ["python -c 1", "git push"],
+            [],
+            {"allow": ["python -c 1", "git push"], "ask": ["python -c 1 2", "git push -f"]},
+            id="a rule without a star means exactly these words",
+        ),
+        pytest.param(
+            ["*"],
+            ["git push"],
+            {"deny": ["git push", "git --no-pager push", "git push -f"], "allow": ["git push a b"]},
+            id="a denied exact command is refused with options but not with other operands",
+        ),
+        pytest.param(
+            ["*"],
+            ["rm -rf:*", "git push --force:*"],
+            {
+                "deny": [
+                    *("rm -rf x", "rm -fr x", "rm -r -f x", "rm x -rf"),
+                    *("git push origin --force", "git push --force=yes"),
+                ],
+                "allow": ["rm -r x", "rm x", "git push", "git pull --force"],
+            },
+            id="denied options are found in any order",
+        ),
+        pytest.param(
+            ["xargs find:*"],
+            [],
+            {"ask": ["xargs find a"]},
+            id="arguments from a pipe are not trusted to be harmless",
+        ),
+        pytest.param(
+            ["*"],
+            ["python:*", "base64:*"],
+            {"deny": ["python3.11 a", "python a", "/usr/bin/python3 a", "base64 a"], "allow": ["base32 a"]},
+            id="a denied interpreter is denied in every version but other names are whole",
+        ),
+        pytest.param(
+            ["cd:*", "ls:*", "git status"],
+            [],
+            {"allow": ["cd a && ls", "cd a"], "ask": ["cd a && git status"]},
+            id="changing the folder and then running git is asked for",
+        ),
+        pytest.param(
+            ["*"],
+            DENY,
+            {
+                "allow": [
+                    *("for i in *; do echo $i; done", "make > log 2>&1", "X=1 ./run.sh", "python a.py"),
+                    "git commit -m 'rm the curl docs'",
+                ],
+                "ask": UNCERTAIN,
+            },
+            id="an allow of everything allows what is certainly not denied",
+        ),
+        pytest.param([":*"], [], {"allow": UNCERTAIN}, id="without a denial everything is allowed"),
+        pytest.param(["*", "ls:*"], ["*"], {"deny": ["ls"]}, id="everything can be denied"),
+        pytest.param([], [], {"ask": ["ls"]}, id="nothing is allowed by no rule"),
+    ],
+)
+def test_the_rules_decide_together(allow: list[str], deny: list[str], answers: dict[str, list[str]]) -> None:
+    expected = {command: answer for answer, texts in answers.items() for command in texts}
 
-    assert {text: decide(text, ["*"], ["git push"]) for text in commands_and_answers} == commands_and_answers
-
-
-def test_denied_options_are_found_in_any_order() -> None:
-    refused = ["rm -rf x", "rm -fr x", "rm -r -f x", "rm x -rf", "git push origin --force", "git push --force=yes"]
-    passed = ["rm -r x", "rm x", "git push", "git pull --force"]
-    rules = ["rm -rf:*", "git push --force:*"]
-
-    assert [decide(text, ["*"], rules) for text in refused] == ["deny"] * len(refused)
-    assert [decide(text, ["*"], rules) for text in passed] == ["allow"] * len(passed)
-
-
-def test_arguments_from_a_pipe_are_not_trusted_to_be_harmless() -> None:
-    assert decide("xargs find a", ["xargs find:*"], []) == "ask"
-
-
-def test_a_denied_interpreter_is_denied_in_every_version_but_other_names_are_whole() -> None:
-    answers = {
-        "python3.11 a": "deny",
-        "python a": "deny",
-        "/usr/bin/python3 a": "deny",
-        "base64 a": "deny",
-        "base32 a": "allow",
-    }
-
-    assert {text: decide(text, ["*"], ["python:*", "base64:*"]) for text in answers} == answers
-
-
-def test_changing_the_folder_and_then_running_git_is_asked_for() -> None:
-    rules = ["cd:*", "ls:*", "git status"]
-    decisions = [decide(command, rules, []) for command in ("cd a && ls", "cd a && git status", "cd a")]
-
-    assert decisions == ["allow", "ask", "allow"]
-
-
-def test_an_allow_of_everything_allows_what_is_certainly_not_denied() -> None:
-    harmless = [
-        "for i in *; do echo $i; done",
-        "make > log 2>&1",
-        "X=1 ./run.sh",
-        "git commit -m 'rm the curl docs'",
-        "python a.py",
-    ]
-    uncertain = ["$EDITOR x", "$(cat name) x", "eval $x", "ls '", 'sh -c "$x"']
-
-    assert [decide(text, ["*"], DENY) for text in harmless] == ["allow"] * len(harmless)
-    assert [decide(text, ["*"], DENY) for text in uncertain] == ["ask"] * len(uncertain)
-    assert [decide(text, [":*"], []) for text in uncertain] == ["allow"] * len(uncertain)
+    assert {command: decide(command, allow, deny) for command in expected} == expected
 
 
 def test_what_only_mentions_a_denied_command_is_not_refused() -> None:
     mentions = [
-        "echo rm",
-        "rg curl",
-        "git log push",
-        "cat rm",
-        "ls # rm x",
-        "git commit -m 'git push'",
-        "which curl",
+        *("echo rm", "rg curl", "git log push", "cat rm", "ls # rm x", "git commit -m 'git push'", "which curl"),
         "command -v rm",
-    ]
-    mentions += [
         *("cat > a <<'E'\nrm x\nE", "git log --grep push", "echo 'a; rm x'", "git stash push"),
         *("npm run rm-all", "xargs -n 1 grep rm"),
     ]
 
     assert [text for text in mentions if decide(text, ALLOW, DENY) == "deny"] == []
-
-
-def test_everything_can_be_denied() -> None:
-    assert decide("ls", ["*", "ls:*"], ["*"]) == "deny"
-
-
-def test_nothing_is_allowed_by_no_rule() -> None:
-    assert decide("ls", [], []) == "ask"
 
 
 @pytest.mark.parametrize("rule", ["", " ", ":* ", "g*t", "git *", "ls:*:*", "* ls"])
@@ -259,13 +234,8 @@ def test_bash_runs_what_was_allowed_and_nothing_else(tmp_path: Path, record_meas
 
 
 def test_hostile_size_does_not_take_long() -> None:
-    nested = [
-        "$(" * 2_000 + ")" * 2_000,
-        "env " * 20_000,
-        "echo `" * 2_001,
-        "{a,b}" * 2_000,
-        "timeout 1 " * 3_000 + "ls",
-    ]
+    nested = ["$(" * 2_000 + ")" * 2_000, "env " * 20_000, "echo `" * 2_001, "{a,b}" * 2_000]
+    nested += ["timeout 1 " * 3_000 + "ls"]
     began = time.process_time()
     decisions = [decide(text, ["*"], DENY) for text in nested]
 
