@@ -83,6 +83,15 @@ def exclusive(path: Path, deadline_s: float) -> Iterator[None]:
         yield
 
 
+def sync_directory(path: Path) -> None:
+    """After a rename, so that it survives a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _unusable(path: Path, error: OSError) -> MakaiError:
     return MakaiError(
         f"{path} cannot be locked ({error.strerror}).",

@@ -38,7 +38,7 @@ from makai.auth.credentials import (
     origin_of,
     secret_of,
 )
-from makai.auth.private_files import exclusive
+from makai.auth.private_files import exclusive, sync_directory
 from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ParseError
 from makai.core.secret import Secret
 from makai.wire import strict_json
@@ -189,7 +189,7 @@ class CredentialStore:
             # soon given to a new one, so that two versions could look alike to a reader.
             with self._drafted(encoded(entries), modified_ns=max(time.time_ns(), version[1] + 1)):
                 os.rename(self._draft, self._path)
-                _sync_directory(self.home)
+                sync_directory(self.home)
             return True
 
     @contextlib.contextmanager
@@ -287,15 +287,6 @@ def _version(status: os.stat_result) -> _Version:
 
 def _saved_now(account: Account) -> Account:
     return msgspec.structs.replace(account, saved_at_ms=unix_milliseconds())
-
-
-def _sync_directory(path: Path) -> None:
-    """After a rename, so that it survives a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def understood(entries: Entries) -> dict[str, ProviderAccounts]:

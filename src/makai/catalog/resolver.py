@@ -168,9 +168,7 @@ class Resolver:
         return AuthStatus.AUTHENTICATED if found or not vendor.needs_key else AuthStatus.LOGIN_REQUIRED
 
     def descriptors(
-        self,
-        listings: Mapping[str, ProviderListing] | None = None,
-        known: Mapping[str, AuthStatus] | None = None,
+        self, listings: Mapping[str, ProviderListing] | None = None, known: Mapping[str, AuthStatus] | None = None
     ) -> list[ModelDescriptor]:
         """Every model to offer: what a vendor listed, where it was asked and answered, else the rows we have.
 

@@ -7,7 +7,7 @@ the vendor's key may go: that is what a proxy or a test server is for. A caller'
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -77,30 +77,21 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
         return (self.api, *(api for api in self.paths if api != self.api))
 
 
-class VendorTable(Mapping[str, Vendor]):
+class VendorTable(dict[str, Vendor]):
     """Vendors by id; `find` also knows their other names."""
 
     def __init__(self, rows: Iterable[Vendor]) -> None:
-        self._by_id = {vendor.id: vendor for vendor in rows}
-        self._by_alias = {alias: vendor for vendor in self._by_id.values() for alias in vendor.aliases}
-        self.apis = frozenset(api for vendor in self._by_id.values() for api in vendor.paths)
+        super().__init__((vendor.id, vendor) for vendor in rows)
+        self._by_alias = {alias: vendor for vendor in self.values() for alias in vendor.aliases}
+        self.apis = frozenset(api for vendor in self.values() for api in vendor.paths)
         """Every API id any vendor speaks."""
 
-    def __getitem__(self, vendor_id: str) -> Vendor:
-        return self._by_id[vendor_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_id)
-
-    def __len__(self) -> int:
-        return len(self._by_id)
-
     def find(self, name: str) -> Vendor | None:
-        return self._by_id.get(name) or self._by_alias.get(name)
+        return self.get(name) or self._by_alias.get(name)
 
     def with_rows(self, rows: Iterable[Vendor]) -> VendorTable:
         """This table with more rows; one of the same id replaces the row here."""
-        return VendorTable({**self._by_id, **{vendor.id: vendor for vendor in rows}}.values())
+        return VendorTable((*self.values(), *rows))
 
 
 _OLLAMA_PORT = 11434
@@ -154,13 +145,11 @@ def key_source_of(vendor: Vendor, environ: Mapping[str, str], runtime: Mapping[s
 
 def options_of(vendor: Vendor, environ: Mapping[str, str]) -> dict[str, str]:
     """The settings of one API that come from the environment, such as Azure's api-version."""
-    found: dict[str, str] = {}
-    for option, variables in vendor.option_variables.items():
-        for variable in variables:
-            if value := environ.get(variable, "").strip():
-                found[option] = value
-                break
-    return found
+    return {
+        option: value
+        for option, variables in vendor.option_variables.items()
+        if (value := next(filter(None, (environ.get(variable, "").strip() for variable in variables)), ""))
+    }
 
 
 def ollama_url(text: str) -> str:

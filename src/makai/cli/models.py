@@ -117,7 +117,7 @@ def pull_command(name: str, source: Path | None) -> int:
     model = find_model(name)
     try:
         with show_progress(sys.stderr) as progress:
-            path = run_async(pull(model.name, home=home_directory(os.environ), progress=progress, source=source))
+            path = run_async(pull(model, home=home_directory(os.environ), progress=progress, source=source))
     except KeyboardInterrupt:
         note("\nStopped. Pull again to continue the download.")
         return EXIT_INTERRUPTED

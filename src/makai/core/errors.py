@@ -2,34 +2,6 @@
 
 Each class has one stable wire code; protocols map to and from them through `error_from_code` and `.code`.
 
-    MakaiError                      internal_error
-    ├── ParseError                  parse_error           bytes that are not what their format says
-    ├── InvalidRequest              invalid_request       the caller asked for something impossible
-    │   ├── ModelNotFound           invalid_request       "model not found" (MK-MODEL-012)
-    │   └── ModelRefError           invalid_request       a malformed model_ref, with its `kind`
-    ├── ModelRetired                model_not_found       the ref was valid once; names its successor
-    ├── NotSupported                not_implemented       a feature this runtime does not have
-    ├── AuthError
-    │   ├── AuthRequired            auth_required         no credential for this provider
-    │   ├── AuthExpired             auth_expired          expired and cannot be refreshed
-    │   ├── InvalidGrant            auth_expired          the server says this grant has ended for good
-    │   └── AuthRefreshFailed       auth_refresh_failed
-    ├── Aborted                     aborted               the caller stopped it
-    ├── TransportError              transport_error       the connection could not be made or broke
-    │   └── ChannelClosed           transport_error       the peer is gone, or this side closed
-    ├── ProviderError               provider_error        the model API failed
-    │   ├── RateLimited             rate_limited
-    │   ├── Overloaded              overloaded
-    │   └── ContextOverflow         context_overflow
-    ├── StorageUnavailable          storage_unavailable   the log cannot be written or read now
-    │   ├── LogDamaged              storage_unavailable   stored events are not what was written
-    │   ├── HomeInUse               storage_unavailable   another process owns this MAKAI_HOME
-    │   └── OwnershipLost           storage_unavailable   another process took over what this one owned
-    ├── LogConflict                 internal_error        another writer appended to the session first
-    ├── SessionRefused              a `RefusalCode`       a session does not take this command now
-    ├── MakaiAuthError              what the server said  a client's login failed or is needed
-    └── MakaiStreamError            what the server said  any other request of a client failed
-
 A message says what happened; `hint` says what the user can do next. Neither ever holds a secret.
 """
 
@@ -299,15 +271,7 @@ _AUTH_ERRORS: dict[str, type[AuthError]] = {
 }
 _PLAIN_ERRORS: dict[str, type[MakaiError]] = {
     error.code: error
-    for error in (
-        ParseError,
-        InvalidRequest,
-        ModelRetired,
-        NotSupported,
-        Aborted,
-        TransportError,
-        StorageUnavailable,
-    )
+    for error in (ParseError, InvalidRequest, ModelRetired, NotSupported, Aborted, TransportError, StorageUnavailable)
 }
 
 

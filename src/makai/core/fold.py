@@ -106,12 +106,7 @@ class MessageFold:
         return self._final or msgspec.structs.replace(self._base, content=self.content())
 
     def finish(
-        self,
-        stop_reason: StopReason,
-        usage: Usage,
-        *,
-        response_id: str | None = None,
-        error_message: str | None = None,
+        self, stop_reason: StopReason, usage: Usage, *, response_id: str | None = None, error_message: str | None = None
     ) -> AssistantMessage:
         """Close the message: nothing changes it afterwards."""
         self._final = msgspec.structs.replace(

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final, assert_never
 
-import msgspec
-
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
@@ -18,7 +16,7 @@ from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinitio
 from makai.core.secret import Secret
 from makai.providers.anthropic_messages_answer import MessagesDecoder
 from makai.providers.anthropic_models import Dialect, dialect_of, thinking_fields
-from makai.providers.base import HttpRequest, ProviderRequest
+from makai.providers.base import HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.parts import Parts
 from makai.providers.preparation import arguments_object, normalised_tool_id, prepare, schema_object
 
@@ -43,27 +41,17 @@ class AnthropicMessages:
 
     def request(self, request: ProviderRequest) -> HttpRequest:
         body = _body(request, dialect_of(request.model.id))
-        try:
-            encoded = msgspec.json.encode(body)
-        except UnicodeEncodeError as error:
-            raise InvalidRequest("the conversation holds text that is not valid Unicode (a lone surrogate)") from error
-        return HttpRequest(
-            url=request.model.base_url.rstrip("/") + "/v1/messages", headers=_headers(request, body), body=encoded
-        )
+        return json_post(request.model.base_url.rstrip("/") + "/v1/messages", body, _headers(request, body))
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> MessagesDecoder:
         return MessagesDecoder(request, parts)
 
 
 def _headers(request: ProviderRequest, body: JSON) -> dict[str, str | Secret]:
-    headers: dict[str, str | Secret] = {
-        "Content-Type": "application/json",
-        "Accept": "text/event-stream",
-        "anthropic-version": API_VERSION,
-    }
+    headers: dict[str, str | Secret] = {"anthropic-version": API_VERSION}
     betas = []
     if request.secret and request.secret.reveal().startswith(OAUTH_PREFIX):
-        headers["Authorization"] = Secret(f"Bearer {request.secret.reveal()}")
+        headers |= bearer(request.secret)
         betas.append(BETA_OAUTH)
     elif request.secret:
         headers["x-api-key"] = request.secret
@@ -86,12 +74,7 @@ def _body(request: ProviderRequest, dialect: Dialect) -> JSON:
         raise InvalidRequest("the conversation holds no message to answer")
     if mark and messages[-1]["role"] == "user":
         messages[-1]["content"][-1] |= mark
-    body: JSON = {
-        "model": model.id,
-        "max_tokens": _max_tokens(model, options),
-        "messages": messages,
-        "stream": True,
-    }
+    body: JSON = {"model": model.id, "max_tokens": _max_tokens(model, options), "messages": messages, "stream": True}
     if context.system_prompt:
         body["system"] = [{"type": "text", "text": context.system_prompt, **mark}]
     if context.tools:

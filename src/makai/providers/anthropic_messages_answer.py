@@ -7,11 +7,9 @@ from typing import Final
 
 import msgspec
 
-from makai.core.errors import ProviderError
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
-from makai.providers.base import ProviderRequest
-from makai.providers.failure import stream_failure
+from makai.providers.base import AnswerDecoder, ProviderRequest
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 
@@ -87,13 +85,11 @@ _UNDECODABLE = (ValueError, RecursionError)
 """`msgspec.DecodeError` and `UnicodeDecodeError` are both `ValueError`."""
 
 
-class MessagesDecoder:
+class MessagesDecoder(AnswerDecoder):
     """Reads one answer. A block's key is its index and its kind, so that a confused server cannot mix blocks up."""
 
     def __init__(self, request: ProviderRequest, parts: Parts) -> None:
-        self._provider = request.model.provider
-        self._secret = request.secret
-        self._parts = parts
+        super().__init__(request, parts)
         self._sse = SSEDecoder()
         self._index = -1
         self._signatures: dict[int, str] = {}
@@ -118,7 +114,7 @@ class MessagesDecoder:
             try:
                 event = _decode_event(payload)
                 if _is_given(event.error):
-                    parts.fail(stream_failure(self._provider, _decode_any(payload), self._secret))
+                    self._fail(_decode_any(payload))
                 elif handler := self._handlers.get(event.type):
                     handler(event)
             except _UNDECODABLE as error:
@@ -128,7 +124,7 @@ class MessagesDecoder:
         try:
             event = _decode_event(body)
             if _is_given(event.error):
-                self._parts.fail(stream_failure(self._provider, _decode_any(body), self._secret))
+                self._fail(_decode_any(body))
                 return
             message = _decode_message(body) or _Message()
         except _UNDECODABLE as error:
@@ -146,11 +142,6 @@ class MessagesDecoder:
         """The body ended; an answer is complete once its stop reason is known."""
         if self._stop_reason is not None:
             self._finish()
-
-    def _malformed(self, error: Exception) -> ProviderError:
-        return ProviderError(
-            f"{self._provider} sent an event that is not valid JSON: {error}", provider_id=self._provider
-        )
 
     def _finish(self) -> None:
         reason = STOP_REASONS.get(self._stop_reason or "", "end_turn")

@@ -81,12 +81,7 @@ def dialect_of(model_id: str) -> Dialect:
 
 
 def thinking_fields(
-    dialect: Dialect,
-    effort: ReasoningEffort | None,
-    max_tokens: int,
-    *,
-    forces_tool: bool,
-    replays_thinking: bool,
+    dialect: Dialect, effort: ReasoningEffort | None, max_tokens: int, *, forces_tool: bool, replays_thinking: bool
 ) -> dict[str, Any]:
     """`thinking` and `output_config` for as much thinking as the caller wants, in the words the model understands."""
     if dialect.thinking == "none":

@@ -7,14 +7,16 @@ that turns a `ProviderRequest` into stream events; `providers.http.HttpProvider`
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from makai.core.errors import InvalidRequest, ProviderError
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
 from makai.core.stream_events import StreamEvent
+from makai.providers.failure import stream_failure
 from makai.providers.parts import Parts
 
 
@@ -35,6 +37,21 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+def json_post(
+    url: str, body: Any, credential: dict[str, str | Secret], *, accept: str = "text/event-stream"
+) -> HttpRequest:
+    """A JSON body with its headers; `InvalidRequest` when it holds text that is not valid Unicode."""
+    headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": accept}
+    try:
+        return HttpRequest(url=url, headers=headers | credential, body=msgspec.json.encode(body))
+    except UnicodeEncodeError as error:
+        raise InvalidRequest("the conversation holds text that is not valid Unicode (a lone surrogate)") from error
+
+
+def bearer(secret: Secret | None) -> dict[str, str | Secret]:
+    return {"Authorization": Secret(f"Bearer {secret.reveal()}")} if secret else {}
+
+
 class Decoder(Protocol):
     """Reads one answer, sans-IO. Everything it learns goes into the `Parts` it was made with.
 
@@ -50,6 +67,26 @@ class Decoder(Protocol):
 
     def close(self) -> None:
         """The body ended. Finish the parts if what was seen is a complete answer; else leave them unfinished."""
+
+
+class AnswerDecoder:
+    """What the decoders of all APIs share: where the parts go, and how failures are reported."""
+
+    __slots__ = ("_parts", "_provider", "_secret")
+
+    def __init__(self, request: ProviderRequest, parts: Parts) -> None:
+        self._provider = request.model.provider
+        self._secret = request.secret
+        self._parts = parts
+
+    def _fail(self, value: Any) -> None:
+        """End the answer with an error object that arrived inside it."""
+        self._parts.fail(stream_failure(self._provider, value, self._secret))
+
+    def _malformed(self, error: Exception, expected: str = "valid JSON") -> ProviderError:
+        return ProviderError(
+            f"{self._provider} sent an event that is not {expected}: {error}", provider_id=self._provider
+        )
 
 
 class Api(Protocol):

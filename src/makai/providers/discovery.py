@@ -10,12 +10,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
+from makai.auth.credentials import is_loopback
 from makai.catalog.discovery import ProviderListing, listing_request, read_listing
 from makai.catalog.listing import DYNAMIC_MAX_AGE_MS
 from makai.catalog.models import ModelRow, ModelsRequest
@@ -85,7 +85,7 @@ class ModelDiscovery:
         return await asyncio.shield(self._flights[key])
 
     async def _ask(self, vendor: Vendor, access: ListingAccess, key: _Key) -> ProviderListing:
-        deadline_s = LOOPBACK_DEADLINE_S if _is_loopback(access.base_url) else DEADLINE_S
+        deadline_s = LOOPBACK_DEADLINE_S if is_loopback(urlsplit(access.base_url).hostname or "") else DEADLINE_S
         try:
             async with asyncio.timeout(deadline_s):
                 rows = self._resolver.learn(vendor, await self._pages(vendor, access, deadline_s))
@@ -129,11 +129,3 @@ class ModelDiscovery:
 
 def _failed(vendor: Vendor, why: str) -> ProviderError:
     return ProviderError(f"{vendor.id} sent no usable list of models: {why}", provider_id=vendor.id)
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

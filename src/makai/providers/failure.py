@@ -38,7 +38,7 @@ _OVERFLOW = re.compile(
 )
 _KEY_LIKE = re.compile(
     r"\b(sk|pk|rk|gsk|xai|fw|csk|tgp|key|AIza|ghp|gho|ya29)[-_.][\w*.\-]{6,}"
-    r"|\bAIza[\w*-]{10,}|\beyJ[\w-]{8,}\.[\w-]+\.?[\w-]*|(?<=Bearer )\S+",
+    r"|\bAIza[\w*-]{10,}|\beyJ[\w-]{8,}\.[\w-]+\.?[\w-]*|(?<=Bearer )\S+"
 )
 _AUTH_CODES = ("authentication_error", "invalid_api_key", "UNAUTHENTICATED", "API_KEY_INVALID")
 _RATE_WORDS = ("rate_limit", "rate limit", "resource_exhausted", "too many requests", "quota")
@@ -169,10 +169,7 @@ def classify(
 
 
 def retry_delay(
-    error: ProviderError,
-    attempt: int,
-    max_retries: int,
-    jitter: Callable[[], float] = random.random,
+    error: ProviderError, attempt: int, max_retries: int, jitter: Callable[[], float] = random.random
 ) -> float | None:
     """Seconds to wait before the next attempt (`attempt` counts from 0), or None to give up.
 

@@ -9,11 +9,9 @@ from typing import Any
 
 import msgspec
 
-from makai.core.secret import Secret
-from makai.providers.base import HttpRequest, ProviderRequest
+from makai.providers.base import HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.google_generative_ai import GeminiChunk, GoogleDecoder, generate_content
 from makai.providers.parts import Parts
-from makai.wire import strict_json
 
 
 class GoogleGeminiCli:
@@ -23,9 +21,6 @@ class GoogleGeminiCli:
 
     def request(self, request: ProviderRequest) -> HttpRequest:
         model, options = request.model, request.options
-        headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        if request.secret:
-            headers["Authorization"] = Secret(f"Bearer {request.secret.reveal()}")
         inner = generate_content(request)
         if options.session_id:
             inner["session_id"] = options.session_id
@@ -33,11 +28,8 @@ class GoogleGeminiCli:
         # Accounts without a project of their own get one from Google, so it may be missing.
         if project := model.options.get("project"):
             envelope["project"] = project
-        return HttpRequest(
-            url=f"{model.base_url.rstrip('/')}/v1internal:streamGenerateContent?alt=sse",
-            headers=headers,
-            body=strict_json.encode(envelope),
-        )
+        url = f"{model.base_url.rstrip('/')}/v1internal:streamGenerateContent?alt=sse"
+        return json_post(url, envelope, bearer(request.secret))
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> GoogleDecoder:
         return GoogleDecoder(request, parts, _unwrap)

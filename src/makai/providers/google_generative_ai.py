@@ -19,11 +19,17 @@ from makai.core.model import Model, ModelCapability, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice
 from makai.core.secret import Secret
 from makai.core.usage import Usage
-from makai.providers.base import HttpRequest, ProviderRequest
-from makai.providers.failure import MAX_MESSAGE, stream_failure
+from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, json_post
+from makai.providers.failure import MAX_MESSAGE
 from makai.providers.parts import Parts
-from makai.providers.preparation import arguments_object, nearest_effort, normalised_tool_id, prepare, schema_object
-from makai.wire import strict_json
+from makai.providers.preparation import (
+    arguments_object,
+    nearest_effort,
+    normalised_tool_id,
+    prepare,
+    sampling_fields,
+    schema_object,
+)
 from makai.wire.sse import SSEDecoder
 
 JSON = dict[str, Any]
@@ -107,15 +113,9 @@ class GoogleGenerativeAI:
     def request(self, request: ProviderRequest) -> HttpRequest:
         """The HTTP request for one streamed answer. The key travels in a header: URLs end up in logs."""
         model = request.model
-        headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        if request.secret:
-            headers["x-goog-api-key"] = request.secret
-        name = urllib.parse.quote(model.id)
-        return HttpRequest(
-            url=f"{model.base_url.rstrip('/')}/v1beta/models/{name}:streamGenerateContent?alt=sse",
-            headers=headers,
-            body=strict_json.encode(generate_content(request)),
-        )
+        url = f"{model.base_url.rstrip('/')}/v1beta/models/{urllib.parse.quote(model.id)}:streamGenerateContent?alt=sse"
+        key: dict[str, str | Secret] = {"x-goog-api-key": request.secret} if request.secret else {}
+        return json_post(url, generate_content(request), key)
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> GoogleDecoder:
         return GoogleDecoder(request, parts, _chunk_decoder.decode)
@@ -147,15 +147,7 @@ def family_of(model: Model) -> GeminiFamily:
 
 
 def _generation_config(model: Model, family: GeminiFamily, context: Context, options: StreamOptions) -> JSON:
-    config: JSON = {}
-    if options.temperature is not None:
-        config["temperature"] = options.temperature
-    if options.top_p is not None:
-        config["topP"] = options.top_p
-    if options.max_tokens is not None:
-        config["maxOutputTokens"] = options.max_tokens
-    if options.stop:
-        config["stopSequences"] = options.stop
+    config = sampling_fields(options, top_p="topP", max_tokens="maxOutputTokens", stop="stopSequences")
     # Before Gemini 3: "Function calling with a response mime type: 'application/json' is unsupported".
     if options.json_schema is not None and (family.third_generation or not context.tools):
         config["responseMimeType"] = "application/json"
@@ -200,10 +192,8 @@ def _tools(context: Context, options: StreamOptions) -> JSON:
 
 def _calling_config(choice: ToolChoice) -> JSON:
     match choice.mode:
-        case "auto":
-            return {"mode": "AUTO"}
-        case "none":
-            return {"mode": "NONE"}
+        case "auto" | "none":
+            return {"mode": choice.mode.upper()}
         case "required":
             return {"mode": "ANY"}
         case "tool":
@@ -356,13 +346,11 @@ _chunk_decoder = msgspec.json.Decoder(GeminiChunk)
 _list_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class GoogleDecoder:
+class GoogleDecoder(AnswerDecoder):
     """Reads a streamGenerateContent answer. `read` turns one event's JSON into a `GeminiChunk`."""
 
     def __init__(self, request: ProviderRequest, parts: Parts, read: Callable[[bytes], GeminiChunk]) -> None:
-        self._provider = request.model.provider
-        self._secret = request.secret
-        self._parts = parts
+        super().__init__(request, parts)
         self._read = read
         self._sse = SSEDecoder()
         self._open = ""
@@ -382,7 +370,7 @@ class GoogleDecoder:
         try:
             payloads = _list_decoder.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise self._not_json(error) from error
+            raise self._malformed(error) from error
         for payload in payloads:
             self._payload(bytes(payload))
 
@@ -397,11 +385,11 @@ class GoogleDecoder:
         try:
             self._chunk(self._read(payload))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._not_json(error) from error
+            raise self._malformed(error) from error
 
     def _chunk(self, chunk: GeminiChunk) -> None:
         if chunk.error is not None:
-            self._parts.fail(stream_failure(self._provider, {"error": chunk.error}, self._secret))
+            self._fail({"error": chunk.error})
             return
         if chunk.usage_metadata is not None:
             self._parts.usage = _usage(chunk.usage_metadata)
@@ -464,11 +452,6 @@ class GoogleDecoder:
                 vendor_code=reason,
                 hint="Try again.",
             )
-        )
-
-    def _not_json(self, error: Exception) -> ProviderError:
-        return ProviderError(
-            f"{self._provider} sent an event that is not valid JSON: {error}", provider_id=self._provider
         )
 
 

@@ -9,18 +9,15 @@ from typing import Any, assert_never
 
 import msgspec
 
-from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.content import Audio, Image, Text, Thinking, ToolResult
 from makai.core.errors import InvalidRequest, ParseError, ProviderError
 from makai.core.messages import AssistantMessage, Message, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model, ModelCapability
 from makai.core.request import Context, StreamOptions
-from makai.core.secret import Secret
 from makai.core.usage import Usage
-from makai.providers.base import HttpRequest, ProviderRequest
-from makai.providers.failure import stream_failure
+from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.parts import Parts
-from makai.providers.preparation import arguments_object, nearest_effort, prepare, schema_object
-from makai.wire import strict_json
+from makai.providers.preparation import arguments_object, nearest_effort, prepare, sampling_fields, schema_object
 from makai.wire.ndjson import NDJSONDecoder
 
 JSON = dict[str, Any]
@@ -39,14 +36,8 @@ class Ollama:
 
     def request(self, request: ProviderRequest) -> HttpRequest:
         """The HTTP request for one streamed answer. A local server needs no key, ollama.com does."""
-        headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
-        if request.secret:
-            headers["Authorization"] = Secret(f"Bearer {request.secret.reveal()}")
-        return HttpRequest(
-            url=request.model.base_url.rstrip("/") + "/api/chat",
-            headers=headers,
-            body=strict_json.encode(_body(request)),
-        )
+        url = request.model.base_url.rstrip("/") + "/api/chat"
+        return json_post(url, _body(request), bearer(request.secret), accept="application/x-ndjson")
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> OllamaDecoder:
         return OllamaDecoder(request, parts)
@@ -69,22 +60,9 @@ def _body(request: ProviderRequest) -> JSON:
     think = _think(model, options)
     if think is not None:
         body["think"] = think
-    if sampling := _sampling(options):
+    if sampling := sampling_fields(options, max_tokens="num_predict"):
         body["options"] = sampling
     return body
-
-
-def _sampling(options: StreamOptions) -> JSON:
-    fields: JSON = {}
-    if options.temperature is not None:
-        fields["temperature"] = options.temperature
-    if options.top_p is not None:
-        fields["top_p"] = options.top_p
-    if options.max_tokens is not None:
-        fields["num_predict"] = options.max_tokens
-    if options.stop:
-        fields["stop"] = options.stop
-    return fields
 
 
 def _think(model: Model, options: StreamOptions) -> bool | str | None:
@@ -149,13 +127,12 @@ def _assistant_content(message: AssistantMessage) -> JSON:
     thinking = "\n".join(part.thinking for part in message.content if isinstance(part, Thinking))
     if thinking:
         fields["thinking"] = thinking
-    if calls := [_call(call) for call in message.tool_calls()]:
-        fields["tool_calls"] = calls
+    if calls := message.tool_calls():
+        fields["tool_calls"] = [
+            {"id": call.tool_call_id, "function": {"name": call.name, "arguments": arguments_object(call)}}
+            for call in calls
+        ]
     return fields
-
-
-def _call(call: ToolCall) -> JSON:
-    return {"id": call.tool_call_id, "function": {"name": call.name, "arguments": arguments_object(call)}}
 
 
 def _tool_content(result: ToolResult) -> JSON:
@@ -210,13 +187,11 @@ class _Line(_Wire, frozen=True):
 _line_decoder = msgspec.json.Decoder(_Line)
 
 
-class OllamaDecoder:
+class OllamaDecoder(AnswerDecoder):
     """Reads an /api/chat answer."""
 
     def __init__(self, request: ProviderRequest, parts: Parts) -> None:
-        self._provider = request.model.provider
-        self._secret = request.secret
-        self._parts = parts
+        super().__init__(request, parts)
         self._ndjson = NDJSONDecoder()
         self._open = ""
         self._calls = 0
@@ -246,14 +221,11 @@ class OllamaDecoder:
         try:
             self._decoded(_line_decoder.decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ProviderError(
-                f"{self._provider} sent an event that is not valid JSON: {error}", provider_id=self._provider
-            ) from error
+            raise self._malformed(error) from error
 
     def _decoded(self, line: _Line) -> None:
         if line.error is not None:
-            failure = {"message": line.error, "code": line.status}
-            self._parts.fail(stream_failure(self._provider, {"error": failure}, self._secret))
+            self._fail({"error": {"message": line.error, "code": line.status}})
             return
         message = line.message
         if message is not None:

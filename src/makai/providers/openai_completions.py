@@ -10,18 +10,15 @@ from typing import Any
 
 import msgspec
 
-from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
-from makai.core.errors import InvalidRequest, ProviderError
+from makai.core.content import Audio, Image, Text, Thinking, ToolResult
+from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.request import StreamOptions, ToolDefinition
-from makai.core.secret import Secret
 from makai.core.usage import Usage
-from makai.providers.base import HttpRequest, ProviderRequest
-from makai.providers.failure import stream_failure
+from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.parts import Parts
-from makai.providers.preparation import nearest_effort, normalised_tool_id, prepare, schema_object
-from makai.wire import strict_json
+from makai.providers.preparation import nearest_effort, normalised_tool_id, prepare, sampling_fields, schema_object
 from makai.wire.sse import SSEDecoder
 
 STOP_REASONS: dict[str, StopReason] = {
@@ -45,13 +42,8 @@ class OpenAICompletions:
 
     def request(self, request: ProviderRequest) -> HttpRequest:
         model, quirks = request.model, request.model.quirks
-        headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        if request.secret:
-            headers["Authorization"] = Secret(f"Bearer {request.secret.reveal()}")
-        return HttpRequest(
-            url=model.base_url.rstrip("/") + quirks.path,
-            headers=headers,
-            body=strict_json.encode(_body(request, model, quirks)),
+        return json_post(
+            model.base_url.rstrip("/") + quirks.path, _body(request, model, quirks), bearer(request.secret)
         )
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> ChatDecoder:
@@ -83,7 +75,7 @@ def _body(request: ProviderRequest, model: Model, quirks: ChatQuirks) -> JSON:
         body["stream_options"] = {"include_usage": True}
     if quirks.store:
         body["store"] = False
-    body.update(_sampling(options, model, quirks))
+    body.update(sampling_fields(options, max_tokens=quirks.max_tokens_field))
     body.update(_reasoning(options, model, quirks))
     body.update(_tools(context.tools, options, quirks))
     body.update(_output_format(options, quirks))
@@ -92,19 +84,6 @@ def _body(request: ProviderRequest, model: Model, quirks: ChatQuirks) -> JSON:
     if options.metadata and quirks.store:
         body["metadata"] = options.metadata
     return body
-
-
-def _sampling(options: StreamOptions, model: Model, quirks: ChatQuirks) -> JSON:
-    fields: JSON = {}
-    if options.temperature is not None:
-        fields["temperature"] = options.temperature
-    if options.top_p is not None:
-        fields["top_p"] = options.top_p
-    if options.stop:
-        fields["stop"] = list(options.stop)
-    if options.max_tokens is not None:
-        fields[quirks.max_tokens_field] = options.max_tokens
-    return fields
 
 
 def _reasoning(options: StreamOptions, model: Model, quirks: ChatQuirks) -> JSON:
@@ -159,12 +138,8 @@ def _output_format(options: StreamOptions, quirks: ChatQuirks) -> JSON:
     if quirks.json_schema == "json_object":
         return {"response_format": {"type": "json_object"}}
     schema = schema_object(options.json_schema, "the output schema")
-    return {
-        "response_format": {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": schema, "strict": True},
-        }
-    }
+    named = {"name": "answer", "schema": schema, "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
 def _message(message: Message, quirks: ChatQuirks) -> list[JSON]:
@@ -209,7 +184,10 @@ def _audio(part: Audio) -> JSON:
 def _assistant(message: AssistantMessage, quirks: ChatQuirks) -> JSON:
     text = message.text()
     thinking = "\n\n".join(part.thinking for part in message.content if isinstance(part, Thinking) and part.thinking)
-    calls = [_tool_call(part) for part in message.content if isinstance(part, ToolCall)]
+    calls = [
+        {"id": call.tool_call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments_json}}
+        for call in message.tool_calls()
+    ]
     if thinking and quirks.reasoning_replay == "text":
         text = f"{thinking}\n\n{text}" if text else thinking
     fields: JSON = {"role": "assistant", "content": text or (None if calls else "")}
@@ -218,14 +196,6 @@ def _assistant(message: AssistantMessage, quirks: ChatQuirks) -> JSON:
     if calls:
         fields["tool_calls"] = calls
     return fields
-
-
-def _tool_call(part: ToolCall) -> JSON:
-    return {
-        "id": part.tool_call_id,
-        "type": "function",
-        "function": {"name": part.name, "arguments": part.arguments_json},
-    }
 
 
 def _tool_result(result: ToolResult, quirks: ChatQuirks) -> list[JSON]:
@@ -322,14 +292,13 @@ class _Chunk(msgspec.Struct, gc=False):
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-class ChatDecoder:
+class ChatDecoder(AnswerDecoder):
     """Reads one answer: SSE chunks, or one whole completion."""
 
-    __slots__ = ("_finish", "_parts", "_request", "_response_id", "_sse", "_tool_ids")
+    __slots__ = ("_finish", "_response_id", "_sse", "_tool_ids")
 
     def __init__(self, request: ProviderRequest, parts: Parts) -> None:
-        self._request = request
-        self._parts = parts
+        super().__init__(request, parts)
         self._sse = SSEDecoder()
         self._finish: str | None = None
         self._response_id: str | None = None
@@ -354,10 +323,7 @@ class ChatDecoder:
         try:
             return _decode_chunk(payload)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            provider = self._request.model.provider
-            raise ProviderError(
-                f"{provider} sent an event that is not a chat completion chunk: {error}", provider_id=provider
-            ) from error
+            raise self._malformed(error, "a chat completion chunk") from error
 
     def _chunk(self, chunk: _Chunk) -> None:
         if chunk.choices:
@@ -374,8 +340,7 @@ class ChatDecoder:
         if self._response_id is None:
             self._response_id = chunk.id
         if chunk.error is not None:
-            provider = self._request.model.provider
-            self._parts.fail(stream_failure(provider, {"error": chunk.error}, self._request.secret))
+            self._fail({"error": chunk.error})
 
     def _delta(self, delta: _Delta) -> None:
         parts = self._parts

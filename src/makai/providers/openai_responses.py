@@ -20,7 +20,7 @@ from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMe
 from makai.core.model import Model, ModelCapability
 from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
-from makai.providers.base import HttpRequest, ProviderRequest
+from makai.providers.base import HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.openai_responses_answer import ResponsesDecoder, replayed_reasoning
 from makai.providers.parts import Parts
 from makai.providers.preparation import nearest_effort, normalised_tool_id, prepare, schema_object
@@ -92,21 +92,15 @@ class OpenAIResponses:
     id = "openai-responses"
 
     def request(self, request: ProviderRequest) -> HttpRequest:
-        headers: dict[str, str | Secret] = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        if request.secret:
-            headers.update(self.credential(request.secret))
-        try:
-            body = msgspec.json.encode(_body(request))
-        except UnicodeEncodeError as error:
-            raise InvalidRequest(f"the conversation holds text that is not valid Unicode: {error}") from error
-        return HttpRequest(url=self.url(request.model), headers=headers, body=body)
+        credential = self.credential(request.secret) if request.secret else {}
+        return json_post(self.url(request.model), _body(request), credential)
 
     def url(self, model: Model) -> str:
         """Where the request goes; the base URL already ends in /v1."""
         return model.base_url.rstrip("/") + "/responses"
 
-    def credential(self, secret: Secret) -> dict[str, Secret]:
-        return {"Authorization": Secret(f"Bearer {secret.reveal()}")}
+    def credential(self, secret: Secret) -> dict[str, str | Secret]:
+        return bearer(secret)
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> ResponsesDecoder:
         return ResponsesDecoder(request, parts)
@@ -124,7 +118,7 @@ class AzureOpenAIResponses(OpenAIResponses):
         query = "?" + urlencode({"api-version": version}) if version else ""
         return f"{resource}{AZURE_PATH}/responses{query}"
 
-    def credential(self, secret: Secret) -> dict[str, Secret]:
+    def credential(self, secret: Secret) -> dict[str, str | Secret]:
         return {"api-key": secret}
 
 

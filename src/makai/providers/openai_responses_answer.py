@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from makai.core.errors import ProviderError
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
-from makai.providers.base import ProviderRequest
-from makai.providers.failure import stream_failure
+from makai.providers.base import AnswerDecoder, ProviderRequest
 from makai.providers.parts import Parts
 from makai.wire.sse import SSEDecoder
 
@@ -129,14 +127,13 @@ class _Block:
         self.ended = False
 
 
-class ResponsesDecoder:
+class ResponsesDecoder(AnswerDecoder):
     """Reads one answer: SSE events, or one whole response object."""
 
-    __slots__ = ("_blocks", "_by_name", "_handlers", "_parts", "_refused", "_request", "_response_id", "_sse")
+    __slots__ = ("_blocks", "_by_name", "_handlers", "_refused", "_response_id", "_sse")
 
     def __init__(self, request: ProviderRequest, parts: Parts) -> None:
-        self._request = request
-        self._parts = parts
+        super().__init__(request, parts)
         self._sse = SSEDecoder()
         self._blocks: list[_Block] = []
         self._by_name: dict[int | str | None, _Block] = {}
@@ -195,12 +192,7 @@ class ResponsesDecoder:
         try:
             return decode(_NOTHING if payload == _NULL else payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            provider = self._request.model.provider
-            raise ProviderError(
-                f"{provider} sent an event that is not valid JSON of the Responses API: {error}", provider_id=provider
-            ) from error
-
-    # -- finding the block an event is about
+            raise self._malformed(error, "valid JSON of the Responses API") from error
 
     def _block(self, event: _Event, kind: str) -> _Block:
         """By position, else by id (llama.cpp gives no positions), else the latest; and a new one where none fits."""
@@ -220,8 +212,6 @@ class ResponsesDecoder:
             if name is not None:
                 self._by_name[name] = block
         return block
-
-    # -- events
 
     def _on_text(self, event: _Event) -> None:
         block = self._block(event, "message")
@@ -287,8 +277,6 @@ class ResponsesDecoder:
         elif event.type == "error" or event.error or (event.message and not event.type.startswith("response.")):
             self._fail(self._decoded(msgspec.json.decode, payload))
 
-    # -- whole items: what the deltas did not bring, and the ends
-
     def _complete(self, block: _Block, item: _Item) -> None:
         if block.ended:
             return
@@ -346,8 +334,6 @@ class ResponsesDecoder:
             self._parts.sign(block.key, block.phase)
         self._parts.end(block.key)
 
-    # -- the end
-
     def _finish(self, status: str | None, response: _Response) -> None:
         parts = self._parts
         if response.usage is not None:
@@ -373,9 +359,6 @@ class ResponsesDecoder:
         if self._refused or reason == "content_filter":
             return "refusal"
         return "max_tokens" if reason == "max_output_tokens" else "end_turn"
-
-    def _fail(self, value: Any) -> None:
-        self._parts.fail(stream_failure(self._request.model.provider, value, self._request.secret))
 
 
 def _reasoning_signature(item: _Item) -> str | None:

@@ -8,10 +8,11 @@ only grows keeps the ids it was given before, so that prompt caches still match.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -19,7 +20,7 @@ from makai.core.content import AssistantPart, Text, Thinking, ToolCall, ToolResu
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model
-from makai.core.request import Context
+from makai.core.request import Context, StreamOptions
 from makai.providers.parts import arguments_error
 
 NO_RESULT = "No result was recorded for this tool call."
@@ -96,6 +97,14 @@ def nearest_effort(effort: str, accepted: Sequence[str]) -> str | None:
     return min(levels, key=lambda level: (abs(_RANK[level] - _RANK[effort]), _RANK[level]))
 
 
+def sampling_fields(
+    options: StreamOptions, *, top_p: str = "top_p", max_tokens: str = "max_tokens", stop: str = "stop"
+) -> dict[str, Any]:
+    """The options that decide how words are chosen and when to stop, under the names an API has for them."""
+    fields = {"temperature": options.temperature, top_p: options.top_p, max_tokens: options.max_tokens}
+    return {name: value for name, value in (fields | {stop: options.stop or None}).items() if value is not None}
+
+
 def prepare(context: Context, model: Model, *, inline_system: bool, tool_id: ToolIdRule = identity) -> Context:
     """The conversation with these invariants, for a request to `model`:
 
@@ -111,12 +120,12 @@ def prepare(context: Context, model: Model, *, inline_system: bool, tool_id: Too
     messages = tuple(_repaired(context.messages, model, tool_id))
     if inline_system:
         return msgspec.structs.replace(context, messages=messages)
-    leading = _count_leading_system(messages)
-    prompts = (context.system_prompt or "", *(m.content for m in messages[:leading] if isinstance(m, SystemMessage)))
+    leading = list(itertools.takewhile(lambda message: isinstance(message, SystemMessage), messages))
+    prompts = (context.system_prompt or "", *(m.content for m in leading if isinstance(m, SystemMessage)))
     return msgspec.structs.replace(
         context,
         system_prompt="\n\n".join(prompt for prompt in prompts if prompt.strip()) or None,
-        messages=tuple(_without_system(messages[leading:])),
+        messages=tuple(_without_system(messages[len(leading) :])),
     )
 
 
@@ -235,13 +244,6 @@ def _answer(call: ToolCall, result: ToolResult | None) -> ToolMessage:
     if result is None:
         result = ToolResult(tool_call_id=call.tool_call_id, tool_name=call.name, content=NO_RESULT, is_error=True)
     return ToolMessage(result=msgspec.structs.replace(result, tool_call_id=call.tool_call_id, tool_name=call.name))
-
-
-def _count_leading_system(messages: tuple[Message, ...]) -> int:
-    for count, message in enumerate(messages):
-        if not isinstance(message, SystemMessage):
-            return count
-    return len(messages)
 
 
 def _without_system(messages: Iterable[Message]) -> Iterator[Message]:

@@ -23,6 +23,7 @@ the last tool's JSON, to be malformed), `signature: opaque` (signs the block bef
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TypeAlias, get_args
 
 import msgspec
@@ -177,59 +178,41 @@ def _add_step(steps: list[Step], word: str, rest: str) -> None:
         if not isinstance(last, CallTool):
             raise ValueError("`arguments` must follow `tool`")
         steps[-1] = CallTool(last.name, rest)
-        return
-    steps.append(_step(word, rest))
+    elif word in _STEPS:
+        steps.append(_STEPS[word](rest))
+    else:
+        raise ValueError(f"unknown step {word!r}")
 
 
-def _step(word: str, rest: str) -> Step:
-    match word:
-        case "say":
-            return Say(rest)
-        case "think":
-            return Think(rest)
-        case "echo":
-            return Echo()
-        case "repeat":
-            times, _, text = rest.partition(" ")
-            return Repeat(int(times), text)
-        case "tool":
-            name, _, arguments = rest.partition(" ")
-            msgspec.json.decode(arguments or "{}", type=dict[str, object])
-            return CallTool(name, arguments or "{}")
-        case "signature":
-            return Signature(rest)
-        case "wait":
-            return Wait(_seconds(rest))
-        case "pace":
-            return Pace(_seconds(rest))
-        case "chunk":
-            return ChunkSize(max(1, int(rest)))
-        case _:
-            return _ending(word, rest)
+def _repeat(rest: str) -> Step:
+    times, _, text = rest.partition(" ")
+    return Repeat(int(times), text)
 
 
-def _ending(word: str, rest: str) -> Step:
-    match word:
-        case "usage":
-            counts = dict(pair.split("=", 1) for pair in rest.split())
-            return Count(Usage(**{name: int(value) for name, value in counts.items()}))
-        case "stop":
-            if rest not in get_args(StopReason):
-                raise ValueError(f"unknown stop reason {rest!r}")
-            return Stop(rest)  # type: ignore[arg-type]
-        case "fail":
-            code, _, message = rest.partition(" ")
-            wait_ms = None
-            if message.startswith("retry_after="):
-                duration, _, message = message.removeprefix("retry_after=").partition(" ")
-                wait_ms = int(_seconds(duration) * 1000)
-            return Fail(code, message or "scripted failure", wait_ms)
-        case "cut":
-            return Cut()
-        case "stall":
-            return Stall()
-        case _:
-            raise ValueError(f"unknown step {word!r}")
+def _tool(rest: str) -> Step:
+    name, _, arguments = rest.partition(" ")
+    msgspec.json.decode(arguments or "{}", type=dict[str, object])
+    return CallTool(name, arguments or "{}")
+
+
+def _usage(rest: str) -> Step:
+    counts = dict(pair.split("=", 1) for pair in rest.split())
+    return Count(Usage(**{name: int(value) for name, value in counts.items()}))
+
+
+def _stop(rest: str) -> Step:
+    if rest not in get_args(StopReason):
+        raise ValueError(f"unknown stop reason {rest!r}")
+    return Stop(rest)  # type: ignore[arg-type]
+
+
+def _fail(rest: str) -> Step:
+    code, _, message = rest.partition(" ")
+    wait_ms = None
+    if message.startswith("retry_after="):
+        duration, _, message = message.removeprefix("retry_after=").partition(" ")
+        wait_ms = int(_seconds(duration) * 1000)
+    return Fail(code, message or "scripted failure", wait_ms)
 
 
 def _seconds(text: str) -> float:
@@ -237,3 +220,21 @@ def _seconds(text: str) -> float:
     if match is None:
         raise ValueError(f"not a duration: {text!r} (write 200ms or 2s)")
     return float(match[1]) / (1000 if match[2] == "ms" else 1)
+
+
+_STEPS: dict[str, Callable[[str], Step]] = {
+    "say": Say,
+    "think": Think,
+    "echo": lambda rest: Echo(),
+    "repeat": _repeat,
+    "tool": _tool,
+    "signature": Signature,
+    "wait": lambda rest: Wait(_seconds(rest)),
+    "pace": lambda rest: Pace(_seconds(rest)),
+    "chunk": lambda rest: ChunkSize(max(1, int(rest))),
+    "usage": _usage,
+    "stop": _stop,
+    "fail": _fail,
+    "cut": lambda rest: Cut(),
+    "stall": lambda rest: Stall(),
+}

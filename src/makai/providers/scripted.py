@@ -70,12 +70,7 @@ def scripted_models(environ: Mapping[str, str]) -> list[ModelRow]:
     names = {"echo": "Echo (scripted: says what you say)", "demo": "Demo (scripted: shows tools and approvals)"}
     if environ.get(SCENARIO_VARIABLE):
         names["scenario"] = "A scripted scenario"
-    capabilities = (
-        ModelCapability.CHAT,
-        ModelCapability.STREAMING,
-        ModelCapability.TOOLS,
-        ModelCapability.REASONING,
-    )
+    capabilities = (ModelCapability.CHAT, ModelCapability.STREAMING, ModelCapability.TOOLS, ModelCapability.REASONING)
     return [
         ModelRow(provider="scripted", id=model_id, name=name, capabilities=capabilities, price=Price(input=0, output=0))
         for model_id, name in names.items()

@@ -54,11 +54,7 @@ def decode(data: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MA
 
 
 def decode_with(
-    decoder: msgspec.json.Decoder[T],
-    data: bytes | str,
-    *,
-    max_bytes: int = MAX_BYTES,
-    max_depth: int = MAX_DEPTH,
+    decoder: msgspec.json.Decoder[T], data: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
 ) -> T:
     """The value of one JSON document as the type of `decoder`; build the decoder once, it is costly."""
     document = data if isinstance(data, bytes) else _utf8(data)

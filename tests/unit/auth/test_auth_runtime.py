@@ -118,10 +118,7 @@ async def test_an_unknown_provider_is_a_failed_login(tmp_path: Path) -> None:
                 message="There is no provider of that name to log in to. There are: acme, test-fixture.",
             )
         ]
-        assert (flow.result, statuses(made)) == (
-            "failed",
-            {"test-fixture": "login_required", "acme": "login_required"},
-        )
+        assert (flow.result, statuses(made)) == ("failed", {"test-fixture": "login_required", "acme": "login_required"})
 
 
 async def test_cancelling_ends_a_flow_that_waits_for_an_answer(tmp_path: Path) -> None:

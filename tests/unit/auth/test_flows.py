@@ -163,10 +163,7 @@ async def test_a_token_endpoint_that_does_not_keep_to_the_standard(
 
 async def test_a_foreign_issuer_in_the_answer_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """RFC 9207: the mix-up attack."""
-    metadata = {
-        "authorization_endpoint": "https://sso.example/a",
-        "token_endpoint": "https://sso.example/t",
-    }
+    metadata = {"authorization_endpoint": "https://sso.example/a", "token_endpoint": "https://sso.example/t"}
 
     async def discovery(request: Request, writer: asyncio.StreamWriter) -> None:
         issuer = f"http://{request.headers['host']}"

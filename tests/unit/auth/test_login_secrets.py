@@ -155,11 +155,7 @@ def with_endpoints(url: str, canary: str) -> LoginProvider:
 @pytest.mark.req("MK-AUTH-017")
 @pytest.mark.parametrize("canary", CANARIES)
 async def test_no_canary_shows_on_any_path_of_a_login(
-    canary: str,
-    tmp_path: Path,
-    watch: Watch,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    canary: str, tmp_path: Path, watch: Watch, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(oauth2, "PASTE_AFTER_S", 0.0)
     tokens = {"access_token": canary, "refresh_token": canary, "id_token": canary, "expires_in": 60}

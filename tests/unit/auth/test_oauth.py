@@ -127,11 +127,7 @@ def test_a_token_answer_is_read_whole() -> None:
         "more": 1,
     }
     assert tokens(body) == oauth.TokenAnswer(
-        access=Secret("a"),
-        refresh=Secret("r"),
-        expires_at_ms=NOW_MS + 60_000,
-        scope="openid",
-        id_token=Secret("i.i.i"),
+        access=Secret("a"), refresh=Secret("r"), expires_at_ms=NOW_MS + 60_000, scope="openid", id_token=Secret("i.i.i")
     )
 
 

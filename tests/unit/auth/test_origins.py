@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from makai.auth.credentials import origin_of
+from makai.auth.credentials import is_loopback, origin_of
 from makai.core.errors import InvalidRequest
 
 
@@ -57,3 +57,18 @@ def test_the_refusal_does_not_repeat_a_password() -> None:
     with pytest.raises(InvalidRequest) as caught:
         origin_of("https://user:hunter2@api.openai.com/v1")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("api.openai.com", False),
+        ("10.0.0.7", False),
+        ("localhost.example", False),
+    ],
+)
+def test_only_this_machine_is_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

@@ -312,10 +312,7 @@ def test_a_lock_that_nobody_gives_up_is_named(
     monkeypatch.setattr(makai.auth.store, "LOCK_DEADLINE_S", 0.01)
     store.save("test", KEY)
 
-    with (
-        exclusive(home / LOCK_NAME, 0),
-        pytest.raises(MakaiError, match=r"Another makai process has held .*lock"),
-    ):
+    with exclusive(home / LOCK_NAME, 0), pytest.raises(MakaiError, match=r"Another makai process has held .*lock"):
         store.save("test", WORK)
     assert store.snapshot().default("test") == "default"
 

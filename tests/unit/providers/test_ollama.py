@@ -175,10 +175,7 @@ def test_a_conversation_becomes_the_documented_body() -> None:
                 "thinking": "Hmm",
                 "tool_calls": [
                     {"id": "a", "function": {"name": "get_weather", "arguments": {"z": "ä", "a": 1.0}}},
-                    {
-                        "id": "b",
-                        "function": {"name": "get_weather", "arguments": {"_malformed_arguments": "{broken"}},
-                    },
+                    {"id": "b", "function": {"name": "get_weather", "arguments": {"_malformed_arguments": "{broken"}}},
                 ],
             },
             {
@@ -304,8 +301,7 @@ def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "expected"),
-    [("stop", "end_turn"), ("length", "max_tokens"), ("load", "end_turn"), (None, "end_turn")],
+    ("reason", "expected"), [("stop", "end_turn"), ("length", "max_tokens"), ("load", "end_turn"), (None, "end_turn")]
 )
 def test_done_reasons_become_stop_reasons(reason: str | None, expected: StopReason) -> None:
     events = decode(API, ask(qwen()), line({"content": "a"}) + line(done=True, done_reason=reason))

@@ -7,11 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.streams import (
-    TOOL_NAME,
-    ask,
-    model,
-)
+from support.streams import TOOL_NAME, ask, model
 
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
@@ -262,11 +258,7 @@ def test_reasoning_of_another_model_goes_back_as_words_and_without_its_signature
     )
 
     assert said(UserMessage(content="Hi"), foreign)[1:] == [
-        {
-            "type": "message",
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": text, "annotations": []}],
-        }
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text, "annotations": []}]}
         for text in ("hm", "Hi")
     ]
 

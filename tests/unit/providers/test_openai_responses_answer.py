@@ -597,7 +597,7 @@ EVENTS = st.fixed_dictionaries(
                 "response.output_item.done",
                 "response.other",
             ]
-        ),
+        )
     },
     optional={
         "delta": st.sampled_from(["a", "", "{"]),

@@ -117,10 +117,7 @@ def test_a_redacted_thought_keeps_its_signature() -> None:
     parts.done("end_turn")
     done = parts.take()[-1]
     assert isinstance(done, ev.Done)
-    assert done.message.content == (
-        Thinking(thinking="", thinking_signature="opaque", redacted=True),
-        Text(text="Hi"),
-    )
+    assert done.message.content == (Thinking(thinking="", thinking_signature="opaque", redacted=True), Text(text="Hi"))
 
 
 def test_the_cost_is_in_the_final_message() -> None:

@@ -103,7 +103,6 @@ async def login_test_fixture(io: LoginIO, provider: LoginProvider, http: AuthHtt
             'The answer was not "ok".', provider_id=provider.id, hint=f"Try again: `makai auth login {provider.id}`"
         )
     token = OAuthToken(
-        access=Secret(f"test-fixture-{secrets.token_urlsafe(16)}"),
-        expires_at_ms=unix_milliseconds() + TEST_LIFETIME_MS,
+        access=Secret(f"test-fixture-{secrets.token_urlsafe(16)}"), expires_at_ms=unix_milliseconds() + TEST_LIFETIME_MS
     )
     return account_of(provider, token, label="test")

@@ -80,11 +80,7 @@ async def browser_code(io: LoginIO, provider: LoginProvider, login: BrowserLogin
     """
     pkce, state = new_pkce(), new_state()
     callback = Callback(
-        provider_id=provider.id,
-        state=state,
-        path=login.path,
-        state_in_path=login.state_in_path,
-        issuer=login.issuer,
+        provider_id=provider.id, state=state, path=login.path, state_in_path=login.state_in_path, issuer=login.issuer
     )
     async with AsyncExitStack() as stack:
         listener: CallbackListener | None = None
@@ -295,11 +291,7 @@ async def _metadata(provider: LoginProvider, http: AuthHttp) -> ServerMetadata:
 
 def token_of(provider: LoginProvider, answer: TokenAnswer, server: ServerMetadata, **data: str) -> OAuthToken:
     """What is kept of a standard answer: everything that refreshing and revoking need."""
-    kept = {
-        "revocation_endpoint": server.revocation_endpoint,
-        "send_as": provider.options.get("send_as", ""),
-        **data,
-    }
+    kept = {"revocation_endpoint": server.revocation_endpoint, "send_as": provider.options.get("send_as", ""), **data}
     return OAuthToken(
         access=answer.access,
         refresh=answer.refresh,

