@@ -15,7 +15,7 @@ from makai.core import session_events as ev
 from makai.harness.base import Harness
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import SCENARIO_VARIABLE
-from makai.sessions.commands import ApproveCall, DenyCall, Send
+from makai.sessions.commands import ApproveCall, DenyCall, Send, UserCommand
 from makai.sessions.log.base import EventLog, Record
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.requests import CreateSession, ReadEvents, Receipt, RunCommand
@@ -81,15 +81,21 @@ class Desk:
             client_msg_id=client_msg_id,
             terms=terms or ev.RunTerms(),
         )
+        return await self.do(command)
+
+    async def do(self, command: UserCommand) -> Receipt:
         return await self.sessions.dispatch(RunCommand(self.session_id, command))
 
+    async def run(self, text: str, *, terms: ev.RunTerms | None = None) -> ev.RunFinished | ev.RunFailed:
+        """Send a message and read to the end of its run."""
+        await self.send(text, terms=terms)
+        return await self.until_settled()
+
     async def approve(self, call_id: str, by: str = "tester") -> Receipt:
-        return await self.sessions.dispatch(RunCommand(self.session_id, ApproveCall(now=0, call_id=call_id, by=by)))
+        return await self.do(ApproveCall(now=0, call_id=call_id, by=by))
 
     async def deny(self, call_id: str, reason: str = "") -> Receipt:
-        return await self.sessions.dispatch(
-            RunCommand(self.session_id, DenyCall(now=0, call_id=call_id, by="tester", reason=reason))
-        )
+        return await self.do(DenyCall(now=0, call_id=call_id, by="tester", reason=reason))
 
     async def until(self, wanted: Callable[[ev.Logged], bool]) -> ev.Logged:
         """Read on until such an event, which may be among those seen already read by `next`."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Final, Protocol
 
-from makai.sessions.log import leases
+from makai.sessions.log import leases, schema
 from makai.sessions.log.base import EventLog
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.log.sqlite import SqliteLog
@@ -39,3 +41,18 @@ class SqliteStore:
 
 
 STORES: Final[dict[str, Callable[[Path], Store]]] = {"memory": MemoryStore, "sqlite": SqliteStore}
+
+
+@asynccontextmanager
+async def sqlite_log(home: Path) -> AsyncIterator[SqliteLog]:
+    log = await SqliteLog.open(home)
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+def change_row(home: Path, statement: str) -> None:
+    """Change one row of the database file itself."""
+    with closing(sqlite3.connect(home / schema.FILE_NAME)) as database, database:
+        assert database.execute(statement).rowcount == 1

@@ -47,8 +47,7 @@ def lab(tmp_path: Path) -> Lab:
 async def test_a_session_without_a_model_runs_an_agent_without_turns(lab: Lab) -> None:
     async with lab.open() as sessions:
         client = await lab.client(sessions)
-        await client.send("say")
-        assert await client.until_settled() == ev.RunFinished(stop_reason="end_turn")
+        assert await client.run("say") == ev.RunFinished(stop_reason="end_turn")
         assert client.kinds() == [
             "session_created", "run_started", "run_status", "user_message", "run_status", "agent_session",
             "text_delta", "assistant_text", "text_delta", "assistant_text", "run_status", "run_finished",
@@ -96,8 +95,7 @@ async def test_the_agent_learns_which_of_its_options_was_chosen(
 async def test_what_a_sub_agent_says_and_calls_belongs_to_the_call_that_runs_it(lab: Lab) -> None:
     async with lab.open() as sessions:
         client = await lab.client(sessions)
-        await client.send("nest")
-        await client.until_settled()
+        await client.run("nest")
     assert [event.call_id for event in client.events(ev.ToolFinished)] == ["look", "task"]
     assert client.events(ev.ToolFinished)[0].interrupted  # its sub-agent ended before it said what came of it
     items = history(client.seen).items()
@@ -123,7 +121,7 @@ async def test_an_abort_stops_the_agent_and_keeps_what_it_said(lab: Lab) -> None
         client = await lab.client(sessions)
         await client.send("hang")
         await client.until(lambda logged: isinstance(logged.event, ev.AssistantTextDelta))
-        await sessions.dispatch(RunCommand(client.session_id, cmd.Abort(now=0, by="me")))
+        await client.do(cmd.Abort(now=0, by="me"))
         assert await client.until_settled() == ev.RunFinished(stop_reason="aborted")
     assert lab.agent.aborted == [True]
     assert "Wait" in str((await conversation(lab.log, client.session_id)).messages())
@@ -151,8 +149,7 @@ async def test_a_run_continues_after_a_restart_by_the_agents_own_session_id(lab:
 async def test_the_engine_asks_what_an_agent_can_do(lab: Lab) -> None:
     async with lab.open() as sessions:
         client = await lab.client(sessions)
-        await client.send("say")
-        await client.until_settled()
+        await client.run("say")
         picture = (Image(data="aGk=", mime_type="image/png"),)
         for command, message in (
             (cmd.Compact(now=0, input_id="i"), "compacts its conversation itself"),
@@ -162,7 +159,7 @@ async def test_the_engine_asks_what_an_agent_can_do(lab: Lab) -> None:
         ):
             with pytest.raises(SessionRefused, match=message):
                 await sessions.dispatch(RunCommand(client.session_id, command))
-        await sessions.dispatch(RunCommand(client.session_id, cmd.SetMode(now=0, mode="ask", agent_mode=MODES[1].id)))
+        await client.do(cmd.SetMode(now=0, mode="ask", agent_mode=MODES[1].id))
         assert (await sessions.dispatch(GetState(client.session_id))).agent_mode == "architect"
         fork = await sessions.dispatch(ForkSession(origin=client.session_id))
         assert (
@@ -193,7 +190,6 @@ async def test_a_session_of_a_harness_that_is_gone_can_be_read_but_not_run(lab: 
         again = Desk(sessions, client.session_id)
         await sessions.dispatch(GetState(client.session_id))
         assert (await again.until_settled()).code == "interrupted"  # type: ignore[union-attr]
-        await again.send("say")
-        failed = await again.until_settled()
+        failed = await again.run("say")
         assert isinstance(failed, ev.RunFailed)
         assert failed.message == "There is no harness 'external'."

@@ -25,5 +25,10 @@ async def log(store: Store) -> AsyncIterator[EventLog]:
 
 
 @pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
 def trial() -> Trial:
     return Trial().create()

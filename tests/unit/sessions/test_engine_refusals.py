@@ -17,9 +17,7 @@ from makai.sessions.state import evolve
 
 Situation: TypeAlias = Callable[[], Trial]
 
-
-def unknown() -> Trial:
-    return Trial()
+unknown: Situation = Trial
 
 
 def idle() -> Trial:
@@ -32,59 +30,24 @@ def idle() -> Trial:
     return trial
 
 
-def closed() -> Trial:
-    trial = idle()
-    trial.do(cmd.Close(now=1))
-    return trial
+def after(earlier: Situation, step: Callable[[Trial], object]) -> Situation:
+    def situation() -> Trial:
+        trial = earlier()
+        step(trial)
+        return trial
+
+    return situation
 
 
-def running() -> Trial:
-    trial = idle()
-    trial.send("now")
-    return trial
-
-
-def in_a_turn() -> Trial:
-    trial = running()
-    trial.report(ev.TurnStarted(turn=1))
-    return trial
-
-
-def called() -> Trial:
-    trial = running()
-    trial.call("c1")
-    return trial
-
-
-def asking() -> Trial:
-    trial = running()
-    trial.call("c1", ask=True)
-    return trial
-
-
-def decided() -> Trial:
-    trial = asking()
-    trial.approve("c1")
-    return trial
-
-
-def started() -> Trial:
-    trial = decided()
-    trial.report(ev.ToolStarted(call_id="c1"))
-    return trial
-
-
-def aborting() -> Trial:
-    trial = asking()
-    trial.do(cmd.Abort(now=1))
-    return trial
-
-
-def crowded() -> Trial:
-    trial = running()
-    for number in range(MAX_WAITING):
-        trial.send(str(number), "queue")
-    return trial
+closed = after(idle, lambda trial: trial.do(cmd.Close(now=1)))
+running = after(idle, lambda trial: trial.send("now"))
+in_a_turn = after(running, lambda trial: trial.report(ev.TurnStarted(turn=1)))
+called = after(running, lambda trial: trial.call("c1"))
+asking = after(running, lambda trial: trial.call("c1", ask=True))
+decided = after(asking, lambda trial: trial.approve("c1"))
+started = after(decided, lambda trial: trial.report(ev.ToolStarted(call_id="c1")))
+aborting = after(asking, lambda trial: trial.do(cmd.Abort(now=1)))
+crowded = after(running, lambda trial: [trial.send(str(number), "queue") for number in range(MAX_WAITING)])
 
 
 def send(text: str = "hello", **fields: object) -> cmd.Send:

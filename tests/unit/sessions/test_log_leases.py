@@ -135,8 +135,7 @@ async def test_a_session_that_another_process_took_over_says_so_and_is_read_agai
     log = await store.open()
     async with owned_sessions(tmp_path, "say: One.\n---\nsay: Two.", log) as sessions:
         client = await desk(sessions)
-        await client.send("Hi")
-        await client.until_settled()
+        await client.run("Hi")
         newest = await store.open()
         last = await newest.last(client.session_id)
         await newest.append(client.session_id, steps(2), last)
@@ -153,16 +152,14 @@ async def test_a_session_whose_log_is_ahead_is_read_again_and_continues(tmp_path
     log = TroubledLog()
     async with owned_sessions(tmp_path, "say: One.\n---\nsay: Two.", log) as sessions:
         client = await desk(sessions)
-        await client.send("Hi")
-        await client.until_settled()
+        await client.run("Hi")
         await log.append(client.session_id, steps(1), await log.last(client.session_id))
 
         with pytest.raises(OwnershipLost, match="Another process changed this session; nothing was stored") as refused:
             await client.send("Again")
         assert refused.value.hint == "It was read again. Look at its newest events, then try again."
 
-        await client.send("Again")
-        assert isinstance(await client.until_settled(), RunFinished)
+        assert isinstance(await client.run("Again"), RunFinished)
         assert [logged.event_id for logged in client.seen] == [*range(1, await log.last(client.session_id) + 1)]
 
 

@@ -19,6 +19,7 @@ import pytest
 from support.log_events import pending, steps, words
 from support.log_trials import CrashReport, killed_writers
 from support.machine import slack
+from support.stores import sqlite_log
 
 if TYPE_CHECKING:
     from conftest import RecordMeasure
@@ -35,15 +36,9 @@ REPLAY_BAR = 100_000
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
 async def log(home: Path) -> AsyncIterator[SqliteLog]:
-    opened = await SqliteLog.open(home)
-    yield opened
-    await opened.close()
+    async with sqlite_log(home) as opened:
+        yield opened
 
 
 @contextmanager
@@ -61,17 +56,14 @@ def files_that_cannot_grow(largest: int) -> Iterator[None]:
 
 
 async def test_a_home_has_one_owner_and_the_second_is_told_who_it_is(home: Path) -> None:
-    log = await SqliteLog.open(home)
+    async with sqlite_log(home) as log:
+        with pytest.raises(HomeInUse, match=f"process {os.getpid()}") as caught:
+            await SqliteLog.open(home)
+        assert caught.value.pid == os.getpid()
+        await log.append("one", steps(1), 0)
 
-    with pytest.raises(HomeInUse, match=f"process {os.getpid()}") as caught:
-        await SqliteLog.open(home)
-    assert caught.value.pid == os.getpid()
-    await log.append("one", steps(1), 0)
-    await log.close()
-
-    successor = await SqliteLog.open(home)
-    assert await successor.last("one") == 1
-    await successor.close()
+    async with sqlite_log(home) as successor:
+        assert await successor.last("one") == 1
 
 
 async def test_only_the_user_can_read_the_sessions(log: SqliteLog, home: Path) -> None:
@@ -173,24 +165,23 @@ async def test_appends_wait_for_room_when_the_disk_is_slower_than_they_are(
     held = threading.Event()
     commit = writer.Writer._commit
     monkeypatch.setattr(writer.Writer, "_commit", lambda self, batch: (held.wait(10), commit(self, batch)))
-    log = await SqliteLog.open(home)
-    appends = [asyncio.ensure_future(log.append(f"session-{n}", steps(1, "x" * 3000), 0)) for n in range(20)]
-    await asyncio.sleep(0)
+    async with sqlite_log(home) as log:
+        appends = [asyncio.ensure_future(log.append(f"session-{n}", steps(1, "x" * 3000), 0)) for n in range(20)]
+        await asyncio.sleep(0)
 
-    assert log._queue._used <= 10_000
-    appends[-1].cancel()
-    held.set()
-    assert await asyncio.gather(*appends[:-1]) == [(1, 1)] * 19
-    monkeypatch.setattr(sqlite, "PATIENCE_S", 0.01)
-    held.clear()
-    first = asyncio.ensure_future(log.append("slow-1", steps(1, "x" * 10_000), 0))
-    await asyncio.sleep(0)
-    with pytest.raises(StorageUnavailable, match="slow"):
-        await log.append("slow-2", steps(1, "x" * 10_000), 0)
-    held.set()
-    monkeypatch.undo()
-    assert await first == (1, 1)
-    await log.close()
+        assert log._queue._used <= 10_000
+        appends[-1].cancel()
+        held.set()
+        assert await asyncio.gather(*appends[:-1]) == [(1, 1)] * 19
+        monkeypatch.setattr(sqlite, "PATIENCE_S", 0.01)
+        held.clear()
+        first = asyncio.ensure_future(log.append("slow-1", steps(1, "x" * 10_000), 0))
+        await asyncio.sleep(0)
+        with pytest.raises(StorageUnavailable, match="slow"):
+            await log.append("slow-2", steps(1, "x" * 10_000), 0)
+        held.set()
+        monkeypatch.undo()
+        assert await first == (1, 1)
 
 
 # ---------------------------------------------------------------- followers and readers
@@ -255,13 +246,12 @@ async def test_types_this_version_does_not_know_are_kept_and_passed_on(log: Sqli
         database.execute("UPDATE session SET projection = CAST(projection AS BLOB)")
     database.close()
 
-    reopened = await SqliteLog.open(home)
-    known, unknown = await reopened.read("one")
-    assert isinstance(known, Logged)
-    assert unknown == UnknownLogged(event_id=2, ts=7, type="from_the_future", run_id="r", line=line)
-    assert await reopened.append("one", steps(1), 2) == (3, 3)
-    assert (await reopened.read_raw("one"))[1] == record
-    await reopened.close()
+    async with sqlite_log(home) as reopened:
+        known, unknown = await reopened.read("one")
+        assert isinstance(known, Logged)
+        assert unknown == UnknownLogged(event_id=2, ts=7, type="from_the_future", run_id="r", line=line)
+        assert await reopened.append("one", steps(1), 2) == (3, 3)
+        assert (await reopened.read_raw("one"))[1] == record
 
 
 # ---------------------------------------------------------------- deletion, formats
@@ -271,21 +261,20 @@ async def test_the_events_of_a_deleted_session_leave_the_disk_piece_by_piece(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "PURGE_EVENTS", 7)
-    log = await SqliteLog.open(home)
-    await log.append("one", steps(30), 0)
-    await log.append("two", steps(3), 0)
-    await log.delete("one")
-    left: list[tuple[int, int]] = []
-    async with asyncio.timeout(60):
-        while left != [(3, 0)]:
-            left = await log._read(
-                None,
-                lambda reader: reader.execute(
-                    "SELECT (SELECT count(*) FROM event), (SELECT count(*) FROM deleted)"
-                ).fetchall(),
-            )
-    assert await log.append("one", steps(1), 0) == (1, 1)
-    await log.close()
+    async with sqlite_log(home) as log:
+        await log.append("one", steps(30), 0)
+        await log.append("two", steps(3), 0)
+        await log.delete("one")
+        left: list[tuple[int, int]] = []
+        async with asyncio.timeout(60):
+            while left != [(3, 0)]:
+                left = await log._read(
+                    None,
+                    lambda reader: reader.execute(
+                        "SELECT (SELECT count(*) FROM event), (SELECT count(*) FROM deleted)"
+                    ).fetchall(),
+                )
+        assert await log.append("one", steps(1), 0) == (1, 1)
 
 
 async def test_a_database_of_a_newer_makai_is_left_alone(home: Path) -> None:
@@ -353,15 +342,13 @@ async def test_a_fault_of_our_own_leaves_nobody_waiting(log: SqliteLog, monkeypa
 
 
 async def test_a_read_only_database_can_be_read(home: Path) -> None:
-    log = await SqliteLog.open(home)
-    await log.append("one", steps(3), 0)
-    await log.close()
+    async with sqlite_log(home) as log:
+        await log.append("one", steps(3), 0)
     with unwritable(home / schema.FILE_NAME):
-        log = await SqliteLog.open(home)
-        with pytest.raises(StorageUnavailable, match="readonly"):
-            await log.append("one", steps(1), 3)
-        assert len(await log.read("one")) == 3
-        await log.close()
+        async with sqlite_log(home) as log:
+            with pytest.raises(StorageUnavailable, match="readonly"):
+                await log.append("one", steps(1), 3)
+            assert len(await log.read("one")) == 3
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.log_events import NOW_MS, pending, steps, words
+from support.stores import change_row, sqlite_log
 
 if TYPE_CHECKING:
     from conftest import RecordMeasure
@@ -29,15 +30,9 @@ GRANT = StoredGrant(folder="/project", rule="Edit", allow=True, session_id="one"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
 async def log(home: Path) -> AsyncIterator[SqliteLog]:
-    opened = await SqliteLog.open(home)
-    yield opened
-    await opened.close()
+    async with sqlite_log(home) as opened:
+        yield opened
 
 
 def granting() -> list[Pending]:
@@ -51,19 +46,12 @@ def run_of_deltas(count: int = MIN_DELTA_RUN) -> list[Pending]:
 
 
 async def filled(home: Path) -> None:
-    log = await SqliteLog.open(home)
-    await log.append("one", granting(), 0)
-    await log.append("one", run_of_deltas(), 2)
-    await log.save_checkpoint("one", Checkpoint(5, 1, b"what the events lead to"))
-    await log.trust("/project", True)
-    await log.trust("/project/vendor", False)
-    await log.close()
-
-
-def execute(home: Path, statement: str) -> None:
-    with sqlite3.connect(home / schema.FILE_NAME) as database:
-        assert database.execute(statement).rowcount == 1
-    database.close()
+    async with sqlite_log(home) as log:
+        await log.append("one", granting(), 0)
+        await log.append("one", run_of_deltas(), 2)
+        await log.save_checkpoint("one", Checkpoint(5, 1, b"what the events lead to"))
+        await log.trust("/project", True)
+        await log.trust("/project/vendor", False)
 
 
 async def lasting(log: SqliteLog) -> list[int]:
@@ -91,20 +79,19 @@ def test_a_database_of_the_first_format_opens_and_has_everything(home: Path) -> 
     assert check(home).problems == ()  # beside an owner of the former version, which has no such tables
 
     async def use() -> None:
-        log = await SqliteLog.open(home)
-        runs = await log._read(None, lambda reader: reader.execute("SELECT first, last FROM sound_run").fetchall())
-        assert runs == [(3, MIN_DELTA_RUN + 2)]
-        assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
-        assert (await log.checkpoint("one"), await log.grants(None), await log.is_trusted("/project")) == (
-            None,
-            [],
-            False,
-        )
-        await log.append("one", granting()[1:], MIN_DELTA_RUN + 3)
-        await log.save_checkpoint("one", Checkpoint(4, 1, b"new"))
-        await log.trust("/project", True)
-        assert len(await log.grants("/project")) == 1
-        await log.close()
+        async with sqlite_log(home) as log:
+            runs = await log._read(None, lambda reader: reader.execute("SELECT first, last FROM sound_run").fetchall())
+            assert runs == [(3, MIN_DELTA_RUN + 2)]
+            assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
+            assert (await log.checkpoint("one"), await log.grants(None), await log.is_trusted("/project")) == (
+                None,
+                [],
+                False,
+            )
+            await log.append("one", granting()[1:], MIN_DELTA_RUN + 3)
+            await log.save_checkpoint("one", Checkpoint(4, 1, b"new"))
+            await log.trust("/project", True)
+            assert len(await log.grants("/project")) == 1
 
     asyncio.run(use())
     assert check(home).problems == ()
@@ -112,12 +99,10 @@ def test_a_database_of_the_first_format_opens_and_has_everything(home: Path) -> 
 
 async def test_everything_beside_the_events_is_there_after_a_restart(home: Path) -> None:
     await filled(home)
-    log = await SqliteLog.open(home)
-
-    assert await log.checkpoint("one") == Checkpoint(5, 1, b"what the events lead to")
-    assert await log.grants("/project") == [GRANT]
-    assert [await log.is_trusted(folder) for folder in ("/project/src", "/project/vendor")] == [True, False]
-    await log.close()
+    async with sqlite_log(home) as log:
+        assert await log.checkpoint("one") == Checkpoint(5, 1, b"what the events lead to")
+        assert await log.grants("/project") == [GRANT]
+        assert [await log.is_trusted(folder) for folder in ("/project/src", "/project/vendor")] == [True, False]
     assert check(home).problems == ()
 
 
@@ -140,27 +125,25 @@ async def test_everything_beside_the_events_is_there_after_a_restart(home: Path)
 )
 async def test_a_damaged_checkpoint_is_none_and_can_be_saved_again(home: Path, damage: str) -> None:
     await filled(home)
-    execute(home, damage)
+    change_row(home, damage)
 
-    log = await SqliteLog.open(home)
-    assert await log.checkpoint("one") is None
-    await log.save_checkpoint("one", Checkpoint(6, 1, b"again"))
-    assert await log.checkpoint("one") == Checkpoint(6, 1, b"again")
-    await log.close()
+    async with sqlite_log(home) as log:
+        assert await log.checkpoint("one") is None
+        await log.save_checkpoint("one", Checkpoint(6, 1, b"again"))
+        assert await log.checkpoint("one") == Checkpoint(6, 1, b"again")
     assert check(home).problems == ()
 
 
 async def test_a_table_of_checkpoints_that_cannot_be_read_holds_none(home: Path) -> None:
     await filled(home)
-    log = await SqliteLog.open(home)
-    with sqlite3.connect(home / schema.FILE_NAME) as database:
-        database.execute("DROP TABLE checkpoint")
-    database.close()
+    async with sqlite_log(home) as log:
+        with sqlite3.connect(home / schema.FILE_NAME) as database:
+            database.execute("DROP TABLE checkpoint")
+        database.close()
 
-    assert await log.checkpoint("one") is None
-    await log.save_checkpoint("one", Checkpoint(1, 1, b""))
-    assert await log.append("one", steps(1), await log.last("one")) == (MIN_DELTA_RUN + 4, MIN_DELTA_RUN + 4)
-    await log.close()
+        assert await log.checkpoint("one") is None
+        await log.save_checkpoint("one", Checkpoint(1, 1, b""))
+        assert await log.append("one", steps(1), await log.last("one")) == (MIN_DELTA_RUN + 4, MIN_DELTA_RUN + 4)
 
 
 @pytest.mark.parametrize(
@@ -175,11 +158,10 @@ async def test_a_table_of_checkpoints_that_cannot_be_read_holds_none(home: Path)
 )
 async def test_a_damaged_grant_allows_nothing_and_repair_forgets_it(home: Path, damage: str) -> None:
     await filled(home)
-    execute(home, damage)
+    change_row(home, damage)
 
-    log = await SqliteLog.open(home)
-    assert await log.grants(None) == []
-    await log.close()
+    async with sqlite_log(home) as log:
+        assert await log.grants(None) == []
     assert repair(home).problems == (LogProblem("", None, "1 grants or words of trust are damaged"),)
     assert check(home).problems == ()
 
@@ -190,70 +172,65 @@ async def test_a_damaged_grant_allows_nothing_and_repair_forgets_it(home: Path, 
 )
 async def test_a_folder_whose_word_is_damaged_is_not_trusted_whatever_is_above_it(home: Path, damage: str) -> None:
     await filled(home)
-    execute(home, f"UPDATE trusted_folder {damage} WHERE folder = '/project/vendor'")
+    change_row(home, f"UPDATE trusted_folder {damage} WHERE folder = '/project/vendor'")
 
-    log = await SqliteLog.open(home)
-    assert [await log.is_trusted(folder) for folder in ("/project/vendor/x", "/project")] == [False, True]
-    await log.close()
+    async with sqlite_log(home) as log:
+        assert [await log.is_trusted(folder) for folder in ("/project/vendor/x", "/project")] == [False, True]
     assert [problem.what for problem in check(home).problems] == ["1 grants or words of trust are damaged"]
 
 
 @pytest.mark.parametrize("damage", ["SET last = last + 1", "SET first = first - 2", "SET seal = seal + 1"])
 async def test_a_damaged_run_of_deltas_hides_nothing(home: Path, damage: str) -> None:
     await filled(home)
-    execute(home, f"UPDATE delta_run {damage}")
+    change_row(home, f"UPDATE delta_run {damage}")
 
-    log = await SqliteLog.open(home)
-    assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
-    await log.close()
+    async with sqlite_log(home) as log:
+        assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
 
 
 async def test_a_run_that_would_hide_events_is_found_and_repaired(home: Path) -> None:
     await filled(home)
-    execute(home, f"UPDATE delta_run SET (last, seal) = (SELECT last + 1, {schema.SEAL.replace('last', '(last + 1)')})")
+    change_row(
+        home, f"UPDATE delta_run SET (last, seal) = (SELECT last + 1, {schema.SEAL.replace('last', '(last + 1)')})"
+    )
 
     assert repair(home).problems == (LogProblem("", None, "1 events are noted as deltas and are none"),)
     assert check(home).problems == ()
-    log = await SqliteLog.open(home)
-    assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
-    await log.close()
+    async with sqlite_log(home) as log:
+        assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
 
 
 async def test_repair_keeps_grants_and_trust_and_leaves_checkpoints_behind(home: Path) -> None:
     await filled(home)
-    log = await SqliteLog.open(home)
-    await log.append("gone", pending(SessionCreated(model_ref="m", cwd="/other"), granting()[1].event), 0)
-    await log.append("two", granting(), 0)  # the same rule: its session is the one that is named now
-    await log.delete("gone")
-    await log.close()
-    execute(home, "UPDATE event SET line = x'ff' WHERE session_key = 1 AND event_id = 2")
+    async with sqlite_log(home) as log:
+        await log.append("gone", pending(SessionCreated(model_ref="m", cwd="/other"), granting()[1].event), 0)
+        await log.append("two", granting(), 0)  # the same rule: its session is the one that is named now
+        await log.delete("gone")
+    change_row(home, "UPDATE event SET line = x'ff' WHERE session_key = 1 AND event_id = 2")
 
     report = repair(home)
 
     assert report.problems == (LogProblem("one", 2, "damaged or missing"),)
-    log = await SqliteLog.open(home)
-    assert [(grant.folder, grant.session_id) for grant in await log.grants(None)] == [
-        ("/other", "gone"),
-        ("/project", "two"),
-    ]
-    assert [await log.is_trusted(folder) for folder in ("/project/src", "/project/vendor")] == [True, False]
-    assert await log.checkpoint("one") is None
-    assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
-    await log.close()
+    async with sqlite_log(home) as log:
+        assert [(grant.folder, grant.session_id) for grant in await log.grants(None)] == [
+            ("/other", "gone"),
+            ("/project", "two"),
+        ]
+        assert [await log.is_trusted(folder) for folder in ("/project/src", "/project/vendor")] == [True, False]
+        assert await log.checkpoint("one") is None
+        assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
 
 
 async def test_repair_does_not_bring_back_what_was_revoked(home: Path) -> None:
     await filled(home)
-    log = await SqliteLog.open(home)
-    await log.revoke("/project", "Edit")
-    await log.close()
-    execute(home, "UPDATE event SET line = x'ff' WHERE event_id = 9")
+    async with sqlite_log(home) as log:
+        await log.revoke("/project", "Edit")
+    change_row(home, "UPDATE event SET line = x'ff' WHERE event_id = 9")
 
     repair(home)
 
-    log = await SqliteLog.open(home)
-    assert await log.grants(None) == []
-    await log.close()
+    async with sqlite_log(home) as log:
+        assert await log.grants(None) == []
 
 
 # ---------------------------------------------------------------- the writer

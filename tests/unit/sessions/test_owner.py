@@ -15,18 +15,10 @@ from makai.core.messages import AssistantMessage, ToolMessage
 from makai.core.request import ToolDefinition
 from makai.core.usage import Usage
 from makai.harness.base import ToolAnswer, ToolRequest
+from makai.sessions import requests as req
 from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, SetModel, SetTitle
 from makai.sessions.conversation import conversation
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.requests import (
-    CreateSession,
-    DeleteSession,
-    ForkSession,
-    GetSession,
-    GetState,
-    ListSessions,
-    RunCommand,
-)
 from makai.sessions.state import fold
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4\n---\nsay: Hello again.\nusage: input=9 output=2"
@@ -38,8 +30,7 @@ ASKS_WEATHER = 'tool: weather {"city": "Oslo"}\n---\nsay: It is fine.'
 async def test_a_message_is_answered_and_everything_about_it_is_in_the_log(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
-        await client.send("Hi")
-        assert await client.until_settled() == ev.RunFinished(
+        assert await client.run("Hi") == ev.RunFinished(
             stop_reason="end_turn", usage=Usage(input=5, output=4, cost_usd=0.0)
         )
         assert client.kinds() == [
@@ -48,7 +39,7 @@ async def test_a_message_is_answered_and_everything_about_it_is_in_the_log(tmp_p
         ]  # fmt: skip
         assert client.events(ev.AssistantText) == [ev.AssistantText(content_index=0, text="Hello to you.")]
         assert client.seen == await whole_log(sessions, client.session_id)
-        assert fold(client.seen) == await sessions.dispatch(GetState(client.session_id))
+        assert fold(client.seen) == await sessions.dispatch(req.GetState(client.session_id))
 
 
 async def test_the_next_message_continues_the_conversation(tmp_path: Path) -> None:
@@ -56,8 +47,7 @@ async def test_the_next_message_continues_the_conversation(tmp_path: Path) -> No
     async with owned_sessions(tmp_path, HELLO, log) as sessions:
         client = await desk(sessions)
         for words in ("Hi", "Again"):
-            await client.send(words)
-            await client.until_settled()
+            await client.run(words)
         said = (await conversation(log, client.session_id)).messages()
         assert [getattr(message, "content", None) for message in said] == [
             "Hi", (Text(text="Hello to you."),), "Again", (Text(text="Hello again."),)
@@ -68,8 +58,7 @@ async def test_the_next_message_continues_the_conversation(tmp_path: Path) -> No
 async def test_every_cursor_reads_the_rest_of_the_log_and_nothing_else(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
-        await client.send("Hi")
-        await client.until_settled()
+        await client.run("Hi")
         for cursor in range(len(client.seen)):
             follower = sessions.follow(client.session_id, cursor)
             assert decoded(await follower.next()) == client.seen[cursor:]
@@ -80,8 +69,7 @@ async def test_every_cursor_reads_the_rest_of_the_log_and_nothing_else(tmp_path:
 async def test_a_follower_that_wants_no_deltas_gets_everything_else(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
-        await client.send("Hi")
-        await client.until_settled()
+        await client.run("Hi")
         follower = sessions.follow(client.session_id, deltas=False)
         without = decoded(await follower.next())
         assert without == [
@@ -114,8 +102,7 @@ async def test_steering_words_are_read_between_two_turns_of_the_run(tmp_path: Pa
             return ToolAnswer(content=(Text(text="sunny"),))
 
         await sessions.register_executor(client.session_id, execute)
-        await client.send("Weather?")
-        await client.until_settled()
+        await client.run("Weather?")
         assert steered.is_set()
         assert [event.content for event in client.events(ev.UserInput)] == ["Weather?", "In Celsius, please."]
         assert client.kinds().count("run_started") == 1
@@ -138,7 +125,7 @@ async def test_an_abort_ends_the_run_and_what_was_said_stays(tmp_path: Path) -> 
         client = await desk(sessions)
         await client.send("Count")
         await client.until(lambda logged: len(client.seen) > 12)
-        await sessions.dispatch(RunCommand(client.session_id, Abort(now=0, by="tester")))
+        await client.do(Abort(now=0, by="tester"))
         assert await client.until_settled() == ev.RunFinished(stop_reason="aborted")
         assert client.events(ev.RunAborted) == [ev.RunAborted(by="tester")]
         assert client.kinds()[-2:] == ["run_status", "run_finished"]
@@ -152,15 +139,15 @@ async def test_an_abort_without_a_run_is_refused(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
         with pytest.raises(SessionRefused) as refused:
-            await sessions.dispatch(RunCommand(client.session_id, Abort(now=0)))
+            await client.do(Abort(now=0))
         assert refused.value.code == "NOT_RUNNING"
 
 
 async def test_what_is_not_there_is_said_to_be_unknown(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         for attempt in (
-            sessions.dispatch(RunCommand("unknown", Abort(now=0))),
-            sessions.dispatch(GetState("unknown")),
+            sessions.dispatch(req.RunCommand("unknown", Abort(now=0))),
+            sessions.dispatch(req.GetState("unknown")),
             sessions.follow("unknown").next(),
         ):
             with pytest.raises(SessionRefused) as refused:
@@ -168,7 +155,7 @@ async def test_what_is_not_there_is_said_to_be_unknown(tmp_path: Path) -> None:
             assert refused.value.code == "UNKNOWN_SESSION"
         client = await desk(sessions)
         with pytest.raises(SessionRefused) as unknown:
-            await sessions.dispatch(RunCommand(client.session_id, ApproveCall(now=0, call_id="nothing", by="tester")))
+            await client.do(ApproveCall(now=0, call_id="nothing", by="tester"))
         assert unknown.value.code == "UNKNOWN_CALL_ID"
 
 
@@ -176,23 +163,23 @@ async def test_a_taken_id_and_a_missing_folder_are_refused(tmp_path: Path) -> No
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
         with pytest.raises(SessionRefused) as taken:
-            await sessions.dispatch(CreateSession(model_ref="x/y", session_id=client.session_id))
+            await sessions.dispatch(req.CreateSession(model_ref="x/y", session_id=client.session_id))
         assert taken.value.code == "SESSION_EXISTS"
-        missing = CreateSession(model_ref="x/y", cwd=str(tmp_path / "gone"), terms=ev.SessionTerms(builtin_tools=True))
+        missing = req.CreateSession(
+            model_ref="x/y", cwd=str(tmp_path / "gone"), terms=ev.SessionTerms(builtin_tools=True)
+        )
         with pytest.raises(InvalidRequest, match="is not a folder"):
             await sessions.dispatch(missing)
 
 
 async def test_a_model_that_does_not_exist_fails_the_run_and_not_the_session(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = Desk(sessions, await sessions.dispatch(CreateSession(model_ref="unknown/nothing")))
-        await client.send("Hi")
-        failed = await client.until_settled()
+        client = Desk(sessions, await sessions.dispatch(req.CreateSession(model_ref="unknown/nothing")))
+        failed = await client.run("Hi")
         assert isinstance(failed, ev.RunFailed)
         assert failed.code == "invalid_request"
-        await sessions.dispatch(RunCommand(client.session_id, SetModel(now=0, model_ref="scripted/scenario")))
-        await client.send("Hi")
-        assert isinstance(await client.until_settled(), ev.RunFinished)
+        await client.do(SetModel(now=0, model_ref="scripted/scenario"))
+        assert isinstance(await client.run("Hi"), ev.RunFinished)
 
 
 async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> None:
@@ -205,8 +192,7 @@ async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> Non
             return ToolAnswer(content=(Text(text="sunny"),), details_json='{"degrees":21}')
 
         await sessions.register_executor(client.session_id, execute)
-        await client.send("Weather?")
-        assert (await client.until_settled()).usage is not None
+        assert (await client.run("Weather?")).usage is not None
         (finished,) = client.events(ev.ToolFinished)
         assert [(request.name, dict(request.arguments)) for request in asked] == [("weather", {"city": "Oslo"})]
         assert finished == ev.ToolFinished(
@@ -217,8 +203,7 @@ async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> Non
 async def test_a_declared_tool_without_its_client_fails_and_the_run_goes_on(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
         client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
-        await client.send("Weather?")
-        assert isinstance(await client.until_settled(), ev.RunFinished)
+        assert isinstance(await client.run("Weather?"), ev.RunFinished)
         (finished,) = client.events(ev.ToolFinished)
         assert finished.is_error
         assert isinstance(finished.content[0], Text)
@@ -239,8 +224,7 @@ async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_goes_on(t
             raise AssertionError
 
         executor = await sessions.register_executor(client.session_id, execute)
-        await client.send("Weather?")
-        assert isinstance(await client.until_settled(), ev.RunFinished)
+        assert isinstance(await client.run("Weather?"), ev.RunFinished)
         assert cancelled.is_set()
         assert client.events(ev.AssistantText)[-1].text == "It is fine."
 
@@ -248,12 +232,10 @@ async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_goes_on(t
 async def test_a_limit_of_a_run_ends_it_and_not_the_next_one(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
         client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
-        await client.send("Weather?", terms=ev.RunTerms(max_turns=1))
-        settled = await client.until_settled()
+        settled = await client.run("Weather?", terms=ev.RunTerms(max_turns=1))
         assert isinstance(settled, ev.RunFinished)
         assert settled.stop_reason == "max_turns"
-        await client.send("And now?")
-        settled = await client.until_settled()
+        settled = await client.run("And now?")
         assert isinstance(settled, ev.RunFinished)
         assert settled.stop_reason == "end_turn"
 
@@ -262,16 +244,13 @@ async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_
     log = MemoryLog()
     async with owned_sessions(tmp_path, HELLO, log) as sessions:
         origin = await desk(sessions)
-        await origin.send("Hi")
-        await origin.until_settled()
+        await origin.run("Hi")
         at = len(origin.seen)
-        await origin.send("Again")
-        await origin.until_settled()
+        await origin.run("Again")
         before = await whole_log(sessions, origin.session_id)
-        made = await sessions.dispatch(ForkSession(origin=origin.session_id, at=at))
-        fork = Desk(sessions, made, after=(await sessions.dispatch(GetState(made))).last_event_id)
-        await fork.send("Elsewhere")
-        await fork.until_settled()
+        made = await sessions.dispatch(req.ForkSession(origin=origin.session_id, at=at))
+        fork = Desk(sessions, made, after=(await sessions.dispatch(req.GetState(made))).last_event_id)
+        await fork.run("Elsewhere")
         said = [getattr(message, "content", None) for message in (await conversation(log, fork.session_id)).messages()]
         assert said == ["Hi", (Text(text="Hello to you."),), "Elsewhere", (Text(text="Hello again."),)]
         assert await whole_log(sessions, origin.session_id) == before
@@ -281,19 +260,17 @@ async def test_a_fork_is_whole_by_itself_also_when_its_origin_is_deleted(tmp_pat
     log = MemoryLog()
     async with owned_sessions(tmp_path, HELLO, log) as sessions:
         origin = await desk(sessions)
-        await origin.send("Hi")
-        await origin.until_settled()
-        fork = await sessions.dispatch(ForkSession(origin=origin.session_id))
+        await origin.run("Hi")
+        fork = await sessions.dispatch(req.ForkSession(origin=origin.session_id))
         copy = await whole_log(sessions, fork)
         assert [kind_of(logged.event) for logged in copy] == [
             "session_created", "run_started", "run_status", "user_message", "run_status", "turn_started",
             "assistant_text", "turn_ended", "usage", "run_status", "run_finished",
         ]  # fmt: skip
-        assert fold(copy) == await sessions.dispatch(GetState(fork))
-        assert await sessions.dispatch(DeleteSession(origin.session_id))
+        assert fold(copy) == await sessions.dispatch(req.GetState(fork))
+        assert await sessions.dispatch(req.DeleteSession(origin.session_id))
         client = Desk(sessions, fork, after=len(copy))
-        await client.send("Again")
-        await client.until_settled()
+        await client.run("Again")
         said = [getattr(message, "content", None) for message in (await conversation(log, fork)).messages()]
         assert said == ["Hi", (Text(text="Hello to you."),), "Again", (Text(text="Hello again."),)]
 
@@ -303,13 +280,11 @@ async def test_a_fork_of_a_compacted_session_continues_its_summary(tmp_path: Pat
     script = "repeat: 2000 word\n---\nsay: Yes.\n---\nwhen: summary\nsay: They said hello."
     async with owned_sessions(tmp_path, script, log) as sessions:
         client = await desk(sessions)
-        await client.send("Hi")
+        await client.run("Hi")
+        await client.do(Compact(now=0, input_id="c1"))
         await client.until_settled()
-        await sessions.dispatch(RunCommand(client.session_id, Compact(now=0, input_id="c1")))
-        await client.until_settled()
-        await client.send("And?")
-        await client.until_settled()
-        fork = await sessions.dispatch(ForkSession(origin=client.session_id))
+        await client.run("And?")
+        fork = await sessions.dispatch(req.ForkSession(origin=client.session_id))
         of_origin = (await conversation(log, client.session_id)).messages()
         of_fork = (await conversation(log, fork)).messages()
         assert [getattr(message, "content", None) for message in of_fork] == [
@@ -322,16 +297,14 @@ async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_pat
     script = "repeat: 2000 word\n---\nsay: Yes.\n---\nwhen: summary\nsay: They said hello."
     async with owned_sessions(tmp_path, script, log) as sessions:
         client = await desk(sessions)
-        await client.send("Hi")
-        await client.until_settled()
-        await sessions.dispatch(RunCommand(client.session_id, Compact(now=0, input_id="c1")))
+        await client.run("Hi")
+        await client.do(Compact(now=0, input_id="c1"))
         assert isinstance(await client.until_settled(), ev.RunFinished)
         summary = "They said hello.\n\nThe user's last message was:\nHi"
         assert [event.summary for event in client.events(ev.Compacted)] == [summary]
         messages = (await conversation(log, client.session_id)).messages()
         assert len(messages) == 1
-        await client.send("Still there?")
-        assert isinstance(await client.until_settled(), ev.RunFinished)
+        assert isinstance(await client.run("Still there?"), ev.RunFinished)
 
 
 async def test_a_deleted_session_ends_its_run_and_its_followers(tmp_path: Path) -> None:
@@ -339,22 +312,22 @@ async def test_a_deleted_session_ends_its_run_and_its_followers(tmp_path: Path) 
         client = await desk(sessions)
         await client.send("Count")
         await client.until(lambda logged: len(client.seen) > 8)
-        assert await sessions.dispatch(DeleteSession(client.session_id))
+        assert await sessions.dispatch(req.DeleteSession(client.session_id))
         with pytest.raises(SessionRefused) as gone:
             await client.until(lambda logged: False)
         assert gone.value.code == "UNKNOWN_SESSION"
-        assert await sessions.dispatch(ListSessions()) == []
-        assert not await sessions.dispatch(DeleteSession(client.session_id))
+        assert await sessions.dispatch(req.ListSessions()) == []
+        assert not await sessions.dispatch(req.DeleteSession(client.session_id))
 
 
 async def test_settings_of_one_client_reach_all_others(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, HELLO) as sessions:
         client = await desk(sessions)
         other = Desk(sessions, client.session_id)
-        await sessions.dispatch(RunCommand(client.session_id, SetTitle(now=0, title="Ours")))
+        await client.do(SetTitle(now=0, title="Ours"))
         await other.until(lambda logged: isinstance(logged.event, ev.TitleChanged))
         assert other.events(ev.TitleChanged) == [ev.TitleChanged(title="Ours")]
-        summary = await sessions.dispatch(GetSession(client.session_id))
+        summary = await sessions.dispatch(req.GetSession(client.session_id))
         assert summary is not None
         assert summary.title == "Ours"
 
@@ -384,7 +357,7 @@ async def test_a_denied_call_tells_the_model_why(tmp_path: Path) -> None:
         assert "not today" in result.result.text()
         assert not (project / "made").exists()
         with pytest.raises(SessionRefused) as late:
-            await sessions.dispatch(RunCommand(client.session_id, DenyCall(now=0, call_id=asked.call_id, by="other")))
+            await client.do(DenyCall(now=0, call_id=asked.call_id, by="other"))
         assert late.value.code == "APPROVAL_CONFLICT"
 
 
@@ -411,7 +384,6 @@ async def test_a_question_nobody_answers_is_denied_at_its_deadline(tmp_path: Pat
     project.mkdir()
     async with owned_sessions(tmp_path, script) as sessions:
         client = await desk(sessions, cwd=project, terms=ev.SessionTerms(builtin_tools=True, approval_s=0.05))
-        await client.send("Make it")
-        assert isinstance(await client.until_settled(), ev.RunFinished)
+        assert isinstance(await client.run("Make it"), ev.RunFinished)
         assert "approval_decided" in client.kinds()
         assert not (project / "made").exists()

@@ -36,8 +36,7 @@ async def test_a_process_that_dies_while_it_forks_leaves_no_run_that_would_be_re
     log = Witness()
     async with owned_sessions(tmp_path, "say: Hello.\n---\npace: 2ms\nrepeat: 100000 word", log) as sessions:
         origin = await desk(sessions)
-        await origin.send("Hi")
-        await origin.until_settled()
+        await origin.run("Hi")
         await origin.send("Go on")
         await origin.until(lambda logged: isinstance(logged.event, AssistantTextDelta))
         fork = await sessions.dispatch(ForkSession(origin=origin.session_id))

@@ -115,13 +115,11 @@ async def test_a_deletion_that_cannot_be_stored_leaves_the_session_and_its_follo
     log = TroubledLog()
     async with owned_sessions(tmp_path, "echo", log) as sessions:
         client = await desk(sessions)
-        await client.send("Hi")
-        await client.until_settled()
+        await client.run("Hi")
         log.refuses_deletion = True
         with pytest.raises(StorageUnavailable):
             await sessions.dispatch(DeleteSession(client.session_id))
-        await client.send("Still there?")
-        await client.until_settled()
+        await client.run("Still there?")
         log.refuses_deletion = False
         waiting = asyncio.ensure_future(client.until_settled())
         assert await sessions.dispatch(DeleteSession(client.session_id))
@@ -197,8 +195,7 @@ async def test_a_session_used_by_many_short_owners_gets_its_checkpoint_in_the_en
     for number in range(6):  # each of them adds fewer events than a checkpoint takes
         async with owned_sessions(tmp_path, "echo", log) as sessions:
             client = Desk(sessions, session_id, after=await log.last(session_id))
-            await client.send(f"message {number}")
-            await client.until_settled()
+            await client.run(f"message {number}")
     checkpoint = await log.checkpoint(session_id)
     assert isinstance(checkpoint, Checkpoint)
     assert checkpoint.event_id > 30
@@ -281,8 +278,7 @@ async def test_clients_that_attended_a_deleted_session_are_not_asked_by_the_next
         await sessions.dispatch(DeleteSession("s"))
         await sessions.dispatch(wanted)
         client = Desk(sessions, "s")
-        await client.send("Weather?")
-        await client.until_settled()
+        await client.run("Weather?")
         (finished,) = client.events(ev.ToolFinished)
         assert isinstance(finished.content[0], Text)
         assert finished.content[0].text.startswith("tool_unavailable")
@@ -299,8 +295,7 @@ async def test_an_answer_of_a_client_that_no_log_can_hold_fails_the_call_and_not
             return ToolAnswer(content=(Text(text=text),))
 
         await sessions.register_executor(client.session_id, execute)
-        await client.send("Weather?")
-        assert isinstance(await client.until_settled(), ev.RunFinished)
+        assert isinstance(await client.run("Weather?"), ev.RunFinished)
         (finished,) = client.events(ev.ToolFinished)
         assert finished.is_error
 
@@ -326,16 +321,14 @@ async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: 
     script = "repeat: 2000 word\n---\nwhen: summary\nsay: They said hello.\n---\nsay: Yes."
     async with owned_sessions(tmp_path, script, log) as sessions:
         client = await desk(sessions)
-        await client.send("Hi")
-        await client.until_settled()
+        await client.run("Hi")
         made = await sessions.dispatch(ForkSession(origin=client.session_id))
         fork = Desk(sessions, made, after=(await sessions.dispatch(GetState(made))).last_event_id)
-        await sessions.dispatch(RunCommand(fork.session_id, Compact(now=0, input_id="c1")))
+        await fork.do(Compact(now=0, input_id="c1"))
         assert isinstance(await fork.until_settled(), ev.RunFinished)
         assert len(fork.events(ev.Compacted)) == 1
         assert len((await conversation(log, fork.session_id)).messages()) == 1
-        await fork.send("Still there?")
-        assert isinstance(await fork.until_settled(), ev.RunFinished)
+        assert isinstance(await fork.run("Still there?"), ev.RunFinished)
         assert fold(await whole_log(sessions, fork.session_id)) == await sessions.dispatch(GetState(fork.session_id))
 
 
@@ -354,8 +347,7 @@ async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_w
             return ToolAnswer(content=(Text(text="sunny"),))
 
         await sessions.register_executor(client.session_id, execute)
-        await client.send("Weather?")
-        await client.until_settled()
+        await client.run("Weather?")
         assert [event.is_error for event in client.events(ev.ToolFinished)] == [False]
 
 
@@ -366,7 +358,7 @@ async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(tmp_p
         client = await desk(sessions)
         await client.send("First")
         await client.send("Second", delivery="queue")
-        await sessions.dispatch(RunCommand(client.session_id, Abort(now=0)))
+        await client.do(Abort(now=0))
         await client.until_settled()
     events = await whole_log_of(log, client.session_id)
     cut = MemoryLog()
@@ -410,7 +402,7 @@ async def test_a_follower_gives_out_no_event_that_the_state_does_not_hold_yet(tm
         assert [record.event_id for record in await follower.next()] == [1]
         log.stored.clear()
         log.answer.clear()
-        renaming = asyncio.ensure_future(sessions.dispatch(RunCommand(client.session_id, SetTitle(now=0, title="New"))))
+        renaming = asyncio.ensure_future(client.do(SetTitle(now=0, title="New")))
         following = asyncio.ensure_future(follower.next())
         async with asyncio.timeout(60):
             await log.stored.wait()
@@ -433,6 +425,6 @@ async def test_a_follower_of_a_session_that_was_dropped_to_make_room_sees_what_f
         assert [record.event_id for record in await follower.next()] == [1]
         for _ in range(4):
             await desk(sessions)
-        await sessions.dispatch(RunCommand(client.session_id, SetTitle(now=0, title="New")))
+        await client.do(SetTitle(now=0, title="New"))
         async with asyncio.timeout(60):
             assert [record.event_id for record in await follower.next()] == [2]

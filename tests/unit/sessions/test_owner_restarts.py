@@ -154,8 +154,7 @@ async def test_a_grant_for_always_is_remembered_by_the_next_session_in_the_folde
         await client.until_settled()
     async with owned_sessions(tmp_path, script) as sessions:
         other = await desk(sessions, cwd=project)
-        await other.send("Make it again")
-        assert isinstance(await other.until_settled(), ev.RunFinished)
+        assert isinstance(await other.run("Make it again"), ev.RunFinished)
         assert [event.by for event in other.events(ev.ApprovalDecided)] == ["rule"]
 
 
@@ -186,8 +185,7 @@ async def test_a_long_session_is_opened_from_its_checkpoint(tmp_path: Path) -> N
     async with owned_sessions(tmp_path, "echo") as sessions:
         client = await desk(sessions)
         for number in range(120):
-            await client.send(f"message {number}")
-            await client.until_settled()
+            await client.run(f"message {number}")
         before = await sessions.dispatch(GetState(client.session_id))
     async with owned_sessions(tmp_path, "echo") as sessions:
         assert await sessions.dispatch(GetState(client.session_id)) == before
@@ -228,8 +226,7 @@ async def test_a_full_disk_fails_the_run_and_the_session_recovers(tmp_path: Path
         failed = await client.until_settled()
         assert isinstance(failed, ev.RunFailed)
         assert failed.code == "storage_unavailable"
-        await client.send("Again")
-        assert isinstance(await client.until_settled(), ev.RunFinished)
+        assert isinstance(await client.run("Again"), ev.RunFinished)
         assert fold(await whole_log(sessions, client.session_id)) == await sessions.dispatch(
             GetState(client.session_id)
         )
@@ -240,11 +237,9 @@ async def test_a_clock_that_goes_backwards_does_not_disorder_a_session(
 ) -> None:
     async with owned_sessions(tmp_path, "echo") as sessions:
         client = await desk(sessions)
-        await client.send("One")
-        await client.until_settled()
+        await client.run("One")
         sessions._clock = lambda: 1_000  # as after a wrong time server
-        await client.send("Two")
-        await client.until_settled()
+        await client.run("Two")
         times = [logged.ts for logged in await whole_log(sessions, client.session_id)]
         assert times == sorted(times)
 

@@ -99,8 +99,7 @@ async def test_sessions_continue_with_new_events(home: Path, tmp_path: Path) -> 
     async with owned_sessions(tmp_path, "say: Hello again.") as sessions:
         before = len(EXPORT["events"]["finished"])
         client = Desk(sessions, "finished", before)
-        await client.send("Go on")
-        assert isinstance(await client.until_settled(), RunFinished | RunFailed)
+        assert isinstance(await client.run("Go on"), RunFinished | RunFailed)
         assert client.seen[0].event_id == before + 1
         waiting = await sessions.dispatch(GetState("waiting"))
         assert waiting.run is not None
