@@ -21,9 +21,6 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     now: int
 
 
-# ---------------------------------------------------------------- what users ask for
-
-
 class Create(Timed, frozen=True, tag="create"):
     model_ref: str
     mode: ev.PermissionMode = "ask"
@@ -121,9 +118,6 @@ class Close(Timed, frozen=True, tag="close"):
 Setting: TypeAlias = SetMode | SetModel | SetTitle | SetTerms
 UserCommand: TypeAlias = Send | ApproveCall | DenyCall | Abort | Setting | Compact | Close
 """What a client may ask of a session. The owner sets `now`; a client's value is ignored."""
-
-
-# ---------------------------------------------------------------- what the harness reports
 
 
 class Report(Timed, frozen=True, tag="report"):

@@ -27,20 +27,10 @@ _BOXES: Final = {"pending": "[ ]", "in_progress": "[ ] (now)", "completed": "[x]
 _DECISIONS: Final = {"approve": "Approved", "deny_continue": "Denied", "deny_abort": "Denied, and the run stopped,"}
 
 
-# ---------------------------------------------------------------- JSON lines
-
-
 def jsonl(records: Iterable[Record]) -> Iterator[bytes]:
     """The stored lines, each with a line end."""
     for record in records:
-        yield _CONTROL.sub(_escape, record.line) + b"\n"
-
-
-def _escape(found: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % ord(found[0].decode())
-
-
-# ---------------------------------------------------------------- Markdown
+        yield _CONTROL.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), record.line) + b"\n"
 
 
 def markdown(summary: SessionSummary, records: Iterable[Record]) -> str:
@@ -58,10 +48,9 @@ def markdown(summary: SessionSummary, records: Iterable[Record]) -> str:
                 created = event
             case ev.ApprovalRequested() as event:
                 questions[event.call_id] = event
-            case ev.RunFinished() | ev.RunFailed() as event:
-                ends.append((logged.event_id, _run_end(event)))
-            case _:
-                pass
+            case ev.RunFinished() | ev.RunFailed() as event:  # the note of a failed run says why it failed
+                ended = "" if isinstance(event, ev.RunFailed) else f"{event.stop_reason}; "
+                ends.append((logged.event_id, f"*({ended}{usage_text(event.usage)})*"))
     blocks = [(item.event_id, _item(item, questions)) for item in transcript.items()]
     said = [text for _, text in sorted([*blocks, *ends], key=lambda block: block[0]) if text]
     return "\n\n".join([_head(summary, created), *(said or ["Nothing was said yet."])]) + "\n"
@@ -98,16 +87,11 @@ def usage_text(usage: Usage) -> str:
     return ", ".join(counts)
 
 
-def _run_end(event: ev.RunFinished | ev.RunFailed) -> str:
-    """The line under a run. The note of a failed run says why it failed."""
-    ended = "" if isinstance(event, ev.RunFailed) else f"{event.stop_reason}; "
-    return f"*({ended}{usage_text(event.usage)})*"
-
-
 def _item(item: history.TranscriptItem, questions: dict[str, ev.ApprovalRequested]) -> str:
     match item:
         case history.UserItem():
-            return f"## User, {time_text(item.ts)}\n\n{quoted(_user_text(item.content))}"
+            text = item.content if isinstance(item.content, str) else "\n".join(map(_part_text, item.content))
+            return f"## User, {time_text(item.ts)}\n\n{quoted(text)}"
         case history.TextItem():
             ending = "" if item.whole else "\n\n*(broken off here)*"
             return f"## Assistant\n\n{closed(item.text)}{ending}" if item.text.strip() else ""
@@ -122,12 +106,6 @@ def _item(item: history.TranscriptItem, questions: dict[str, ev.ApprovalRequeste
             assert_never(item)
 
 
-def _user_text(content: str | tuple[SessionPart, ...]) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(_part_text(part) for part in content)
-
-
 def _part_text(part: SessionPart) -> str:
     part = for_model(part)
     if isinstance(part, Text):
@@ -136,17 +114,15 @@ def _part_text(part: SessionPart) -> str:
     return f"({kind}, {part.mime_type}, {len(part.data) * 3 // 4:,} bytes)"
 
 
-# ---------------------------------------------------------------- tools
-
-
 def _tool(item: history.ToolItem, question: ev.ApprovalRequested | None) -> Iterator[str]:
     call = item.call
     yield f"### Tool {code_span(call.name)}{': ' + plain(call.title) if call.title else ''}"
     yield json_block(call.arguments_json)
     if call.arguments_error:
         yield f"These arguments cannot be read: {plain(call.arguments_error)}"
-    for diff in _diffs(item, question):
-        yield diff_block(diff)
+    # What the call changed, or would have changed when it did not run.
+    diffs = (item.result.diffs if item.result else ()) or (question.diffs if question else ())
+    yield from map(diff_block, diffs)
     if item.decision is not None:
         yield _decision(item.decision)
     elif question is not None and item.result is None:
@@ -155,13 +131,6 @@ def _tool(item: history.ToolItem, question: ev.ApprovalRequested | None) -> Iter
         yield from _result(item.result)
     elif item.decision is not None and item.decision.decision == "approve":
         yield "(no result so far)"
-
-
-def _diffs(item: history.ToolItem, question: ev.ApprovalRequested | None) -> tuple[ev.FileDiff, ...]:
-    """What the call changed, or would have changed when it did not run."""
-    if item.result is not None and item.result.diffs:
-        return item.result.diffs
-    return question.diffs if question is not None else ()
 
 
 def _decision(decision: ev.ApprovalDecided) -> str:
@@ -183,11 +152,8 @@ def _result(result: ev.ToolFinished) -> Iterator[str]:
     ]
     told = ", ".join(fact for fact in facts if fact)
     yield f"Result ({told}):" if told else "Result:"
-    text = "\n".join(_part_text(part) for part in result.content)
+    text = "\n".join(map(_part_text, result.content))
     yield fenced(text, "text") if text else "(no output)"
-
-
-# ---------------------------------------------------------------- notes
 
 
 def _note(item: history.NoteItem) -> str:

@@ -309,19 +309,14 @@ _STEPS: dict[type, Callable[[History, Any, ev.Logged], None]] = {
     ev.UserInput: History._on_user_message,
     ev.TurnStarted: History._on_turn_started,
     ev.TurnEnded: History._on_turn_ended,
-    ev.AssistantTextDelta: History._on_delta,
-    ev.ReasoningDelta: History._on_delta,
-    ev.AssistantText: History._on_whole,
-    ev.Reasoning: History._on_whole,
+    **dict.fromkeys((ev.AssistantTextDelta, ev.ReasoningDelta), History._on_delta),
+    **dict.fromkeys((ev.AssistantText, ev.Reasoning), History._on_whole),
     ev.ToolCalled: History._on_called,
     ev.ApprovalDecided: History._on_decided,
     ev.ToolUpdated: History._on_updated,
     ev.ToolFinished: History._on_finished,
     ev.Compacted: History._on_compacted,
-    ev.Notice: History._on_note,
-    ev.PlanUpdated: History._on_note,
-    ev.RunFailed: History._on_note,
-    ev.RunAborted: History._on_note,
+    **dict.fromkeys((ev.Notice, ev.PlanUpdated, ev.RunFailed, ev.RunAborted), History._on_note),
 }
 
 

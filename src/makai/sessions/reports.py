@@ -15,7 +15,7 @@ from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
 from makai.sessions.commands import CallStatus, Report, RunTool
 from makai.sessions.draft import Draft
-from makai.sessions.state import Run, UnfinishedCall
+from makai.sessions.state import Run, UnfinishedCall, same_fields
 
 _OF_THE_SESSION = frozenset({ev.Notice, ev.UsageReported, ev.TitleChanged, ev.AgentSession})
 """What may be reported without a run."""
@@ -45,9 +45,6 @@ def report(draft: Draft, command: Report) -> None:
     elif run.status == "starting" and kind not in _SETTLEMENTS:
         draft.log(ev.RunStatusChanged(status="running"), run.run_id)
     handler(draft, run, command.event)
-
-
-# ---------------------------------------------------------------- turns
 
 
 def _is_in_turn(draft: Draft, run: Run, event: ev.NestedFact) -> bool:
@@ -98,11 +95,7 @@ def _steered(draft: Draft, run: Run, event: ev.UserInput) -> None:
     if (run.turn_open and draft.state.capabilities.has_turns) or run.purpose == "compaction":
         raise _out_of_order("input is read between two turns")
     # What the user said counts, not what a harness made of it.
-    words = ev.UserInput(input_id=waiting.input_id, content=waiting.content, client_msg_id=waiting.client_msg_id)
-    draft.log(words, run.run_id)
-
-
-# ---------------------------------------------------------------- calls
+    draft.log(same_fields(waiting, ev.UserInput), run.run_id)
 
 
 def _called(draft: Draft, run: Run, event: ev.ToolCalled) -> None:
@@ -178,9 +171,6 @@ def _open_call(draft: Draft, run: Run, call_id: str, *allowed: CallStatus) -> Un
     return call
 
 
-# ---------------------------------------------------------------- the rest
-
-
 def _compacted(draft: Draft, run: Run, event: ev.Compacted) -> None:
     end = run.turn_began - 1 if run.turn_open else draft.state.last_event_id
     if not event.summary.strip() or not draft.state.compacted_through < event.through <= end:
@@ -208,10 +198,7 @@ def _out_of_order(what: str) -> SessionRefused:
 _HANDLERS: dict[type, Callable[[Draft, Run, Any], None]] = {
     ev.TurnStarted: _turn_started,
     ev.TurnEnded: _turn_ended,
-    ev.AssistantTextDelta: _said,
-    ev.ReasoningDelta: _said,
-    ev.AssistantText: _said,
-    ev.Reasoning: _said,
+    **dict.fromkeys((ev.AssistantTextDelta, ev.ReasoningDelta, ev.AssistantText, ev.Reasoning), _said),
     ev.UserInput: _steered,
     ev.ToolCalled: _called,
     ev.ApprovalRequested: _asked,
@@ -221,11 +208,6 @@ _HANDLERS: dict[type, Callable[[Draft, Run, Any], None]] = {
     ev.ToolUpdated: _updated,
     ev.ToolFinished: _finished,
     ev.Compacted: _compacted,
-    ev.PlanUpdated: _noted,
-    ev.UsageReported: _noted,
-    ev.Notice: _noted,
-    ev.TitleChanged: _noted,
-    ev.AgentSession: _noted,
-    ev.RunFinished: _settled,
-    ev.RunFailed: _settled,
+    **dict.fromkeys((ev.PlanUpdated, ev.UsageReported, ev.Notice, ev.TitleChanged, ev.AgentSession), _noted),
+    **dict.fromkeys(_SETTLEMENTS, _settled),
 }

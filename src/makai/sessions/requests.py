@@ -64,9 +64,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The run that the command started or changed, else the active one, if any."""
 
 
-# ---------------------------------------------------------------- sessions
-
-
 class _NewSession(Request[str], frozen=True, kw_only=True):
     """Base of requests that begin a session and return its id."""
 
@@ -169,9 +166,6 @@ class DeleteSession(Request[bool], frozen=True):
     session_id: str
 
 
-# ---------------------------------------------------------------- permissions
-
-
 class IsTrusted(Query[bool], frozen=True):
     """Whether project files of this folder may configure anything."""
 
@@ -208,9 +202,6 @@ class RevokeGrant(Request[bool], frozen=True):
 
 class CheckLog(Query[base.LogReport], frozen=True):
     """Read and verify the whole log; changes nothing."""
-
-
-# ---------------------------------------------------------------- derived from the definitions
 
 
 def request_types() -> tuple[type[Request[Any]], ...]:

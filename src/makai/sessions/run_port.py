@@ -61,8 +61,6 @@ class SessionRunPort:
         self._earlier: dict[str, ev.ApprovalDecided] = {}
         """Decisions from before the run was resumed."""
 
-    # ------------------------------------------------------------ what the session tells the run
-
     def abort(self) -> None:
         self.is_aborted = True
         self._stopped.set()
@@ -164,8 +162,6 @@ class SessionRunPort:
                 elif isinstance(event, ev.ApprovalDecided):
                     self._earlier[event.call_id] = event
         return tuple(calls[call_id] for call_id in run.calls if call_id in calls)
-
-    # ------------------------------------------------------------ decisions
 
     async def decide(self, question: Question) -> ev.ApprovalDecided:
         call = question.call

@@ -222,9 +222,6 @@ def fold(events: Iterable[LoggedEvent], state: SessionState | None = None) -> Se
     return current
 
 
-# ---------------------------------------------------------------- steps of the session
-
-
 def _on_created(state: SessionState, event: ev.SessionCreated, logged: ev.Logged) -> SessionState:
     return _evolved(state, created_at=logged.ts, **msgspec.structs.asdict(event))
 

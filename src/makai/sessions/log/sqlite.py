@@ -185,8 +185,6 @@ class SqliteLog:
         if is_done:  # else the thread still writes: the lock stays until this process ends
             self._lock.release()
 
-    # ---------------------------------------------------------------- parts
-
     def _new_waiter(self) -> asyncio.Future[bool]:
         """For the outcome of a request to the writer, while it takes requests."""
         if self._closing:

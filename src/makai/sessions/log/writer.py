@@ -141,8 +141,6 @@ class Writer:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    # ---------------------------------------------------------------- the thread
-
     def _run(self) -> None:
         with contextlib.closing(self._connection):
             while (group := self._next_group()) is not None:
