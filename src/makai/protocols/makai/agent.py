@@ -81,8 +81,6 @@ class AgentScopes:
         """Whether the client let go of the session, and its numbers are still known."""
         return scope in self._left
 
-    # ------------------------------------------------------------ what the client sent
-
     def restart(self, scope: Scope) -> None:
         """A client that comes back to a session it had let go of counts from 1."""
         self._left.pop(scope, None)
@@ -126,8 +124,6 @@ class AgentScopes:
         session.calls.pop(call_id, None)
         self._reply(session, "ack", Ack(envelope.message_id), envelope.message_id)
         return AnswerTool(session_id=session.scope.id, result=result)
-
-    # ------------------------------------------------------------ what became of it
 
     def attach(self, session_id: str, projection: AgentProjection) -> None:
         """From here on the client gets what `logged` brings. The projection may know the beginning of a run."""
@@ -187,8 +183,6 @@ class AgentScopes:
             self._reply(session, "agent_error", failure, message_id)
         self.stopped(session_id, None, error.message)
 
-    # ------------------------------------------------------------ what happens in the session
-
     def logged(self, session_id: str, logged: ev.Logged) -> str | None:
         """Tell the client about an event. The id of the run that it settled, if it did."""
         session = self._sessions.get(session_id)
@@ -224,8 +218,6 @@ class AgentScopes:
         if session is not None:
             session.calls.pop(tool_call_id, None)
             session.executing.discard(tool_call_id)
-
-    # ------------------------------------------------------------ inside
 
     def _tell(self, session: _Session, kind: str, payload: Any, run_id: str) -> None:
         """Send what the projection said; questions are tracked, and a settlement names the message it answers."""

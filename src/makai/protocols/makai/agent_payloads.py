@@ -24,8 +24,6 @@ SessionStanding: TypeAlias = Literal[
     "idle", "running", "waiting_for_tool", "waiting_for_permission", "stopping", "closed"
 ]
 
-# ---------------------------------------------------------------- client -> server
-
 
 class AgentOptions(RequestOptions, frozen=True, kw_only=True):
     """How a run asks its model, how far it may go and what it may do."""
@@ -102,9 +100,6 @@ AgentRequest: TypeAlias = AgentStart | AgentMessage | AgentStop | AgentStatus | 
 """What a session is asked. A tool's result is none: the call that waits for it is known to the connection."""
 
 
-# ---------------------------------------------------------------- events
-
-
 class UsageSummary(Payload, frozen=True, kw_only=True):
     """The four counts that the protocol names."""
 
@@ -173,9 +168,6 @@ class ExecutionEnd(Payload, frozen=True, kw_only=True, tag_field="type", tag="to
 
 _TurnEvent: TypeAlias = TurnStart | TurnEnd | MessageStart | MessageEnd | TextPiece | ThinkingPiece | CalledTool
 AgentEvent: TypeAlias = RunStart | RunEnd | RunError | _TurnEvent | ExecutionStart | ExecutionEnd
-
-
-# ---------------------------------------------------------------- server -> client
 
 
 class AgentStarted(msgspec.Struct, frozen=True, kw_only=True):

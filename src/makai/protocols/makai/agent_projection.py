@@ -71,8 +71,10 @@ class AgentProjection:
         match event:
             case ev.ApprovalRequested():
                 return [("permission_request", permission_request(event, run.run_id))]
-            case ev.ApprovalDecided():
-                return [("permission_settled", _permission_settled(event))]
+            case ev.ApprovalDecided(call_id=call_id, by=by, reason=reason):
+                decision = _DECISIONS[event.decision]
+                settled = wire.PermissionSettled(tool_call_id=call_id, decision=decision, by=by, reason=reason)
+                return [("permission_settled", settled)]
             case ev.RunFinished() | ev.RunFailed():
                 self._run = None
                 return self._ended(logged, run, event)
@@ -80,15 +82,10 @@ class AgentProjection:
                 return self._events(logged, run, *_of_run(run, event))
 
     def _events(self, logged: ev.Logged, run: _Run, *events: wire.AgentEvent) -> Told:
-        last = len(events) - 1
+        ids = [None] * (len(events) - 1) + [logged.event_id]
         return [
-            (
-                "agent_event",
-                wire.AgentEventMessage(
-                    event=event, run_id=run.run_id, event_id=logged.event_id if place == last else None
-                ),
-            )
-            for place, event in enumerate(events)
+            ("agent_event", wire.AgentEventMessage(event=event, run_id=run.run_id, event_id=event_id))
+            for event, event_id in zip(events, ids, strict=False)
         ]
 
     def _ended(self, logged: ev.Logged, run: _Run, event: ev.RunFinished | ev.RunFailed) -> Told:
@@ -122,9 +119,7 @@ def permission_request(asked: ev.ApprovalRequested, run_id: str) -> wire.Permiss
         digest=asked.digest,
         run_id=run_id,
         title=asked.title,
-        diffs=tuple(
-            wire.FileChange(path=diff.path, old_text=diff.old_text, new_text=diff.new_text) for diff in asked.diffs
-        ),
+        diffs=msgspec.convert(asked.diffs, tuple[wire.FileChange, ...], from_attributes=True),
         deadline_ms=asked.deadline_ms,
         grant=asked.grant,
     )
@@ -183,12 +178,6 @@ def _of_call(run: _Run, event: ev.ToolCalled | ev.ToolStarted | ev.ToolFinished)
     return [*began, end]
 
 
-def _permission_settled(event: ev.ApprovalDecided) -> wire.PermissionSettled:
-    return wire.PermissionSettled(
-        tool_call_id=event.call_id, decision=_DECISIONS[event.decision], by=event.by, reason=event.reason
-    )
-
-
 def _result(run: _Run, event: ev.RunFinished) -> wire.AgentResult:
     model = _model_of(run.model_ref)
     return wire.AgentResult(
@@ -204,9 +193,9 @@ def _result(run: _Run, event: ev.RunFinished) -> wire.AgentResult:
 
 def _message_start(model_ref: str) -> wire.MessageStart:
     model = _model_of(model_ref)
-    if model is _NO_MODEL:
-        return wire.MessageStart()
-    return wire.MessageStart(provider_id=model.provider_id, api=model.api, model_id=model.model_id)
+    return wire.MessageStart(
+        provider_id=model.provider_id or None, api=model.api or None, model_id=model.model_id or None
+    )
 
 
 def _model_of(model_ref: str) -> ModelRef:
@@ -217,9 +206,7 @@ def _model_of(model_ref: str) -> ModelRef:
 
 
 def _summary(usage: Usage) -> wire.UsageSummary:
-    return wire.UsageSummary(
-        input=usage.input, output=usage.output, cache_read=usage.cache_read, cache_write=usage.cache_write
-    )
+    return msgspec.convert(usage, wire.UsageSummary, from_attributes=True)
 
 
 def _parseable(call: ev.ToolCalled) -> str:

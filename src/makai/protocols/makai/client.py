@@ -89,19 +89,15 @@ class ClientConnection:
             raise ParseError(f"the server sent something that is no envelope: {error}") from error
         if inbound.scope is None:
             return Reply(type=inbound.type, scope=None, in_reply_to=None, payload=msgspec.Raw(frame))
-        payload = inbound.payload if inbound.fragment is None else self._join(inbound, now)
-        if payload is None:
-            return None
+        payload = inbound.payload
+        if inbound.fragment is not None:
+            self._reassembler.expire(now)
+            piece = msgspec.json.decode(payload)
+            try:
+                joined = self._reassembler.add(inbound.scope, inbound.fragment, inbound.sequence, piece, now)
+            except InvalidRequest as error:
+                raise ParseError(f"the server sent fragments that do not fit: {error.message}") from error
+            if joined is None:
+                return None
+            payload = msgspec.Raw(joined.payload)
         return Reply(type=inbound.type, scope=inbound.scope, in_reply_to=inbound.in_reply_to, payload=payload)
-
-    def _join(self, inbound: _Inbound, now: float) -> msgspec.Raw | None:
-        assert inbound.scope is not None
-        assert inbound.fragment is not None
-        self._reassembler.expire(now)
-        try:
-            joined = self._reassembler.add(
-                inbound.scope, inbound.fragment, inbound.sequence, msgspec.json.decode(inbound.payload), now
-            )
-        except InvalidRequest as error:
-            raise ParseError(f"the server sent fragments that do not fit: {error.message}") from error
-        return None if joined is None else msgspec.Raw(joined.payload)

@@ -50,7 +50,11 @@ def options_of(options: RequestOptions) -> StreamOptions:
 def _convert(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:
     match message.role:
         case "system" | "developer":
-            yield SystemMessage(content=_only_text(message))
+            parts = parts_of(message)
+            texts = [part.text for part in parts if isinstance(part, Text)]
+            if len(texts) != len(parts):
+                raise InvalidRequest(f"a {message.role} message holds text only")
+            yield SystemMessage(content="".join(texts))
         case "user":
             yield from _user(message, tool_names)
         case "assistant":
@@ -62,13 +66,6 @@ def _convert(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Messa
 def parts_of(message: ChatMessage) -> tuple[ContentPart, ...]:
     """Its content, also when that was written as a plain string."""
     return (Text(text=message.content),) if isinstance(message.content, str) else message.content
-
-
-def _only_text(message: ChatMessage) -> str:
-    parts = parts_of(message)
-    if not all(isinstance(part, Text) for part in parts):
-        raise InvalidRequest(f"a {message.role} message holds text only")
-    return "".join(part.text for part in parts if isinstance(part, Text))
 
 
 def _user(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:

@@ -21,9 +21,6 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of every payload."""
 
 
-# ---------------------------------------------------------------- client -> server
-
-
 class ChatMessage(Payload, frozen=True, kw_only=True):
     """The last six fields are additions: an assistant message that carries who made it can be sent back to
     the same model with its signatures."""
@@ -85,9 +82,6 @@ class PingPayload(Payload, frozen=True):
 
 class Goodbye(Payload, frozen=True):
     reason: str | None = None
-
-
-# ---------------------------------------------------------------- server -> client
 
 
 class Ack(Payload, frozen=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from makai.catalog.models import ModelsRequest, ModelsResponse
-from makai.core.errors import InvalidRequest, MakaiError, ParseError
+from makai.core.errors import InvalidRequest, MakaiError, ParseError, RateLimited
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import Done, Failed, Start, StreamEvent
 from makai.protocols.makai import auth
@@ -78,8 +78,6 @@ class ServerConnection:
         self.auth = auth.AuthScopes(self._sender, self._inbound)
         """What the auth runtime tells: provider lists, login events and results."""
 
-    # ------------------------------------------------------------ what the shell asks
-
     @property
     def agents(self) -> AgentScopes:
         """What sessions tell. Made, and its part of the protocol loaded, when the first session is asked something."""
@@ -101,8 +99,6 @@ class ServerConnection:
 
     def take(self) -> list[bytes]:
         return self._sender.take()
-
-    # ------------------------------------------------------------ what the client sent
 
     def receive(self, frame: bytes, now: float) -> list[Command]:
         """Take one frame. `now` is a monotonic time in seconds, for unfinished fragments."""
@@ -127,10 +123,7 @@ class ServerConnection:
         """A frame was too large to read; the transport skipped it."""
         self._answer_problem(Problem(reason=f"a frame exceeds the limit of {limit} bytes; send it in fragments"))
 
-    # ------------------------------------------------------------ what became of it
-
     def accept(self, stream_id: str) -> None:
-        """The request is on its way: ack it."""
         stream = self._streams.get(stream_id)
         if stream is not None and not stream.accepted:
             stream.accepted = True
@@ -169,8 +162,6 @@ class ServerConnection:
         self._ack(scope, request.message_id)
         self._reply(scope, "models_response", response, request.message_id)
         self._end(scope)
-
-    # ------------------------------------------------------------ inside
 
     def _join(self, envelope: Envelope, now: float) -> Envelope | None:
         """The whole envelope when this was its last fragment."""
@@ -213,7 +204,9 @@ class ServerConnection:
             numbers_used = 0
         payload_type = self._payload_type(kind, scope)
         if payload_type is None:
-            self._refuse(scope, message_id, "not_implemented", _unknown(kind, scope))
+            has_no_tools = scope.kind == "server_id"
+            reason = "no tool endpoint is configured" if has_no_tools else f"unknown request type {kind!r}"
+            self._refuse(scope, message_id, "not_implemented", reason)
             return []
         try:
             payload = msgspec.convert(envelope.payload, payload_type, strict=True)
@@ -249,8 +242,7 @@ class ServerConnection:
             case wire.Goodbye():
                 return [EndConnection()]
             case auth.AuthProvidersRequest() | auth.AuthLoginStart():
-                running, limit = self.auth.running, self._limits.logins
-                if not self._has_room(envelope, numbers_used, running, limit, "logins"):
+                if not self._is_free(envelope, numbers_used, self.auth.running, self._limits.logins, "logins"):
                     return []
                 return [self.auth.begin(envelope, payload, numbers_used)]
             case auth.AuthPromptResponse() | auth.AuthCancel():
@@ -262,7 +254,7 @@ class ServerConnection:
         scope = envelope.scope
         if scope.kind != "stream_id":
             raise InvalidRequest(f"{envelope.type} belongs to a stream_id, not to a {scope.kind}")
-        if not self._has_room(envelope, numbers_used, len(self._streams), self._limits.streams, "streams"):
+        if not self._is_free(envelope, numbers_used, len(self._streams), self._limits.streams, "streams"):
             return []
         model = payload.model_ref or payload.model
         if model is None:
@@ -278,15 +270,15 @@ class ServerConnection:
 
     def _begin_listing(self, envelope: Envelope, payload: ModelsRequest, numbers_used: int) -> list[Command]:
         scope = envelope.scope
-        if not self._has_room(envelope, numbers_used, len(self._listings), self._limits.listings, "model lists"):
+        if not self._is_free(envelope, numbers_used, len(self._listings), self._limits.listings, "model lists"):
             return []
         self._inbound.take(scope, numbers_used)
         self._sender.sequences.begin(scope)
         self._listings[scope] = _Request(scope, envelope.message_id, None, whole=True)
         return [ListModels(scope=scope, request=payload)]
 
-    def _has_room(self, envelope: Envelope, numbers_used: int, running: int, limit: int, what: str) -> bool:
-        """Whether a request may begin in its scope; it is refused otherwise."""
+    def _is_free(self, envelope: Envelope, numbers_used: int, running: int, limit: int, what: str) -> bool:
+        """Whether a request may begin in its scope; it is refused otherwise. Raises `RateLimited`."""
         scope = envelope.scope
         if self._is_taken(scope):
             self._inbound.take(scope, numbers_used)
@@ -294,16 +286,13 @@ class ServerConnection:
             self._refuse(scope, envelope.message_id, "stream_already_exists", reason)
             return False
         if running >= limit:
-            reason = f"at most {limit} {what} may run on one connection"
-            self._refuse(scope, envelope.message_id, "rate_limited", reason)
-            return False
+            raise RateLimited(f"at most {limit} {what} may run on one connection")
         return True
 
     def _abort(self, scope: Scope, message_id: str, payload: wire.AbortRequest) -> list[Command]:
         target_id = payload.target_stream_id
         if target_id not in self._streams:
-            reason = "no stream of that id is running on this connection"
-            self._refuse(scope, message_id, "stream_not_found", reason)
+            self._refuse(scope, message_id, "stream_not_found", "no stream of that id is running on this connection")
             return []
         self._ack(scope, message_id)
         self._forget_unless_live(scope)
@@ -326,18 +315,11 @@ class ServerConnection:
             return
         # MK-ENV-019: "the nack using the `message_id` as `stream_id` when no scope id is readable"
         scope = problem.scope or Scope("stream_id", problem.message_id)
-        versions = ("1",) if problem.code == "version_mismatch" else None
-        nack = wire.Nack(
-            rejected_id=problem.message_id,
-            reason=problem.reason,
-            error_code=problem.code,
-            supported_versions=versions,
-        )
-        self._reply(scope, "nack", nack, problem.message_id)
-        self._forget_unless_live(scope)
+        self._refuse(scope, problem.message_id, problem.code, problem.reason)
 
     def _refuse(self, scope: Scope, message_id: str, code: str, reason: str) -> None:
-        nack = wire.Nack(rejected_id=message_id, reason=reason, error_code=code)
+        versions = ("1",) if code == "version_mismatch" else None
+        nack = wire.Nack(rejected_id=message_id, reason=reason, error_code=code, supported_versions=versions)
         self._reply(scope, "nack", nack, message_id)
         self._forget_unless_live(scope)
 
@@ -367,7 +349,3 @@ class ServerConnection:
         if not self._is_live(scope):
             self._inbound.forget(scope)
             self._sender.sequences.forget(scope)
-
-
-def _unknown(kind: str, scope: Scope) -> str:
-    return "no tool endpoint is configured" if scope.kind == "server_id" else f"unknown request type {kind!r}"

@@ -15,8 +15,6 @@ from makai.core.session_events import Decision, Delivery, FileDiff, FilePlace, G
 from makai.core.usage import Usage
 from makai.protocols.minicodex.vocabulary import MAKAI, PastedImage, RunStatus, StrictPart, Time
 
-# ---------------------------------------------------------------- state
-
 
 class SessionStatePart(StrictPart, frozen=True, kw_only=True):
     session_id: str
@@ -44,9 +42,6 @@ class RunState(StrictPart, frozen=True, kw_only=True):
     """Only in a snapshot that was asked for it: what this run has said so far."""
 
 
-# ---------------------------------------------------------------- server to client
-
-
 class BaseFrame(StrictPart, frozen=True, kw_only=True, tag_field="type"):
     """Base of every server frame."""
 
@@ -66,9 +61,6 @@ class ItemBase(BaseFrame, frozen=True, kw_only=True):
     """Base of what a transcript lists. Clients with makai.1 see number, time and run there too."""
 
     event_id: int | UnsetType = UNSET
-
-
-# -------------------------------------------- transcript
 
 
 class UserTextItem(ItemBase, frozen=True, kw_only=True, tag="user_text"):
@@ -166,9 +158,6 @@ class ReasoningDeltaFrame(EventBase, frozen=True, kw_only=True, tag="reasoning_d
     content_index: Annotated[int | UnsetType, MAKAI] = UNSET
 
 
-# -------------------------------------------- runs and approvals
-
-
 class RunStatusEvent(EventBase, frozen=True, kw_only=True, tag="run_status"):
     run_state: RunState
 
@@ -208,9 +197,6 @@ class ErrorFrame(BaseFrame, frozen=True, kw_only=True, tag="error"):
     event_id: int | UnsetType = UNSET
 
 
-# -------------------------------------------- of the connection
-
-
 class Welcome(BaseFrame, frozen=True, kw_only=True, tag="welcome"):
     v: str
     session_state: SessionStatePart
@@ -237,9 +223,6 @@ class Heartbeat(BaseFrame, frozen=True, kw_only=True, tag="heartbeat"):
 
 class Backpressure(BaseFrame, frozen=True, kw_only=True, tag="backpressure"):
     state: Literal["drain", "ok"]
-
-
-# -------------------------------------------- only with makai.1
 
 
 class WaitingInput(StrictPart, frozen=True, kw_only=True):

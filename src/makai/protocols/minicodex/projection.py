@@ -37,9 +37,6 @@ class Capabilities(msgspec.Struct, frozen=True):
         return cls(streaming=STREAMING in wanted, makai=MAKAI_1 in wanted)
 
 
-# ---------------------------------------------------------------- event to frame
-
-
 def frame_of(logged: log.Logged, state: SessionState) -> Frame | None:
     """The frame an event is, with everything makai.1 adds; `state` is the one after the event."""
     make = None if log.is_of_sub_agent(logged.event) else _FRAMES.get(type(logged.event))
@@ -205,9 +202,6 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.Notice: _same(frames.NoticeFrame),
     log.Compacted: _same(frames.CompactedFrame),
 }
-
-
-# ---------------------------------------------------------------- forms of a frame
 
 
 def _blank(kind: type) -> dict[str, UnsetType]:

@@ -87,8 +87,6 @@ class MinicodexConnection:
         self._caught_up = False
         self._draining = False
 
-    # ------------------------------------------------------------ what the client says
-
     def receive(self, data: str | bytes) -> list[Request]:
         """One text frame; at most one request comes of it. Carry it out before the next frame is received."""
         command = read(data, self.capabilities)
@@ -160,8 +158,6 @@ class MinicodexConnection:
         self._deciding += 1
         return request
 
-    # ------------------------------------------------------------ what its owner did about it
-
     def answered(self, request: Ask, receipt: Receipt) -> None:
         """The session took the command, and what it led to is durable."""
         self._deciding -= 1
@@ -169,7 +165,7 @@ class MinicodexConnection:
         self._accept(request.req_id)
 
     def refused(self, request: Request, error: Exception) -> None:
-        """The session, or the code that looked for it, refused; of errors that are not ours nothing is told."""
+        """The session, or the code that looked for it, refused. Nothing is said about errors outside `core.errors`."""
         self._deciding -= 1
         code: ErrorCode = "INTERNAL_ERROR"
         message, hint = "The server failed.", None
@@ -227,8 +223,6 @@ class MinicodexConnection:
         self._known = max(self._known, cursor)
         self._caught_up = False
         self._replay = None
-
-    # ------------------------------------------------------------ what is to be written
 
     def take(self) -> list[bytes]:
         """The next frames to write, in order; none: nothing to do until something happens."""
@@ -295,8 +289,6 @@ class MinicodexConnection:
         """Read no more commands until something was written."""
         return len(self._outbox) >= self._limits.unread_replies
 
-    # ------------------------------------------------------------ far behind: the log
-
     @property
     def is_behind(self) -> bool:
         """The view no longer remembers what comes next: look up the run (`lookup`), then `replay` the log.
@@ -331,11 +323,8 @@ class MinicodexConnection:
                 return
             shared = self._replay.project(logged)
             self._cursor = logged.event_id
-            encoded = shared.form(self.capabilities) if shared is not None else None
-            if encoded is not None:
+            if shared is not None and (encoded := shared.form(self.capabilities)) is not None:
                 self._outbox.append(encoded)
-
-    # ------------------------------------------------------------ replies
 
     def _accept(self, req_id: str | None) -> None:
         self._outbox.append(_encode(frames.Accepted(req_id=present(req_id))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final, cast
 
 import msgspec
@@ -46,7 +47,8 @@ class SessionView:
         self._frame_ids: list[int] = []
         """Of the frames, in their order: every client searches them after every event."""
         self._frame_bytes = 0
-        self._floor = state.last_event_id
+        self.floor = state.last_event_id
+        """Frames are remembered for every cursor from here on."""
         self._items = transcript.items() if transcript else []
         self._item_bytes = sum(len(item.full) for item in self._items)
         self._before = transcript.before() if transcript else None
@@ -56,20 +58,11 @@ class SessionView:
 
     @property
     def state(self) -> SessionState:
-        """The engine's state after the last event."""
         return self._projector.state
 
     @property
     def last_event_id(self) -> int:
-        """The last event that was taken."""
         return self._projector.state.last_event_id
-
-    @property
-    def floor(self) -> int:
-        """Frames are remembered for every cursor from here on."""
-        return self._floor
-
-    # ------------------------------------------------------------ events in
 
     def take(self, logged: LoggedEvent) -> None:
         """The next event of the log."""
@@ -101,7 +94,7 @@ class SessionView:
             self._usage = logged.event
 
     def _add_item(self, item: SharedFrame) -> None:
-        insort(self._items, item, key=_event_id)
+        insort(self._items, item, key=attrgetter("event_id"))
         self._item_bytes += len(item.full)
         if self._item_bytes > 2 * TRANSCRIPT_BYTES:
             self._items = newest(self._items, None, TRANSCRIPT_BYTES)
@@ -112,12 +105,10 @@ class SessionView:
         kept = newest(self._frames, MAX_FRAMES, MAX_FRAME_BYTES)
         forgotten = self._frames[: len(self._frames) - len(kept)]
         if forgotten:
-            self._floor = forgotten[-1].event_id
+            self.floor = forgotten[-1].event_id
         self._frames = kept
         self._frame_ids = [frame.event_id for frame in kept]
         self._frame_bytes = sum(len(frame.full) for frame in kept)
-
-    # ------------------------------------------------------------ frames out
 
     def frames(self, after: int, capabilities: Capabilities, most_bytes: int) -> tuple[list[bytes], int]:
         """Frames above a cursor that is not below `floor`, and the cursor after them."""
@@ -135,11 +126,9 @@ class SessionView:
         return found, self.last_event_id
 
     def welcome(self) -> bytes:
-        """A `welcome` frame."""
         return _encode(frames.Welcome(v=VERSION, session_state=session_state(self.session_id, self.state)))
 
     def details(self) -> bytes:
-        """A `session_details` frame."""
         return _encode(session_details(self.session_id, self.state, self._usage))
 
     def snapshot(self, capabilities: Capabilities, *, with_window: bool = False) -> bytes:
@@ -149,16 +138,12 @@ class SessionView:
             return known[2]
         items = list(self._items)
         for arriving in self._partial.items(broken_off=False):
-            insort(items, arriving, key=_event_id)
+            insort(items, arriving, key=attrgetter("event_id"))
         shown = newest(items, None, TRANSCRIPT_BYTES)
         before = shown[0].event_id if len(shown) < len(items) else self._before
         encoded = snapshot(self.session_id, self.state, shown, before, capabilities, with_window=with_window)
         self._snapshot = capabilities, with_window, encoded
         return encoded
-
-
-def _event_id(item: SharedFrame) -> int:
-    return item.event_id
 
 
 EVERYTHING: Final = Capabilities(streaming=True, makai=True)
