@@ -22,23 +22,6 @@ if TYPE_CHECKING:
     from makai.catalog.models import ModelSource as ModelSource
     from makai.client.agent import AgentFollower as AgentFollower
     from makai.client.agent import AgentStream as AgentStream
-    from makai.client.agent_types import AgentEndEvent as AgentEndEvent
-    from makai.client.agent_types import AgentRunOptions as AgentRunOptions
-    from makai.client.agent_types import AgentRunRequest as AgentRunRequest
-    from makai.client.agent_types import AgentRunResponse as AgentRunResponse
-    from makai.client.agent_types import AgentSessionInfo as AgentSessionInfo
-    from makai.client.agent_types import AgentStartEvent as AgentStartEvent
-    from makai.client.agent_types import AgentStreamEvent as AgentStreamEvent
-    from makai.client.agent_types import AgentTool as AgentTool
-    from makai.client.agent_types import AgentToolResult as AgentToolResult
-    from makai.client.agent_types import Allow as Allow
-    from makai.client.agent_types import Deny as Deny
-    from makai.client.agent_types import PermissionDecision as PermissionDecision
-    from makai.client.agent_types import PermissionRequest as PermissionRequest
-    from makai.client.agent_types import ToolExecutionEndEvent as ToolExecutionEndEvent
-    from makai.client.agent_types import ToolExecutionStartEvent as ToolExecutionStartEvent
-    from makai.client.agent_types import TurnEndEvent as TurnEndEvent
-    from makai.client.agent_types import TurnStartEvent as TurnStartEvent
     from makai.client.client import MakaiClient as MakaiClient
     from makai.client.connect import MakaiClientOptions as MakaiClientOptions
     from makai.client.connect import connect as connect
@@ -46,6 +29,16 @@ if TYPE_CHECKING:
     from makai.client.provider import ProviderStream as ProviderStream
     from makai.client.sync import SyncMakaiClient as SyncMakaiClient
     from makai.client.sync import connect_sync as connect_sync
+    from makai.client.types import AgentEndEvent as AgentEndEvent
+    from makai.client.types import AgentRunOptions as AgentRunOptions
+    from makai.client.types import AgentRunRequest as AgentRunRequest
+    from makai.client.types import AgentRunResponse as AgentRunResponse
+    from makai.client.types import AgentSessionInfo as AgentSessionInfo
+    from makai.client.types import AgentStartEvent as AgentStartEvent
+    from makai.client.types import AgentStreamEvent as AgentStreamEvent
+    from makai.client.types import AgentTool as AgentTool
+    from makai.client.types import AgentToolResult as AgentToolResult
+    from makai.client.types import Allow as Allow
     from makai.client.types import AudioContentPart as AudioContentPart
     from makai.client.types import AuthErrorEvent as AuthErrorEvent
     from makai.client.types import AuthFlowHandlers as AuthFlowHandlers
@@ -56,6 +49,7 @@ if TYPE_CHECKING:
     from makai.client.types import AuthSuccessEvent as AuthSuccessEvent
     from makai.client.types import AuthUrlEvent as AuthUrlEvent
     from makai.client.types import CompletionResponse as CompletionResponse
+    from makai.client.types import Deny as Deny
     from makai.client.types import ErrorEvent as ErrorEvent
     from makai.client.types import ImageContentPart as ImageContentPart
     from makai.client.types import ListModelsRequest as ListModelsRequest
@@ -64,6 +58,8 @@ if TYPE_CHECKING:
     from makai.client.types import MakaiAuthEvent as MakaiAuthEvent
     from makai.client.types import MessageEndEvent as MessageEndEvent
     from makai.client.types import MessageStartEvent as MessageStartEvent
+    from makai.client.types import PermissionDecision as PermissionDecision
+    from makai.client.types import PermissionRequest as PermissionRequest
     from makai.client.types import ProviderAuthInfo as ProviderAuthInfo
     from makai.client.types import ProviderCompleteRequest as ProviderCompleteRequest
     from makai.client.types import ProviderStreamEvent as ProviderStreamEvent
@@ -76,7 +72,11 @@ if TYPE_CHECKING:
     from makai.client.types import ThinkingDeltaEvent as ThinkingDeltaEvent
     from makai.client.types import ToolCallContentPart as ToolCallContentPart
     from makai.client.types import ToolCallEvent as ToolCallEvent
+    from makai.client.types import ToolExecutionEndEvent as ToolExecutionEndEvent
+    from makai.client.types import ToolExecutionStartEvent as ToolExecutionStartEvent
     from makai.client.types import ToolResultContentPart as ToolResultContentPart
+    from makai.client.types import TurnEndEvent as TurnEndEvent
+    from makai.client.types import TurnStartEvent as TurnStartEvent
     from makai.client.types import UsageSummary as UsageSummary
     from makai.core.content import ContentPart as ContentPart
     from makai.core.errors import InvalidRequest as InvalidRequest
@@ -88,82 +88,32 @@ if TYPE_CHECKING:
     from makai.core.request import ToolDefinition as ToolDefinition
     from makai.protocols.makai.payloads import ChatMessage as ChatMessage
 
-_PLACES = {
-    "AgentEndEvent": "makai.client.agent_types",
-    "AgentFollower": "makai.client.agent",
-    "AgentRunOptions": "makai.client.agent_types",
-    "AgentRunRequest": "makai.client.agent_types",
-    "AgentRunResponse": "makai.client.agent_types",
-    "AgentSessionInfo": "makai.client.agent_types",
-    "AgentStartEvent": "makai.client.agent_types",
-    "AgentStream": "makai.client.agent",
-    "AgentStreamEvent": "makai.client.agent_types",
-    "AgentTool": "makai.client.agent_types",
-    "AgentToolResult": "makai.client.agent_types",
-    "Allow": "makai.client.agent_types",
-    "AudioContentPart": "makai.client.types",
-    "AuthErrorEvent": "makai.client.types",
-    "AuthFlowHandlers": "makai.client.types",
-    "AuthOptions": "makai.client.types",
-    "AuthProgressEvent": "makai.client.types",
-    "AuthPromptEvent": "makai.client.types",
-    "AuthRetryPolicy": "makai.client.types",
-    "AuthStatus": "makai.catalog.models",
-    "AuthSuccessEvent": "makai.client.types",
-    "AuthUrlEvent": "makai.client.types",
-    "ChatMessage": "makai.protocols.makai.payloads",
-    "CompletionResponse": "makai.client.types",
-    "connect": "makai.client.connect",
-    "connect_sync": "makai.client.sync",
-    "ContentPart": "makai.core.content",
-    "create_makai_client": "makai.client.connect",
-    "Deny": "makai.client.agent_types",
-    "ErrorEvent": "makai.client.types",
-    "ImageContentPart": "makai.client.types",
-    "InvalidRequest": "makai.core.errors",
-    "ListModelsRequest": "makai.client.types",
-    "ListModelsResponse": "makai.client.types",
-    "LoginResult": "makai.client.types",
-    "MakaiAuthError": "makai.core.errors",
-    "MakaiAuthEvent": "makai.client.types",
-    "MakaiClient": "makai.client.client",
-    "MakaiClientOptions": "makai.client.connect",
-    "MakaiError": "makai.core.errors",
-    "MakaiStreamError": "makai.core.errors",
-    "MessageEndEvent": "makai.client.types",
-    "MessageStartEvent": "makai.client.types",
-    "ModelCapability": "makai.core.model",
-    "ModelDescriptor": "makai.catalog.models",
-    "ModelLifecycle": "makai.catalog.models",
-    "ModelRef": "makai.catalog.model_ref",
-    "ModelSource": "makai.catalog.models",
-    "parse_model_ref": "makai.catalog.model_ref",
-    "PermissionDecision": "makai.client.agent_types",
-    "PermissionRequest": "makai.client.agent_types",
-    "ProviderAuthInfo": "makai.client.types",
-    "ProviderCompleteRequest": "makai.client.types",
-    "ProviderStream": "makai.client.provider",
-    "ProviderStreamEvent": "makai.client.types",
-    "ResolveModelRequest": "makai.client.types",
-    "ResolveModelResponse": "makai.client.types",
-    "RunOptions": "makai.client.types",
-    "SyncMakaiClient": "makai.client.sync",
-    "TextContentPart": "makai.client.types",
-    "TextDeltaEvent": "makai.client.types",
-    "ThinkingContentPart": "makai.client.types",
-    "ThinkingDeltaEvent": "makai.client.types",
-    "ToolCallContentPart": "makai.client.types",
-    "ToolCallEvent": "makai.client.types",
-    "ToolChoice": "makai.core.request",
-    "ToolDefinition": "makai.core.request",
-    "ToolExecutionEndEvent": "makai.client.agent_types",
-    "ToolExecutionStartEvent": "makai.client.agent_types",
-    "ToolResultContentPart": "makai.client.types",
-    "TurnEndEvent": "makai.client.agent_types",
-    "TurnStartEvent": "makai.client.agent_types",
-    "UsageSummary": "makai.client.types",
+_NAMES = {
+    "makai.catalog.model_ref": "ModelRef parse_model_ref",
+    "makai.catalog.models": "AuthStatus ModelDescriptor ModelLifecycle ModelSource",
+    "makai.client.agent": "AgentFollower AgentStream",
+    "makai.client.client": "MakaiClient",
+    "makai.client.connect": "connect create_makai_client MakaiClientOptions",
+    "makai.client.provider": "ProviderStream",
+    "makai.client.sync": "connect_sync SyncMakaiClient",
+    "makai.client.types": (
+        "AgentEndEvent AgentRunOptions AgentRunRequest AgentRunResponse AgentSessionInfo AgentStartEvent "
+        "AgentStreamEvent AgentTool AgentToolResult Allow AudioContentPart AuthErrorEvent AuthFlowHandlers "
+        "AuthOptions AuthProgressEvent AuthPromptEvent AuthRetryPolicy AuthSuccessEvent AuthUrlEvent "
+        "CompletionResponse Deny ErrorEvent ImageContentPart ListModelsRequest ListModelsResponse LoginResult "
+        "MakaiAuthEvent MessageEndEvent MessageStartEvent PermissionDecision PermissionRequest ProviderAuthInfo "
+        "ProviderCompleteRequest ProviderStreamEvent ResolveModelRequest ResolveModelResponse RunOptions "
+        "TextContentPart TextDeltaEvent ThinkingContentPart ThinkingDeltaEvent ToolCallContentPart ToolCallEvent "
+        "ToolExecutionEndEvent ToolExecutionStartEvent ToolResultContentPart TurnEndEvent TurnStartEvent UsageSummary"
+    ),
+    "makai.core.content": "ContentPart",
+    "makai.core.errors": "InvalidRequest MakaiAuthError MakaiError MakaiStreamError",
+    "makai.core.model": "ModelCapability",
+    "makai.core.request": "ToolChoice ToolDefinition",
+    "makai.protocols.makai.payloads": "ChatMessage",
 }
-"""Public name -> where it lives. The specification of the SDK fixes the names."""
+"""The public names by the module in which they live."""
+_PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_PLACES, key=str.casefold)
 

@@ -13,20 +13,11 @@ from support.agent import FakeTool
 
 STEPS = st.sampled_from(
     [
-        "say: Some words",
-        "think: Hm",
-        "tool: look {}",
-        'tool: look {"n": 1}',
-        "tool: change {}",
-        "tool: denied {}",
-        "tool: breaks {}",
-        "tool: strict {}",
-        "tool: unknown {}",
-        "tool: look {}\narguments: {broken",
-        "usage: input=5 output=3",
-        "wait: 0ms",
+        "say: Some words", "think: Hm", "tool: look {}", 'tool: look {"n": 1}', "tool: change {}", "tool: denied {}",
+        "tool: breaks {}", "tool: strict {}", "tool: unknown {}", "tool: look {}\narguments: {broken",
+        "usage: input=5 output=3", "wait: 0ms",
     ]
-)
+)  # fmt: skip
 ENDS = st.sampled_from(
     [
         *["usage: input=2 output=1"] * 6,

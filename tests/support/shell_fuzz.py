@@ -27,183 +27,37 @@ DENY = ["curl:*", "rm:*", "git push:*"]
 
 LISTED = ["git status", "git log", "git diff", "ls", "cat", "echo", "rg", "npm test"]
 UNLISTED = [
-    "touch",
-    "make",
-    "npm t",
-    "git commit",
-    "git stash",
-    "sh -c",
-    "eval",
-    "cd",
-    "exec",
-    "command",
-    "builtin echo",
-]
-UNLISTED += [
-    "printf",
-    "test -f",
-    "export",
-    "alias",
-    "source",
-    ".",
-    "true",
-    "curl",
-    "rm",
-    "git push",
-    "env",
-    "xargs",
-    "time",
-]
+    "touch", "make", "npm t", "git commit", "git stash", "sh -c", "eval", "cd", "exec", "command", "builtin echo",
+    "printf", "test -f", "export", "alias", "source", ".", "true", "curl", "rm", "git push", "env", "xargs", "time",
+]  # fmt: skip
 WORDS = [
-    "a",
-    "src",
-    "-la",
-    "--stat",
-    "-3",
-    "HEAD~1",
-    "HEAD@{1}",
-    "a=b",
-    "x.txt",
-    "./a/b",
-    "100%",
-    "a,b",
-    "--",
-    "-",
-    "+x",
+    "a", "src", "-la", "--stat", "-3", "HEAD~1", "HEAD@{1}", "a=b", "x.txt", "./a/b", "100%", "a,b", "--", "-", "+x",
     "^a",
-]
-WORDS += [
-    "a#b",
-    "!",
-    "a!b",
-    "]",
-    "{}",
-    "{a}",
-    "}",
-    "a:b",
-    "--a=b",
-    "file.py",
-    "é",
-    "naïve",
-    "1",
-    "@",
-    ":",
-    "a..b",
-    "%1",
-    "~a",
-    "=x",
-]
+    "a#b", "!", "a!b", "]", "{}", "{a}", "}", "a:b", "--a=b", "file.py", "é", "naïve", "1", "@", ":", "a..b", "%1",
+    "~a", "=x",
+]  # fmt: skip
 HOSTILE = [
-    "$x",
-    "${x}",
-    "$HOME",
-    "$(touch x)",
-    "`touch x`",
-    "<(touch x)",
-    "$((1))",
-    "$[1]",
-    "*",
-    "?",
-    "[a]",
-    "{a,b}",
+    "$x", "${x}", "$HOME", "$(touch x)", "`touch x`", "<(touch x)", "$((1))", "$[1]", "*", "?", "[a]", "{a,b}",
     "{1..3}",
-]
-HOSTILE += [
-    "~",
-    "~/x",
-    "a=~",
-    "$'a'",
-    '$"a"',
-    "${x:=a}",
-    "${x:-$(touch x)}",
-    '"$x"',
-    '"$(touch x)"',
-    '"`touch x`"',
-    "a{b,c}",
-]
-HOSTILE += [
-    "\\\n",
-    "#",
-    "# c",
-    "$",
-    '"$"',
-    "@(a|b)",
-    "!(a)",
-    "${a[$(touch x)]}",
-    "&",
-    "(",
-    ")",
-    "$@",
-    "\\",
-    "'",
-    '"',
-    "`",
-]
-HOSTILE += [
-    "\r",
-    "\t",
-    "\x0b",
-    "\u00a0",
-    "\u2028",
-    "\u200b",
-    "\x01",
-    "\x7f",
-    "\x1b",
-    "｜",
-    "；",
-    "“a”",
-    "\u0085",
-    "–la",
-]
+    "~", "~/x", "a=~", "$'a'", '$"a"', "${x:=a}", "${x:-$(touch x)}", '"$x"', '"$(touch x)"', '"`touch x`"', "a{b,c}",
+    "\\\n", "#", "# c", "$", '"$"', "@(a|b)", "!(a)", "${a[$(touch x)]}", "&", "(", ")", "$@", "\\", "'", '"', "`",
+    "\r", "\t", "\x0b", "\u00a0", "\u2028", "\u200b", "\x01", "\x7f", "\x1b", "｜", "；", "“a”", "\u0085", "–la",
+]  # fmt: skip
 REDIRECTIONS = [
-    "> f",
-    ">> f",
-    "2> f",
-    ">| f",
-    "&> f",
-    "< f",
-    "<> f",
-    ">& f",
-    "2>&1",
-    "<<< a",
-    "{fd}> f",
-    ">f b",
-    "3>f",
-    ">&2",
-]
+    "> f", ">> f", "2> f", ">| f", "&> f", "< f", "<> f", ">& f", "2>&1", "<<< a", "{fd}> f", ">f b", "3>f", ">&2",
+]  # fmt: skip
 OPERATORS = [" && ", " || ", "; ", " | ", "\n", "&&", "||", ";", "|", " ;\n", " &&\n", " |\n"]
 HOSTILE_OPERATORS = [" & ", " |& ", ";; ", "&", "\r\n", " ;& ", "; ;", "\n|", "&&&", "|||", "\\\n", "\n\n", "\v"]
 DELIMITERS = ["EOF", "'EOF'", "-EOF", '"E"OF']
 BODIES = ["a", "a; touch x", "$(touch x)", "touch x", "'", '"', "EOF2", "`touch x`", "\\$x"]
 WRAPPED = ["( %s )", "{ %s; }", "! %s", "if %s; then ls; fi", "for i in a; do %s; done", "while %s; do break; done"]
 WRAPPED += [
-    "case a in a) %s;; esac",
-    "f() { %s; }; f",
-    "X=1 %s",
-    "coproc %s",
-    "time %s",
-    "$(%s)",
-    "echo $(%s)",
+    "case a in a) %s;; esac", "f() { %s; }; f", "X=1 %s", "coproc %s", "time %s", "$(%s)", "echo $(%s)",
     "[[ a ]] && %s",
-]
-WRAPPED += [
-    "%s # end",
-    "# %s",
-    "%s\n# c\nls",
-    "cat <<EOF\n%s\nEOF",
-    "cat <<'EOF'\n%s\nEOF\nls",
-    "PATH=. %s",
-    "a=(%s)",
+    "%s # end", "# %s", "%s\n# c\nls", "cat <<EOF\n%s\nEOF", "cat <<'EOF'\n%s\nEOF\nls", "PATH=. %s", "a=(%s)",
     "((1)) ; %s",
-]
-WRAPPED += [
-    "echo 'a\n%s'",
-    'echo "a\n%s"',
-    "ls; %s",
-    "select i in a; do %s; break; done",
-    "until %s; do break; done",
-    "%s %s",
-]
+    "echo 'a\n%s'", 'echo "a\n%s"', "ls; %s", "select i in a; do %s; break; done", "until %s; do break; done", "%s %s",
+]  # fmt: skip
 
 # `break` stays enabled, or loops would not end. Each text has its own log and folder for a while: what it started in
 # the background may write late.

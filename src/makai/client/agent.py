@@ -7,26 +7,23 @@ not. After a lost connection the session continues, and `attach` follows it agai
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, ClassVar, Final, Self, Unpack
 
 import msgspec
 
 from makai.client import agent_requests as requests
-from makai.client import agent_types as sdk
+from makai.client import types as sdk
 from makai.client.agent_view import AgentView, Heard, RunView
 from makai.client.auth import AuthApi
 from makai.client.callbacks import Callbacks
 from makai.client.connection import MakaiConnection
 from makai.client.failures import broken_protocol
 from makai.client.session_link import SessionLinks
-from makai.client.types import MessageStartEvent
 from makai.core.errors import MakaiAuthError, MakaiError, MakaiStreamError
 from makai.protocols.makai.agent_payloads import AgentStart, AgentStatus, AgentStop
 
-_NO_CONTENT: Final = (sdk.AgentStartEvent, sdk.TurnStartEvent, sdk.TurnEndEvent, MessageStartEvent)
+_NO_CONTENT: Final = (sdk.AgentStartEvent, sdk.TurnStartEvent, sdk.TurnEndEvent, sdk.MessageStartEvent)
 """Events after which a second attempt repeats nothing that the caller has."""
 
 _info = msgspec.json.Decoder(sdk.AgentSessionInfo).decode
@@ -56,7 +53,8 @@ class AgentApi:
         self, request: sdk.AgentRunRequest | Mapping[str, Any] | None = None, **fields: Unpack[requests.AgentRunFields]
     ) -> AgentStream:
         """Run an agent and get what happens as it happens: `async for event in client.agent.stream(...)`."""
-        return AgentStream(self._connection, self._auth, self._links, requests.run_request_of(request, fields))
+        asked = requests.run_request_of(request, fields)
+        return AgentStream(self._connection, _Run(self._connection, self._auth, self._links, asked))
 
     def attach(
         self,
@@ -73,9 +71,11 @@ class AgentApi:
         """
         own_tools = requests.tools_of(tools)
         definitions = None if own_tools is None else tuple(tool.definition for tool in own_tools)
-        start = AgentStart(resume=True, after_event_id=after_event_id, tools=definitions)
+        session_id = requests.session_id_of(session_id)
         callbacks = Callbacks(own_tools or (), on_permission_request)
-        return AgentFollower(self._connection, self._links, requests.session_id_of(session_id), start, callbacks)
+        view = _FollowedView(self._connection, self._links.link(session_id), callbacks, session_id)
+        view.start = AgentStart(resume=True, after_event_id=after_event_id, tools=definitions)
+        return AgentFollower(self._connection, view, after_event_id)
 
     async def stop(self, session_id: str, *, reason: str | None = None) -> None:
         """Stop the active run of a session, also one of another client; nothing happens when there is none."""
@@ -100,6 +100,7 @@ class _Run:
         self, connection: MakaiConnection, auth: AuthApi, links: SessionLinks, request: sdk.AgentRunRequest
     ) -> None:
         self.session_id = requests.session_of(request)
+        self.response: sdk.AgentRunResponse | None = None
         self._connection = connection
         self._auth = auth
         self._links = links
@@ -111,27 +112,34 @@ class _Run:
         self._left = False
 
     @property
-    def view(self) -> RunView | None:
-        return self._view
+    def waiting(self) -> bool:
+        return self._view is not None and self._view.waiting
 
     async def next(self) -> Heard | None:
-        while not self._left:
-            try:
-                view = self._view or await self._begin()
-                heard = await view.next()
-            except MakaiAuthError as error:
-                await self._log_in(error)
-                continue
-            if heard is None:
-                return None
-            if not isinstance(heard.event, _NO_CONTENT):
-                self._may_retry = False
-            elif isinstance(heard.event, sdk.AgentStartEvent):
-                if self._started:
-                    continue  # of the second attempt
-                self._started = True
-            return heard
-        return None
+        """The next event, or None after the last one. What it raises, also cancellation, stops the run."""
+        try:
+            while not self._left:
+                try:
+                    view = self._view or await self._begin()
+                    heard = await view.next()
+                except MakaiAuthError as error:
+                    await self._log_in(error)
+                    continue
+                if heard is None:
+                    return None
+                if not isinstance(heard.event, _NO_CONTENT):
+                    self._may_retry = False
+                elif isinstance(heard.event, sdk.AgentStartEvent):
+                    if self._started:
+                        continue  # of the second attempt
+                    self._started = True
+                if isinstance(heard.event, sdk.AgentEndEvent):
+                    self.response = view.response
+                return heard
+            return None
+        except BaseException:
+            self.leave()
+            raise
 
     def outcome(self) -> sdk.AgentRunResponse:
         """The answer of a run that is over; raises its failure."""
@@ -169,71 +177,101 @@ class _Run:
         await self._auth.login_for_retry(error, self._request.options.auth_retry_policy, self._logins_before)
 
 
-class AgentStream:
-    """The events of one run. It can be iterated once; the run is started when iteration begins.
+class _FollowedView(AgentView):
+    """A view that attaches to its session when it is first read."""
 
-    Leaving the loop early, by `break`, an exception or cancellation, stops the run.
-    """
+    start: AgentStart
+    _begun = False
 
-    def __init__(
-        self, connection: MakaiConnection, auth: AuthApi, links: SessionLinks, request: sdk.AgentRunRequest
-    ) -> None:
-        self.response: sdk.AgentRunResponse | None = None
-        """The newest answer with the usage of all turns, once `agent_end` was delivered."""
-        self.event_id: int | None = None
-        """Where `attach` can go on after what was delivered, when the connection is lost."""
+    async def begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            await self._link.attach(self, (self.start,))
+
+    async def next(self) -> Heard | None:
+        await self.begin()
+        return await super().next()
+
+
+class _AgentEvents:
+    """Events of a session that can be iterated once."""
+
+    _once: ClassVar[str]
+
+    def __init__(self, connection: MakaiConnection, source: _Run | _FollowedView, event_id: int | None = None) -> None:
+        self.session_id = source.session_id
+        self.event_id = event_id
+        """Where `attach` can continue after what was delivered, when the connection is lost."""
         self._connection = connection
-        self._run = _Run(connection, auth, links, request)
-        self.session_id = self._run.session_id
-        """The session of the run, known before it begins."""
-        self._iterator: weakref.ref[AgentStreamIterator] | None = None
+        self._source = source
+        self._iterated = False
 
-    def __aiter__(self) -> AgentStreamIterator:
-        if self._iterator is not None:
-            raise MakaiStreamError("a stream can be iterated once; run the agent again", kind="unknown")
-        # The loop alone holds the iterator, so `break` drops it, and with it the run, although the stream lives on.
-        iterator = AgentStreamIterator(self, self._connection, self._run)
-        self._iterator = weakref.ref(iterator)
-        return iterator
+    def __aiter__(self) -> AgentIterator:
+        if self._iterated:
+            raise MakaiStreamError(self._once, kind="unknown")
+        self._iterated = True
+        # The loop alone holds the iterator, so `break` drops it and leaves the source, although this object lives on.
+        return AgentIterator(self, self._connection, self._source)
 
     async def aclose(self) -> None:
-        """Stop the run if it is still active; for `contextlib.aclosing`."""
-        self._run.leave()
+        """As leaving the loop; for `contextlib.aclosing`."""
+        self._source.leave()
 
 
-class AgentStreamIterator:
-    """The one iteration of an `AgentStream`."""
+class AgentStream(_AgentEvents):
+    """The events of one run. It can be iterated once; the run is started when iteration begins.
 
-    def __init__(self, stream: AgentStream, connection: MakaiConnection, run: _Run) -> None:
-        self._stream = stream
+    Leaving the loop early, by `break`, an exception or cancellation, stops the run. `session_id` is known before that.
+    """
+
+    _once = "a stream can be iterated once; run the agent again"
+    _source: _Run
+
+    @property
+    def response(self) -> sdk.AgentRunResponse | None:
+        """The newest answer with the usage of all turns, once `agent_end` was delivered."""
+        return self._source.response
+
+
+class AgentFollower(_AgentEvents):
+    """What happens in a session, run after run. It can be iterated once; leaving it leaves the session as it is.
+
+    Iterating attaches to the session; so does `async with`, which also lets go of it.
+    """
+
+    _once = "a session can be followed once; attach again"
+    _source: _FollowedView
+
+    async def __aenter__(self) -> Self:
+        await self._source.begin()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+
+class AgentIterator:
+    """The one iteration of an `AgentStream` or an `AgentFollower`."""
+
+    def __init__(self, events: _AgentEvents, connection: MakaiConnection, source: _Run | _FollowedView) -> None:
+        self._events = events
         self._connection = connection
-        self._run = run
-        self._over = False
+        self._source = source
         self._failure: MakaiError | None = None
 
-    def __aiter__(self) -> AgentStreamIterator:
+    def __aiter__(self) -> AgentIterator:
         return self
 
     async def __anext__(self) -> sdk.AgentStreamEvent:
-        if self._over:
-            raise StopAsyncIteration
-        try:
-            heard = await self._run.next()
-        except BaseException:
-            await self.aclose()
-            raise
+        heard = await self._source.next()
         if heard is None:
-            self._over = True
             raise StopAsyncIteration
         if heard.event_id is not None:
-            self._stream.event_id = heard.event_id
-        if heard.event.type == "agent_end" and self._run.view is not None:
-            self._stream.response = self._run.view.response
+            self._events.event_id = heard.event_id
         return heard.event
 
     async def aclose(self) -> None:
-        self._over = True
-        self._run.leave()
+        self._source.leave()
 
     async def batch(self) -> list[sdk.AgentStreamEvent]:
         """At least one event and all that need no waiting, or none at the end: fewer hops for another thread."""
@@ -243,7 +281,7 @@ class AgentStreamIterator:
         try:
             async for event in self:
                 events.append(event)
-                if self._run.view is None or not self._run.view.waiting:
+                if not self._source.waiting:
                     break
         except MakaiError as error:
             if not events:
@@ -252,90 +290,4 @@ class AgentStreamIterator:
         return events
 
     def __del__(self) -> None:
-        self._connection.call_soon(self._run.leave)
-
-
-class AgentFollower:
-    """What happens in a session, run after run. It can be iterated once; leaving it leaves the session as it is.
-
-    Iterating attaches to the session; so does `async with`, which also lets go of it.
-    """
-
-    def __init__(
-        self,
-        connection: MakaiConnection,
-        links: SessionLinks,
-        session_id: str,
-        start: AgentStart,
-        callbacks: Callbacks,
-    ) -> None:
-        self.session_id = session_id
-        self.event_id = start.after_event_id
-        """Where another `attach` can go on after what was delivered."""
-        self._connection = connection
-        self._link = links.link(session_id)
-        self._start = start
-        self._view = AgentView(connection, self._link, callbacks, session_id)
-        self._begun = False
-        self._iterator: weakref.ref[AgentFollowerIterator] | None = None
-
-    def __aiter__(self) -> AgentFollowerIterator:
-        if self._iterator is not None:
-            raise MakaiStreamError("a session can be followed once; attach again", kind="unknown")
-        iterator = AgentFollowerIterator(self, self._connection, self._view)
-        self._iterator = weakref.ref(iterator)
-        return iterator
-
-    async def begin(self) -> None:
-        """Attach, the first time."""
-        if not self._begun:
-            self._begun = True
-            await self._link.attach(self._view, (self._start,))
-
-    async def __aenter__(self) -> Self:
-        await self.begin()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._view.leave()
-
-    async def aclose(self) -> None:
-        self._view.leave()
-
-
-class AgentFollowerIterator:
-    """The one iteration of an `AgentFollower`."""
-
-    def __init__(self, follower: AgentFollower, connection: MakaiConnection, view: AgentView) -> None:
-        self._follower = follower
-        self._connection = connection
-        self._view = view
-
-    def __aiter__(self) -> AgentFollowerIterator:
-        return self
-
-    async def __anext__(self) -> sdk.AgentStreamEvent:
-        await self._follower.begin()
-        heard = await self._view.next()
-        if heard is None:
-            raise StopAsyncIteration
-        if heard.event_id is not None:
-            self._follower.event_id = heard.event_id
-        return heard.event
-
-    async def aclose(self) -> None:
-        self._view.leave()
-
-    async def batch(self) -> list[sdk.AgentStreamEvent]:
-        """At least one event and all that need no waiting, or none at the end."""
-        events: list[sdk.AgentStreamEvent] = []
-        async for event in self:
-            events.append(event)
-            if not self._view.waiting:
-                break
-        return events
-
-    def __del__(self) -> None:
-        self._connection.call_soon(self._view.leave)
+        self._connection.call_soon(self._source.leave)

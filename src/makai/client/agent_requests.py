@@ -8,9 +8,8 @@ from uuid import uuid4
 
 import msgspec
 
-from makai.client.agent_types import AgentRunOptions, AgentRunRequest, AgentTool, PermissionHandler
-from makai.client.requests import Messages, chat_messages, shape_of
-from makai.client.types import RunOptions
+from makai.client.requests import Messages, fields_of, shape_of
+from makai.client.types import AgentRunOptions, AgentRunRequest, AgentTool, PermissionHandler, RunOptions
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.request import ToolDefinition
@@ -45,18 +44,7 @@ class AgentRunFields(TypedDict, total=False):
 
 def run_request_of(request: AgentRunRequest | Mapping[str, Any] | None, fields: AgentRunFields) -> AgentRunRequest:
     """The typed request, from an object or from its fields, but not from both."""
-    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    if request is not None:
-        if given:
-            raise InvalidRequest(f"give a request object or its fields, not both: {', '.join(given)}")
-        given = msgspec.structs.asdict(request) if isinstance(request, msgspec.Struct) else dict(request)
-    if unknown := given.keys() - _FIELDS:
-        raise InvalidRequest(f"an agent's request has no {', '.join(sorted(unknown))}")
-    if not isinstance(given.get("model_ref"), str):
-        raise InvalidRequest("model_ref is missing", hint="client.models.list() says which there are.")
-    if "messages" not in given:
-        raise InvalidRequest("messages is missing")
-    given["messages"] = chat_messages(given["messages"])
+    given = fields_of(request, fields, _FIELDS, "an agent's request")
     given["tools"] = tools_of(given.get("tools"))
     given["options"] = _options_of(given.get("options") or AgentRunOptions())
     return AgentRunRequest(**given)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, NamedTuple, TypeAlias, get_args
+from typing import Final, NamedTuple, get_args
 
 import msgspec
 
-from makai.client import agent_types as sdk
+from makai.client import types as sdk
 from makai.client.callbacks import Callbacks
 from makai.client.connection import Failure, MakaiConnection
-from makai.client.failures import ClientFailure, broken_protocol, transport_failure
+from makai.client.failures import ClientFailure, broken_protocol, error_event, transport_failure
 from makai.client.session_link import SessionLink, failure_in
-from makai.client.types import ErrorEvent
 from makai.core.content import ContentPart
 from makai.core.errors import MakaiAuthError, MakaiStreamError
 from makai.core.usage import Usage
@@ -66,8 +65,6 @@ class Heard(NamedTuple):
     event_id: int | None
 
 
-_Waiting: TypeAlias = tuple[Heard, int]
-
 _event_message = msgspec.json.Decoder(_Event).decode
 _event = msgspec.json.Decoder(sdk.AgentStreamEvent).decode
 _kind = msgspec.json.Decoder(_Kind).decode
@@ -87,7 +84,7 @@ class AgentView:
         self._connection = connection
         self._link = link
         self._callbacks = callbacks
-        self._events: deque[_Waiting] = deque()
+        self._events: deque[tuple[Heard, int]] = deque()
         self._held = 0
         self._terminal: Heard | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -169,7 +166,7 @@ class AgentView:
         heard = Heard(event, message.event_id)
         if not self._is_for_us(event, message.run_id):
             return
-        if isinstance(event, sdk.AgentEndEvent | ErrorEvent):
+        if isinstance(event, sdk.AgentEndEvent | sdk.ErrorEvent):
             self._terminal = heard
         else:
             self._put(heard, len(message.event))
@@ -180,20 +177,11 @@ class AgentView:
     def _settle(self, reply: Reply) -> None:
         """A run has ended: its terminal event can be told."""
         if reply.type == "agent_error":
-            self._put_error(failure_in(reply))
+            event_id = self._terminal.event_id if self._terminal is not None else None
+            self._put(Heard(error_event(failure_in(reply)), event_id), 0)
         elif self._terminal is not None:
             self._put(self._terminal, 0)
         self._terminal = None
-
-    def _put_error(self, failure: ClientFailure) -> None:
-        event = ErrorEvent(
-            message=failure.message,
-            code=failure.code,
-            provider_id=failure.provider_id,
-            retry_after_ms=failure.retry_after_ms if isinstance(failure, MakaiStreamError) else None,
-            hint=failure.hint,
-        )
-        self._put(Heard(event, self._terminal.event_id if self._terminal is not None else None), 0)
 
     def _put(self, heard: Heard, size: int) -> None:
         size += _EVENT_OVERHEAD
@@ -270,16 +258,8 @@ def _response(result: _Result, session_id: str) -> sdk.AgentRunResponse:
         model=result.model_id,
         stop_reason=result.stop_reason,
     )
-    return sdk.AgentRunResponse(
-        message=message,
-        usage=result.usage,
-        provider_id=result.provider_id,
-        api=result.api,
-        model_id=result.model_id,
-        stop_reason=result.stop_reason,
-        session_id=session_id,
-        run_id=result.run_id,
-    )
+    fields = msgspec.structs.asdict(result) | {"message": message}
+    return sdk.AgentRunResponse(session_id=session_id, **fields)
 
 
 def _gone(reply: Reply) -> MakaiStreamError:

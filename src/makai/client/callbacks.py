@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from makai.client.agent_types import AgentTool, AgentToolResult, Allow, Deny, PermissionHandler, PermissionRequest
+from makai.client.types import AgentTool, AgentToolResult, Allow, Deny, PermissionHandler, PermissionRequest
 from makai.core.content import Text
 from makai.protocols.makai.agent_payloads import PermissionResponse, ToolExecute, ToolResultMessage
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Mapping, Sequence
-from types import TracebackType
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -54,18 +53,16 @@ class Connecting:
         self._client = await self._connect()
         return self._client
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._client is not None:
             await self._client.close()
 
     async def _connect(self) -> MakaiClient:
         options = self._options
         if options.url is None and options.channel is None and not options.stdio and options.command is None:
-            from makai.client.in_process import start_in_process
+            from makai.client.in_process import InProcessServer
 
-            server = start_in_process(options.environ, options.backend)
+            server = InProcessServer(options.environ, options.backend)
             return MakaiClient(server, options.auth, server.backend)
         return MakaiClient(await open_channel(options), options.auth)
 
@@ -106,7 +103,7 @@ async def open_channel(options: MakaiClientOptions) -> Channel:
         return options.channel
     try:
         if options.url is not None:
-            return await _open_url(options.url, _secret(options.token))
+            return await _open_url(options.url, Secret(token) if isinstance(token := options.token, str) else token)
         from makai.transports.stdio_child import spawn_stdio
 
         return await spawn_stdio(options.command or (sys.executable, "-m", "makai", "stdio"), options.environ)
@@ -149,7 +146,3 @@ def _checked(options: MakaiClientOptions) -> MakaiClientOptions:
     if options.environ is not None and chosen and not child:
         raise InvalidRequest(f"environ is for a server in this process or a child, not for {chosen[0]}")
     return options
-
-
-def _secret(token: str | Secret | None) -> Secret | None:
-    return Secret(token) if isinstance(token, str) else token

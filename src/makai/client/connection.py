@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from makai.aio.tasks import BackgroundTasks
-from makai.client.failures import ClientFailure, broken_protocol, refusal, transport_failure
+from makai.client.failures import ClientFailure, broken_protocol, failure_of, transport_failure
 from makai.core.errors import MakaiError, MakaiStreamError, ParseError
 from makai.protocols.makai.client import ClientConnection, Reply
 from makai.protocols.makai.envelope import Encoding, HostError, Scope, ScopeKind
@@ -254,7 +254,7 @@ class Exchange:
 
 def refusal_in(reply: Reply) -> ClientFailure:
     try:
-        return refusal(_nack(reply.payload))
+        return failure_of(_nack(reply.payload))
     except (msgspec.DecodeError, ValueError) as error:
         return broken_protocol(f"a malformed nack: {error}")
 

@@ -24,24 +24,38 @@ _AUTH_KINDS: Final[dict[StreamErrorKind, AuthErrorKind]] = {
 }
 
 
-def refusal(nack: Nack) -> ClientFailure:
-    """A request the server did not accept."""
-    return _failure(nack.error_code, nack.reason, nack)
+def failure_of(said: Nack | StreamError | AgentError | ErrorEvent) -> ClientFailure:
+    """The exception for a request that was refused, that failed after it was accepted, or for a run that failed."""
+    match said:
+        case Nack(error_code=code, reason=message):
+            pass
+        case StreamError(error_code=code, error_message=message):
+            pass
+        case _:
+            code, message = said.code, said.message
+    provider_id, hint = said.provider_id, said.hint
+    if code in _AUTH_CODES:
+        return MakaiAuthError(message, kind="provider_error", code=code, provider_id=provider_id, hint=hint)
+    kind: StreamErrorKind = "provider_error" if code in _UPSTREAM_CODES else "unknown"
+    return MakaiStreamError(
+        message,
+        kind="aborted" if code == "aborted" else kind,
+        code=code,
+        provider_id=provider_id,
+        retry_after_ms=said.retry_after_ms,
+        hint=hint,
+    )
 
 
-def stream_failure(error: StreamError) -> ClientFailure:
-    """A request that failed after the server had accepted it."""
-    return _failure(error.error_code, error.error_message, error)
-
-
-def event_failure(event: ErrorEvent) -> ClientFailure:
-    """The exception for a caller who wants no events."""
-    return _failure(event.code, event.message, event)
-
-
-def run_failure(error: AgentError) -> ClientFailure:
-    """An agent's run that failed, was stopped, or was not begun because another one is active."""
-    return _failure(error.code, error.message, error)
+def error_event(failure: ClientFailure) -> ErrorEvent:
+    """The terminal event of an answer or a run that failed."""
+    return ErrorEvent(
+        message=failure.message,
+        code=failure.code,
+        provider_id=failure.provider_id,
+        retry_after_ms=failure.retry_after_ms if isinstance(failure, MakaiStreamError) else None,
+        hint=failure.hint,
+    )
 
 
 def transport_failure(message: str, code: str = "transport_error", hint: str | None = None) -> MakaiStreamError:
@@ -65,24 +79,3 @@ def as_auth_error(error: ClientFailure, provider_id: str | None = None) -> Makai
         provider_id=error.provider_id or provider_id,
         hint=error.hint,
     )
-
-
-def _failure(code: str | None, message: str, details: Nack | StreamError | AgentError | ErrorEvent) -> ClientFailure:
-    if code in _AUTH_CODES:
-        return MakaiAuthError(
-            message, kind="provider_error", code=code, provider_id=details.provider_id, hint=details.hint
-        )
-    return MakaiStreamError(
-        message,
-        kind=_stream_kind(code),
-        code=code,
-        provider_id=details.provider_id,
-        retry_after_ms=details.retry_after_ms,
-        hint=details.hint,
-    )
-
-
-def _stream_kind(code: str | None) -> StreamErrorKind:
-    if code == "aborted":
-        return "aborted"
-    return "provider_error" if code in _UPSTREAM_CODES else "unknown"

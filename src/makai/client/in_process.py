@@ -7,42 +7,30 @@ memory. The sessions of MAKAI_HOME are opened with the first request about one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from makai.server.backend import Backend
 from makai.server.makai_connection import MakaiServer
 from makai.server.session_source import SessionSource
-from makai.transports.channel import Channel, Oversized
+from makai.transports.channel import Channel
 from makai.transports.memory import memory_pair
 
 
-def start_in_process(environ: Mapping[str, str] | None, backend: Backend | None) -> InProcessServer:
-    """Serve one client from this event loop. A backend that was given stays open; one made here is closed."""
-    from makai.providers.runtime import ModelRuntime
-
-    if backend is not None:
-        home = backend.home if isinstance(backend, ModelRuntime) else None
-        return InProcessServer(backend, SessionSource(backend, home), owned=False)
-    runtime = ModelRuntime(environ)
-    return InProcessServer(runtime, SessionSource(runtime, runtime.home), owned=True)
-
-
 class InProcessServer:
-    """The client's end of a memory channel, and the server at its other end."""
+    """The client's end of a memory channel, and the server at its other end, on this event loop."""
 
-    def __init__(self, backend: Backend, sessions: SessionSource, *, owned: bool) -> None:
+    def __init__(self, environ: Mapping[str, str] | None, backend: Backend | None) -> None:
+        """A backend that was given stays open; one made here is closed."""
+        from makai.providers.runtime import ModelRuntime
+
+        self.backend: Backend = backend if backend is not None else ModelRuntime(environ)
+        home = self.backend.home if isinstance(self.backend, ModelRuntime) else None
+        self._sessions = SessionSource(self.backend, home)
+        self._owns_backend = backend is None
         self._channel, theirs = memory_pair()
         self.max_frame_bytes = self._channel.max_frame_bytes
-        self.backend = backend
-        self._sessions = sessions
-        self._owned = owned
+        self.receive, self.send = self._channel.receive, self._channel.send
         self._serving = asyncio.create_task(self._serve(theirs), name="makai-in-process-server")
-
-    async def receive(self) -> bytes | Oversized | None:
-        return await self._channel.receive()
-
-    async def send(self, frames: Sequence[bytes]) -> None:
-        await self._channel.send(frames)
 
     async def close(self, reason: str = "") -> None:
         await self._channel.close(reason)
@@ -53,5 +41,5 @@ class InProcessServer:
             await MakaiServer(self.backend, sessions=self._sessions.get).serve(channel)
         finally:
             await self._sessions.close()
-            if self._owned:
+            if self._owns_backend:
                 await self.backend.close()

@@ -17,9 +17,10 @@ import msgspec
 
 from makai.aio.tasks import BackgroundTasks
 from makai.catalog.models import ModelDescriptor
+from makai.client import failures
 from makai.client import types as sdk
 from makai.client.connection import Exchange, MakaiConnection, client_closed
-from makai.client.failures import broken_protocol, refusal, stream_failure
+from makai.client.failures import broken_protocol, failure_of
 from makai.client.requests import chat_message, payload_of
 from makai.core import stream_events as ev
 from makai.core.content import ContentPart
@@ -141,18 +142,17 @@ class _RemoteCall:
                 self._exchange.end()
                 return error_event(_stream_error(reply.payload))
             event = self._reconstructor.apply(kind, reply.payload)
-            return self._begin(reply) if type(event) is ev.Start else sdk_event(event)
+            if type(event) is ev.Start:
+                return start_event(_start(reply.payload).partial, self._known)
+            return sdk_event(event)
         except ParseError as error:
             raise broken_protocol(error.message) from error
         except (msgspec.DecodeError, ValueError) as error:
             raise broken_protocol(f"a malformed {kind}: {error}") from error
 
-    def _begin(self, reply: Reply) -> sdk.MessageStartEvent:
-        return start_event(_start(reply.payload).partial, self._known)
-
     def _end(self, result: _Result) -> sdk.MessageEndEvent:
         self._exchange.end()
-        fields = {name: getattr(result, name) for name in result.__struct_fields__}
+        fields = msgspec.structs.asdict(result)
         if result.content is None:
             fields["content"] = self._reconstructor.message.content
         self.response = response_of(ChatMessage(role="assistant", **fields))
@@ -181,11 +181,10 @@ class DirectCalls:
             asked = msgspec.convert(msgspec.to_builtins(payload_of(request)), StreamRequest)
             context, options = context_of(asked), options_of(asked.options)
         except msgspec.ValidationError as error:
-            kind = "complete_request" if whole else "stream_request"
-            reason = f"{kind}: {error}"
-            raise refusal(Nack(rejected_id="", reason=reason, error_code="invalid_request")) from error
+            reason = f"{'complete' if whole else 'stream'}_request: {error}"
+            raise failure_of(Nack(rejected_id="", reason=reason, error_code="invalid_request")) from error
         except MakaiError as error:
-            raise refusal(nack_of("", error)) from error
+            raise failure_of(nack_of("", error)) from error
         call = _DirectCall(self, self._backend.stream(request.model_ref, context, options), known, whole=whole)
         self._open.add(call)
         return call
@@ -268,7 +267,7 @@ class _DirectCall:
         finally:
             self._calls.ended(self)
         if not self._accepted:
-            raise refusal(nack_of("", failure)) from failure
+            raise failure_of(nack_of("", failure)) from failure
         yield error_event(stream_error(failed(failure)))
 
     def _take(self, event: ev.StreamEvent) -> sdk.ProviderStreamEvent | None:
@@ -319,16 +318,10 @@ def sdk_event(event: ev.StreamEvent | None) -> sdk.ProviderStreamEvent | None:
 
 def error_event(error: StreamError) -> sdk.ErrorEvent:
     """The terminal event of an answer that broke off. A needed login is raised instead, for the caller to act."""
-    failure = stream_failure(error)
+    failure = failure_of(error)
     if isinstance(failure, MakaiAuthError):
         raise failure
-    return sdk.ErrorEvent(
-        message=failure.message,
-        code=failure.code,
-        provider_id=failure.provider_id,
-        retry_after_ms=failure.retry_after_ms,
-        hint=failure.hint,
-    )
+    return failures.error_event(failure)
 
 
 def response_of(message: ChatMessage) -> sdk.CompletionResponse:

@@ -11,9 +11,9 @@ import msgspec
 
 from makai.catalog.models import ModelDescriptor, ModelsRequest, ModelsResponse
 from makai.client.connection import MakaiConnection
-from makai.client.requests import shape_of
+from makai.client.requests import given_of, shape_of
 from makai.client.types import ResolveModelRequest, ResolveModelResponse
-from makai.core.errors import InvalidRequest, MakaiStreamError
+from makai.core.errors import MakaiStreamError
 
 DEFAULT_MAX_AGE_MS: Final = 300_000
 """For a server that does not say."""
@@ -103,9 +103,7 @@ class ModelsApi:
         if cached is not None and self._now_ms() <= cached.fetched_at_ms + cached.cache_max_age_ms:
             return cached
         listing = await self._connection.ask("models_request", filters, "models_response", _listing)
-        response = ModelsResponse(
-            models=listing.models, fetched_at_ms=listing.fetched_at_ms, cache_max_age_ms=listing.cache_max_age_ms
-        )
+        response = ModelsResponse(**msgspec.structs.asdict(listing))
         self._cache[filters] = response
         self._cache.move_to_end(filters)
         if len(self._cache) > _MAX_CACHED:
@@ -114,12 +112,7 @@ class ModelsApi:
 
 
 def _filters(kind: type[_Shape], request: _Shape | Mapping[str, Any] | None, fields: dict[str, Any]) -> _Shape:
-    given = {name: value for name, value in fields.items() if value is not None}
-    if request is None:
-        return shape_of(kind, given, kind.__name__)
-    if given:
-        raise InvalidRequest(f"give a request object or its fields, not both: {', '.join(given)}")
-    return shape_of(kind, request, kind.__name__)
+    return shape_of(kind, given_of(request, fields), kind.__name__)
 
 
 def _invalid(message: str) -> MakaiStreamError:

@@ -10,18 +10,12 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from makai.client import types as sdk
 from makai.client.auth import AuthApi
-from makai.client.failures import event_failure
+from makai.client.failures import failure_of
 from makai.client.model_calls import ModelCall, ModelCalls
 from makai.client.models import ModelsApi
 from makai.client.requests import Messages, Options, Tools, request_of
-from makai.client.types import (
-    CompletionResponse,
-    ErrorEvent,
-    MessageStartEvent,
-    ProviderCompleteRequest,
-    ProviderStreamEvent,
-)
 from makai.core.errors import MakaiAuthError, MakaiStreamError
 
 
@@ -35,15 +29,15 @@ class ProviderApi:
 
     async def complete(
         self,
-        request: ProviderCompleteRequest | Mapping[str, Any] | None = None,
+        request: sdk.ProviderCompleteRequest | Mapping[str, Any] | None = None,
         *,
         model_ref: str | None = None,
         messages: Messages | None = None,
         tools: Tools | None = None,
         options: Options | None = None,
-    ) -> CompletionResponse:
+    ) -> sdk.CompletionResponse:
         """Ask a model and wait for the whole answer. Every failure is raised."""
-        asked = request_of(ProviderCompleteRequest, request, model_ref, messages, tools, options)
+        asked = request_of(sdk.ProviderCompleteRequest, request, model_ref, messages, tools, options)
         logins_before = self._auth.logins
         try:
             return await self._complete(asked)
@@ -53,7 +47,7 @@ class ProviderApi:
 
     def stream(
         self,
-        request: ProviderCompleteRequest | Mapping[str, Any] | None = None,
+        request: sdk.ProviderCompleteRequest | Mapping[str, Any] | None = None,
         *,
         model_ref: str | None = None,
         messages: Messages | None = None,
@@ -61,16 +55,16 @@ class ProviderApi:
         options: Options | None = None,
     ) -> ProviderStream:
         """Ask a model and get the answer as it arrives: `async for event in client.provider.stream(...)`."""
-        asked = request_of(ProviderCompleteRequest, request, model_ref, messages, tools, options)
+        asked = request_of(sdk.ProviderCompleteRequest, request, model_ref, messages, tools, options)
         return ProviderStream(self._calls, self._auth, self._models, asked)
 
-    async def _complete(self, request: ProviderCompleteRequest) -> CompletionResponse:
+    async def _complete(self, request: sdk.ProviderCompleteRequest) -> sdk.CompletionResponse:
         call = await self._calls.begin(request, None, whole=True)
         try:
             while call.response is None:
                 event = await call.next()
-                if isinstance(event, ErrorEvent):
-                    raise event_failure(event)
+                if isinstance(event, sdk.ErrorEvent):
+                    raise failure_of(event)
             return call.response
         finally:
             call.leave()  # a caller who is cancelled takes the request with it
@@ -82,7 +76,9 @@ class ProviderStream:
     Leaving the loop early, by `break`, an exception or cancellation, aborts the request on the server.
     """
 
-    def __init__(self, calls: ModelCalls, auth: AuthApi, models: ModelsApi, request: ProviderCompleteRequest) -> None:
+    def __init__(
+        self, calls: ModelCalls, auth: AuthApi, models: ModelsApi, request: sdk.ProviderCompleteRequest
+    ) -> None:
         self.calls = calls
         self.auth = auth
         self.models = models
@@ -91,7 +87,7 @@ class ProviderStream:
         self._iterator: weakref.ref[ProviderStreamIterator] | None = None
 
     @property
-    def response(self) -> CompletionResponse | None:
+    def response(self) -> sdk.CompletionResponse | None:
         """The whole answer, once `message_end` was delivered. Unlike the events it holds the vendor's signatures, so
         `response.message` is what to append to `messages` for the next turn."""
         return self.call.response if self.call is not None else None
@@ -117,7 +113,7 @@ class ProviderStreamIterator:
     def __init__(self, stream: ProviderStream) -> None:
         self._stream = stream
         self._call: ModelCall | None = None
-        self._next: Callable[[], Awaitable[ProviderStreamEvent]] | None = None
+        self._next: Callable[[], Awaitable[sdk.ProviderStreamEvent]] | None = None
         self._logins_before = stream.auth.logins
         self._started = False
         self._retried = False
@@ -125,7 +121,7 @@ class ProviderStreamIterator:
     def __aiter__(self) -> ProviderStreamIterator:
         return self
 
-    def __anext__(self) -> Awaitable[ProviderStreamEvent]:
+    def __anext__(self) -> Awaitable[sdk.ProviderStreamEvent]:
         return self._first() if self._next is None else self._next()
 
     async def aclose(self) -> None:
@@ -133,7 +129,7 @@ class ProviderStreamIterator:
         if self._call is not None:
             self._call.leave()
 
-    async def _first(self) -> ProviderStreamEvent:
+    async def _first(self) -> sdk.ProviderStreamEvent:
         """The events up to the first content. A login may be followed by one more attempt."""
         try:
             while True:
@@ -142,8 +138,10 @@ class ProviderStreamIterator:
                 except MakaiAuthError as error:
                     await self._log_in(error)
                     continue
-                if not isinstance(event, MessageStartEvent):
-                    self._go_on()
+                if not isinstance(event, sdk.MessageStartEvent):
+                    # A second attempt would repeat what the caller has: it gets the call's own events from now on.
+                    assert self._call is not None
+                    self._next = self._call.next
                     return event
                 if not self._started:
                     self._started = True
@@ -159,11 +157,6 @@ class ProviderStreamIterator:
         self._call = stream.call = await stream.calls.begin(stream.request, known, whole=False)
         return self._call
 
-    def _go_on(self) -> None:
-        """A second attempt would repeat what the caller has: from now on the call's own events are what it gets."""
-        assert self._call is not None
-        self._next = self._call.next
-
     async def _log_in(self, error: MakaiAuthError) -> None:
         self._call = None
         stream = self._stream
@@ -177,5 +170,5 @@ class ProviderStreamIterator:
             self._stream.calls.call_soon(self._call.leave)
 
 
-async def _nothing() -> ProviderStreamEvent:
+async def _nothing() -> sdk.ProviderStreamEvent:
     raise StopAsyncIteration

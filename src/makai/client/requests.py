@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -34,23 +34,36 @@ def request_of(
 ) -> _Request:
     """The typed request, from an object or from its fields, but not from both."""
     fields = {"model_ref": model_ref, "messages": messages, "tools": tools, "options": options}
-    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    if request is not None:
-        if given:
-            raise InvalidRequest(f"give a request object or its fields, not both: {', '.join(given)}")
-        given = msgspec.structs.asdict(request) if isinstance(request, msgspec.Struct) else dict(request)
-    if unknown := given.keys() - fields.keys():
-        raise InvalidRequest(f"a request has no {', '.join(sorted(unknown))}")
+    given = fields_of(request, fields, fields.keys(), "a request")
+    return kind(
+        model_ref=given["model_ref"],
+        messages=given["messages"],
+        tools=tuple(shape_of(ToolDefinition, tool, "tools") for tool in given.get("tools", ())),
+        options=shape_of(RunOptions, given.get("options") or RunOptions(), "options"),
+    )
+
+
+def fields_of(
+    request: msgspec.Struct | Mapping[str, Any] | None, fields: Mapping[str, Any], known: Set[str], what: str
+) -> dict[str, Any]:
+    """The fields that were given, by an object or one by one, but not both. The two that are needed are checked."""
+    given = given_of(request, fields)
+    if unknown := given.keys() - known:
+        raise InvalidRequest(f"{what} has no {', '.join(sorted(unknown))}")
     if not isinstance(given.get("model_ref"), str):
         raise InvalidRequest("model_ref is missing", hint="client.models.list() says which there are.")
     if "messages" not in given:
         raise InvalidRequest("messages is missing")
-    return kind(
-        model_ref=given["model_ref"],
-        messages=chat_messages(given["messages"]),
-        tools=tuple(shape_of(ToolDefinition, tool, "tools") for tool in given.get("tools", ())),
-        options=shape_of(RunOptions, given.get("options") or RunOptions(), "options"),
-    )
+    return given | {"messages": chat_messages(given["messages"])}
+
+
+def given_of(request: msgspec.Struct | Mapping[str, Any] | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in fields.items() if value is not None}
+    if request is None:
+        return given
+    if given:
+        raise InvalidRequest(f"give a request object or its fields, not both: {', '.join(given)}")
+    return msgspec.structs.asdict(request) if isinstance(request, msgspec.Struct) else dict(request)
 
 
 def payload_of(request: ProviderCompleteRequest) -> StreamRequest:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from makai.client.connection import Failure, MakaiConnection, refusal_in
-from makai.client.failures import ClientFailure, broken_protocol, run_failure, transport_failure
+from makai.client.failures import ClientFailure, broken_protocol, failure_of, transport_failure
 from makai.core.errors import MakaiStreamError
 from makai.protocols.makai.agent_payloads import AgentError, AgentStart, AgentStop
 from makai.protocols.makai.client import Reply
@@ -249,7 +249,7 @@ class SessionLink:
 
 def failure_in(reply: Reply) -> ClientFailure:
     try:
-        return run_failure(_agent_error(reply.payload))
+        return failure_of(_agent_error(reply.payload))
     except (msgspec.DecodeError, ValueError) as error:
         return broken_protocol(f"a malformed agent_error: {error}")
 

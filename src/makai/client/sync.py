@@ -11,20 +11,26 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import msgspec
 
 from makai.client.agent import AgentApi, AgentFollower, AgentStream
-from makai.client.agent_types import AgentRunResponse, AgentStreamEvent
 from makai.client.auth import AuthApi
 from makai.client.client import MakaiClient
 from makai.client.connect import Connecting, connect
 from makai.client.models import ModelsApi
 from makai.client.portal import Portal, events_of, read_ahead
 from makai.client.provider import ProviderApi, ProviderStream
-from makai.client.types import AuthFlowHandlers, AuthOptions, CompletionResponse, LoginResult, ProviderStreamEvent
+from makai.client.types import (
+    AgentRunResponse,
+    AgentStreamEvent,
+    AuthFlowHandlers,
+    AuthOptions,
+    CompletionResponse,
+    LoginResult,
+    ProviderStreamEvent,
+)
 from makai.core.secret import Secret
 from makai.server.backend import Backend
 
@@ -81,42 +87,32 @@ class SyncProviderStream:
         return read_ahead(self._portal, aiter(self._stream))
 
 
-class SyncAgentStream:
+class SyncAgentFollower:
+    """What happens in a session, for a plain `for` loop. Leaving it leaves the session as it is."""
+
+    def __init__(self, portal: Portal, events: AgentFollower | AgentStream) -> None:
+        self._portal = portal
+        self._events = events
+        self.session_id = events.session_id
+
+    @property
+    def event_id(self) -> int | None:
+        return self._events.event_id
+
+    def __iter__(self) -> Iterator[AgentStreamEvent]:
+        # Only the generator holds the iterator: leaving the loop drops it, and that leaves the session or the run.
+        return events_of(self._portal, aiter(self._events))
+
+
+class SyncAgentStream(SyncAgentFollower):
     """The events of one run, for a plain `for` loop. Leaving it early stops the run."""
 
-    def __init__(self, portal: Portal, stream: AgentStream) -> None:
-        self._portal = portal
-        self._stream = stream
-        self.session_id = stream.session_id
+    _events: AgentStream
 
     @property
     def response(self) -> AgentRunResponse | None:
         """The newest answer with the usage of all turns, once `agent_end` was delivered."""
-        return self._stream.response
-
-    @property
-    def event_id(self) -> int | None:
-        return self._stream.event_id
-
-    def __iter__(self) -> Iterator[AgentStreamEvent]:
-        # Only the generator holds the iterator: leaving the loop drops it, and that stops the run.
-        return events_of(self._portal, aiter(self._stream))
-
-
-class SyncAgentFollower:
-    """What happens in a session, for a plain `for` loop. Leaving it leaves the session as it is."""
-
-    def __init__(self, portal: Portal, follower: AgentFollower) -> None:
-        self._portal = portal
-        self._follower = follower
-        self.session_id = follower.session_id
-
-    @property
-    def event_id(self) -> int | None:
-        return self._follower.event_id
-
-    def __iter__(self) -> Iterator[AgentStreamEvent]:
-        return events_of(self._portal, aiter(self._follower))
+        return self._events.response
 
 
 class SyncAuth(_SyncApi[AuthApi]):
@@ -174,9 +170,7 @@ class SyncMakaiClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
