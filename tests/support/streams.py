@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from makai.core import stream_events as ev
 from makai.core.content import AssistantPart, Text, Thinking, ToolCall
 from makai.core.errors import MakaiError, ProviderError
-from makai.core.messages import UserMessage
+from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.model import Model, ModelCapability
 from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
 from makai.core.stream_events import StreamEvent
+from makai.core.usage import Usage
 from makai.providers.base import Api, ProviderRequest
 from makai.providers.parts import Parts
 
@@ -135,6 +137,49 @@ def without_signatures(content: tuple[AssistantPart, ...]) -> tuple[AssistantPar
                     )
                 )
     return tuple(plain)
+
+
+def done(events: list[StreamEvent]) -> AssistantMessage:
+    """The message of an answer that is complete."""
+    last = events[-1]
+    assert isinstance(last, ev.Done), last
+    assert last.reason == last.message.stop_reason
+    return last.message
+
+
+def failed(events: list[StreamEvent]) -> ev.Failed:
+    last = events[-1]
+    assert isinstance(last, ev.Failed), last
+    return last
+
+
+def assert_reference(events: list[StreamEvent], usage: Usage) -> None:
+    """The events are those of the reference answer (MK-PROV-009)."""
+    message = done(events)
+    assert kinds(events) == REFERENCE_KINDS
+    assert without_signatures(message.content) == REFERENCE_CONTENT
+    assert (message.usage, message.stop_reason) == (usage, "tool_use")
+
+
+def assert_lawful(events: list[StreamEvent]) -> None:
+    """`start` first, deltas only inside their block, indexes ascend, one terminal event and it is the last."""
+    opened: dict[int, str] = {}
+    newest = -1
+    for event in events[1:-1]:
+        match event:
+            case ev.TextStart() | ev.ThinkingStart() | ev.ToolCallStart():
+                assert event.content_index == newest + 1
+                newest += 1
+                opened[newest] = type(event).__name__.removesuffix("Start")
+            case ev.TextDelta() | ev.ThinkingDelta() | ev.ToolCallDelta():
+                assert opened[event.content_index] == type(event).__name__.removesuffix("Delta")
+            case ev.TextEnd() | ev.ThinkingEnd() | ev.ToolCallEnd():
+                assert opened.pop(event.content_index) == type(event).__name__.removesuffix("End")
+            case _:
+                assert isinstance(event, ev.Keepalive)
+    assert isinstance(events[0], ev.Start)
+    assert isinstance(events[-1], ev.Done | ev.Failed)
+    assert not opened or isinstance(events[-1], ev.Failed)
 
 
 def body_of(capture: bytes) -> bytes:

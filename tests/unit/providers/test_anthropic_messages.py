@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,7 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import streams as ref
-from support.streams import ask, body_of, decode, decode_pieces, decode_whole, kinds, model, without_signatures
+from support.fixtures import fixture
+from support.streams import (
+    ask,
+    assert_lawful,
+    assert_reference,
+    body_of,
+    decode,
+    decode_pieces,
+    decode_whole,
+    done,
+    failed,
+    kinds,
+    model,
+)
 
 from makai.core import stream_events as ev
 from makai.core.content import AssistantPart, Audio, Image, Text, Thinking, ToolCall, ToolResult
@@ -24,11 +36,9 @@ from makai.providers.anthropic_messages import AnthropicMessages
 from makai.providers.base import ProviderRequest
 
 API = AnthropicMessages()
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 WEATHER_SCHEMA = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
 WEATHER = ToolDefinition(name="get_weather", description="Looks it up", parameters_schema_json=WEATHER_SCHEMA)
 CLOCK = ToolDefinition(name="clock", description="", parameters_schema_json='{"type":"object"}')
-NO_USAGE = Usage()
 SHORT = {"cache_control": {"type": "ephemeral"}}
 
 
@@ -77,43 +87,23 @@ def ended(reason: str, **usage: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return closing, {"type": "message_stop"}
 
 
-def answer(
-    *content: AssistantPart,
-    usage: Usage = NO_USAGE,
-    stop_reason: StopReason = "end_turn",
-    response_id: str | None = "msg_1",
-) -> AssistantMessage:
-    return AssistantMessage(
-        content=content,
-        provider="anthropic",
-        api="anthropic-messages",
-        model="claude-opus-5",
-        usage=usage,
-        stop_reason=stop_reason,
-        timestamp=ref.TIMESTAMP,
-        response_id=response_id,
-    )
-
-
-START = ev.Start(
-    AssistantMessage(
-        content=(), provider="anthropic", api="anthropic-messages", model="claude-opus-5", timestamp=ref.TIMESTAMP
-    )
+EMPTY = AssistantMessage(
+    content=(), provider="anthropic", api="anthropic-messages", model="claude-opus-5", timestamp=ref.TIMESTAMP
 )
+START = ev.Start(EMPTY)
 
 
-def last(events: list[ev.StreamEvent]) -> ev.Done:
-    done = events[-1]
-    assert isinstance(done, ev.Done)
-    return done
+def answer(*content: AssistantPart, **fields: Any) -> AssistantMessage:
+    defaults = {"stop_reason": "end_turn", "response_id": "msg_1"}
+    return msgspec.structs.replace(EMPTY, content=content, **{**defaults, **fields})
 
 
 # ---------------------------------------------------------------- requests
 
 
 def conversation() -> Context:
-    own = AssistantMessage(
-        content=(
+    own = answer(
+        *(
             Thinking(thinking="Let me see…", thinking_signature="sig=="),
             Thinking(thinking="", thinking_signature="opaque", redacted=True),
             Thinking(thinking="unsigned"),
@@ -123,9 +113,6 @@ def conversation() -> Context:
                 tool_call_id="call|2", name="clock", arguments_json='{"tz": ', arguments_error="not a JSON object"
             ),
         ),
-        provider="anthropic",
-        api="anthropic-messages",
-        model="claude-opus-5",
         stop_reason="tool_use",
     )
     picture = Image(data="iVBORw0=", mime_type="image/png")
@@ -556,9 +543,7 @@ def test_the_reference_answer() -> None:
     )
     events = decode(API, ask(claude()), stream)
 
-    assert kinds(events) == ref.REFERENCE_KINDS
-    assert without_signatures(last(events).message.content) == ref.REFERENCE_CONTENT
-    assert last(events).message.usage == Usage(input=10, output=25)
+    assert_reference(events, Usage(input=10, output=25))
 
 
 def test_a_whole_json_answer_gives_the_same_message() -> None:
@@ -585,7 +570,7 @@ def test_a_whole_json_answer_gives_the_same_message() -> None:
     compact = msgspec.structs.replace(FULL_CALLS[0], arguments_json='{"city":"Zürich"}')
 
     assert kinds(events) == kinds(FULL_EVENTS)
-    assert last(events).message == msgspec.structs.replace(
+    assert done(events) == msgspec.structs.replace(
         FULL_MESSAGE, content=(*FULL_MESSAGE.content[:3], compact, FULL_CALLS[1])
     )
 
@@ -630,7 +615,7 @@ def test_usage_is_cumulative_and_counts_thinking() -> None:
     first["usage"]["output_tokens_details"] = {"thinking_tokens": 5}
     events = decode(API, ask(claude()), sse(started({"input_tokens": 3, "output_tokens": 4}), first, closing))
 
-    assert last(events).message.usage == Usage(input=3, output=9, reasoning=5)
+    assert done(events).usage == Usage(input=3, output=9, reasoning=5)
 
 
 @pytest.mark.parametrize(
@@ -642,19 +627,17 @@ def test_an_error_event_after_200_ends_the_stream(kind: str, code: str) -> None:
     events = decode(
         API, ask(claude()), sse(started(), delta(0, type="text_delta", text="Hal"), failure, *ended("end_turn"))
     )
-    failed = events[-1]
+    last = failed(events)
 
     assert events[1:3] == [ev.TextStart(0), ev.TextDelta(0, "Hal")]
-    assert isinstance(failed, ev.Failed)
-    assert (failed.error_code, failed.message.content, len(events)) == (code, (Text(text="Hal"),), 4)
-    assert "Sorry, [secret]" in failed.error_message
+    assert (last.error_code, last.message.content, len(events)) == (code, (Text(text="Hal"),), 4)
+    assert "Sorry, [secret]" in last.error_message
 
 
 def test_an_error_document_instead_of_an_answer() -> None:
     events = decode_whole(API, ask(claude()), b'{"type":"error","error":{"type":"overloaded_error","message":"Busy"}}')
 
-    assert isinstance(events[-1], ev.Failed)
-    assert events[-1].error_code == "overloaded"
+    assert failed(events).error_code == "overloaded"
 
 
 @pytest.mark.parametrize("payload", [b"<html>", b'{"type":', b'"\xff"', b"[1]", b"[" * 100_000])
@@ -663,16 +646,14 @@ def test_an_event_that_is_not_json_is_an_error_that_names_the_provider(payload: 
         decode(API, ask(claude()), b"data: " + payload + b"\n\n"),
         decode_whole(API, ask(claude()), payload),
     ):
-        assert isinstance(events[-1], ev.Failed)
-        assert events[-1].error_code == "provider_error"
-        assert events[-1].error_message.startswith("anthropic sent an event that is not valid JSON")
+        assert failed(events).error_code == "provider_error"
+        assert failed(events).error_message.startswith("anthropic sent an event that is not valid JSON")
 
 
 def test_a_stream_that_is_cut_before_its_stop_reason_is_an_error() -> None:
     events = decode(API, ask(claude()), sse(started(), delta(0, type="text_delta", text="Hal")))
 
-    assert isinstance(events[-1], ev.Failed)
-    assert events[-1].message.content == (Text(text="Hal"),)
+    assert failed(events).message.content == (Text(text="Hal"),)
 
 
 def test_a_stream_that_is_cut_after_its_stop_reason_is_complete() -> None:
@@ -701,7 +682,7 @@ def test_unknown_events_blocks_and_deltas_are_passed_over() -> None:
         *ended("end_turn"),
     )
 
-    assert last(decode(API, ask(claude()), stream)).message == answer(Text(text="OK"))
+    assert done(decode(API, ask(claude()), stream)) == answer(Text(text="OK"))
 
 
 def test_a_server_that_leaves_out_indexes_and_input_is_understood() -> None:
@@ -716,7 +697,7 @@ def test_a_server_that_leaves_out_indexes_and_input_is_understood() -> None:
         *ended("tool_use"),
     )
 
-    assert last(decode(API, ask(claude()), stream)).message == answer(
+    assert done(decode(API, ask(claude()), stream)) == answer(
         Text(text="Hi"),
         ToolCall(tool_call_id="made_1", name="clock", arguments_json='{"a":1}'),
         stop_reason="tool_use",
@@ -732,7 +713,7 @@ def test_a_server_that_gives_the_arguments_at_once_is_understood() -> None:
         *ended("tool_use"),
     )
 
-    assert last(decode(API, ask(claude()), stream)).message.tool_calls() == (
+    assert done(decode(API, ask(claude()), stream)).tool_calls() == (
         ToolCall(tool_call_id="t", name="clock", arguments_json='{"a":1}'),
     )
 
@@ -745,7 +726,7 @@ def test_malformed_arguments_are_visible() -> None:
         stop(0),
         *ended("max_tokens"),
     )
-    (call,) = last(decode(API, ask(claude()), stream)).message.tool_calls()
+    (call,) = done(decode(API, ask(claude()), stream)).tool_calls()
 
     assert call.arguments_json == '{"a":'
     assert call.arguments_error is not None
@@ -770,14 +751,14 @@ def test_blocks_that_share_an_index_do_not_mix() -> None:
 
 
 def recorded(name: str) -> bytes:
-    return body_of((FIXTURES / f"{name}.raw.txt").read_bytes())
+    return body_of(fixture(f"{name}.raw.txt"))
 
 
 @pytest.mark.parametrize("chunk", [None, 1])
 def test_a_recorded_text_stream(chunk: int | None) -> None:
     events = decode(API, ask(claude()), recorded("llama_server_tools/anthropic_messages_stream"), chunk)
 
-    assert last(events).message == answer(
+    assert done(events) == answer(
         Text(text="Hello! How can I assist you today?"),
         usage=Usage(input=15, output=10, cache_read=5),
         response_id="chatcmpl-1zaqKC1PXvRpmGjvP7S63bwlVx6L7xjk",
@@ -785,36 +766,18 @@ def test_a_recorded_text_stream(chunk: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tool_id", "arguments", "usage"),
+    ("name", "tool_id", "usage"),
     [
-        (
-            "anthropic_tools_any_stream",
-            "L2UEL5HgXyJ5xlvObQoYAmFt0QGeOJZO",
-            '{"city": "Paris"}',
-            Usage(input=1, output=17, cache_read=209),
-        ),
-        (
-            "anthropic_tools_auto_stream",
-            "G1nCBfyRG2KaKRR30XENTl3UAI6O6rfS",
-            '{"city": "Paris"}',
-            Usage(input=1, output=17, cache_read=209),
-        ),
-        (
-            "anthropic_tool_result_stream",
-            "vYpeDz1lCUgsfjErloV1NANVc6XPtFS3",
-            '{"city": "Paris"}',
-            Usage(input=24, output=17, cache_read=226),
-        ),
+        ("tools_any_stream", "L2UEL5HgXyJ5xlvObQoYAmFt0QGeOJZO", Usage(input=1, output=17, cache_read=209)),
+        ("tools_auto_stream", "G1nCBfyRG2KaKRR30XENTl3UAI6O6rfS", Usage(input=1, output=17, cache_read=209)),
+        ("tool_result_stream", "vYpeDz1lCUgsfjErloV1NANVc6XPtFS3", Usage(input=24, output=17, cache_read=226)),
     ],
 )
-def test_recorded_tool_calls(name: str, tool_id: str, arguments: str, usage: Usage) -> None:
-    message = last(decode(API, ask(claude()), recorded(f"llama_server_tools/{name}"))).message
+def test_recorded_tool_calls(name: str, tool_id: str, usage: Usage) -> None:
+    message = done(decode(API, ask(claude()), recorded(f"llama_server_tools/anthropic_{name}")))
+    call = ToolCall(tool_call_id=tool_id, name="get_weather", arguments_json='{"city": "Paris"}')
 
-    assert (message.content, message.stop_reason, message.usage) == (
-        (ToolCall(tool_call_id=tool_id, name="get_weather", arguments_json=arguments),),
-        "tool_use",
-        usage,
-    )
+    assert (message.content, message.stop_reason, message.usage) == ((call,), "tool_use", usage)
 
 
 @pytest.mark.parametrize(
@@ -822,7 +785,7 @@ def test_recorded_tool_calls(name: str, tool_id: str, arguments: str, usage: Usa
     [("anthropic_messages_stream", 24), ("anthropic_tool_result_stream", 60), ("anthropic_tools_any_stream", 120)],
 )
 def test_recorded_answers_that_hit_their_limit(name: str, tokens: int) -> None:
-    message = last(decode(API, ask(claude()), recorded(f"llama_server/{name}"))).message
+    message = done(decode(API, ask(claude()), recorded(f"llama_server/{name}")))
 
     assert (message.stop_reason, message.usage.output) == ("max_tokens", tokens)
     assert len(message.text().split()) > 10
@@ -831,7 +794,7 @@ def test_recorded_answers_that_hit_their_limit(name: str, tokens: int) -> None:
 def test_a_recorded_whole_answer() -> None:
     events = decode_whole(API, ask(claude()), recorded("llama_server_tools/anthropic_messages_nostream"))
 
-    assert last(events).message == answer(
+    assert done(events) == answer(
         Text(text="Hello! How can I assist you today?"),
         usage=Usage(input=17, output=10, cache_read=5),
         response_id="chatcmpl-3NdosLUJzaIC7nua1LJUkfMp2wURToid",
@@ -882,27 +845,6 @@ EVENTS = st.fixed_dictionaries(
         "usage": JSON_VALUES,
     },
 )
-
-
-def assert_lawful(events: list[ev.StreamEvent]) -> None:
-    """`start` first, deltas only inside their block, indexes ascend, one terminal event and it is the last."""
-    opened: dict[int, str] = {}
-    newest = -1
-    for event in events[1:-1]:
-        match event:
-            case ev.TextStart() | ev.ThinkingStart() | ev.ToolCallStart():
-                assert event.content_index == newest + 1
-                newest += 1
-                opened[newest] = type(event).__name__.removesuffix("Start")
-            case ev.TextDelta() | ev.ThinkingDelta() | ev.ToolCallDelta():
-                assert opened[event.content_index] == type(event).__name__.removesuffix("Delta")
-            case ev.TextEnd() | ev.ThinkingEnd() | ev.ToolCallEnd():
-                assert opened.pop(event.content_index) == type(event).__name__.removesuffix("End")
-            case _:
-                assert isinstance(event, ev.Keepalive)
-    assert isinstance(events[0], ev.Start)
-    assert isinstance(events[-1], ev.Done | ev.Failed)
-    assert not opened or isinstance(events[-1], ev.Failed)
 
 
 @given(st.lists(EVENTS, max_size=12))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from support import streams as ref
-from support.streams import ask, decode, kinds, model, without_signatures
+from support.streams import ask, assert_reference, decode, done, model
 
 from makai.core.content import ToolCall
 from makai.core.request import StreamOptions
 from makai.core.secret import Secret
-from makai.core.stream_events import Done
+from makai.core.usage import Usage
 from makai.providers.openai_responses import AzureOpenAIResponses, OpenAIResponses
 
 API = AzureOpenAIResponses()
@@ -67,21 +67,16 @@ def test_the_reference_answer_has_the_common_order_and_content() -> None:
         + event("completed", '"response":{"id":"resp_1","status":"completed","usage":{"output_tokens":3}}')
     )
 
-    events = decode(API, ask(model(API.id, "azure")), data)
-    last = events[-1]
-
-    assert kinds(events) == ref.REFERENCE_KINDS
-    assert isinstance(last, Done)
-    assert without_signatures(last.message.content) == ref.REFERENCE_CONTENT
-    assert last.message.usage.output == 3
+    assert_reference(decode(API, ask(model(API.id, "azure")), data), Usage(output=3))
 
 
 def test_a_content_filter_ends_the_answer_as_a_refusal() -> None:
     details = '"response":{"status":"incomplete","incomplete_details":{"reason":"content_filter"}}'
     call = '"output_index":0,"item":{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}'
 
-    last = decode(API, ask(model(API.id, "azure")), event("output_item.done", call) + event("incomplete", details))[-1]
+    said = done(
+        decode(API, ask(model(API.id, "azure")), event("output_item.done", call) + event("incomplete", details))
+    )
 
-    assert isinstance(last, Done)
-    assert last.message.stop_reason == "refusal"
-    assert last.message.content == (ToolCall(tool_call_id="c", name="f", arguments_json="{}"),)
+    assert said.stop_reason == "refusal"
+    assert said.content == (ToolCall(tool_call_id="c", name="f", arguments_json="{}"),)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import streams as ref
-from support.streams import ask, decode, decode_pieces, decode_whole, kinds, model, without_signatures
+from support.streams import ask, assert_reference, decode, decode_pieces, decode_whole, done, failed, model
 
 from makai.core.content import Text
 from makai.core.messages import UserMessage
@@ -94,11 +94,8 @@ def test_project_session_and_token_may_be_missing() -> None:
 def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
     events = decode(API, ask(gemini()), REFERENCE)
 
-    assert kinds(events) == ref.REFERENCE_KINDS
-    assert isinstance(events[-1], Done)
-    assert without_signatures(events[-1].message.content) == ref.REFERENCE_CONTENT
-    assert events[-1].message.usage == Usage(input=10, output=8, reasoning=3)
-    assert events[-1].message.response_id == "trace_1"
+    assert_reference(events, Usage(input=10, output=8, reasoning=3))
+    assert done(events).response_id == "trace_1"
 
 
 def test_a_stream_is_the_same_at_every_cut() -> None:
@@ -113,27 +110,24 @@ def test_a_stream_is_the_same_at_every_cut() -> None:
 def test_a_whole_answer_is_unwrapped_and_its_own_id_wins() -> None:
     answer = {"response": {**chunk({"text": "Hi"}, finishReason="STOP"), "responseId": "resp_1"}, "traceId": "trace_1"}
 
-    done = decode_whole(API, ask(gemini()), msgspec.json.encode(answer))[-1]
+    said = done(decode_whole(API, ask(gemini()), msgspec.json.encode(answer)))
 
-    assert isinstance(done, Done)
-    assert (done.message.content, done.message.response_id) == ((Text(text="Hi"),), "resp_1")
+    assert (said.content, said.response_id) == ((Text(text="Hi"),), "resp_1")
 
 
 def test_an_error_beside_the_envelope_ends_the_stream() -> None:
     error = b'data: {"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}\n\n'
 
-    failed = decode(API, ask(gemini()), wrapped(chunk({"text": "a"})) + error)[-1]
+    last = failed(decode(API, ask(gemini()), wrapped(chunk({"text": "a"})) + error))
 
-    assert isinstance(failed, Failed)
-    assert (failed.error_code, failed.provider_id) == ("overloaded", "gemini-cli")
-    assert failed.message.content == (Text(text="a"),)
+    assert (last.error_code, last.provider_id) == ("overloaded", "gemini-cli")
+    assert last.message.content == (Text(text="a"),)
 
 
 def test_an_empty_envelope_says_nothing_and_a_cut_stream_is_incomplete() -> None:
-    failed = decode(API, ask(gemini()), b"data: {}\n\n" + b'data: {"response":null}\n\n')[-1]
+    last = failed(decode(API, ask(gemini()), b"data: {}\n\n" + b'data: {"response":null}\n\n'))
 
-    assert isinstance(failed, Failed)
-    assert failed.error_message == "ended before it was complete"
+    assert last.error_message == "ended before it was complete"
 
 
 @given(st.binary(max_size=200))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import streams as ref
-from support.streams import ask, decode, decode_pieces, decode_whole, kinds, model, without_signatures
+from support.streams import ask, assert_reference, decode, decode_pieces, decode_whole, done, failed, kinds, model
 
 from makai.core import stream_events as ev
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
@@ -450,19 +450,14 @@ def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
 
     events = decode(API, ask(gemini()), stream)
 
-    assert kinds(events) == ref.REFERENCE_KINDS
-    assert isinstance(events[-1], ev.Done)
-    assert without_signatures(events[-1].message.content) == ref.REFERENCE_CONTENT
-    assert events[-1].message.usage == Usage(input=10, output=8, reasoning=3)
-    assert events[-1].reason == "tool_use"
+    assert_reference(events, Usage(input=10, output=8, reasoning=3))
 
 
 def test_what_the_model_said_goes_back_signed_as_it_came() -> None:
     target = gemini()
-    done = decode(API, ask(target), STREAM)[-1]
-    assert isinstance(done, ev.Done)
+    said = done(decode(API, ask(target), STREAM))
 
-    assert body_of(target, UserMessage(content="Hi"), done.message)["contents"][1]["parts"] == [
+    assert body_of(target, UserMessage(content="Hi"), said)["contents"][1]["parts"] == [
         {"text": ref.THINKING, "thought": True},
         {"text": ref.TEXT, "thoughtSignature": "c2lnLXRleHQ="},
         {
@@ -479,10 +474,9 @@ def test_signatures_without_words_and_on_thoughts_are_kept() -> None:
         chunk({"text": "", "thoughtSignature": "cw=="}, finishReason="STOP"),
     )
 
-    done = decode(API, ask(gemini()), stream)[-1]
+    said = done(decode(API, ask(gemini()), stream))
 
-    assert isinstance(done, ev.Done)
-    assert done.message.content == (
+    assert said.content == (
         Thinking(thinking="", thinking_signature="dA=="),
         Text(text="", text_signature="cw=="),
     )
@@ -492,10 +486,9 @@ def test_arguments_are_exactly_what_was_sent() -> None:
     arguments = '{"b": 1.0, "a":"\\u00e9", "n": 12345678901234567890}'
     event = b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":%s}}]},"finishReason":"STOP"}]}'
 
-    done = decode(API, ask(gemini()), sse(event % arguments.encode()))[-1]
+    said = done(decode(API, ask(gemini()), sse(event % arguments.encode())))
 
-    assert isinstance(done, ev.Done)
-    assert [call.arguments_json for call in done.message.tool_calls()] == [arguments]
+    assert [call.arguments_json for call in said.tool_calls()] == [arguments]
 
 
 @pytest.mark.parametrize(
@@ -515,60 +508,54 @@ def test_arguments_are_exactly_what_was_sent() -> None:
 def test_finish_reasons_become_stop_reasons(finish: str, expected: StopReason) -> None:
     events = decode(API, ask(gemini()), sse(chunk({"text": "a"}), {"candidates": [{"finishReason": finish}]}))
 
-    assert isinstance(events[-1], ev.Done)
-    assert events[-1].reason == expected
+    assert done(events).stop_reason == expected
 
 
 def test_a_blocked_prompt_is_a_refusal() -> None:
     stream = sse({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 4}})
 
-    done = decode(API, ask(gemini()), stream)[-1]
+    said = done(decode(API, ask(gemini()), stream))
 
-    assert isinstance(done, ev.Done)
-    assert (done.reason, done.message.content, done.message.usage) == ("refusal", (), Usage(input=4))
+    assert (said.stop_reason, said.content, said.usage) == ("refusal", (), Usage(input=4))
 
 
 @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"])
 def test_a_call_the_model_got_wrong_is_a_visible_error(reason: str) -> None:
     stream = sse(chunk({"text": "So"}), chunk(finishReason=reason, finishMessage="print(f(")) + STREAM
 
-    failed = decode(API, ask(gemini()), stream)[-1]
+    last = failed(decode(API, ask(gemini()), stream))
 
-    assert isinstance(failed, ev.Failed)
-    assert failed.error_code == "provider_error"
-    assert failed.error_message.startswith("google broke off: the model ")
-    assert failed.error_message.endswith(f"({reason}): print(f(")
-    assert failed.message.content == (Text(text="So"),)
+    assert last.error_code == "provider_error"
+    assert last.error_message.startswith("google broke off: the model ")
+    assert last.error_message.endswith(f"({reason}): print(f(")
+    assert last.message.content == (Text(text="So"),)
 
 
 def test_an_error_inside_the_stream_keeps_what_had_arrived_and_hides_the_key() -> None:
     error = {"error": {"code": 429, "message": "Quota of test-key is used up", "status": "RESOURCE_EXHAUSTED"}}
 
-    failed = decode(API, ask(gemini()), sse(chunk({"text": "a"}), error, chunk({"text": "b"})))[-1]
+    last = failed(decode(API, ask(gemini()), sse(chunk({"text": "a"}), error, chunk({"text": "b"}))))
 
-    assert isinstance(failed, ev.Failed)
-    assert (failed.error_code, failed.provider_id) == ("rate_limited", "google")
-    assert failed.error_message == "google refused the request (HTTP 429): Quota of [secret] is used up"
-    assert failed.message.content == (Text(text="a"),)
+    assert (last.error_code, last.provider_id) == ("rate_limited", "google")
+    assert last.error_message == "google refused the request (HTTP 429): Quota of [secret] is used up"
+    assert last.message.content == (Text(text="a"),)
 
 
 @pytest.mark.parametrize(
     "payload", [b"{", b"nonsense", b'{"candidates":3}', b'{"a":"\xff"}{', b"[" * 100_000, b'{"error":' + b"[" * 100_000]
 )
 def test_an_event_that_is_no_json_is_an_error_that_names_the_provider(payload: bytes) -> None:
-    failed = decode(API, ask(gemini()), sse(payload))[-1]
+    last = failed(decode(API, ask(gemini()), sse(payload)))
 
-    assert isinstance(failed, ev.Failed)
-    assert failed.error_message.startswith("google sent an event that is not valid JSON: ")
+    assert last.error_message.startswith("google sent an event that is not valid JSON: ")
 
 
 def test_invalid_utf8_in_arguments_is_an_error() -> None:
     event = b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":"\xff"}}}]}}]}'
 
-    failed = decode(API, ask(gemini()), sse(event))[-1]
+    last = failed(decode(API, ask(gemini()), sse(event)))
 
-    assert isinstance(failed, ev.Failed)
-    assert failed.error_message.startswith("google sent an event that is not valid JSON: ")
+    assert last.error_message.startswith("google sent an event that is not valid JSON: ")
 
 
 @pytest.mark.parametrize("document", [b"[", b"[{]", b"<html>"])
@@ -577,10 +564,9 @@ def test_a_whole_answer_that_is_no_json_is_an_error(document: bytes) -> None:
 
 
 def test_a_stream_without_a_finish_reason_is_incomplete() -> None:
-    failed = decode(API, ask(gemini()), sse(chunk({"text": "a"})))[-1]
+    last = failed(decode(API, ask(gemini()), sse(chunk({"text": "a"}))))
 
-    assert isinstance(failed, ev.Failed)
-    assert failed.error_message == "ended before it was complete"
+    assert last.error_message == "ended before it was complete"
 
 
 def test_nulls_and_missing_fields_are_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import streams as ref
-from support.streams import ask, decode, decode_pieces, decode_whole, kinds, model, without_signatures
+from support.streams import ask, assert_reference, decode, decode_pieces, decode_whole, done, failed, kinds, model
 
 from makai.core import stream_events as ev
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
@@ -293,11 +293,7 @@ def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
 
     events = decode(API, ask(qwen()), stream)
 
-    assert kinds(events) == ref.REFERENCE_KINDS
-    assert isinstance(events[-1], ev.Done)
-    assert without_signatures(events[-1].message.content) == ref.REFERENCE_CONTENT
-    assert events[-1].message.usage == Usage(input=10, output=12, cache_read=30)
-    assert events[-1].reason == "tool_use"
+    assert_reference(events, Usage(input=10, output=12, cache_read=30))
 
 
 @pytest.mark.parametrize(
@@ -306,8 +302,7 @@ def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
 def test_done_reasons_become_stop_reasons(reason: str | None, expected: StopReason) -> None:
     events = decode(API, ask(qwen()), line({"content": "a"}) + line(done=True, done_reason=reason))
 
-    assert isinstance(events[-1], ev.Done)
-    assert events[-1].reason == expected
+    assert done(events).stop_reason == expected
 
 
 def test_nothing_after_the_last_line_counts() -> None:
@@ -319,19 +314,17 @@ def test_nothing_after_the_last_line_counts() -> None:
 def test_an_error_line_keeps_what_had_arrived_and_hides_the_key() -> None:
     error = b'{"error":"model runner has unexpectedly stopped, key test-key"}\n'
 
-    failed = decode(API, ask(qwen()), line({"content": "a"}) + error + line({"content": "b"}))[-1]
+    last = failed(decode(API, ask(qwen()), line({"content": "a"}) + error + line({"content": "b"})))
 
-    assert isinstance(failed, ev.Failed)
-    assert (failed.error_code, failed.provider_id) == ("provider_error", "ollama")
-    assert failed.error_message == ("ollama refused the request: model runner has unexpectedly stopped, key [secret]")
-    assert failed.message.content == (Text(text="a"),)
+    assert (last.error_code, last.provider_id) == ("provider_error", "ollama")
+    assert last.error_message == ("ollama refused the request: model runner has unexpectedly stopped, key [secret]")
+    assert last.message.content == (Text(text="a"),)
 
 
 def test_the_status_of_an_error_line_counts() -> None:
-    failed = decode(API, ask(qwen()), b'{"error":"too many concurrent requests","status":429}\n')[-1]
+    last = failed(decode(API, ask(qwen()), b'{"error":"too many concurrent requests","status":429}\n'))
 
-    assert isinstance(failed, ev.Failed)
-    assert failed.error_code == "rate_limited"
+    assert last.error_code == "rate_limited"
 
 
 @pytest.mark.parametrize(
@@ -339,45 +332,40 @@ def test_the_status_of_an_error_line_counts() -> None:
     [b"{\n", b"<html>\n</html>\n", b'{"message":3}\n', b"[" * 100_000 + b"\n", b'{"error":' + b"[" * 100_000 + b"\n"],
 )
 def test_a_line_that_is_no_json_is_an_error_that_names_the_provider(noise: bytes) -> None:
-    failed = decode(API, ask(qwen()), noise)[-1]
+    last = failed(decode(API, ask(qwen()), noise))
 
-    assert isinstance(failed, ev.Failed)
-    assert failed.error_message.startswith("ollama sent an event that is not valid JSON: ")
-    assert decode_whole(API, ask(qwen()), noise.rstrip())[-1] == failed
+    assert last.error_message.startswith("ollama sent an event that is not valid JSON: ")
+    assert decode_whole(API, ask(qwen()), noise.rstrip())[-1] == last
 
 
 def test_invalid_utf8_in_arguments_is_an_error() -> None:
     noise = b'{"message":{"tool_calls":[{"function":{"name":"f","arguments":{"a":"\xff"}}}]}}\n'
 
-    failed = decode(API, ask(qwen()), noise)[-1]
+    last = failed(decode(API, ask(qwen()), noise))
 
-    assert isinstance(failed, ev.Failed)
-    assert failed.error_message.startswith("ollama sent an event that is not valid JSON: ")
+    assert last.error_message.startswith("ollama sent an event that is not valid JSON: ")
 
 
 def test_a_line_without_end_is_an_error() -> None:
-    failed = decode(API, ask(qwen()), b"x" * (17 * 1024 * 1024))[-1]
+    last = failed(decode(API, ask(qwen()), b"x" * (17 * 1024 * 1024)))
 
-    assert isinstance(failed, ev.Failed)
-    assert failed.error_message == "ollama: line exceeds the limit of 16777216 bytes"
+    assert last.error_message == "ollama: line exceeds the limit of 16777216 bytes"
 
 
 @pytest.mark.parametrize("kept", [0, 5, 60])
 def test_a_stream_that_is_cut_is_incomplete(kept: int) -> None:
-    failed = decode(API, ask(qwen()), line({"content": "a"}) + LAST[:kept])[-1]
+    last = failed(decode(API, ask(qwen()), line({"content": "a"}) + LAST[:kept]))
 
-    assert isinstance(failed, ev.Failed)
-    assert failed.error_message == "ended before it was complete"
-    assert failed.message.content == (Text(text="a"),)
+    assert last.error_message == "ended before it was complete"
+    assert last.message.content == (Text(text="a"),)
 
 
 def test_arguments_that_are_no_object_stay_visible() -> None:
     stream = line({"tool_calls": [call("f", "{}")]}) + line(done=True)
 
-    done = decode(API, ask(qwen()), stream)[-1]
+    said = done(decode(API, ask(qwen()), stream))
 
-    assert isinstance(done, ev.Done)
-    (made,) = done.message.tool_calls()
+    (made,) = said.tool_calls()
     assert made.arguments_json == '"{}"'
     assert made.arguments_error is not None
 

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from support import streams as ref
 from support.fixtures import fixture
 from support.profiles import examples
-from support.streams import ask, body_of, decode, decode_whole, kinds, model, without_signatures
+from support.streams import ask, assert_reference, body_of, decode, decode_whole, done, failed, model
 
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import ChatQuirks, ModelCapability
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
-from makai.core.stream_events import Done, Failed, StreamEvent
+from makai.core.stream_events import Done, Failed
 from makai.core.usage import Usage
 from makai.providers.openai_completions import OpenAICompletions
 
@@ -60,19 +60,11 @@ REFERENCE_STREAM = sse(
 )
 
 
-def final(events: list[StreamEvent]) -> AssistantMessage:
-    assert isinstance(events[-1], Done), events[-1]
-    return events[-1].message
-
-
 @pytest.mark.req("MK-PROV-009")
 def test_the_recorded_stream_becomes_the_reference_answer() -> None:
     events = decode(API, ask(CHAT), REFERENCE_STREAM)
-    assert kinds(events) == ref.REFERENCE_KINDS
-    message = final(events)
-    assert without_signatures(message.content) == ref.REFERENCE_CONTENT
-    assert (message.stop_reason, message.response_id) == ("tool_use", "chat_1")
-    assert message.usage == Usage(input=20, output=20, cache_read=10, reasoning=8)
+    assert_reference(events, Usage(input=20, output=20, cache_read=10, reasoning=8))
+    assert done(events).response_id == "chat_1"
 
 
 @pytest.mark.parametrize("chunk", range(1, 80))
@@ -88,7 +80,7 @@ def test_parallel_tool_calls_may_interleave() -> None:
         delta(tool_calls=[call_piece(1, "2}")]),
         finish("tool_calls"),
     )
-    assert final(decode(API, ask(CHAT), stream)).content == (
+    assert done(decode(API, ask(CHAT), stream)).content == (
         ToolCall(tool_call_id="a", name="read", arguments_json='{"y":1}'),
         ToolCall(tool_call_id="b", name="write", arguments_json='{"x":2}'),
     )
@@ -100,7 +92,7 @@ def test_calls_that_are_all_numbered_zero_are_told_apart_by_their_ids() -> None:
         delta(tool_calls=[call_piece(0, '{"b":2}', id="b", name="read")]),
         finish("tool_calls"),
     )
-    assert [call.arguments_json for call in final(decode(API, ask(CHAT), stream)).tool_calls()] == [
+    assert [call.arguments_json for call in done(decode(API, ask(CHAT), stream)).tool_calls()] == [
         '{"a":1}',
         '{"b":2}',
     ]
@@ -108,7 +100,7 @@ def test_calls_that_are_all_numbered_zero_are_told_apart_by_their_ids() -> None:
 
 def test_arguments_given_as_an_object_are_written_as_json() -> None:
     stream = sse(delta(tool_calls=[{"function": {"name": "t", "arguments": {"a": [1]}}}]), finish("tool_calls"))
-    (call,) = final(decode(API, ask(CHAT), stream)).tool_calls()
+    (call,) = done(decode(API, ask(CHAT), stream)).tool_calls()
     assert (call.tool_call_id, call.arguments_json) == ("made_1", '{"a":[1]}')
 
 
@@ -123,36 +115,35 @@ REASONS: list[tuple[str, StopReason]] = [
 
 @pytest.mark.parametrize(("vendor", "ours"), REASONS)
 def test_stop_reasons_have_our_spelling(vendor: str, ours: StopReason) -> None:
-    assert final(decode(API, ask(CHAT), sse(delta(content="x"), finish(vendor)))).stop_reason == ours
+    assert done(decode(API, ask(CHAT), sse(delta(content="x"), finish(vendor)))).stop_reason == ours
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_text"])
 def test_reasoning_is_thinking_whatever_the_server_calls_it(field: str) -> None:
     stream = sse(delta(**{field: "Hm"}), delta(content="Yes"), finish("stop"))
-    assert final(decode(API, ask(CHAT), stream)).content == (Thinking(thinking="Hm"), Text(text="Yes"))
+    assert done(decode(API, ask(CHAT), stream)).content == (Thinking(thinking="Hm"), Text(text="Yes"))
 
 
 def test_typed_content_pieces_are_read() -> None:
     pieces = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"type": "text", "text": "Yes"}]
     stream = sse(delta(content=pieces), finish("stop"))
-    assert final(decode(API, ask(CHAT), stream)).content == (Thinking(thinking="Hm"), Text(text="Yes"))
+    assert done(decode(API, ask(CHAT), stream)).content == (Thinking(thinking="Hm"), Text(text="Yes"))
 
 
 def test_groq_and_deepseek_usage_is_found() -> None:
     groq = sse(delta(content="x"), finish("stop") | {"x_groq": {"usage": {"prompt_tokens": 3, "completion_tokens": 4}}})
-    assert final(decode(API, ask(CHAT), groq)).usage == Usage(input=3, output=4)
+    assert done(decode(API, ask(CHAT), groq)).usage == Usage(input=3, output=4)
     deepseek = sse(
         finish("stop") | {"usage": {"prompt_tokens": 9, "completion_tokens": 1, "prompt_cache_hit_tokens": 4}}
     )
-    assert final(decode(API, ask(CHAT), deepseek)).usage == Usage(input=5, output=1, cache_read=4)
+    assert done(decode(API, ask(CHAT), deepseek)).usage == Usage(input=5, output=1, cache_read=4)
 
 
 def test_an_error_inside_the_stream_ends_it() -> None:
     stream = sse(delta(content="Hel"), {"error": {"message": "does not match the expected format", "code": 500}})
-    failed = decode(API, ask(CHAT), stream)[-1]
-    assert isinstance(failed, Failed)
-    assert failed.error_message == "acme refused the request (HTTP 500): does not match the expected format"
-    assert failed.message.text() == "Hel"
+    last = failed(decode(API, ask(CHAT), stream))
+    assert last.error_message == "acme refused the request (HTTP 500): does not match the expected format"
+    assert last.message.text() == "Hel"
 
 
 def test_a_whole_completion_gives_the_same_parts() -> None:
@@ -171,7 +162,7 @@ def test_a_whole_completion_gives_the_same_parts() -> None:
             }
         ],
     }
-    content = final(decode_whole(API, ask(CHAT), msgspec.json.encode(body))).content
+    content = done(decode_whole(API, ask(CHAT), msgspec.json.encode(body))).content
     assert set(map(type, content)) == set(map(type, ref.REFERENCE_CONTENT))
 
 
@@ -192,20 +183,20 @@ def recorded(name: str) -> bytes:
 @pytest.mark.parametrize("folder", ["llama_server", "llama_server_tools"])
 def test_recorded_llama_streams_are_read_to_their_end(folder: str) -> None:
     for name in ("chat_stream", "chat_json_schema_stream", "chat_tool_result_stream", "chat_tools_auto_stream"):
-        message = final(decode(API, ask(CHAT), recorded(f"{folder}/{name}.raw.txt")))
+        message = done(decode(API, ask(CHAT), recorded(f"{folder}/{name}.raw.txt")))
         assert message.content
         assert message.stop_reason in ("end_turn", "max_tokens", "tool_use")
 
 
 def test_a_recorded_llama_tool_call_is_assembled() -> None:
-    message = final(decode(API, ask(CHAT), recorded("llama_server_tools/chat_tools_auto_stream.raw.txt")))
+    message = done(decode(API, ask(CHAT), recorded("llama_server_tools/chat_tools_auto_stream.raw.txt")))
     (call,) = message.tool_calls()
     assert (call.name, call.arguments_json) == ("get_weather", '{"city": "Paris"}')
     assert message.stop_reason == "tool_use"
 
 
 def test_a_recorded_llama_answer_in_one_piece_is_read() -> None:
-    message = final(decode_whole(API, ask(CHAT), recorded("llama_server/chat_tools_required.raw.txt")))
+    message = done(decode_whole(API, ask(CHAT), recorded("llama_server/chat_tools_required.raw.txt")))
     assert message.text().startswith("Paris, the City of Light")
     assert message.usage == Usage(input=1, output=120, cache_read=36)
 
@@ -241,11 +232,11 @@ CONVERSATION = Context(
 )
 
 
-def body(context: Context = CONVERSATION, options: StreamOptions | None = None, **quirks: object) -> dict[str, object]:
+def body(context: Context = CONVERSATION, options: StreamOptions | None = None, **quirks: object) -> dict[str, Any]:
     target = model("openai-completions", quirks=ChatQuirks(**quirks))  # type: ignore[arg-type]
     request = API.request(ask(target, context=context, options=options))
     assert "\\u" not in request.body.decode()
-    decoded: dict[str, object] = msgspec.json.decode(request.body)
+    decoded: dict[str, Any] = msgspec.json.decode(request.body)
     return decoded
 
 
@@ -373,7 +364,6 @@ def test_effort_is_asked_for_in_the_words_of_each_server(
 
 def test_mistral_gets_tool_ids_of_nine_letters_and_digits() -> None:
     messages = body(tool_id_length=9, tool_id_alphanumeric=True, tool_result_name=True)["messages"]
-    assert isinstance(messages, list)
     call_id = messages[2]["tool_calls"][0]["id"]
     assert call_id.isalnum()
     assert len(call_id) == 9
@@ -382,16 +372,13 @@ def test_mistral_gets_tool_ids_of_nine_letters_and_digits() -> None:
 
 def test_earlier_thinking_is_sent_back_only_where_the_server_wants_it() -> None:
     messages = body(reasoning_replay="reasoning_content")["messages"]
-    assert isinstance(messages, list)
     assert messages[2]["reasoning_content"] == "A picture."
     messages = body(reasoning_replay="text")["messages"]
-    assert isinstance(messages, list)
     assert messages[2]["content"] == "A picture.\n\nI look."
 
 
 def test_cache_marks_are_put_on_the_system_prompt_and_the_newest_user_message() -> None:
     messages = body(anthropic_cache_control=True)["messages"]
-    assert isinstance(messages, list)
     mark = {"cache_control": {"type": "ephemeral"}}
     assert messages[0]["content"] == [{"type": "text", "text": "Be brief."} | mark]
     assert messages[-1]["content"] == [{"type": "text", "text": "And now?"} | mark]
@@ -409,7 +396,6 @@ def test_a_failed_tool_says_so_and_a_user_message_may_need_an_answer_between() -
         )
     )
     messages = body(context, user_after_tool=False)["messages"]
-    assert isinstance(messages, list)
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant", "user"]
     assert messages[1]["content"] is None
     assert messages[2]["content"] == "Error: no such file"
