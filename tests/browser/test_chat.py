@@ -26,9 +26,6 @@ async def asked(site: Site, window: Window, name: str) -> None:
     assert not (site.folder / name).exists()
 
 
-# ---------------------------------------------------------------- words
-
-
 @pytest.mark.req("MC-UI-001", "MC-UI-002")
 async def test_a_message_is_sent_and_its_answer_streams_in(site: Site) -> None:
     site.script(f"pace: 30ms\nthink: A greeting.\nsay: **Hello** there, {MANY} are several words.")
@@ -85,9 +82,6 @@ async def test_a_run_is_stopped_by_key_or_mouse(site: Site, way: str) -> None:
         site.script("say: Here I am again.")
         await window.say("And now?")
         await expect(window.answers.last).to_contain_text("Here I am again.")
-
-
-# ---------------------------------------------------------------- approvals
 
 
 @pytest.mark.req("MC-UI-001")
@@ -176,9 +170,6 @@ async def test_allowing_for_the_session_asks_once(site: Site) -> None:
         await window.idle()
         await expect(window.tool("shell")).to_have_count(2)
         await expect(window.tool("shell").last).to_have_attribute("data-status", "done")
-
-
-# ---------------------------------------------------------------- during a run
 
 
 async def test_messages_are_queued_and_steer_while_a_run_goes_on(site: Site) -> None:

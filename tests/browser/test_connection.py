@@ -25,9 +25,6 @@ async def arriving(window: Window, word: str) -> None:
     await expect(window.answers).to_contain_text(f"{word} ")
 
 
-# ---------------------------------------------------------------- reload, and other windows
-
-
 @pytest.mark.req("MC-RESUME-001")
 async def test_a_reload_in_the_middle_of_an_answer_loses_and_repeats_nothing(site: Site) -> None:
     site.script(STREAM)
@@ -134,9 +131,6 @@ async def test_two_windows_that_decide_at_once_run_the_call_once(site: Site) -> 
     assert len([text for text in held.heard if "APPROVAL_CONFLICT" in text]) == 1
 
 
-# ---------------------------------------------------------------- networks
-
-
 async def test_without_a_network_the_page_says_so_keeps_what_is_written_and_goes_on_by_itself(site: Site) -> None:
     site.script("say: I got it.")
     async with site.window(await site.session()) as window:
@@ -166,9 +160,6 @@ async def test_a_slow_network_shows_everything_late_and_once(site: Site) -> None
         await window.idle()
         assert await words(window) == WHOLE
         await expect(window.test_id("user-message")).to_have_count(1)
-
-
-# ---------------------------------------------------------------- servers
 
 
 async def _killed(site: Site, window: Window) -> None:

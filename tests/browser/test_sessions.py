@@ -40,9 +40,6 @@ async def focused(window: Window) -> str:
     return name
 
 
-# ---------------------------------------------------------------- what can be done with a session
-
-
 async def test_a_renamed_session_is_found_by_its_name_in_every_window(site: Site) -> None:
     session = await talked(site, "Walnuts and oranges")
     async with site.window() as window:
@@ -121,9 +118,6 @@ async def test_mode_and_model_are_picked_and_shown_as_the_server_has_them(site: 
     assert (shown["mode"], shown["model_ref"]) == ("accept_edits", "scripted/scripted@echo")
 
 
-# ---------------------------------------------------------------- logins
-
-
 async def test_a_login_asks_refuses_and_succeeds_in_the_page(browser: Browser, tmp_path: Path) -> None:
     async with site_of(tmp_path, browser, environ={"MAKAI_TEST_LOGIN": "1"}) as site, site.window() as window:
         await window.test_id("open-login").click()
@@ -159,9 +153,6 @@ async def test_a_login_that_is_left_is_cancelled(site: Site) -> None:
         await expect(window.test_id("open-login")).to_be_focused()
         await window.test_id("open-login").click()
         await expect(row).to_contain_text("not logged in")
-
-
-# ---------------------------------------------------------------- the keyboard alone
 
 
 async def test_everything_can_be_done_without_a_mouse(site: Site) -> None:

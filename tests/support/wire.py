@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -45,6 +45,16 @@ def encode(value: Any) -> bytes:
     return value if isinstance(value, bytes) else msgspec.json.encode(value)
 
 
+def code_of(frames: list[JSON]) -> str:
+    """The error code of the one nack that came back."""
+    (nack,) = frames
+    assert nack["type"] == "nack"
+    return str(nack["payload"]["error_code"])
+
+
+CommandT = TypeVar("CommandT")
+
+
 class Server:
     """A `ServerConnection` that is spoken to in dicts."""
 
@@ -57,19 +67,22 @@ class Server:
         self.commands = self.connection.receive(encode(value), time.monotonic() if now is None else now)
         return self.heard()
 
+    def command(self, kind: type[CommandT]) -> CommandT:
+        """The one command that the last frame led to."""
+        (command,) = self.commands
+        assert isinstance(command, kind)
+        return command
+
     def heard(self) -> list[JSON]:
         return [msgspec.json.decode(frame) for frame in self.connection.take()]
 
     def open(self, request: JSON | None = None) -> str:
         """A stream that was accepted; its id. The ack is read."""
-        value = request or ask()
-        assert self.say(value) == []
-        (command,) = self.commands
-        assert isinstance(command, OpenStream)
-        self.connection.accept(command.stream_id)
-        (ack,) = self.heard()
-        assert ack["type"] == "ack"
-        return command.stream_id
+        assert self.say(request or ask()) == []
+        stream_id = self.command(OpenStream).stream_id
+        self.connection.accept(stream_id)
+        assert [frame["type"] for frame in self.heard()] == ["ack"]
+        return stream_id
 
     def play(self, stream_id: str, events: list[StreamEvent]) -> list[JSON]:
         """Feed events of an accepted stream; the frames they became."""

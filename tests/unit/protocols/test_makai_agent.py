@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.agent_server import CLIENT_SCHEMA, HELLO, LOOK, REF, AgentServer, asked, events_of, execution, kinds
-from support.wire import JSON, Server, envelope, new_id
+from support.wire import JSON, Server, code_of, envelope, new_id
 
 from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
@@ -14,8 +14,6 @@ from makai.protocols.makai.agent import MAX_UNANSWERED
 from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.commands import AskSession, ListModels
 from makai.protocols.makai.server import ConnectionLimits
-
-# ---------------------------------------------------------------- starting
 
 
 @pytest.mark.req("MK-AGENT-001", "MK-AGENT-002")
@@ -30,8 +28,7 @@ def test_a_start_becomes_a_command_and_is_answered_by_ack_and_agent_started() ->
     }
     CLIENT_SCHEMA.validate(envelope("agent_start", payload, stream_id=None, session_id=new_id()))
     assert server.ask("agent_start", payload) == []
-    (command,) = server.commands
-    assert isinstance(command, AskSession)
+    command = server.command(AskSession)
     assert isinstance(command.request, wire.AgentStart)
     assert (command.session_id, command.message_id) == (server.session_id, server.message_id)
     assert (command.request.options.max_turns, command.request.options.temperature) == (3, 0.5)
@@ -41,12 +38,7 @@ def test_a_start_becomes_a_command_and_is_answered_by_ack_and_agent_started() ->
     ack, answer = server.heard()
     assert (ack["type"], ack["sequence"], ack["in_reply_to"]) == ("ack", 1, server.message_id)
     assert (answer["type"], answer["sequence"], answer["in_reply_to"]) == ("agent_started", 2, server.message_id)
-    assert answer["payload"] == {
-        "session_id": server.session_id,
-        "model_ref": REF,
-        "event_id": 1,
-        "resumed": False,
-    }
+    assert answer["payload"] == {"session_id": server.session_id, "model_ref": REF, "event_id": 1, "resumed": False}
     assert server.connection.busy
 
 
@@ -87,8 +79,7 @@ def test_a_start_that_cannot_be_meant_is_nacked_and_its_scope_is_free_again(payl
 
 def test_agent_requests_belong_to_a_session_and_sessions_are_limited() -> None:
     server = AgentServer(ConnectionLimits(sessions=1)).attached()
-    (nack,) = server.say(envelope("agent_start", {"model_ref": REF}))
-    assert nack["payload"]["error_code"] == "invalid_request"
+    assert code_of(server.say(envelope("agent_start", {"model_ref": REF}))) == "invalid_request"
     (nack,) = server.say(envelope("agent_start", {"model_ref": REF}, stream_id=None, session_id=new_id()))
     assert nack["payload"]["error_code"] == "rate_limited"
 
@@ -110,15 +101,11 @@ def test_what_is_meant_for_a_tool_server_is_nacked_and_never_dropped() -> None:
     assert pong["type"] == "pong"
 
 
-# ---------------------------------------------------------------- messages and their settlement
-
-
 @pytest.mark.req("MK-AGENT-003", "MK-AGENT-005", "MK-AGENT-006", "MK-AGENT-013")
 def test_a_message_is_acked_and_settled_once_with_its_own_id() -> None:
     server = AgentServer().attached()
     assert server.ask("agent_message", HELLO) == []
-    (command,) = server.commands
-    assert isinstance(command, AskSession)
+    command = server.command(AskSession)
     assert isinstance(command.request, wire.AgentMessage)
     server.agents.words_taken(server.session_id, server.message_id, "input")
     frames = server.heard() + server.happens(
@@ -176,19 +163,15 @@ def test_what_is_asked_of_an_unknown_session_is_nacked_and_its_scope_is_free_aga
     (nack,) = server.heard()
     assert (nack["type"], nack["payload"]["error_code"]) == ("nack", "session_not_found")
     assert not server.connection.busy
-    (nack,) = server.ask(kind, HELLO, sequence=2)
-    assert nack["payload"]["error_code"] == "sequence_gap"
+    assert code_of(server.ask(kind, HELLO, sequence=2)) == "sequence_gap"
 
 
 def test_a_nacked_envelope_of_an_attached_session_has_used_its_number() -> None:
     server = AgentServer().attached()
     for payload in ({}, {"messages": 3}):
-        (nack,) = server.ask("agent_message", payload)
-        assert nack["payload"]["error_code"] == "invalid_request"
-    (nack,) = server.ask("agent_dance")
-    assert nack["payload"]["error_code"] == "not_implemented"
-    (nack,) = server.ask("agent_message", HELLO, sequence=2)
-    assert nack["payload"]["error_code"] == "duplicate_sequence"
+        assert code_of(server.ask("agent_message", payload)) == "invalid_request"
+    assert code_of(server.ask("agent_dance")) == "not_implemented"
+    assert code_of(server.ask("agent_message", HELLO, sequence=2)) == "duplicate_sequence"
     server.sent -= 1
     assert server.ask("agent_message", HELLO) == []
     assert len(server.commands) == 1
@@ -198,8 +181,7 @@ def test_requests_that_pile_up_are_refused() -> None:
     server = AgentServer()
     for _ in range(MAX_UNANSWERED):
         assert server.ask("agent_status") == []
-    (nack,) = server.ask("agent_status")
-    assert nack["payload"]["error_code"] == "rate_limited"
+    assert code_of(server.ask("agent_status")) == "rate_limited"
 
 
 @pytest.mark.req("MK-AGENT-018")
@@ -233,8 +215,7 @@ def test_questions_about_a_session_are_answered_without_attaching() -> None:
 def test_models_are_listed_in_the_scope_of_an_attached_session_without_disturbing_its_numbers() -> None:
     server = AgentServer().attached()
     assert server.ask("models_request") == []
-    (command,) = server.commands
-    assert isinstance(command, ListModels)
+    command = server.command(ListModels)
     server.connection.refuse(command.scope, SessionRefused("BAD_ARGUMENT", "no"))
     (nack,) = server.heard()
     assert (nack["type"], nack["sequence"]) == ("nack", 3)
@@ -244,16 +225,12 @@ def test_models_are_listed_in_the_scope_of_an_attached_session_without_disturbin
     assert ack["sequence"] == 4
 
 
-# ---------------------------------------------------------------- letting go
-
-
 @pytest.mark.req("MK-AGENT-017")
 def test_a_stop_is_acked_and_agent_stopped_is_the_last_word() -> None:
     server = AgentServer().attached()
     message_id = server.running()
     server.ask("agent_stop", {"reason": "enough"})
-    (command,) = server.commands
-    assert isinstance(command, AskSession)
+    command = server.command(AskSession)
     assert command.request == wire.AgentStop(reason="enough")
     stop_id = server.message_id
     server.agents.accept(server.session_id, stop_id)
@@ -261,11 +238,7 @@ def test_a_stop_is_acked_and_agent_stopped_is_the_last_word() -> None:
     server.agents.stopped(server.session_id, stop_id, "enough")
     frames += server.heard()
     assert kinds(frames) == ["ack", "agent_event", "agent_error", "agent_stopped"]
-    assert frames[1]["payload"]["event"] == {
-        "type": "error",
-        "message": "the run was stopped",
-        "code": "aborted",
-    }
+    assert frames[1]["payload"]["event"] == {"type": "error", "message": "the run was stopped", "code": "aborted"}
     assert (frames[2]["payload"]["code"], frames[2]["in_reply_to"]) == ("aborted", message_id)
     assert frames[3]["payload"] == {"session_id": server.session_id, "reason": "enough"}
     assert not server.connection.busy

@@ -113,14 +113,7 @@ def test_a_run_of_two_turns_says_exactly_this() -> None:
         "agent_result",
         {
             "message": {"role": "assistant", "content": [{"type": "text", "text": "Water.", "text_signature": "t"}]},
-            "usage": {
-                "input": 12,
-                "output": 9,
-                "cache_read": 15,
-                "cache_write": 2,
-                "reasoning": 1,
-                "cost_usd": 0.5,
-            },
+            "usage": {"input": 12, "output": 9, "cache_read": 15, "cache_write": 2, "reasoning": 1, "cost_usd": 0.5},
             **MODEL,
             "stop_reason": "end_turn",
             "run_id": "run",
@@ -269,9 +262,6 @@ def test_a_model_that_has_no_canonical_name_is_simply_not_named() -> None:
     )
     assert events_in(frames)[2] == {"type": "message_start"}
     assert "provider_id" not in frames[-1][1]
-
-
-# ---------------------------------------------------------------- what a message adds
 
 
 def user(content: str | tuple[ContentPart, ...]) -> ChatMessage:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 from support.agent_server import AgentServer, asked, called, events_of, execution, kinds
-from support.wire import NOW_MS, Server, envelope
+from support.wire import NOW_MS, Server, code_of, envelope
 
 from makai.core import session_events as ev
 from makai.protocols.makai.agent_payloads import ToolResultMessage
 from makai.protocols.makai.commands import AnswerTool
-
-# ---------------------------------------------------------------- tools
 
 
 @pytest.mark.req("MK-TOOL-002", "MK-TOOL-003", "MK-TOOL-004")
@@ -73,13 +71,8 @@ def test_a_result_that_nobody_wants_any_more_is_nacked() -> None:
     server.agents.execute(server.session_id, execution())
     server.agents.withdraw(server.session_id, "c1")
     server.heard()
-    (nack,) = server.ask("tool_result", {"tool_call_id": "c1", "content": "late"})
-    assert nack["payload"]["error_code"] == "tool_call_not_found"
-    (nack,) = Server().say(envelope("tool_result", {"tool_call_id": "c1", "content": "?"}))
-    assert nack["payload"]["error_code"] == "not_implemented"
-
-
-# ---------------------------------------------------------------- permissions
+    assert code_of(server.ask("tool_result", {"tool_call_id": "c1", "content": "late"})) == "tool_call_not_found"
+    assert code_of(Server().say(envelope("tool_result", {"tool_call_id": "c1", "content": "?"}))) == "not_implemented"
 
 
 def test_a_question_is_asked_and_settled_once_whoever_decided() -> None:
@@ -93,8 +86,7 @@ def test_a_question_is_asked_and_settled_once_whoever_decided() -> None:
     )
     server.happens(called())
     frames = server.happens(
-        question,
-        ev.ApprovalDecided(call_id="c1", decision="deny_continue", by="another", reason="No."),
+        question, ev.ApprovalDecided(call_id="c1", decision="deny_continue", by="another", reason="No.")
     )
     assert [(frame["type"], frame["payload"]) for frame in frames] == [
         (

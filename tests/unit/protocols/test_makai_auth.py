@@ -2,7 +2,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from support.wire import JSON, Server, ask, envelope, new_id
+from support.wire import JSON, Server, ask, code_of, envelope, new_id
 
 from makai.catalog.models import AuthStatus
 from makai.protocols.makai import auth as wire
@@ -41,8 +41,7 @@ def test_a_provider_query_gets_ack_and_then_its_answer() -> None:
     server = Server()
     query = envelope("auth_providers_request")
     (ack,) = server.say(query)
-    (command,) = server.commands
-    assert isinstance(command, ListProviders)
+    command = server.command(ListProviders)
     server.connection.auth.providers(
         command.scope,
         (
@@ -141,8 +140,7 @@ def test_a_query_during_a_login_does_not_disturb_its_numbering() -> None:
 def test_several_logins_run_at_once_up_to_a_limit() -> None:
     server = Server(ConnectionLimits(logins=2))
     first, second = login(server), login(server)
-    (nack,) = server.say(envelope("auth_login_start", FLOW))
-    assert code(nack) == "rate_limited"
+    assert code_of(server.say(envelope("auth_login_start", FLOW))) == "rate_limited"
     server.connection.auth.result(first, "failed")
     server.heard()
     login(server)
@@ -167,16 +165,14 @@ def test_a_malformed_auth_request_is_nacked(kind: str, payload: JSON) -> None:
 
 def test_a_login_in_a_session_scope_is_refused() -> None:
     ids: dict[str, Any] = {"stream_id": None, "session_id": new_id()}
-    (nack,) = Server().say(envelope("auth_login_start", FLOW, **ids))
-    assert code(nack) == "invalid_request"
+    assert code_of(Server().say(envelope("auth_login_start", FLOW, **ids))) == "invalid_request"
 
 
 def test_sequences_hold_inside_a_running_login() -> None:
     server = Server()
     flow_id = login(server)
     for sequence, fault in ((0, "invalid_sequence"), (1, "duplicate_sequence"), (5, "sequence_gap")):
-        (nack,) = server.say(answer(flow_id, sequence))
-        assert code(nack) == fault
+        assert code_of(server.say(answer(flow_id, sequence))) == fault
 
 
 @pytest.mark.req("MK-ENV-008")

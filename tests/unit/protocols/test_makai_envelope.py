@@ -1,110 +1,64 @@
 import re
-from typing import Any
 
 import msgspec
 import pytest
-from support.wire import Server, ask, encode, envelope, new_id
+from support.wire import JSON, Server, ask, encode, envelope, new_id
 
 from makai.protocols.makai.envelope import MessageIds, Problem, is_uuid, read_envelope
 from makai.protocols.makai.server import ConnectionLimits
 
+
+def example(
+    kind: str, stream_id: str, sequence: int, timestamp: int, payload: JSON, message_id: str = "", **more: str
+) -> JSON:
+    ids = {"stream_id": stream_id, "message_id": message_id or stream_id}
+    return {"type": kind, **ids, "sequence": sequence, "timestamp": timestamp, "version": 1, "payload": payload, **more}
+
+
+LOGIN = "89ef1cb9-9d15-4f5a-8cb6-8659e1986f01"
+LISTING = "4acb66d3-f669-454e-8f57-07ca938cc8a4"
+ONE = "10f42e8a-3d4c-4a90-9459-a7207d1d8b5f"
+ANSWER = "5f038bdf-f145-4852-bf80-5226eaeb7867"
+LISTED = {"provider_id": "anthropic", "include_deprecated": False, "include_login_required": True}
+PROMPT = {
+    "flow_id": LOGIN,
+    "prompt_id": "device_code",
+    "provider_id": "anthropic",
+    "message": "Enter the code shown in browser",
+    "allow_empty": False,
+}
+SONNET = {
+    "model_ref": "anthropic/anthropic-messages@claude-sonnet-4-5",
+    "model_id": "claude-sonnet-4-5",
+    "display_name": "Claude Sonnet 4.5",
+    "provider_id": "anthropic",
+    "api": "anthropic-messages",
+    "auth_status": "authenticated",
+    "lifecycle": "stable",
+    "capabilities": ["chat", "streaming", "tools", "reasoning"],
+    "source": "dynamic",
+}
+MODELS = {"fetched_at_ms": 1760000000198, "models": [SONNET], "cache_max_age_ms": 300000}
 # The five normative examples of the protocol.
-EXAMPLES: list[dict[str, Any]] = [
-    {
-        "type": "auth_providers_request",
-        "stream_id": "89ef1cb9-9d15-4f5a-8cb6-8659e1986f01",
-        "message_id": "89ef1cb9-9d15-4f5a-8cb6-8659e1986f01",
-        "sequence": 1,
-        "timestamp": 1760000000000,
-        "version": 1,
-        "payload": {},
-    },
-    {
-        "type": "auth_event",
-        "stream_id": "89ef1cb9-9d15-4f5a-8cb6-8659e1986f01",
-        "message_id": "f642f5d0-30d1-4df2-8c5f-0fbc7b5f4fc2",
-        "sequence": 3,
-        "timestamp": 1760000000500,
-        "version": 1,
-        "payload": {
-            "prompt": {
-                "flow_id": "89ef1cb9-9d15-4f5a-8cb6-8659e1986f01",
-                "prompt_id": "device_code",
-                "provider_id": "anthropic",
-                "message": "Enter the code shown in browser",
-                "allow_empty": False,
-            }
-        },
-    },
-    {
-        "type": "models_request",
-        "stream_id": "4acb66d3-f669-454e-8f57-07ca938cc8a4",
-        "message_id": "4acb66d3-f669-454e-8f57-07ca938cc8a4",
-        "sequence": 1,
-        "timestamp": 1760000000000,
-        "version": 1,
-        "payload": {"provider_id": "anthropic", "include_deprecated": False, "include_login_required": True},
-    },
-    {
-        "type": "models_request",
-        "stream_id": "10f42e8a-3d4c-4a90-9459-a7207d1d8b5f",
-        "message_id": "10f42e8a-3d4c-4a90-9459-a7207d1d8b5f",
-        "sequence": 1,
-        "timestamp": 1760000001000,
-        "version": 1,
-        "payload": {
-            "provider_id": "anthropic",
-            "model_id": "claude-sonnet-4-5",
-            "include_deprecated": False,
-            "include_login_required": True,
-        },
-    },
-    {
-        "type": "models_response",
-        "stream_id": "4acb66d3-f669-454e-8f57-07ca938cc8a4",
-        "message_id": "5f038bdf-f145-4852-bf80-5226eaeb7867",
-        "sequence": 2,
-        "in_reply_to": "4acb66d3-f669-454e-8f57-07ca938cc8a4",
-        "timestamp": 1760000000200,
-        "version": 1,
-        "payload": {
-            "fetched_at_ms": 1760000000198,
-            "models": [
-                {
-                    "model_ref": "anthropic/anthropic-messages@claude-sonnet-4-5",
-                    "model_id": "claude-sonnet-4-5",
-                    "display_name": "Claude Sonnet 4.5",
-                    "provider_id": "anthropic",
-                    "api": "anthropic-messages",
-                    "auth_status": "authenticated",
-                    "lifecycle": "stable",
-                    "capabilities": ["chat", "streaming", "tools", "reasoning"],
-                    "source": "dynamic",
-                }
-            ],
-            "cache_max_age_ms": 300000,
-        },
-    },
+EXAMPLES: list[JSON] = [
+    example("auth_providers_request", LOGIN, 1, 1760000000000, {}),
+    example("auth_event", LOGIN, 3, 1760000000500, {"prompt": PROMPT}, "f642f5d0-30d1-4df2-8c5f-0fbc7b5f4fc2"),
+    example("models_request", LISTING, 1, 1760000000000, LISTED),
+    example("models_request", ONE, 1, 1760000001000, LISTED | {"model_id": "claude-sonnet-4-5"}),
+    example("models_response", LISTING, 2, 1760000000200, MODELS, ANSWER, in_reply_to=LISTING),
 ]
 
 
 @pytest.mark.req("MK-ENV-007")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: str(example["type"]))
-def test_the_documents_examples_survive_a_round_trip(example: dict[str, Any]) -> None:
+def test_the_documents_examples_survive_a_round_trip(example: JSON) -> None:
     parsed = read_envelope(encode(example), 10**6)
     assert not isinstance(parsed, Problem)
     assert msgspec.json.decode(msgspec.json.encode(parsed)) == example
 
 
 UNREADABLE = [
-    b"",
-    b"{",
-    b"\xff",
-    b"[]",
-    b"7",
-    b"null",
-    b'"ping"',
-    b"{}",
+    *(b"", b"{", b"\xff", b"[]", b"7", b"null", b'"ping"', b"{}"),
     b'{"type":"ping"}',
     b'{"message_id":7}',
     b'{"message_id":"not-a-uuid","type":"ping"}',
@@ -124,23 +78,15 @@ def test_input_without_a_readable_id_gets_the_hosts_error_frame(frame: bytes) ->
     assert server.say(envelope("ping"))[0]["type"] == "pong"
 
 
-FAULTS: list[dict[str, Any]] = [
-    {"type": None},
-    {"type": 7},
-    {"sequence": None},
-    {"sequence": "1"},
-    {"sequence": 1.0},
-    {"sequence": True},
-    {"sequence": -1},
-    {"timestamp": None},
-    {"timestamp": "now"},
+FAULTS: list[JSON] = [
+    *({"type": value} for value in (None, 7)),
+    *({"sequence": value} for value in (None, "1", 1.0, True, -1)),
+    *({"timestamp": value} for value in (None, "now")),
     {"version": None},
     {"payload": []},
     {"payload": "x"},
     {"in_reply_to": "x"},
-    {"stream_id": None},
-    {"stream_id": "not-a-uuid"},
-    {"stream_id": 7},
+    *({"stream_id": value} for value in (None, "not-a-uuid", 7)),
     {"fragment": {}},
     {"fragment": {"index": 2, "total": 2, "id": "x"}},
     {"fragment": [1]},
@@ -149,7 +95,7 @@ FAULTS: list[dict[str, Any]] = [
 
 @pytest.mark.req("MK-ENV-019", "MK-ENV-011")
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_a_faulty_envelope_with_a_readable_id_is_nacked(fault: dict[str, Any]) -> None:
+def test_a_faulty_envelope_with_a_readable_id_is_nacked(fault: JSON) -> None:
     value = ask(**fault)
     server = Server()
     (nack,) = server.say(value)
@@ -225,7 +171,7 @@ def test_message_ids_are_uuids_and_never_repeat() -> None:
 @pytest.mark.req("MK-ENV-015")
 def test_a_ping_is_answered_in_its_scope_without_an_ack() -> None:
     for scope in ("stream_id", "session_id", "server_id"):
-        ids: dict[str, Any] = {"stream_id": None, scope: new_id()}
+        ids: JSON = {"stream_id": None, scope: new_id()}
         ping = envelope("ping", **ids)
         (pong,) = Server().say(ping)
         assert pong == {

@@ -56,12 +56,7 @@ def test_an_error_keeps_the_content_and_takes_usage_only_when_it_is_there(
     rebuilt.apply("text_delta", b'{"content_index":0,"delta":"Hel"}')
     rebuilt.apply("error", msgspec.json.encode({"reason": "error", "error_message": "boom", **usage}))
     assert rebuilt.message == AssistantMessage(
-        content=(Text(text="Hel"),),
-        model="m",
-        timestamp=7,
-        stop_reason="error",
-        usage=expected,
-        error_message="boom",
+        content=(Text(text="Hel"),), model="m", timestamp=7, stop_reason="error", usage=expected, error_message="boom"
     )
 
 

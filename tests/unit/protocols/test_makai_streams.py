@@ -2,7 +2,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.wire import EMPTY, NOW_MS, Server, ask, envelope, new_id
+from support.wire import EMPTY, NOW_MS, Server, ask, code_of, envelope, new_id
 
 from makai.catalog.models import ModelsResponse
 from makai.core import stream_events as ev
@@ -64,11 +64,7 @@ def test_a_stream_in_full_encoding_says_exactly_this() -> None:
         return empty | {"content": [{"type": "text", "text": text}]}
 
     assert frames == [
-        {
-            "type": "ack",
-            "in_reply_to": request["message_id"],
-            "payload": {"acknowledged_id": request["message_id"]},
-        },
+        {"type": "ack", "in_reply_to": request["message_id"], "payload": {"acknowledged_id": request["message_id"]}},
         {"type": "start", "payload": {"partial": empty}},
         {"type": "text_start", "payload": {"content_index": 0, "partial": so_far("")}},
         {"type": "text_delta", "payload": {"content_index": 0, "delta": "Hel", "partial": so_far("Hel")}},
@@ -193,12 +189,7 @@ REFUSALS = [
     (ModelNotFound("model not found: x"), {"reason": "model not found: x", "error_code": "invalid_request"}),
     (
         AuthRequired("No key.", provider_id="groq", hint="Set GROQ_API_KEY."),
-        {
-            "reason": "No key.",
-            "error_code": "auth_required",
-            "provider_id": "groq",
-            "hint": "Set GROQ_API_KEY.",
-        },
+        {"reason": "No key.", "error_code": "auth_required", "provider_id": "groq", "hint": "Set GROQ_API_KEY."},
     ),
     (
         RateLimited("full", provider_id="acme", retry_after_ms=5),
@@ -223,21 +214,18 @@ def test_what_is_refused_gets_one_nack_and_nothing_else(error: Any, payload: dic
 def test_the_server_is_asked_to_resolve_a_ref_or_a_whole_model() -> None:
     server = Server()
     server.say(ask())
-    (command,) = server.commands
-    assert isinstance(command, OpenStream)
+    command = server.command(OpenStream)
     assert command.model == "scripted/scripted@echo"
     request = ask()
     del request["payload"]["model_ref"]
     request["payload"]["model"] = {"id": "m", "api": "ollama", "provider": "ollama", "base_url": ""}
     server.say(request)
-    (command,) = server.commands
-    assert isinstance(command, OpenStream)
+    command = server.command(OpenStream)
     assert not isinstance(command.model, str)
     assert (command.model.id, command.model.api) == ("m", "ollama")
     nameless = ask()
     del nameless["payload"]["model_ref"]
-    (nack,) = server.say(nameless)
-    assert code(nack) == "invalid_request"
+    assert code_of(server.say(nameless)) == "invalid_request"
 
 
 BAD_REQUESTS: list[dict[str, Any]] = [
@@ -257,8 +245,7 @@ BAD_REQUESTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("payload", BAD_REQUESTS, ids=str)
 def test_a_request_that_cannot_be_meant_is_nacked(payload: dict[str, Any]) -> None:
     server = Server()
-    (nack,) = server.say(envelope("stream_request", payload))
-    assert code(nack) == "invalid_request"
+    assert code_of(server.say(envelope("stream_request", payload))) == "invalid_request"
     assert server.commands == []
     assert not server.connection.busy
 
@@ -293,8 +280,7 @@ def test_many_streams_interleave_and_each_counts_for_itself() -> None:
 def test_the_hundred_and_first_stream_is_refused_until_another_ends() -> None:
     server = Server(ConnectionLimits(streams=100))
     ids = [server.open() for _ in range(100)]
-    (nack,) = server.say(ask())
-    assert code(nack) == "rate_limited"
+    assert code_of(server.say(ask())) == "rate_limited"
     server.play(ids[0], HELLO)
     server.open()
 
@@ -306,15 +292,13 @@ def test_the_hundred_and_first_stream_is_refused_until_another_ends() -> None:
 def test_a_wrong_number_is_nacked_and_not_executed(sequence: int, fault: str) -> None:
     server = Server()
     stream_id = server.open()
-    (nack,) = server.say(ask(stream_id=stream_id, sequence=sequence))
-    assert code(nack) == fault
+    assert code_of(server.say(ask(stream_id=stream_id, sequence=sequence))) == fault
     assert server.commands == []
 
 
 @pytest.mark.parametrize(("sequence", "fault"), [(0, "invalid_sequence"), (2, "sequence_gap")])
 def test_a_new_scope_starts_at_one(sequence: int, fault: str) -> None:
-    (nack,) = Server().say(ask(sequence=sequence))
-    assert code(nack) == fault
+    assert code_of(Server().say(ask(sequence=sequence))) == fault
 
 
 def test_a_scope_is_forgotten_after_its_terminal() -> None:
@@ -367,8 +351,7 @@ def test_aborting_what_does_not_run_is_nacked_and_causes_nothing() -> None:
     finished = server.open()
     server.play(finished, HELLO)
     for target in (finished, new_id(), "garbage"):
-        (nack,) = server.say(envelope("abort_request", {"target_stream_id": target}))
-        assert code(nack) == "stream_not_found"
+        assert code_of(server.say(envelope("abort_request", {"target_stream_id": target}))) == "stream_not_found"
         assert server.commands == []
 
 
@@ -393,8 +376,7 @@ def test_a_models_request_gets_ack_then_its_response_in_either_scope(scope_kind:
     server = Server()
     request = envelope("models_request", {"provider_id": "acme"}, **{"stream_id": None, scope_kind: new_id()})
     assert server.say(request) == []
-    (command,) = server.commands
-    assert isinstance(command, ListModels)
+    command = server.command(ListModels)
     assert (command.request.provider_id, command.request.include_login_required) == ("acme", True)
     server.connection.models(command.scope, ModelsResponse(models=(), fetched_at_ms=1, cache_max_age_ms=2))
     ack, response = server.heard()
@@ -410,8 +392,7 @@ def test_a_models_request_gets_ack_then_its_response_in_either_scope(scope_kind:
 @pytest.mark.req("MK-MODEL-001")
 @pytest.mark.parametrize("payload", [{"provider_id": 7}, {"include_deprecated": "yes"}, {"model_id": None}])
 def test_a_wrongly_typed_filter_is_nacked(payload: dict[str, Any]) -> None:
-    (nack,) = Server().say(envelope("models_request", payload))
-    assert code(nack) == "invalid_request"
+    assert code_of(Server().say(envelope("models_request", payload))) == "invalid_request"
 
 
 @pytest.mark.req("MK-MODEL-029")
@@ -419,8 +400,7 @@ def test_a_models_request_cannot_be_aborted_and_still_gets_its_answer() -> None:
     server = Server()
     request = envelope("models_request")
     server.say(request)
-    (command,) = server.commands
-    assert isinstance(command, ListModels)
+    command = server.command(ListModels)
     (nack,) = server.say(envelope("abort_request", {"target_stream_id": request["stream_id"]}))
     assert code(nack) == "stream_not_found"
     server.connection.models(command.scope, ModelsResponse(models=(), fetched_at_ms=1, cache_max_age_ms=2))
@@ -428,15 +408,13 @@ def test_a_models_request_cannot_be_aborted_and_still_gets_its_answer() -> None:
 
 
 def test_a_stream_request_in_a_session_scope_is_refused() -> None:
-    (nack,) = Server().say(ask(stream_id=None, session_id=new_id()))
-    assert code(nack) == "invalid_request"
+    assert code_of(Server().say(ask(stream_id=None, session_id=new_id()))) == "invalid_request"
 
 
 @pytest.mark.req("MK-ENV-018")
 @pytest.mark.parametrize("kind", ["agent_start", "agent_message", "tool_register"])
 def test_what_is_not_built_yet_is_nacked_not_implemented(kind: str) -> None:
-    (nack,) = Server().say(envelope(kind))
-    assert code(nack) == "not_implemented"
+    assert code_of(Server().say(envelope(kind))) == "not_implemented"
 
 
 def test_assistant_history_keeps_who_made_it() -> None:
@@ -444,7 +422,6 @@ def test_assistant_history_keeps_who_made_it() -> None:
     request["payload"]["context"]["messages"].append(FINAL_JSON)
     server = Server()
     server.say(request)
-    (command,) = server.commands
-    assert isinstance(command, OpenStream)
+    command = server.command(OpenStream)
     assert isinstance(command.context.messages[1], AssistantMessage)
     assert command.context.messages[1] == msgspec.structs.replace(FINAL, response_id=None)

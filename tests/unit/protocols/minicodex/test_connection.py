@@ -106,9 +106,6 @@ def test_clients_of_equal_capabilities_share_the_bytes_of_a_frame_and_of_a_snaps
     assert len(frames[0]) == 2
 
 
-# ---------------------------------------------------------------- which session
-
-
 def test_an_address_without_a_session_opens_a_new_one_or_the_one_that_is_resumed() -> None:
     connection = Room().connect(session_id=None).connection
 
@@ -134,9 +131,6 @@ def test_a_deleted_session_says_so() -> None:
 
     assert of(client.hear(), "error")["code"] == "UNKNOWN_SESSION"
     assert of(client.say("send", text="hi"), "error")["code"] == "INVALID_COMMAND"
-
-
-# ---------------------------------------------------------------- cursors
 
 
 @pytest.mark.req("MC-RESUME-003")
@@ -168,11 +162,7 @@ def test_a_cursor_that_cannot_be_replayed_asks_for_a_snapshot_which_restores_eve
     client = room.connect()
 
     (error,) = client.say("resume", req_id="r", **fields)
-    assert (error["code"], error["details"], error["req_id"]) == (
-        "RESYNC_REQUIRED",
-        {"command": "get_snapshot"},
-        "r",
-    )
+    assert (error["code"], error["details"], error["req_id"]) == ("RESYNC_REQUIRED", {"command": "get_snapshot"}, "r")
     room.trial.answer("Hello.")
     assert client.hear() == [], "no partial replay"
 
@@ -264,9 +254,6 @@ def test_a_snapshot_waits_for_what_its_client_was_told_was_accepted() -> None:
     assert request.at_least == room.trial.state.last_event_id
 
 
-# ---------------------------------------------------------------- pressure and life signs
-
-
 @pytest.mark.req("MC-EVT-011")
 def test_a_client_that_fell_behind_is_told_to_drain_and_then_that_all_is_well() -> None:
     room = Room(limits=Limits(drain_events=20, most_behind=1_000, batch_bytes=400))
@@ -332,9 +319,6 @@ def test_a_heartbeat_says_its_interval() -> None:
     client.connection.beat(15_000)
 
     assert client.hear() == [{"type": "heartbeat", "interval_ms": 15_000}]
-
-
-# ---------------------------------------------------------------- what goes wrong beneath
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,7 @@ def test_a_fresh_connection_says_hello_and_gets_welcome_and_snapshot() -> None:
     assert client.say("hello", v="1.0.0", req_id="r-1") == [
         {"type": "accepted", "req_id": "r-1"},
         {"type": "welcome", "v": "1.0.0", "session_state": state},
-        {
-            "type": "snapshot",
-            "v": "1.0.0",
-            "session_state": state,
-            "run_state": None,
-            "transcript": [],
-            "event_id": 0,
-        },
+        {"type": "snapshot", "v": "1.0.0", "session_state": state, "run_state": None, "transcript": [], "event_id": 0},
     ]
 
 
@@ -119,13 +112,7 @@ def test_an_abort_in_the_middle_ends_in_turn_done() -> None:
     room.trial.report(ev.AssistantText(content_index=0, text="Once upon"), ev.RunFinished(stop_reason="end_turn"))
     heard += client.hear()
 
-    assert types(heard) == [
-        "accepted",
-        "run_status aborting",
-        "error",
-        "run_status finished",
-        "turn_done",
-    ]
+    assert types(heard) == ["accepted", "run_status aborting", "error", "run_status finished", "turn_done"]
     error = of(heard, "error")
     assert (error["code"], error["run_id"]) == ("ABORTED", room.trial.run.run_id)
     assert of(heard, "turn_done")["run_id"] == room.trial.run.run_id

@@ -29,8 +29,7 @@ def refusal(capabilities: Capabilities = PLAIN, /, **fields: Any) -> tuple[str, 
 
 @pytest.mark.req("MC-CMD-007")
 @pytest.mark.parametrize(
-    "text",
-    ["", "nonsense", "{", "[]", "null", "7", '"hello"', "{}", '{"type":"dance"}', '{"type":7}', '{"type":null}'],
+    "text", ["", "nonsense", "{", "[]", "null", "7", '"hello"', "{}", '{"type":"dance"}', '{"type":7}', '{"type":null}']
 )
 def test_what_is_no_command_is_invalid_and_the_connection_goes_on(text: str) -> None:
     client = Room().client()

@@ -98,9 +98,7 @@ def test_a_text_that_broke_off_stays_in_the_transcript(is_opened_anew: bool) -> 
     room = Room()
     room.trial.send("go")
     room.trial.report(
-        TurnStarted(turn=1),
-        AssistantTextDelta(content_index=0, delta="Onc"),
-        TurnEnded(turn=1, stop_reason="error"),
+        TurnStarted(turn=1), AssistantTextDelta(content_index=0, delta="Onc"), TurnEnded(turn=1, stop_reason="error")
     )
     room.trial.answer("Once.", turn=2)
     room.publish()
@@ -138,9 +136,6 @@ def test_details_follow_the_welcome_of_clients_with_makai() -> None:
         "context_tokens": 7,
         "context_window": 100,
     }
-
-
-# ---------------------------------------------------------------- how much
 
 
 def pages_of(room: Room, before: int | None, limit: int) -> list[JSON]:
