@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
 import msgspec
+import pytest
 
 from makai.core import session_events as ev
+from makai.core.errors import SessionRefused
 from makai.harness.base import Harness
 from makai.providers.runtime import ModelRuntime
 from makai.providers.scripted import SCENARIO_VARIABLE
@@ -142,6 +144,28 @@ async def desk(
         terms=terms or ev.SessionTerms(builtin_tools=cwd is not None),
     )
     return Desk(sessions, await sessions.dispatch(wanted))
+
+
+@asynccontextmanager
+async def new_session(
+    folder: Path,
+    scenario: str,
+    log: EventLog | None = None,
+    *,
+    mode: ev.PermissionMode = "ask",
+    cwd: Path | None = None,
+    terms: ev.SessionTerms | None = None,
+) -> AsyncIterator[tuple[OwnedSessions, Desk]]:
+    """The owner of one new session, and a client of it."""
+    async with owned_sessions(folder, scenario, log) as sessions:
+        yield sessions, await desk(sessions, mode=mode, cwd=cwd, terms=terms)
+
+
+@contextmanager
+def refused(code: str, match: str | None = None) -> Iterator[None]:
+    with pytest.raises(SessionRefused, match=match) as caught:
+        yield
+    assert caught.value.code == code
 
 
 def decoded(records: list[Record]) -> list[ev.Logged]:

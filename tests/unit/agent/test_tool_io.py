@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.live_sessions import desk, owned_sessions
+from support.live_sessions import new_session
 
 from makai.agent.tool_io import storable
 from makai.core.content import Text
@@ -25,8 +25,7 @@ async def test_a_command_that_prints_nul_does_not_end_the_run(tmp_path: Path) ->
     project = tmp_path / "project"
     project.mkdir()
     scenario = r'tool: shell {"command": "printf \"a\\\\0b\""}' + "\n---\nsay: Done."
-    async with owned_sessions(tmp_path, scenario) as sessions:
-        client = await desk(sessions, mode="full_access", cwd=project)
+    async with new_session(tmp_path, scenario, mode="full_access", cwd=project) as (_, client):
         await client.send("Print it")
         assert isinstance(await client.until_settled(), RunFinished)
         (finished,) = client.events(ToolFinished)
@@ -37,8 +36,9 @@ async def test_a_command_that_prints_nul_does_not_end_the_run(tmp_path: Path) ->
 async def test_a_model_that_writes_nul_into_its_arguments_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    async with owned_sessions(tmp_path, r'tool: shell {"command": "echo \u0000"}' + "\n---\nsay: Done.") as sessions:
-        client = await desk(sessions, mode="full_access", cwd=project)
+    async with new_session(
+        tmp_path, r'tool: shell {"command": "echo \u0000"}' + "\n---\nsay: Done.", mode="full_access", cwd=project
+    ) as (_, client):
         await client.send("Print it")
         assert isinstance(await client.until_settled(), RunFinished)
         (finished,) = client.events(ToolFinished)

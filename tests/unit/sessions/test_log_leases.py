@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.live_sessions import desk, owned_sessions
+from support.live_sessions import new_session
 from support.log_events import steps
 from support.stores import Store
 from support.troubled_log import TroubledLog
@@ -133,8 +133,7 @@ async def test_a_watcher_is_woken_when_the_log_is_closed(store: Store) -> None:
 
 async def test_a_session_that_another_process_took_over_says_so_and_is_read_again(store: Store, tmp_path: Path) -> None:
     log = await store.open()
-    async with owned_sessions(tmp_path, "say: One.\n---\nsay: Two.", log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "say: One.\n---\nsay: Two.", log) as (sessions, client):
         await client.run("Hi")
         newest = await store.open()
         last = await newest.last(client.session_id)
@@ -150,8 +149,7 @@ async def test_a_session_that_another_process_took_over_says_so_and_is_read_agai
 
 async def test_a_session_whose_log_is_ahead_is_read_again_and_continues(tmp_path: Path) -> None:
     log = TroubledLog()
-    async with owned_sessions(tmp_path, "say: One.\n---\nsay: Two.", log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "say: One.\n---\nsay: Two.", log) as (_, client):
         await client.run("Hi")
         await log.append(client.session_id, steps(1), await log.last(client.session_id))
 
@@ -165,8 +163,7 @@ async def test_a_session_whose_log_is_ahead_is_read_again_and_continues(tmp_path
 
 async def test_a_run_that_lost_its_log_is_stopped_and_resumed_from_the_log(tmp_path: Path) -> None:
     log = TroubledLog()
-    async with owned_sessions(tmp_path, "pace: 2ms\nrepeat: 1000 word\n---\nsay: Done.", log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "pace: 2ms\nrepeat: 1000 word\n---\nsay: Done.", log) as (_, client):
         await client.send("Hi")
         await client.until(lambda logged: isinstance(logged.event, AssistantTextDelta))
         await log.append(client.session_id, steps(1), await log.last(client.session_id))

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from support.live_sessions import Desk, decoded, desk, kind_of, owned_sessions, whole_log
+from support.live_sessions import Desk, decoded, desk, kind_of, new_session, owned_sessions, refused, whole_log
 
 from makai.core import session_events as ev
 from makai.core.content import Text
@@ -28,8 +28,7 @@ ASKS_WEATHER = 'tool: weather {"city": "Oslo"}\n---\nsay: It is fine.'
 
 
 async def test_a_message_is_answered_and_everything_about_it_is_in_the_log(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, HELLO) as (sessions, client):
         assert await client.run("Hi") == ev.RunFinished(
             stop_reason="end_turn", usage=Usage(input=5, output=4, cost_usd=0.0)
         )
@@ -44,8 +43,7 @@ async def test_a_message_is_answered_and_everything_about_it_is_in_the_log(tmp_p
 
 async def test_the_next_message_continues_the_conversation(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with owned_sessions(tmp_path, HELLO, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, HELLO, log) as (_, client):
         for words in ("Hi", "Again"):
             await client.run(words)
         said = (await conversation(log, client.session_id)).messages()
@@ -56,8 +54,7 @@ async def test_the_next_message_continues_the_conversation(tmp_path: Path) -> No
 
 
 async def test_every_cursor_reads_the_rest_of_the_log_and_nothing_else(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, HELLO) as (sessions, client):
         await client.run("Hi")
         for cursor in range(len(client.seen)):
             follower = sessions.follow(client.session_id, cursor)
@@ -67,8 +64,7 @@ async def test_every_cursor_reads_the_rest_of_the_log_and_nothing_else(tmp_path:
 
 
 async def test_a_follower_that_wants_no_deltas_gets_everything_else(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, HELLO) as (sessions, client):
         await client.run("Hi")
         follower = sessions.follow(client.session_id, deltas=False)
         without = decoded(await follower.next())
@@ -79,12 +75,10 @@ async def test_a_follower_that_wants_no_deltas_gets_everything_else(tmp_path: Pa
 
 
 async def test_a_session_with_a_run_is_busy_unless_words_may_wait(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, "pace: 1ms\nrepeat: 300 word\n---\nsay: Second.") as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "pace: 1ms\nrepeat: 300 word\n---\nsay: Second.") as (_, client):
         await client.send("First")
-        with pytest.raises(SessionRefused, match="active") as refused:
+        with refused("BUSY", match="active"):
             await client.send("Too early")
-        assert refused.value.code == "BUSY"
         await client.send("Later", delivery="queue")
         await client.until_settled()
         assert await client.until_settled() == ev.RunFinished(stop_reason="end_turn", usage=Usage(cost_usd=0.0))
@@ -92,8 +86,7 @@ async def test_a_session_with_a_run_is_busy_unless_words_may_wait(tmp_path: Path
 
 
 async def test_steering_words_are_read_between_two_turns_of_the_run(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
+    async with new_session(tmp_path, ASKS_WEATHER, terms=ev.SessionTerms(tools=(WEATHER,))) as (sessions, client):
         steered = asyncio.Event()
 
         async def execute(request: ToolRequest) -> ToolAnswer:
@@ -109,8 +102,7 @@ async def test_steering_words_are_read_between_two_turns_of_the_run(tmp_path: Pa
 
 
 async def test_a_repeated_client_message_id_has_no_second_effect(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, HELLO) as (sessions, client):
         for _ in range(3):
             await client.send("Hi", client_msg_id="same")
         await client.until_settled()
@@ -121,8 +113,7 @@ async def test_a_repeated_client_message_id_has_no_second_effect(tmp_path: Path)
 
 async def test_an_abort_ends_the_run_and_what_was_said_stays(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with owned_sessions(tmp_path, SLOW, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, SLOW, log) as (_, client):
         await client.send("Count")
         await client.until(lambda logged: len(client.seen) > 12)
         await client.do(Abort(now=0, by="tester"))
@@ -136,11 +127,9 @@ async def test_an_abort_ends_the_run_and_what_was_said_stays(tmp_path: Path) -> 
 
 
 async def test_an_abort_without_a_run_is_refused(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = await desk(sessions)
-        with pytest.raises(SessionRefused) as refused:
+    async with new_session(tmp_path, HELLO) as (_, client):
+        with refused("NOT_RUNNING"):
             await client.do(Abort(now=0))
-        assert refused.value.code == "NOT_RUNNING"
 
 
 async def test_what_is_not_there_is_said_to_be_unknown(tmp_path: Path) -> None:
@@ -150,21 +139,17 @@ async def test_what_is_not_there_is_said_to_be_unknown(tmp_path: Path) -> None:
             sessions.dispatch(req.GetState("unknown")),
             sessions.follow("unknown").next(),
         ):
-            with pytest.raises(SessionRefused) as refused:
+            with refused("UNKNOWN_SESSION"):
                 await attempt
-            assert refused.value.code == "UNKNOWN_SESSION"
         client = await desk(sessions)
-        with pytest.raises(SessionRefused) as unknown:
+        with refused("UNKNOWN_CALL_ID"):
             await client.do(ApproveCall(now=0, call_id="nothing", by="tester"))
-        assert unknown.value.code == "UNKNOWN_CALL_ID"
 
 
 async def test_a_taken_id_and_a_missing_folder_are_refused(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = await desk(sessions)
-        with pytest.raises(SessionRefused) as taken:
+    async with new_session(tmp_path, HELLO) as (sessions, client):
+        with refused("SESSION_EXISTS"):
             await sessions.dispatch(req.CreateSession(model_ref="x/y", session_id=client.session_id))
-        assert taken.value.code == "SESSION_EXISTS"
         missing = req.CreateSession(
             model_ref="x/y", cwd=str(tmp_path / "gone"), terms=ev.SessionTerms(builtin_tools=True)
         )
@@ -183,8 +168,7 @@ async def test_a_model_that_does_not_exist_fails_the_run_and_not_the_session(tmp
 
 
 async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
+    async with new_session(tmp_path, ASKS_WEATHER, terms=ev.SessionTerms(tools=(WEATHER,))) as (sessions, client):
         asked: list[ToolRequest] = []
 
         async def execute(request: ToolRequest) -> ToolAnswer:
@@ -201,8 +185,7 @@ async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> Non
 
 
 async def test_a_declared_tool_without_its_client_fails_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
+    async with new_session(tmp_path, ASKS_WEATHER, terms=ev.SessionTerms(tools=(WEATHER,))) as (_, client):
         assert isinstance(await client.run("Weather?"), ev.RunFinished)
         (finished,) = client.events(ev.ToolFinished)
         assert finished.is_error
@@ -211,8 +194,7 @@ async def test_a_declared_tool_without_its_client_fails_and_the_run_goes_on(tmp_
 
 
 async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
+    async with new_session(tmp_path, ASKS_WEATHER, terms=ev.SessionTerms(tools=(WEATHER,))) as (sessions, client):
         cancelled = asyncio.Event()
 
         async def execute(request: ToolRequest) -> ToolAnswer:
@@ -230,8 +212,7 @@ async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_goes_on(t
 
 
 async def test_a_limit_of_a_run_ends_it_and_not_the_next_one(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, ASKS_WEATHER) as sessions:
-        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
+    async with new_session(tmp_path, ASKS_WEATHER, terms=ev.SessionTerms(tools=(WEATHER,))) as (_, client):
         settled = await client.run("Weather?", terms=ev.RunTerms(max_turns=1))
         assert isinstance(settled, ev.RunFinished)
         assert settled.stop_reason == "max_turns"
@@ -242,8 +223,7 @@ async def test_a_limit_of_a_run_ends_it_and_not_the_next_one(tmp_path: Path) -> 
 
 async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_origin_alone(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with owned_sessions(tmp_path, HELLO, log) as sessions:
-        origin = await desk(sessions)
+    async with new_session(tmp_path, HELLO, log) as (sessions, origin):
         await origin.run("Hi")
         at = len(origin.seen)
         await origin.run("Again")
@@ -258,8 +238,7 @@ async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_
 
 async def test_a_fork_is_whole_by_itself_also_when_its_origin_is_deleted(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with owned_sessions(tmp_path, HELLO, log) as sessions:
-        origin = await desk(sessions)
+    async with new_session(tmp_path, HELLO, log) as (sessions, origin):
         await origin.run("Hi")
         fork = await sessions.dispatch(req.ForkSession(origin=origin.session_id))
         copy = await whole_log(sessions, fork)
@@ -278,8 +257,7 @@ async def test_a_fork_is_whole_by_itself_also_when_its_origin_is_deleted(tmp_pat
 async def test_a_fork_of_a_compacted_session_continues_its_summary(tmp_path: Path) -> None:
     log = MemoryLog()
     script = "repeat: 2000 word\n---\nsay: Yes.\n---\nwhen: summary\nsay: They said hello."
-    async with owned_sessions(tmp_path, script, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, script, log) as (sessions, client):
         await client.run("Hi")
         await client.do(Compact(now=0, input_id="c1"))
         await client.until_settled()
@@ -295,8 +273,7 @@ async def test_a_fork_of_a_compacted_session_continues_its_summary(tmp_path: Pat
 async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_path: Path) -> None:
     log = MemoryLog()
     script = "repeat: 2000 word\n---\nsay: Yes.\n---\nwhen: summary\nsay: They said hello."
-    async with owned_sessions(tmp_path, script, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, script, log) as (_, client):
         await client.run("Hi")
         await client.do(Compact(now=0, input_id="c1"))
         assert isinstance(await client.until_settled(), ev.RunFinished)
@@ -308,21 +285,18 @@ async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_pat
 
 
 async def test_a_deleted_session_ends_its_run_and_its_followers(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, SLOW) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, SLOW) as (sessions, client):
         await client.send("Count")
         await client.until(lambda logged: len(client.seen) > 8)
         assert await sessions.dispatch(req.DeleteSession(client.session_id))
-        with pytest.raises(SessionRefused) as gone:
+        with refused("UNKNOWN_SESSION"):
             await client.until(lambda logged: False)
-        assert gone.value.code == "UNKNOWN_SESSION"
         assert await sessions.dispatch(req.ListSessions()) == []
         assert not await sessions.dispatch(req.DeleteSession(client.session_id))
 
 
 async def test_settings_of_one_client_reach_all_others(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, HELLO) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, HELLO) as (sessions, client):
         other = Desk(sessions, client.session_id)
         await client.do(SetTitle(now=0, title="Ours"))
         await other.until(lambda logged: isinstance(logged.event, ev.TitleChanged))
@@ -346,8 +320,7 @@ async def test_a_denied_call_tells_the_model_why(tmp_path: Path) -> None:
     script = 'tool: shell {"command": "touch made"}\n---\nsay: Then not.'
     project = tmp_path / "project"
     project.mkdir()
-    async with owned_sessions(tmp_path, script, log) as sessions:
-        client = await desk(sessions, cwd=project)
+    async with new_session(tmp_path, script, log, cwd=project) as (_, client):
         await client.send("Make it")
         asked = await client.until_asked()
         await client.deny(asked.call_id, "not today")
@@ -356,17 +329,15 @@ async def test_a_denied_call_tells_the_model_why(tmp_path: Path) -> None:
         assert result.result.is_error
         assert "not today" in result.result.text()
         assert not (project / "made").exists()
-        with pytest.raises(SessionRefused) as late:
+        with refused("APPROVAL_CONFLICT"):
             await client.do(DenyCall(now=0, call_id=asked.call_id, by="other"))
-        assert late.value.code == "APPROVAL_CONFLICT"
 
 
 async def test_an_approved_call_runs_once_and_a_second_decision_is_a_conflict(tmp_path: Path) -> None:
     script = 'tool: shell {"command": "echo x >> made"}\n---\nsay: Done.'
     project = tmp_path / "project"
     project.mkdir()
-    async with owned_sessions(tmp_path, script) as sessions:
-        client = await desk(sessions, cwd=project)
+    async with new_session(tmp_path, script, cwd=project) as (_, client):
         await client.send("Make it")
         asked = await client.until_asked()
         outcomes = await asyncio.gather(
@@ -382,8 +353,9 @@ async def test_a_question_nobody_answers_is_denied_at_its_deadline(tmp_path: Pat
     script = 'tool: shell {"command": "touch made"}\n---\nsay: Then not.'
     project = tmp_path / "project"
     project.mkdir()
-    async with owned_sessions(tmp_path, script) as sessions:
-        client = await desk(sessions, cwd=project, terms=ev.SessionTerms(builtin_tools=True, approval_s=0.05))
+    async with new_session(
+        tmp_path, script, cwd=project, terms=ev.SessionTerms(builtin_tools=True, approval_s=0.05)
+    ) as (_, client):
         assert isinstance(await client.run("Make it"), ev.RunFinished)
         assert "approval_decided" in client.kinds()
         assert not (project / "made").exists()

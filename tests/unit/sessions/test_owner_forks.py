@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.live_sessions import SCENARIO_MODEL, decoded, desk, owned_sessions
+from support.live_sessions import SCENARIO_MODEL, decoded, new_session, owned_sessions
 from support.session_trials import Trial
 
 from makai.core.errors import SessionRefused
@@ -34,8 +34,7 @@ class Witness(MemoryLog):
 
 async def test_a_process_that_dies_while_it_forks_leaves_no_run_that_would_be_resumed(tmp_path: Path) -> None:
     log = Witness()
-    async with owned_sessions(tmp_path, "say: Hello.\n---\npace: 2ms\nrepeat: 100000 word", log) as sessions:
-        origin = await desk(sessions)
+    async with new_session(tmp_path, "say: Hello.\n---\npace: 2ms\nrepeat: 100000 word", log) as (sessions, origin):
         await origin.run("Hi")
         await origin.send("Go on")
         await origin.until(lambda logged: isinstance(logged.event, AssistantTextDelta))

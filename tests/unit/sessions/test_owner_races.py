@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.live_sessions import SCENARIO_MODEL, Desk, decoded, desk, owned_sessions, whole_log
+from support.live_sessions import SCENARIO_MODEL, Desk, decoded, desk, new_session, owned_sessions, refused, whole_log
 from support.troubled_log import TroubledLog, once
 
 from makai.core import session_events as ev
 from makai.core.content import Text
-from makai.core.errors import LogDamaged, SessionRefused, StorageUnavailable
+from makai.core.errors import LogDamaged, StorageUnavailable
 from makai.core.messages import AssistantMessage
 from makai.core.request import ToolDefinition
 from makai.harness.base import ToolAnswer, ToolRequest
@@ -30,8 +30,7 @@ ASKS_WEATHER = 'tool: weather {"city": "Oslo"}\n---\nsay: It is fine.'
 
 
 async def test_whoever_asks_while_or_after_the_owner_closes_is_told(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, "echo", MemoryLog()) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "echo", MemoryLog()) as (sessions, client):
         await sessions.close()
         for attempt in (client.send("Hi"), sessions.dispatch(CreateSession(model_ref=SCENARIO_MODEL))):
             with pytest.raises(StorageUnavailable):
@@ -41,8 +40,7 @@ async def test_whoever_asks_while_or_after_the_owner_closes_is_told(tmp_path: Pa
 
 async def test_a_session_whose_recovery_cannot_be_stored_is_recovered_by_whoever_asks_next(tmp_path: Path) -> None:
     log = TroubledLog()
-    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, ENDLESS, log) as (_, client):
         await client.send("Go on")
         await client.until(lambda logged: len(client.seen) > 8)
     log.refuses = once(lambda event: isinstance(event, ev.RunResumed))
@@ -82,8 +80,7 @@ async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(tm
 
 async def test_a_session_is_deleted_with_everything_that_waits_in_it(tmp_path: Path) -> None:
     log = TroubledLog()
-    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, ENDLESS, log) as (sessions, client):
         await client.send("First")
         for number in range(5):
             await client.send(f"Later {number}", delivery="queue")
@@ -96,8 +93,7 @@ async def test_an_owner_that_closes_does_not_let_a_deletion_wait_for_a_run_that_
     tmp_path: Path,
 ) -> None:
     log = TroubledLog()
-    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, ENDLESS, log) as (sessions, client):
         await client.send("Go on")
         log.gate.clear()
         deleting = asyncio.ensure_future(sessions.dispatch(DeleteSession(client.session_id)))
@@ -113,8 +109,7 @@ async def test_an_owner_that_closes_does_not_let_a_deletion_wait_for_a_run_that_
 
 async def test_a_deletion_that_cannot_be_stored_leaves_the_session_and_its_followers(tmp_path: Path) -> None:
     log = TroubledLog()
-    async with owned_sessions(tmp_path, "echo", log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "echo", log) as (sessions, client):
         await client.run("Hi")
         log.refuses_deletion = True
         with pytest.raises(StorageUnavailable):
@@ -123,22 +118,19 @@ async def test_a_deletion_that_cannot_be_stored_leaves_the_session_and_its_follo
         log.refuses_deletion = False
         waiting = asyncio.ensure_future(client.until_settled())
         assert await sessions.dispatch(DeleteSession(client.session_id))
-        with pytest.raises(SessionRefused) as gone:
+        with refused("UNKNOWN_SESSION"):
             await waiting
-        assert gone.value.code == "UNKNOWN_SESSION"
 
 
 async def test_the_id_of_a_session_that_is_being_deleted_is_taken_until_it_is_gone(tmp_path: Path) -> None:
     log = TroubledLog()
-    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, ENDLESS, log) as (sessions, client):
         await client.send("Go on")
         wanted = CreateSession(model_ref=SCENARIO_MODEL, session_id=client.session_id)
         deleting = asyncio.ensure_future(sessions.dispatch(DeleteSession(client.session_id)))
         await asyncio.sleep(0)
-        with pytest.raises(SessionRefused) as refused:
+        with refused("SESSION_EXISTS"):
             await sessions.dispatch(wanted)
-        assert refused.value.code == "SESSION_EXISTS"
         assert await deleting
         assert await sessions.dispatch(wanted) == client.session_id
         (created,) = await whole_log(sessions, client.session_id)
@@ -248,8 +240,7 @@ async def test_a_follower_that_is_closed_while_it_looks_for_its_session_leaves_n
 async def test_an_owner_that_closes_leaves_no_task_behind(tmp_path: Path) -> None:
     log = TroubledLog()
     before = asyncio.all_tasks()
-    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, ENDLESS, log) as (sessions, client):
         other = (await desk(sessions)).session_id
         await client.send("Go on")
         await client.until(lambda logged: len(client.seen) > 8)
@@ -288,8 +279,10 @@ async def test_clients_that_attended_a_deleted_session_are_not_asked_by_the_next
 async def test_an_answer_of_a_client_that_no_log_can_hold_fails_the_call_and_not_the_run(
     tmp_path: Path, text: str
 ) -> None:
-    async with owned_sessions(tmp_path, ASKS_WEATHER, MemoryLog()) as sessions:
-        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
+    async with new_session(tmp_path, ASKS_WEATHER, MemoryLog(), terms=ev.SessionTerms(tools=(WEATHER,))) as (
+        sessions,
+        client,
+    ):
 
         async def execute(request: ToolRequest) -> ToolAnswer:
             return ToolAnswer(content=(Text(text=text),))
@@ -302,8 +295,7 @@ async def test_an_answer_of_a_client_that_no_log_can_hold_fails_the_call_and_not
 
 async def test_a_fork_in_the_middle_of_an_answer_has_what_was_said_so_far(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with owned_sessions(tmp_path, "pace: 2ms\nrepeat: 100000 word", log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "pace: 2ms\nrepeat: 100000 word", log) as (sessions, client):
         await client.send("Go on")
         await client.until(lambda logged: isinstance(logged.event, ev.AssistantTextDelta))
         at = client.seen[-1].event_id
@@ -319,8 +311,7 @@ async def test_a_fork_in_the_middle_of_an_answer_has_what_was_said_so_far(tmp_pa
 async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: Path) -> None:
     log = MemoryLog()
     script = "repeat: 2000 word\n---\nwhen: summary\nsay: They said hello.\n---\nsay: Yes."
-    async with owned_sessions(tmp_path, script, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, script, log) as (sessions, client):
         await client.run("Hi")
         made = await sessions.dispatch(ForkSession(origin=client.session_id))
         fork = Desk(sessions, made, after=(await sessions.dispatch(GetState(made))).last_event_id)
@@ -340,8 +331,9 @@ async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_w
     created = ev.SessionCreated(model_ref="m", cwd="/elsewhere")
     await log.append("elsewhere", [Pending(1, None, created), Pending(1, None, denied)], 0)
     tool = ToolDefinition(name="mcp__weather__now", description="", parameters_schema_json='{"type":"object"}')
-    async with owned_sessions(tmp_path, "tool: mcp__weather__now {}\n---\nsay: Fine.", log) as sessions:
-        client = await desk(sessions, terms=ev.SessionTerms(tools=(tool,)))
+    async with new_session(
+        tmp_path, "tool: mcp__weather__now {}\n---\nsay: Fine.", log, terms=ev.SessionTerms(tools=(tool,))
+    ) as (sessions, client):
 
         async def execute(request: ToolRequest) -> ToolAnswer:
             return ToolAnswer(content=(Text(text="sunny"),))
@@ -354,8 +346,7 @@ async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_w
 async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(tmp_path: Path) -> None:
     """As in a log that a repair has cut."""
     log = MemoryLog()
-    async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, ENDLESS, log) as (_, client):
         await client.send("First")
         await client.send("Second", delivery="queue")
         await client.do(Abort(now=0))
@@ -396,8 +387,7 @@ class LateAnswerLog(MemoryLog):
 
 async def test_a_follower_gives_out_no_event_that_the_state_does_not_hold_yet(tmp_path: Path) -> None:
     log = LateAnswerLog()
-    async with owned_sessions(tmp_path, "echo", log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "echo", log) as (sessions, client):
         follower = sessions.follow(client.session_id)
         assert [record.event_id for record in await follower.next()] == [1]
         log.stored.clear()
@@ -419,8 +409,7 @@ async def test_a_follower_of_a_session_that_was_dropped_to_make_room_sees_what_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, "MAX_LIVE", 2)
-    async with owned_sessions(tmp_path, "echo", MemoryLog()) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "echo", MemoryLog()) as (sessions, client):
         follower = sessions.follow(client.session_id)
         assert [record.event_id for record in await follower.next()] == [1]
         for _ in range(4):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.live_sessions import SCENARIO_MODEL, Desk, desk, owned_sessions, whole_log
+from support.live_sessions import SCENARIO_MODEL, Desk, desk, new_session, owned_sessions, whole_log
 from support.session_trials import Trial, asked
 
 from makai.core import session_events as ev
@@ -36,8 +36,7 @@ def project(tmp_path: Path) -> Path:
 async def test_a_pending_approval_is_still_pending_after_a_restart_and_its_tool_runs_once(
     tmp_path: Path, project: Path
 ) -> None:
-    async with owned_sessions(tmp_path, WRITES) as sessions:
-        client = await desk(sessions, cwd=project)
+    async with new_session(tmp_path, WRITES, cwd=project) as (_, client):
         await client.send("Make it")
         asked = await client.until_asked()
     async with owned_sessions(tmp_path, WRITES) as sessions:
@@ -59,8 +58,7 @@ async def test_what_was_asked_before_a_restart_is_not_done_to_a_file_that_change
 ) -> None:
     script = 'tool: edit {"path": "a.txt", "old_text": "one", "new_text": "two"}\n---\nsay: Then not.'
     (project / "a.txt").write_text("one\n")
-    async with owned_sessions(tmp_path, script) as sessions:
-        client = await desk(sessions, cwd=project)
+    async with new_session(tmp_path, script, cwd=project) as (_, client):
         await client.send("Change it")
         asked = await client.until_asked()
     (project / "a.txt").write_text("one\nand something new\n")
@@ -77,9 +75,7 @@ async def test_what_was_asked_before_a_restart_is_not_done_to_a_file_that_change
 async def test_a_tool_that_had_started_is_interrupted_and_never_run_again(tmp_path: Path) -> None:
     script = "tool: weather {}\n---\nsay: Never mind."
     asked: list[ToolRequest] = []
-    async with owned_sessions(tmp_path, script) as sessions:
-        client = await desk(sessions, terms=ev.SessionTerms(tools=(WEATHER,)))
-
+    async with new_session(tmp_path, script, terms=ev.SessionTerms(tools=(WEATHER,))) as (sessions, client):
         never = asyncio.Event()
 
         async def waits(request: ToolRequest) -> ToolAnswer:
@@ -101,8 +97,7 @@ async def test_a_tool_that_had_started_is_interrupted_and_never_run_again(tmp_pa
 
 
 async def test_an_answer_that_broke_off_is_asked_for_again(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, "say: Half\npace: 5ms\nrepeat: 100000 word") as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "say: Half\npace: 5ms\nrepeat: 100000 word") as (_, client):
         await client.send("Tell me")
         await client.until(lambda logged: len(client.seen) > 10)
     async with owned_sessions(tmp_path, "say: A whole answer.", recover_all=True) as sessions:
@@ -115,8 +110,7 @@ async def test_an_answer_that_broke_off_is_asked_for_again(tmp_path: Path) -> No
 
 
 async def test_words_that_waited_are_answered_by_the_next_owner(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, "pace: 5ms\nrepeat: 100000 word") as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "pace: 5ms\nrepeat: 100000 word") as (_, client):
         await client.send("First")
         await client.until(lambda logged: len(client.seen) > 8)
         await client.send("Second", delivery="queue")
@@ -128,8 +122,7 @@ async def test_words_that_waited_are_answered_by_the_next_owner(tmp_path: Path) 
 
 
 async def test_looking_at_sessions_resumes_nothing(tmp_path: Path, project: Path) -> None:
-    async with owned_sessions(tmp_path, WRITES) as sessions:
-        client = await desk(sessions, cwd=project)
+    async with new_session(tmp_path, WRITES, cwd=project) as (sessions, client):
         await client.send("Make it")
         await client.until_asked()
         before = await whole_log(sessions, client.session_id)
@@ -143,8 +136,7 @@ async def test_a_grant_for_always_is_remembered_by_the_next_session_in_the_folde
     tmp_path: Path, project: Path
 ) -> None:
     script = 'tool: shell {"command": "touch made"}\n---\nsay: Done.'
-    async with owned_sessions(tmp_path, script) as sessions:
-        client = await desk(sessions, cwd=project)
+    async with new_session(tmp_path, script, cwd=project) as (sessions, client):
         await client.send("Make it")
         asked = await client.until_asked()
         assert asked.grant
@@ -160,8 +152,7 @@ async def test_a_grant_for_always_is_remembered_by_the_next_session_in_the_folde
 
 async def test_a_revoked_grant_no_longer_counts_in_the_session_it_was_given_in(tmp_path: Path, project: Path) -> None:
     call = 'tool: shell {"command": "touch made"}\n---\nsay: Done.'
-    async with owned_sessions(tmp_path, f"{call}\n---\n{call}") as sessions:
-        client = await desk(sessions, cwd=project)
+    async with new_session(tmp_path, f"{call}\n---\n{call}", cwd=project) as (sessions, client):
         await client.send("Make it")
         asked = await client.until_asked()
         always = ApproveCall(now=0, call_id=asked.call_id, by="tester", scope="always")
@@ -182,8 +173,7 @@ async def test_two_processes_cannot_own_one_home(tmp_path: Path) -> None:
 
 
 async def test_a_long_session_is_opened_from_its_checkpoint(tmp_path: Path) -> None:
-    async with owned_sessions(tmp_path, "echo") as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "echo") as (sessions, client):
         for number in range(120):
             await client.run(f"message {number}")
         before = await sessions.dispatch(GetState(client.session_id))
@@ -211,8 +201,7 @@ class FullDisk(MemoryLog):
 
 async def test_a_full_disk_fails_the_run_and_the_session_recovers(tmp_path: Path) -> None:
     log = FullDisk()
-    async with owned_sessions(tmp_path, "pace: 1ms\nrepeat: 3000 word\n---\nsay: Hello.", log) as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "pace: 1ms\nrepeat: 3000 word\n---\nsay: Hello.", log) as (sessions, client):
         await client.send("Go")
         await client.until(lambda logged: len(client.seen) > 8)
         log.is_full = True
@@ -235,8 +224,7 @@ async def test_a_full_disk_fails_the_run_and_the_session_recovers(tmp_path: Path
 async def test_a_clock_that_goes_backwards_does_not_disorder_a_session(
     tmp_path: Path,
 ) -> None:
-    async with owned_sessions(tmp_path, "echo") as sessions:
-        client = await desk(sessions)
+    async with new_session(tmp_path, "echo") as (sessions, client):
         await client.run("One")
         sessions._clock = lambda: 1_000  # as after a wrong time server
         await client.run("Two")
