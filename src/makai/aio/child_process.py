@@ -111,11 +111,10 @@ class ChildProcess:
         takes_input: bool = True,
         merge_stderr: bool = False,
     ) -> ChildProcess:
-        """Start a child; an `OSError` when that is not possible.
+        """Start a child; an `OSError` when that is not possible. `env` is its whole environment, by default ours.
 
-        `env` is its whole environment, by default ours. `cwd` is a path; for a supervised child
-        also the descriptor of a folder, and a missing program shows as exit code 127. `merge_stderr` puts its errors
-        into its output, in order.
+        For a supervised child `cwd` may be the descriptor of a folder, and a missing program shows as exit code 127.
+        `merge_stderr` puts its errors into its output, in order.
         """
         starting = asyncio.create_task(
             _start(argv, env, cwd, supervised=supervised, takes_input=takes_input, merge_stderr=merge_stderr)
@@ -290,17 +289,14 @@ async def _start(
     takes_input: bool,
     merge_stderr: bool,
 ) -> ChildProcess:
-    ours: list[int] = []
-    theirs: list[int] = []
-
     def pipe(*, to_child: bool) -> tuple[int, int]:
         reading, writing = os.pipe()
         our_end, their_end = (writing, reading) if to_child else (reading, writing)
-        ours.append(our_end)
-        theirs.append(their_end)
+        ours.callback(os.close, our_end)
+        theirs.callback(os.close, their_end)
         return our_end, their_end
 
-    try:
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         stdout, child_stdout = pipe(to_child=False)
         stderr, child_stderr = (None, child_stdout) if merge_stderr else pipe(to_child=False)
         stdin, child_stdin = pipe(to_child=True) if takes_input else (None, asyncio.subprocess.DEVNULL)
@@ -311,7 +307,7 @@ async def _start(
         if supervised:
             if not isinstance(cwd, int):
                 cwd = os.open(cwd or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                theirs.append(cwd)
+                theirs.callback(os.close, cwd)
             passed = [cwd, child_stdin] if takes_input else [cwd]
             given = str(child_stdin) if takes_input else "-"
             argv = [sys.executable, "-I", "-S", "-c", _SUPERVISE, str(cwd), given, *argv]
@@ -326,11 +322,5 @@ async def _start(
             pass_fds=passed,
             start_new_session=True,
         )
-    except BaseException:
-        for descriptor in ours:
-            os.close(descriptor)
-        raise
-    finally:
-        for descriptor in theirs:
-            os.close(descriptor)
+        ours.pop_all()
     return ChildProcess(process, stdin=stdin, stdout=stdout, stderr=stderr, control=control)

@@ -20,7 +20,7 @@ from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcom
 from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
-from makai.tools.workspace import Entry, OpenedFile
+from makai.tools.workspace import OpenedFile
 
 DEFAULT_LINES = 2_000
 MAX_SHOWN_BYTES = 256 * 1024
@@ -31,6 +31,7 @@ MAX_READ_S = 20.0
 _BLOCK = 1024 * 1024
 SNIFFED_BYTES = 8 * 1024
 
+_MARKS = {"directory": "/", "link": "@", "other": "  (device, pipe or socket)"}
 _IMAGES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
 
 
@@ -99,7 +100,8 @@ class ListTool(base.ArgumentsTool[ListArguments]):
         if self._denied.cover(self._files.place(wanted.path).absolute):
             raise missing(wanted.path)
         found = await self._files.list_folder(wanted.path, MAX_ENTRIES + 1, lambda each: not self._denied.cover(each))
-        lines = [_line(entry) for entry in sorted(found[:MAX_ENTRIES], key=lambda entry: entry.name)]
+        entries = sorted(found[:MAX_ENTRIES], key=lambda entry: entry.name)
+        lines = [printable(entry.name) + _MARKS.get(entry.kind, f"  {entry.size:,}") for entry in entries]
         if len(found) > MAX_ENTRIES:
             lines.append(f"[cut: more than {MAX_ENTRIES:,} names; use glob to narrow it down]")
         return text_outcome("\n".join(lines) or "[empty]")
@@ -187,16 +189,3 @@ def _next_line(file: io.BufferedReader, deadline: float) -> tuple[str, int] | No
 def _check(deadline: float) -> None:
     if time.monotonic() > deadline:
         raise FileRefused(f"Reading took longer than {MAX_READ_S:.0f} s.", hint="Use the shell for such a file.")
-
-
-def _line(entry: Entry) -> str:
-    name = printable(entry.name)
-    match entry.kind:
-        case "directory":
-            return f"{name}/"
-        case "link":
-            return f"{name}@"
-        case "file":
-            return f"{name}  {entry.size:,}"
-        case "other":
-            return f"{name}  (device, pipe or socket)"

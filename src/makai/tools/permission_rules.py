@@ -212,11 +212,13 @@ class _Call:
         if any(self._belongs_to(rule.family) for rule in rules if isinstance(rule, AnyCall)):
             return True
         if self._belongs_to("WebFetch"):
-            return any(
-                _allows_url(rule.domain, self._description.subject) for rule in rules if isinstance(rule, FetchCall)
-            )
-        files = [rule for rule in rules if isinstance(rule, FileCall) and self._belongs_to(rule.family)]
-        return bool(self._paths) and all(self._is_allowed_path(path, files) for path in self._paths)
+            domains = (rule.domain for rule in rules if isinstance(rule, FetchCall))
+            return any(_allows_url(domain, self._description.subject) for domain in domains)
+        files = [rule.pattern for rule in rules if isinstance(rule, FileCall) and self._belongs_to(rule.family)]
+        return bool(self._paths) and all(
+            is_plain_path(path) and any(pattern.matches(path, self._workspace) for pattern in files)
+            for path in self._paths
+        )
 
     def _is_allowed_shell(self, rules: tuple[Rule, ...], denied: tuple[Rule, ...]) -> bool:
         allow = [rule.rule for rule in rules if isinstance(rule, ShellCall)]
@@ -226,9 +228,6 @@ class _Call:
             allow = [rule for rule in allow if parse_shell_rule(rule).covers_everything]
         deny = [rule.rule for rule in denied if isinstance(rule, ShellCall)]
         return decide(self._description.subject, allow, deny) == "allow"
-
-    def _is_allowed_path(self, path: str, rules: list[FileCall]) -> bool:
-        return is_plain_path(path) and any(rule.pattern.matches(path, self._workspace) for rule in rules)
 
     def _belongs_to(self, family: Family) -> bool:
         """By what the call does. Tools of MCP servers say that about themselves, so only their names count."""
@@ -259,7 +258,5 @@ def _host_is_below(url: str, domain: str) -> bool:
 
 def _allows_url(domain: str, url: str) -> bool:
     """Exactly this host. What parsers of URLs read differently (backslashes, blanks, user names) is never allowed."""
-    if not _UNAMBIGUOUS_URL.fullmatch(url):
-        return False
-    host = host_of(url)
-    return host.endswith(domain[1:]) if domain.startswith("*.") else host == domain.strip("[]")
+    host = host_of(url) if _UNAMBIGUOUS_URL.fullmatch(url) else ""
+    return host != "" and (host.endswith(domain[1:]) if domain.startswith("*.") else host == domain.strip("[]"))

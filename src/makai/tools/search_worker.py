@@ -126,25 +126,22 @@ class _Seeker:
         if not stat.S_ISDIR(self._workspace.stat(start.absolute).st_mode):
             yield start.absolute, start.shown
             return
+        prefix = () if start.shown == "." else (start.shown,)
         waiting: list[tuple[tuple[str, ...], IgnoreRules]] = [((), IgnoreRules())]
         while waiting:
             parts, rules = waiting.pop()
             folder = "/".join((start.absolute, *parts))
             try:
-                entries = sorted(self._seen(folder), key=lambda entry: entry.name)
+                entries = sorted(self._workspace.entries(folder), key=lambda entry: entry.name)
             except FileRefused:
                 continue
+            entries = [entry for entry in entries if not self._request.denied.cover(f"{folder}/{entry.name}")]
             if any(entry.name == ".gitignore" for entry in entries):
                 rules = rules.with_file(self._text(f"{folder}/.gitignore"), parts)
             files, folders = _worth_looking(entries, parts, rules, names)
             for inner in files:
-                yield "/".join((start.absolute, *inner)), printable("/".join((*_prefix(start), *inner)))
+                yield "/".join((start.absolute, *inner)), printable("/".join((*prefix, *inner)))
             waiting += [(inner, rules) for inner in reversed(folders)]
-
-    def _seen(self, folder: str) -> Iterator[Entry]:
-        for entry in self._workspace.entries(folder):
-            if not self._request.denied.cover(f"{folder}/{entry.name}"):
-                yield entry
 
     def _text(self, path: str) -> str:
         try:
@@ -192,10 +189,6 @@ def _worth_looking(
             if wanted and not rules.ignores(inner, is_folder=False):
                 files.append(inner)
     return files, folders
-
-
-def _prefix(start: Place) -> tuple[str, ...]:
-    return () if start.shown == "." else (start.shown,)
 
 
 def _cut(text: str, position: int) -> str:

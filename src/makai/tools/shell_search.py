@@ -46,9 +46,7 @@ class FoundCommands(msgspec.Struct, frozen=True):
 
 
 def search(text: str) -> FoundCommands:
-    searcher = _Search()
-    searcher.add_text(text)
-    return searcher.run()
+    return _Search().run(text)
 
 
 class _Place(NamedTuple):
@@ -76,7 +74,8 @@ class _Search:
         self._functions: set[str] = set()
         self._complete = True
 
-    def run(self) -> FoundCommands:
+    def run(self, text: str) -> FoundCommands:
+        self.add_text(text)
         while self._texts or self._waiting:
             if self._waiting:
                 self._look_into(self._waiting.popleft())
@@ -174,10 +173,8 @@ class _Search:
 
     def _add_program(self, words: Sequence[str]) -> None:
         name = programs.program_name(words[0]) if words else ""
-        if name.startswith("git-"):  # what git runs for a subcommand can be called directly
-            self._add_command(["git", name[4:], *words[1:]])
-        else:
-            self._add_command([name, *words[1:]])
+        # What git runs for a subcommand can be called directly.
+        self._add_command([*(["git", name[4:]] if name.startswith("git-") else [name]), *words[1:]])
 
     def _look_into(self, words: tuple[str, ...]) -> None:
         name = words[0]
@@ -220,17 +217,12 @@ class _Search:
             if value:
                 self.add_text(value.removeprefix("exec="))
             elif words[0] == "git" and word == "-c" and index + 1 < len(words):
-                self._look_into_git_setting(words[index + 1])
+                key, _, setting = words[index + 1].partition("=")
+                is_alias = key.startswith("alias.") and not setting.startswith("!")
+                self.add_text(f"git {setting}" if is_alias else setting.removeprefix("!"))
             else:
                 self._add_program(words[index + 1 :])
                 self.add_text(" ".join(words[index + 1 : index + 2]))
-
-    def _look_into_git_setting(self, setting: str) -> None:
-        key, _, value = setting.partition("=")
-        if key.startswith("alias.") and not value.startswith("!"):
-            self.add_text(f"git {value}")
-        else:
-            self.add_text(value.removeprefix("!"))
 
 
 def _places(root: Node) -> Iterator[_Place]:
@@ -287,9 +279,7 @@ def _names_are_known(words: Sequence[str]) -> bool:
 def _takes_commands_from_stdin(words: Sequence[str]) -> bool:
     names = [programs.program_name(word) for word in words[:MAX_WORDS_KEPT]]
     candidates = names if names and names[0] in programs.LAUNCHERS else names[:1]
-    return any(
-        name in programs.SHELLS or name in programs.READS_ITS_PROGRAM or name in _RUN_STDIN for name in candidates
-    )
+    return not (programs.SHELLS | programs.READS_ITS_PROGRAM | _RUN_STDIN).isdisjoint(candidates)
 
 
 def _environments(tree: Sequence[Node]) -> Iterator[Mapping[str, str]]:

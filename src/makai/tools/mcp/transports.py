@@ -12,11 +12,12 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 import httpx2
 import mcp_types as types
+from anyio.abc import ObjectReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
@@ -242,7 +243,7 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
-class _Watched:
+class _Watched(ObjectReceiveStream[_Inbound]):
     def __init__(self, stream: Any, life: Life) -> None:
         self._stream = stream
         self._life = life
@@ -257,18 +258,3 @@ class _Watched:
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> _Inbound:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()

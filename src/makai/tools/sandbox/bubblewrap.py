@@ -18,7 +18,7 @@ from pathlib import Path
 
 from makai.core.errors import InvalidRequest
 from makai.tools.sandbox import limits, mountpoints
-from makai.tools.sandbox.policy import KEPT_OF_RUN, SHARED_SCRATCH, SandboxPolicy, is_beneath
+from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 
@@ -51,12 +51,11 @@ class Bubblewrap:
 
     @property
     def not_confined(self) -> tuple[str, ...]:
-        gaps = ["memory, processor time and disk space"]
-        if not limits.counts_processes():
-            gaps.append("the number of processes (root, without a control group)")
-        gaps.append("git repositories below the session's folder (only its own .git is protected)")
-        gaps.append("abstract unix sockets and services of this machine when the network is on")
-        return tuple(gaps)
+        return (
+            *("memory, processor time and disk space", *limits.not_counted()),
+            "git repositories below the session's folder (only its own .git is protected)",
+            "abstract unix sockets and services of this machine when the network is on",
+        )
 
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
         """The command line. Start it from a thread that outlives it: it dies with the thread that started it.
@@ -113,7 +112,7 @@ class _Plan:
         for path in ("/run", *SHARED_SCRATCH):
             if os.path.isdir(path) and not os.path.islink(path):
                 self._add(path, _Mount.SCRATCH)
-        for path in (*KEPT_OF_RUN, *_name_servers(policy)):
+        for path in policy.kept_of_run:
             if os.path.exists(path):
                 self._add(path, _Mount.READABLE)
         for path in policy.roots:
@@ -196,11 +195,6 @@ def _steps(top: str, path: str) -> Iterator[str]:
     for name in filter(None, path[len(top) :].split("/")):
         step = os.path.join(step, name)
         yield step
-
-
-def _name_servers(policy: SandboxPolicy) -> tuple[str, ...]:
-    """The file that /etc/resolv.conf leads to, which is often in /run."""
-    return (os.path.realpath("/etc/resolv.conf"),) if policy.network else ()
 
 
 def _sockets() -> Iterator[str]:

@@ -95,8 +95,7 @@ def try_bubblewrap(program: str | None = None) -> SandboxBackend | str:
         backend = Bubblewrap(program)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{program} does not run: {error}"
-    problem = _trial(backend)
-    return f"bubblewrap {backend.version} does not work: {problem}" if problem else backend
+    return _tried(backend, f"bubblewrap {backend.version}")
 
 
 def try_landlock(abi: int | None = None) -> SandboxBackend | str:
@@ -108,19 +107,17 @@ def try_landlock(abi: int | None = None) -> SandboxBackend | str:
     if found < OLDEST_ABI:
         return f"Landlock ABI {found} is too old (ABI {OLDEST_ABI}, Linux 6.2, is needed)"
     backend = Landlock(found)
-    problem = _trial(backend)
-    return f"Landlock {backend.version} does not work: {problem}" if problem else backend
+    return _tried(backend, f"Landlock {backend.version}")
 
 
-def _trial(backend: SandboxBackend) -> str:
-    """Run `true` confined. What went wrong, or nothing."""
+def _tried(backend: SandboxBackend, shown: str) -> SandboxBackend | str:
+    """The backend when it runs `true` confined, else what went wrong."""
     command = backend.wrap(_PROBED, ["true"])
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_PROBE_SECONDS, check=False
-        )
+        done = subprocess.run(command, capture_output=True, timeout=_PROBE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+        return f"{shown} does not work: {error}"
     if done.returncode == 0:
-        return ""
-    return done.stderr.strip() or f"it ended with {done.returncode}"
+        return backend
+    said = done.stderr.decode("utf-8", "replace").strip()
+    return f"{shown} does not work: {said or f'it ended with {done.returncode}'}"

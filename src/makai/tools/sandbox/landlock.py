@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from makai.tools.sandbox import landlock_child, limits
-from makai.tools.sandbox.policy import KEPT_OF_RUN, SHARED_SCRATCH, SandboxPolicy
+from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy
 
 OLDEST_ABI: Final = 3
 """Before version 3 (Linux 6.2) any file could be emptied by truncate(2)."""
@@ -36,16 +36,14 @@ class Landlock:
     @property
     def not_confined(self) -> tuple[str, ...]:
         """What a command can do all the same, and what it cannot do though it should."""
-        gaps = ["memory, processor time and disk space", "modes, owners and times of the user's files (chmod, touch)"]
-        gaps.append("seeing other processes and their command lines")
-        if self._abi < 6:
-            gaps.append("signals to the user's other processes (needs ABI 6)")
-        gaps.append("System V shared memory")
-        if not limits.counts_processes():
-            gaps.append("the number of processes (root, without a control group)")
-        gaps.append("nothing new can be made directly in the session's folder or its .git, only in folders in it")
-        gaps.append("/tmp and /dev/shm are closed, TMPDIR is not")
-        return tuple(gaps)
+        return (
+            *("memory, processor time and disk space", "modes, owners and times of the user's files (chmod, touch)"),
+            "seeing other processes and their command lines",
+            *(("signals to the user's other processes (needs ABI 6)",) if self._abi < 6 else ()),
+            *("System V shared memory", *limits.not_counted()),
+            "nothing new can be made directly in the session's folder or its .git, only in folders in it",
+            "/tmp and /dev/shm are closed, TMPDIR is not",
+        )
 
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
         """The command line. Start it from a thread that outlives it: it dies with the thread that started it."""
@@ -56,7 +54,7 @@ class Landlock:
         protected = {*policy.protected, *map(os.path.realpath, policy.protected), interpreter}
         options = {
             "root": policy.roots,
-            "readable": (*KEPT_OF_RUN, *((os.path.realpath("/etc/resolv.conf"),) if policy.network else ())),
+            "readable": policy.kept_of_run,
             "writable": (*policy.writable, *((policy.private_tmp,) if policy.private_tmp else ())),
             "hidden": policy.hidden,
             "unseen": ("/dev", "/run", *SHARED_SCRATCH),

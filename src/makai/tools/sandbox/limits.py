@@ -37,6 +37,10 @@ def counts_processes() -> bool:
     return os.geteuid() != 0 or process_group_of(1024) is not None
 
 
+def not_counted() -> tuple[str, ...]:
+    return () if counts_processes() else ("the number of processes (root, without a control group)",)
+
+
 @functools.cache
 def process_group_of(max_processes: int) -> str | None:
     """A control group of this process that holds at most so many tasks; None when there is none or none is needed."""

@@ -84,6 +84,11 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_processes: int = 1024
 
     @property
+    def kept_of_run(self) -> tuple[str, ...]:
+        """What is shown of /run; with network also the file that /etc/resolv.conf leads to, which is often there."""
+        return (*KEPT_OF_RUN, *((os.path.realpath("/etc/resolv.conf"),) if self.network else ()))
+
+    @property
     def writable(self) -> tuple[str, ...]:
         """The outermost folders that may be written; those beneath another one are left out."""
         roots = self.roots if self.level != "read-only" else ()
