@@ -20,6 +20,7 @@ from support.upstream import Request, answers, chat_stream, refuses, upstream
 
 from makai.auth.credentials import Account, OAuthToken
 from makai.auth.store import CredentialStore
+from makai.core.secret import Secret
 
 PROVIDER = "oidc-test"
 MODEL = f"{PROVIDER}/openai-completions@large"
@@ -64,9 +65,7 @@ class Tokens:
             assert response.status == 200
 
     async def is_active(self, token: str) -> bool:
-        form = {"token": token, "client_id": self._server.client_id}
-        async with self._http.post(f"{self._server.issuer}/token/introspection", data=form) as response:
-            return bool((await response.json())["active"])
+        return await self._server.is_active(Secret(token))
 
     def _account(self) -> Account:
         account = self._store.snapshot().account(PROVIDER)

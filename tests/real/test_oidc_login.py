@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeAlias
 
-import aiohttp
 import msgspec
 import pytest
 from support.oidc import Browser, OidcServer
@@ -23,8 +23,8 @@ from makai.auth.store import CredentialStore
 from makai.catalog.logins import configured
 from makai.core.config import parse_config
 from makai.core.errors import AuthExpired, InvalidGrant
-from makai.core.secret import Secret
 
+Visit: TypeAlias = Callable[[LoginUrl], Coroutine[Any, Any, object]]
 CONFIG = """
 [providers.corp]
 name = "Our gateway"
@@ -49,14 +49,15 @@ class Login:
     def __init__(self, runtime: AuthRuntime, store: CredentialStore, http: AuthHttp, browser: Browser) -> None:
         self.runtime, self.store, self.http, self.browser = runtime, store, http, browser
 
-    async def log_in(self, *, deny: bool = False) -> tuple[RunningLogin, list[LoginEvent]]:
+    async def log_in(self, visit: Visit | None = None) -> tuple[RunningLogin, list[LoginEvent]]:
+        """Log in; `visit` is what the user does at the URL, by default all that is asked for."""
         flow = self.runtime.start_login("corp", "flow-1")
         events = []
         async with asyncio.timeout(60), asyncio.TaskGroup() as people:
             async for event in flow:
                 events.append(event)
                 if isinstance(event, LoginUrl):
-                    people.create_task(self.browser.visit(event.url, deny=deny))
+                    people.create_task(visit(event) if visit else self.browser.visit(event.url))
         return flow, events
 
     def account(self) -> Account:
@@ -79,16 +80,6 @@ async def login_at(provider: LoginProvider, home: Path) -> AsyncIterator[Login]:
         await runtime.close()
 
 
-async def is_active(server: OidcServer, token: Secret) -> bool:
-    """What the server itself says of a token (RFC 7662)."""
-    form = {"token": token.reveal(), "client_id": server.client_id}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{server.issuer}/token/introspection", data=form) as response,
-    ):
-        return bool((await response.json())["active"])
-
-
 async def test_a_browser_login_is_kept_and_its_token_works(oidc_server: OidcServer, tmp_path: Path) -> None:
     async with login_at(corp(oidc_server), tmp_path) as login:
         flow, events = await login.log_in()
@@ -97,7 +88,7 @@ async def test_a_browser_login_is_kept_and_its_token_works(oidc_server: OidcServ
         assert [type(event) for event in events] == [LoginUrl, LoginProgress, LoginSuccess]
         account, token = login.account(), login.token()
         assert (account.label, account.origins) == ("alice@users.example", ("https://llm.corp.example:443",))
-        assert await is_active(oidc_server, token.access)
+        assert await oidc_server.is_active(token.access)
         assert [provider.auth_status for provider in login.runtime.list_providers()] == ["authenticated"]
     # MK-AUTH-016: the next process finds it
     assert CredentialStore(tmp_path).snapshot().account("corp") == account
@@ -105,7 +96,7 @@ async def test_a_browser_login_is_kept_and_its_token_works(oidc_server: OidcServ
 
 async def test_a_login_that_the_user_denies_fails_and_stores_nothing(oidc_server: OidcServer, tmp_path: Path) -> None:
     async with login_at(corp(oidc_server), tmp_path) as login:
-        flow, events = await login.log_in(deny=True)
+        flow, events = await login.log_in(lambda event: login.browser.visit(event.url, deny=True))
 
         assert flow.result == "failed"
         assert events[-1] == LoginFailed(
@@ -132,11 +123,11 @@ async def test_a_refresh_rotates_the_token_and_reuse_of_the_old_one_ends_the_log
         assert isinstance(renewed, OAuthToken)
         assert renewed.access != first.access
         assert renewed.refresh != first.refresh
-        assert await is_active(oidc_server, renewed.access)
+        assert await oidc_server.is_active(renewed.access)
 
         with pytest.raises(InvalidGrant):
             await refresh_oauth2(first, login.http)
-        assert not await is_active(oidc_server, renewed.access), "the server ends the whole grant"
+        assert not await oidc_server.is_active(renewed.access), "the server ends the whole grant"
         with pytest.raises(AuthExpired):
             await refresher.fresh("corp", "default", rejected=renewed.access)
         assert login.token() == renewed, "a dead login is kept until the user logs in again"
@@ -144,7 +135,7 @@ async def test_a_refresh_rotates_the_token_and_reuse_of_the_old_one_ends_the_log
 
         flow, _ = await login.log_in()
         assert flow.result == "success"
-        assert await is_active(oidc_server, login.token().access)
+        assert await oidc_server.is_active(login.token().access)
 
 
 async def test_a_login_by_code_on_another_device(
@@ -160,25 +151,19 @@ async def test_a_login_by_code_on_another_device(
 
     monkeypatch.setattr(oauth2, "sleep", until_entered)
 
-    async def log_in_at(browser: Browser, event: LoginUrl) -> None:
+    async def enter_code(event: LoginUrl) -> None:
         code = re.search(r"enter the code (\S+)", event.instructions)
         assert code is not None
-        await browser.visit(f"{oidc_server.issuer}/device", user_code=code[1])
+        await login.browser.visit(f"{oidc_server.issuer}/device", user_code=code[1])
         entered.set()
 
     async with login_at(corp(oidc_server, "device_code"), tmp_path) as login:
-        flow = login.runtime.start_login("corp", "flow-1")
-        events = []
-        async with asyncio.timeout(60), asyncio.TaskGroup() as people:
-            async for event in flow:
-                events.append(event)
-                if isinstance(event, LoginUrl):
-                    people.create_task(log_in_at(login.browser, event))
+        flow, events = await login.log_in(enter_code)
 
         assert flow.result == "success"
         assert [type(event) for event in events] == [LoginUrl, LoginProgress, LoginSuccess]
         assert waits == [5.0, 5.0]
-        assert await is_active(oidc_server, login.token().access)
+        assert await oidc_server.is_active(login.token().access)
 
 
 async def test_logging_out_ends_the_login_at_the_server_too(oidc_server: OidcServer, tmp_path: Path) -> None:
@@ -190,8 +175,8 @@ async def test_logging_out_ends_the_login_at_the_server_too(oidc_server: OidcSer
 
         assert login.store.snapshot().account("corp") is None
         assert token.refresh is not None
-        assert not await is_active(oidc_server, token.refresh)
-        assert not await is_active(oidc_server, token.access)
+        assert not await oidc_server.is_active(token.refresh)
+        assert not await oidc_server.is_active(token.access)
         assert not await login.runtime.logout("corp")
         assert [provider.auth_status for provider in login.runtime.list_providers()] == ["login_required"]
 

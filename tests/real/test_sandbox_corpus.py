@@ -12,11 +12,11 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 from support.machine import slack
+from support.orphan_trials import processes_with
 from support.places import folder_outside_tmp
 from support.sandbox_corpus import ATTACKS, SELF_APPROVAL, WORK, Attack, Work
 from support.sandbox_site import SECRET, UNCONFINED, Site, remove_traces
@@ -207,24 +207,9 @@ def test_nothing_outlives_a_command_in_bubblewrap(site: Site) -> None:
     site.run(_backend("bubblewrap"), f"setsid -f sleep {mark} >/dev/null 2>&1; (sleep {mark} &) >/dev/null 2>&1")
 
     deadline = time.monotonic() + slack()  # the kernel ends a namespace a moment after its first process
-    while (alive := _processes_with(mark.encode())) and time.monotonic() < deadline:
+    while (alive := processes_with(mark)) and time.monotonic() < deadline:
         os.sched_yield()
     assert alive == []
-
-
-def _processes_with(mark: bytes) -> list[str]:
-    return [
-        path.parent.name
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if mark in _bytes_of(path) and path.parent.name != str(os.getpid())
-    ]
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 def test_the_workspace_is_left_as_it_was(site: Site, sandbox: Detection) -> None:

@@ -20,6 +20,8 @@ import aiohttp
 import msgspec
 import pytest
 
+from makai.core.secret import Secret
+
 FOLDER: Final = Path(__file__).resolve().parents[1] / "oauth"
 CLIENT_ID: Final = "makai-test"
 MAX_PAGES: Final = 20
@@ -28,6 +30,13 @@ MAX_PAGES: Final = 20
 class OidcServer(msgspec.Struct, frozen=True):
     issuer: str
     client_id: str = CLIENT_ID
+
+    async def is_active(self, token: Secret) -> bool:
+        """What the server itself says of a token (RFC 7662)."""
+        form = {"token": token.reveal(), "client_id": self.client_id}
+        asking = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
+        async with asking as http, http.post(f"{self.issuer}/token/introspection", data=form) as response:
+            return bool((await response.json())["active"])
 
 
 @pytest.fixture(scope="session")

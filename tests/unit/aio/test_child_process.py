@@ -26,6 +26,12 @@ STUBBORN = "trap '' TERM; : {mark}; while :; do sleep 0.05; done"
 KINDS = pytest.mark.parametrize("supervised", [False, True], ids=["plain", "supervised"])
 
 
+@pytest.fixture
+def mark() -> str:
+    """Stands in the command lines of the processes of one test."""
+    return f"makai-{uuid.uuid4().hex}"
+
+
 @given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"").strip(b"\r"))), st.data())
 def test_lines_come_out_as_they_went_in_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(line + b"\n" for line in lines) + b"unfinished"
@@ -98,8 +104,7 @@ async def test_only_the_end_of_what_it_says_on_standard_error_is_kept() -> None:
     child.note(b"noted")
     await child.stop()
 
-    tail = child.stderr_tail
-    assert tail == "x" * (STDERR_KEPT_BYTES - 10) + "end\nnoted\n"
+    assert child.stderr_tail == "x" * (STDERR_KEPT_BYTES - 10) + "end\nnoted\n"
 
 
 async def test_output_and_errors_can_come_in_one_stream() -> None:
@@ -114,8 +119,7 @@ async def test_output_and_errors_can_come_in_one_stream() -> None:
 
 
 @KINDS
-async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(supervised: bool) -> None:
-    mark = f"makai-{uuid.uuid4().hex}"
+async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(mark: str, supervised: bool) -> None:
     script = f'bash -c "{STUBBORN.format(mark=mark)}" & echo ready; {STUBBORN.format(mark=mark)}'
     child = await ChildProcess.start(["/bin/bash", "-c", script], supervised=supervised)
     assert await anext(child.lines(100)) == b"ready"
@@ -126,8 +130,7 @@ async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(sup
     assert vanished(mark) == []
 
 
-async def test_nothing_that_left_the_group_of_a_supervised_child_survives_it() -> None:
-    mark = f"makai-{uuid.uuid4().hex}"
+async def test_nothing_that_left_the_group_of_a_supervised_child_survives_it(mark: str) -> None:
     script = f'setsid bash -c "{STUBBORN.format(mark=mark)}" & echo ready; exec sleep 600'
     child = await ChildProcess.start(["/bin/bash", "-c", script], supervised=True)
     assert await anext(child.lines(100)) == b"ready"
@@ -138,8 +141,7 @@ async def test_nothing_that_left_the_group_of_a_supervised_child_survives_it() -
     assert vanished(mark) == []
 
 
-async def test_a_supervised_child_ends_when_its_owner_is_killed() -> None:
-    mark = f"makai-{uuid.uuid4().hex}"
+async def test_a_supervised_child_ends_when_its_owner_is_killed(mark: str) -> None:
     owner = f"""if True:
         import asyncio
         from makai.aio.child_process import ChildProcess
@@ -176,15 +178,14 @@ async def test_a_missing_program_is_an_error_or_the_exit_code_of_the_supervisor(
 @KINDS
 @pytest.mark.parametrize("cancels", [1, 3])
 async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(
-    tmp_path: Path, cancels: int, supervised: bool
+    tmp_path: Path, mark: str, cancels: int, supervised: bool
 ) -> None:
-    mark = f"makai-{uuid.uuid4().hex}"
-    before = open_descriptors()
+    before = len(os.listdir("/proc/self/fd"))
     for turns in range(MOMENTS):
         await cancelled_start(mark, turns, cancels, cwd=str(tmp_path), supervised=supervised)
 
     assert vanished(mark) == []
-    assert open_descriptors() <= before + 1  # the event loop's own watch of its children, made once
+    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the event loop's own watch of its children, made once
 
 
 async def test_a_start_that_is_cancelled_is_told_as_cancelled() -> None:
@@ -215,10 +216,6 @@ def hold_up_the_loop(mark: str, most_s: float = 0.3) -> None:
     deadline = time.monotonic() + most_s
     while time.monotonic() < deadline and not any(line.startswith("/bin/bash") for line in processes_with(mark)):
         pass
-
-
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def vanished(mark: str) -> list[str]:

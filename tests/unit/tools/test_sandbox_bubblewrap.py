@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from makai.core.errors import InvalidRequest
-from makai.tools.sandbox import mountpoints
-from makai.tools.sandbox.bubblewrap import Bubblewrap
+from makai.tools.sandbox.bubblewrap import Bubblewrap, held_places, is_ours
 from makai.tools.sandbox.policy import SandboxPolicy
 
 
@@ -137,36 +136,22 @@ def test_missing_places_are_held_while_a_command_runs(bubblewrap: Bubblewrap, ro
 def test_the_last_holder_removes_a_place(tmp_path: Path) -> None:
     place = str(tmp_path / "place")
 
-    with mountpoints.held([place]):
-        with mountpoints.held([place]):
-            assert mountpoints.is_ours(place)
+    with held_places([place]):
+        with held_places([place]):
+            assert is_ours(place)
         assert stat.S_IMODE(os.stat(place).st_mode) == 0o555
 
     assert not os.path.exists(place)
 
 
-def test_a_place_that_was_left_behind_is_used_and_removed(tmp_path: Path) -> None:
-    place = tmp_path / "place"
-    place.mkdir(0o555)
+def test_a_place_that_was_left_behind_is_removed_and_what_belongs_to_the_user_stays(tmp_path: Path) -> None:
+    left, used, own = (tmp_path / name for name in ("left", "used", "own"))
+    left.mkdir(0o555)
+    own.mkdir()
 
-    with mountpoints.held([str(place)]):
-        pass
+    with held_places([str(left), str(used)]):
+        used.chmod(0o755)
+        (used / "note").write_text("mine")
 
-    assert not place.exists()
-
-
-def test_a_folder_of_the_users_own_is_not_ours(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-
-    assert not mountpoints.is_ours(str(tmp_path / "empty"))
-    assert not mountpoints.is_ours(str(tmp_path / "missing"))
-
-
-def test_what_the_user_put_in_a_place_stays(tmp_path: Path) -> None:
-    place = tmp_path / "place"
-
-    with mountpoints.held([str(place)]):
-        place.chmod(0o755)
-        (place / "note").write_text("mine")
-
-    assert (place / "note").read_text() == "mine"
+    assert (left.exists(), (used / "note").read_text()) == (False, "mine")
+    assert (is_ours(str(own)), is_ours(str(left))) == (False, False)

@@ -177,8 +177,8 @@ async def test_one_chunk_larger_than_everything_that_is_kept_is_spilled_whole(tm
     assert output.text().endswith("0199999\nend")
 
 
-async def test_what_the_sandbox_needs_is_held_until_the_command_has_ended(tmp_path: Path) -> None:
-    order: list[str] = []
+async def test_the_command_is_started_as_the_wrapper_says_while_what_it_needs_is_held(tmp_path: Path) -> None:
+    order: list[object] = []
 
     @contextlib.contextmanager
     def holding() -> Iterator[None]:
@@ -190,14 +190,13 @@ async def test_what_the_sandbox_needs_is_held_until_the_command_has_ended(tmp_pa
             (tmp_path / "released").touch()
 
     def wrap(argv: Sequence[str]) -> Sequence[str]:
-        order.append("wrapped")
-        return argv
+        order.append(argv[1:])
+        return ["/usr/bin/env", "WRAPPED=yes", *argv]
 
-    tool = shell_tool(tmp_path, wrap=wrap, holding=holding)
-    outcome = await tool.run({"command": "ls"}, Silent())
+    outcome = await shell_tool(tmp_path, wrap=wrap, holding=holding).run({"command": "echo $WRAPPED; ls"}, Silent())
 
-    assert outcome == ToolOutcome(content=(Text(text="[no output]"),), exit_code=0)
-    assert order == ["held", "wrapped", "released"]
+    assert outcome == ToolOutcome(content=(Text(text="yes"),), exit_code=0)
+    assert order == ["held", ("--noprofile", "--norc", "-c", "echo $WRAPPED; ls"), "released"]
 
 
 async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(tmp_path: Path) -> None:
@@ -287,20 +286,6 @@ async def test_children_see_no_secret_of_the_environment(tmp_path: Path) -> None
     outcome = await tool.run({"command": "env; tr '\\0' '\\n' < /proc/$PPID/environ"}, Silent())
     assert "secret-" not in str(outcome.content)
     assert str(outcome.content).count("HOME=/nowhere") == 2
-
-
-async def test_the_command_is_started_as_the_wrapper_says(tmp_path: Path) -> None:
-    wrapped: list[Sequence[str]] = []
-
-    def wrap(argv: Sequence[str]) -> Sequence[str]:
-        wrapped.append(argv)
-        return ["/usr/bin/env", "WRAPPED=yes", *argv]
-
-    tool = shell_tool(tmp_path, wrap=wrap)
-    outcome = await tool.run({"command": "echo $WRAPPED"}, Silent())
-
-    assert outcome.content == (Text(text="yes"),)
-    assert [argv[1:] for argv in wrapped] == [("--noprofile", "--norc", "-c", "echo $WRAPPED")]
 
 
 async def test_a_wrapper_that_cannot_be_started_is_told(tmp_path: Path) -> None:

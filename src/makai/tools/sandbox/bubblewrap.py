@@ -8,19 +8,22 @@ neither signal, trace nor look into makai.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from enum import IntEnum
 from pathlib import Path
 
 from makai.core.errors import InvalidRequest
-from makai.tools.sandbox import limits, mountpoints
+from makai.tools.sandbox import limits
 from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+_PLACE_MODE = 0o555
+"""Marks an empty folder as one that makai made."""
 
 
 class _Mount(IntEnum):
@@ -72,7 +75,7 @@ class Bubblewrap:
         return limits.limited([self._program, *options, "--", *argv], policy.max_processes)
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        return mountpoints.held(_Plan(policy).paths_of(_Mount.EMPTY))
+        return held_places(_Plan(policy).paths_of(_Mount.EMPTY))
 
 
 def _output(program: str, option: str) -> str:
@@ -146,7 +149,7 @@ class _Plan:
             if os.path.islink(step):
                 self._protect_link(step, top)
                 return
-            if not os.path.exists(step) or mountpoints.is_ours(step):
+            if not os.path.exists(step) or is_ours(step):
                 if os.access(os.path.dirname(step), os.W_OK):  # where we can make nothing, a command cannot either
                     self._add(step, _Mount.EMPTY)
                 return
@@ -212,3 +215,49 @@ def _is_socket(path: str) -> bool:
         return stat.S_ISSOCK(os.stat(path).st_mode)
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def held_places(paths: Iterable[str]) -> Iterator[None]:
+    """Keep an empty folder at each of `paths`, where there was nothing, until the block ends.
+
+    It is a place to mount on, such as a `.makai` that must not come into being. Several processes may need the same
+    place; the last one removes it.
+    """
+    with contextlib.ExitStack() as stack:
+        for path in paths:
+            stack.callback(_release, path, _hold(path))
+        yield
+
+
+def is_ours(path: str) -> bool:
+    """Whether `path` is a folder that `held_places` made and may remove at any time."""
+    try:
+        found = os.lstat(path)
+        return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == _PLACE_MODE and not os.listdir(path)
+    except OSError:
+        return False
+
+
+def _hold(path: str) -> int:
+    while True:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+            os.chmod(path, _PLACE_MODE)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # another holder has just removed it
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), os.lstat(path)):
+                return fd
+        os.close(fd)
+
+
+def _release(path: str, fd: int) -> None:
+    with contextlib.suppress(OSError):  # others still hold it, or it is no longer empty
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_ours(path):
+            os.rmdir(path)
+    os.close(fd)
