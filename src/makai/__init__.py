@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from makai.catalog.models import ModelSource as ModelSource
     from makai.client.agent import AgentFollower as AgentFollower
     from makai.client.agent import AgentStream as AgentStream
-    from makai.client.client import MakaiClient as MakaiClient
+    from makai.client.connect import MakaiClient as MakaiClient
     from makai.client.connect import MakaiClientOptions as MakaiClientOptions
     from makai.client.connect import connect as connect
     from makai.client.connect import create_makai_client as create_makai_client
@@ -92,8 +92,7 @@ _NAMES = {
     "makai.catalog.model_ref": "ModelRef parse_model_ref",
     "makai.catalog.models": "AuthStatus ModelDescriptor ModelLifecycle ModelSource",
     "makai.client.agent": "AgentFollower AgentStream",
-    "makai.client.client": "MakaiClient",
-    "makai.client.connect": "connect create_makai_client MakaiClientOptions",
+    "makai.client.connect": "connect create_makai_client MakaiClient MakaiClientOptions",
     "makai.client.provider": "ProviderStream",
     "makai.client.sync": "connect_sync SyncMakaiClient",
     "makai.client.types": (

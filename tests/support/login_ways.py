@@ -14,8 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 import pytest
 
-from makai.client.client import MakaiClient
-from makai.client.connect import connect
+from makai.client.connect import MakaiClient, connect
 from makai.client.types import AuthFlowHandlers, AuthUrlEvent, MakaiAuthEvent
 from makai.core.errors import MakaiAuthError
 from support.cli import Cli

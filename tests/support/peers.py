@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from makai.core.home import home_directory
 from makai.core.secret import Secret
@@ -31,6 +30,7 @@ from makai.transports.memory import memory_pair
 from makai.transports.sse import connect_sse
 from makai.transports.stdio_child import spawn_stdio
 from makai.transports.websocket import connect_websocket
+from support.transports import loopback
 from support.wire import JSON, encode
 
 TRANSPORTS = ("memory", "stdio", "websocket", "sse", "grpc")
@@ -127,15 +127,7 @@ async def _opener(kind: str, server: MakaiServer, stack: AsyncExitStack) -> Call
 
 async def listen(server: MakaiServer, stack: AsyncExitStack) -> str:
     """The HTTP application on a free loopback port; its address."""
-    import socket
-
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    app = make_app(server, Guard(GuardConfig(token=TOKEN, port=port)))
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.SockSite(runner, listener).start()
+    port = await stack.enter_async_context(loopback(partial(make_app, server), GuardConfig(TOKEN, port=0)))
     return f"http://127.0.0.1:{port}"
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from makai.auth.runtime import AuthRuntime
 from makai.client.connect import MakaiClientOptions
@@ -33,6 +32,7 @@ from makai.transports.channel import Channel
 from makai.transports.grpc import serve_grpc
 from makai.transports.guard import Guard, GuardConfig
 from makai.transports.memory import memory_pair
+from support.transports import loopback
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 TOKEN = Secret("a-token-for-tests-of-the-sdk-0123456789")
@@ -173,22 +173,16 @@ async def sessions_of(runtime: ModelRuntime) -> AsyncIterator[SessionSource]:
 @asynccontextmanager
 async def listening(kind: str, backend: Backend, sessions: SessionSource | None = None) -> AsyncIterator[str]:
     """The URL of a server on loopback; without sessions it runs no agents."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        guard = Guard(GuardConfig(token=TOKEN, port=port))
-        makai = MakaiServer(backend, sessions=None if sessions is None else sessions.get)
-        if kind == "grpc":
-            listener.close()
-            server = await serve_grpc("127.0.0.1", port, guard, makai.serve)
-            try:
-                yield f"grpc://127.0.0.1:{port}"
-            finally:
-                await server.close(grace_s=1.0)
-            return
-        runner = web.AppRunner(make_app(makai, guard), handler_cancellation=True, shutdown_timeout=1.0, access_log=None)
-        await runner.setup()
-        try:
-            await web.SockSite(runner, listener).start()
+    makai, config = (
+        MakaiServer(backend, sessions=None if sessions is None else sessions.get),
+        GuardConfig(TOKEN, port=0),
+    )
+    if kind != "grpc":
+        async with loopback(partial(make_app, makai), config) as port:
             yield f"{'ws' if kind == 'websocket' else 'http'}://127.0.0.1:{port}"
-        finally:
-            await runner.cleanup()
+        return
+    server = await serve_grpc("127.0.0.1", 0, Guard(config), makai.serve)
+    try:
+        yield f"grpc://127.0.0.1:{server.port}"
+    finally:
+        await server.close(grace_s=1.0)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
+import msgspec
 from aiohttp import web
 
 from makai.core.secret import Secret
@@ -71,12 +72,26 @@ class _Served:
 @asynccontextmanager
 async def http_server(method: str, handler: Handler, *, max_connections: int = 100) -> AsyncIterator[int]:
     """The port of a guarded server whose path /v1/makai `handler` answers."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        guard = Guard(GuardConfig(TOKEN, port, max_body_bytes=MAX_FRAME_BYTES, max_connections=max_connections))
+
+    def application(guard: Guard) -> web.Application:
         app = web.Application(middlewares=[guard_middleware(guard)])
         app.router.add_route(method, "/v1/makai", handler)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
+        return app
+
+    config = GuardConfig(TOKEN, 0, max_body_bytes=MAX_FRAME_BYTES, max_connections=max_connections)
+    async with loopback(application, config, shutdown_s=0.1) as port:
+        yield port
+
+
+@asynccontextmanager
+async def loopback(
+    application: Callable[[Guard], web.Application], config: GuardConfig, *, shutdown_s: float = 1.0
+) -> AsyncIterator[int]:
+    """The free port of a new HTTP server; its guard is that of `config` for this port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        app = application(Guard(msgspec.structs.replace(config, port=port)))
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=shutdown_s, access_log=None)
         await runner.setup()
         try:
             await web.SockSite(runner, listener).start()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Self, Unpack
 
 import msgspec
 
-from makai.client import agent_requests as requests
+from makai.client import requests
 from makai.client import types as sdk
 from makai.client.agent_view import AgentView, Heard, RunView
 from makai.client.auth import AuthApi

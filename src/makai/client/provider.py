@@ -37,7 +37,7 @@ class ProviderApi:
         options: Options | None = None,
     ) -> sdk.CompletionResponse:
         """Ask a model and wait for the whole answer. Every failure is raised."""
-        asked = request_of(sdk.ProviderCompleteRequest, request, model_ref, messages, tools, options)
+        asked = request_of(request, model_ref, messages, tools, options)
         logins_before = self._auth.logins
         try:
             return await self._complete(asked)
@@ -55,7 +55,7 @@ class ProviderApi:
         options: Options | None = None,
     ) -> ProviderStream:
         """Ask a model and get the answer as it arrives: `async for event in client.provider.stream(...)`."""
-        asked = request_of(sdk.ProviderCompleteRequest, request, model_ref, messages, tools, options)
+        asked = request_of(request, model_ref, messages, tools, options)
         return ProviderStream(self._calls, self._auth, self._models, asked)
 
     async def _complete(self, request: sdk.ProviderCompleteRequest) -> sdk.CompletionResponse:

@@ -3,43 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar
+from uuid import uuid4
 
 import msgspec
 
-from makai.client.types import ProviderCompleteRequest, RunOptions
+from makai.client import types as sdk
+from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.request import ToolDefinition
+from makai.core.session_events import PermissionMode, SandboxLevel
+from makai.protocols.makai.agent_payloads import AgentMessage, AgentOptions, AgentStart
+from makai.protocols.makai.envelope import is_uuid
 from makai.protocols.makai.payloads import ChatMessage, RequestContext, RequestOptions, StreamRequest
 
 AnyMessage: TypeAlias = str | Mapping[str, Any] | ChatMessage | Message
 Messages: TypeAlias = str | Sequence[AnyMessage]
 """A lone string is one user message."""
 Tools: TypeAlias = Sequence[ToolDefinition | Mapping[str, Any]]
-Options: TypeAlias = RunOptions | Mapping[str, Any]
+Options: TypeAlias = sdk.RunOptions | Mapping[str, Any]
+AgentTools: TypeAlias = Sequence[sdk.AgentTool | ToolDefinition | Mapping[str, Any]]
+AgentRunOptionsLike: TypeAlias = sdk.AgentRunOptions | sdk.RunOptions | Mapping[str, Any]
 
+_FIELDS: Final = frozenset(sdk.AgentRunRequest.__struct_fields__)
+_STAYS_HERE: Final = frozenset({"auth_retry_policy", "session_id"})
 _WIRE_OPTIONS: Final = RequestOptions.__struct_fields__
 _Shape = TypeVar("_Shape", bound=msgspec.Struct)
-_Request = TypeVar("_Request", bound=ProviderCompleteRequest)
 
 
 def request_of(
-    kind: type[_Request],
-    request: ProviderCompleteRequest | Mapping[str, Any] | None,
+    request: sdk.ProviderCompleteRequest | Mapping[str, Any] | None,
     model_ref: str | None,
     messages: Messages | None,
     tools: Tools | None,
     options: Options | None,
-) -> _Request:
+) -> sdk.ProviderCompleteRequest:
     """The typed request, from an object or from its fields, but not from both."""
     fields = {"model_ref": model_ref, "messages": messages, "tools": tools, "options": options}
     given = fields_of(request, fields, fields.keys(), "a request")
-    return kind(
+    return sdk.ProviderCompleteRequest(
         model_ref=given["model_ref"],
         messages=given["messages"],
         tools=tuple(shape_of(ToolDefinition, tool, "tools") for tool in given.get("tools", ())),
-        options=shape_of(RunOptions, given.get("options") or RunOptions(), "options"),
+        options=shape_of(sdk.RunOptions, given.get("options") or sdk.RunOptions(), "options"),
     )
 
 
@@ -66,7 +73,7 @@ def given_of(request: msgspec.Struct | Mapping[str, Any] | None, fields: Mapping
     return msgspec.structs.asdict(request) if isinstance(request, msgspec.Struct) else dict(request)
 
 
-def payload_of(request: ProviderCompleteRequest) -> StreamRequest:
+def payload_of(request: sdk.ProviderCompleteRequest) -> StreamRequest:
     """What travels of a request: everything but the retry policy, which is the client's own business."""
     return StreamRequest(
         model_ref=request.model_ref,
@@ -118,3 +125,108 @@ def chat_message(message: AnyMessage, name: str = "message") -> ChatMessage:
             return ChatMessage(role="tool", content=(message.result,))
         case _:
             return shape_of(ChatMessage, message, name)
+
+
+class AgentRunFields(TypedDict, total=False):
+    """The fields of an `AgentRunRequest` as callers may write them."""
+
+    model_ref: str
+    messages: Messages
+    tools: AgentTools | None
+    options: AgentRunOptionsLike | None
+    system_prompt: str | None
+    builtin_tools: bool
+    cwd: str | None
+    mode: PermissionMode | None
+    sandbox: SandboxLevel | None
+    title: str | None
+    approval_s: float | None
+    on_permission_request: sdk.PermissionHandler | None
+
+
+def run_request_of(
+    request: sdk.AgentRunRequest | Mapping[str, Any] | None, fields: AgentRunFields
+) -> sdk.AgentRunRequest:
+    """The typed request, from an object or from its fields, but not from both."""
+    given = fields_of(request, fields, _FIELDS, "an agent's request")
+    given["tools"] = tools_of(given.get("tools"))
+    given["options"] = _options_of(given.get("options") or sdk.AgentRunOptions())
+    return sdk.AgentRunRequest(**given)
+
+
+def tools_of(tools: AgentTools | None) -> tuple[sdk.AgentTool, ...] | None:
+    return None if tools is None else tuple(_tool_of(tool) for tool in tools)
+
+
+def session_id_of(session_id: str) -> str:
+    """A session's id as the wire wants it."""
+    if not is_uuid(session_id):
+        raise InvalidRequest(f"{session_id!r} is no session id", hint="Session ids are UUIDs: str(uuid.uuid4()).")
+    return session_id.lower()
+
+
+def session_of(request: sdk.AgentRunRequest) -> str:
+    """The session a request is for; a new id where it names none."""
+    named = request.options.session_id
+    return str(uuid4()) if named is None else session_id_of(named)
+
+
+def starts_of(request: sdk.AgentRunRequest, *, is_new: bool) -> tuple[AgentStart, ...]:
+    """How to begin: a session that is not certain to be new is continued, and begun when it does not exist."""
+    system, _ = _split(request)
+    tools = None if request.tools is None else tuple(tool.definition for tool in request.tools)
+    start = AgentStart(
+        model_ref=request.model_ref,
+        system_prompt=system,
+        tools=tools,
+        builtin_tools=request.builtin_tools,
+        cwd=request.cwd,
+        mode=request.mode,
+        sandbox=request.sandbox,
+        title=request.title,
+        approval_s=request.approval_s,
+    )
+    if is_new:
+        return (start,)
+    return msgspec.structs.replace(start, resume=True), start
+
+
+def message_of(request: sdk.AgentRunRequest) -> AgentMessage:
+    _, messages = _split(request)
+    fields = {name: getattr(request.options, name) for name in AgentOptions.__struct_fields__}
+    options = AgentOptions(**{name: value for name, value in fields.items() if name not in _STAYS_HERE})
+    return AgentMessage(messages=messages, options=options)
+
+
+def _split(request: sdk.AgentRunRequest) -> tuple[str | None, tuple[ChatMessage, ...]]:
+    """Instructions and conversation: the protocol takes them apart, `messages` holds both."""
+    count = 0
+    for message in request.messages:
+        if message.role not in ("system", "developer"):
+            break
+        count += 1
+    if request.system_prompt is not None or not count:
+        return request.system_prompt, request.messages
+    return "\n\n".join(map(_text_of, request.messages[:count])), request.messages[count:]
+
+
+def _text_of(message: ChatMessage) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    return "".join(part.text for part in message.content if isinstance(part, Text))
+
+
+def _tool_of(tool: sdk.AgentTool | ToolDefinition | Mapping[str, Any]) -> sdk.AgentTool:
+    if isinstance(tool, sdk.AgentTool):
+        return tool
+    fields = msgspec.structs.asdict(tool) if isinstance(tool, msgspec.Struct) else dict(tool)
+    try:
+        return sdk.AgentTool(**fields)
+    except TypeError as error:
+        raise InvalidRequest(f"tools: {error}") from error
+
+
+def _options_of(options: AgentRunOptionsLike) -> sdk.AgentRunOptions:
+    if isinstance(options, sdk.RunOptions) and not isinstance(options, sdk.AgentRunOptions):
+        options = msgspec.structs.asdict(options)
+    return shape_of(sdk.AgentRunOptions, options, "options")

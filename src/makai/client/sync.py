@@ -17,8 +17,7 @@ import msgspec
 
 from makai.client.agent import AgentApi, AgentFollower, AgentStream
 from makai.client.auth import AuthApi
-from makai.client.client import MakaiClient
-from makai.client.connect import Connecting, connect
+from makai.client.connect import Connecting, MakaiClient, connect
 from makai.client.models import ModelsApi
 from makai.client.portal import Portal, events_of, read_ahead
 from makai.client.provider import ProviderApi, ProviderStream

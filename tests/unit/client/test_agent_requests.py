@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import makai
-from makai.client.agent_requests import message_of, run_request_of, session_of, starts_of
+from makai.client.requests import message_of, run_request_of, session_of, starts_of
 
 SESSION = "4ACB66D3-f669-454e-8f57-07ca938cc8a4"
 TYPED = makai.AgentRunRequest(

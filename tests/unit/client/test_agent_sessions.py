@@ -33,6 +33,22 @@ class Stage:
         call = self.client.agent.run(model_ref="m", messages="Hi", options={"session_id": self.session_id}, **fields)
         return asyncio.create_task(call)
 
+    async def running(self, **fields: Any) -> tuple[asyncio.Task[makai.AgentRunResponse], JSON]:
+        """A run that the client has started, and the message that started it."""
+        task = self.run(**fields)
+        await self.start()
+        return task, await self.message()
+
+    async def finished(self) -> makai.AgentRunResponse:
+        """The answer of a whole run; the session is not let go of yet."""
+        task, message = await self.running()
+        await self.settle(message)
+        return await task
+
+    async def execute(self, message: JSON, **arguments: Any) -> None:
+        call = {"tool_call_id": "c1", "tool_name": "look", "arguments": arguments, "run_id": RUN}
+        await self.server.say(message, "tool_execute", call)
+
     async def start(self) -> JSON:
         """The client attaches; its `agent_start`."""
         start = await self.server.expect("agent_start")
@@ -104,10 +120,7 @@ async def test_a_session_is_let_go_of_when_its_run_is_over_and_taken_up_again_fr
 
 
 async def test_the_next_use_of_a_session_waits_until_it_was_let_go_of(stage: Stage) -> None:
-    first = stage.run()
-    await stage.start()
-    await stage.settle(await stage.message())
-    await first
+    await stage.finished()
     second = asyncio.create_task(stage.client.agent.status(stage.session_id))
     await stage.let_go()
     question = await stage.server.expect("agent_status")
@@ -118,10 +131,7 @@ async def test_the_next_use_of_a_session_waits_until_it_was_let_go_of(stage: Sta
 
 
 async def test_a_run_that_waited_for_its_session_lets_go_of_it_too(stage: Stage) -> None:
-    first = stage.run()
-    await stage.start()
-    await stage.settle(await stage.message())
-    await first
+    await stage.finished()
     second = stage.run()
     await asyncio.sleep(0)
     assert await stage.let_go() == {"detach": True}
@@ -133,9 +143,7 @@ async def test_a_run_that_waited_for_its_session_lets_go_of_it_too(stage: Stage)
 
 
 async def test_questions_while_attached_are_asked_in_the_same_scope(stage: Stage) -> None:
-    task = stage.run()
-    await stage.start()
-    message = await stage.message()
+    task, message = await stage.running()
     asking = asyncio.create_task(stage.client.agent.status(stage.session_id))
     question = await stage.server.expect("agent_status")
     info = {
@@ -157,9 +165,7 @@ async def test_questions_while_attached_are_asked_in_the_same_scope(stage: Stage
 
 
 async def test_a_session_in_use_by_this_client_is_busy(stage: Stage) -> None:
-    task = stage.run()
-    await stage.start()
-    message = await stage.message()
+    task, message = await stage.running()
 
     assert (await refused(stage.run())).code == "agent_busy"
     await stage.settle(message)
@@ -258,8 +264,7 @@ async def test_what_a_tool_answers_or_raises_is_its_result(stage: Stage, answer:
     task = stage.run(tools=[{"name": "look", "execute": execute}])
     start = await stage.start()
     message = await stage.message()
-    call = {"tool_call_id": "c1", "tool_name": "look", "arguments": {"at": "sea"}, "run_id": RUN}
-    await stage.server.say(message, "tool_execute", call)
+    await stage.execute(message, at="sea")
     result = (await stage.server.expect("tool_result"))["payload"]
     await stage.settle(message)
     await task
@@ -270,11 +275,8 @@ async def test_what_a_tool_answers_or_raises_is_its_result(stage: Stage, answer:
 
 
 async def test_a_tool_without_a_function_fails_and_the_run_goes_on(stage: Stage) -> None:
-    task = stage.run(tools=[{"name": "look", "description": "", "parameters_schema_json": "{}"}])
-    await stage.start()
-    message = await stage.message()
-    call = {"tool_call_id": "c1", "tool_name": "look", "arguments": {}, "run_id": RUN}
-    await stage.server.say(message, "tool_execute", call)
+    task, message = await stage.running(tools=[{"name": "look", "description": "", "parameters_schema_json": "{}"}])
+    await stage.execute(message)
     result = (await stage.server.expect("tool_result"))["payload"]
     await stage.settle(message)
 
@@ -293,11 +295,8 @@ async def test_a_tool_whose_answer_nobody_wants_is_cancelled(stage: Stage, endin
         finally:
             over.set()
 
-    task = stage.run(tools=[makai.AgentTool(name="look", execute=wait)])
-    await stage.start()
-    message = await stage.message()
-    call = {"tool_call_id": "c1", "tool_name": "look", "arguments": {}, "run_id": RUN}
-    await stage.server.say(message, "tool_execute", call)
+    task, message = await stage.running(tools=[makai.AgentTool(name="look", execute=wait)])
+    await stage.execute(message)
     await begun.wait()
     if ending == "tool_execution_end":
         await stage.event(message, {"type": ending, "tool_call_id": "c1", "is_error": True})
@@ -327,9 +326,7 @@ async def test_what_the_caller_decides_is_answered(stage: Stage, decision: Any, 
             raise decision
         return decision
 
-    task = stage.run(on_permission_request=decide)
-    await stage.start()
-    message = await stage.message()
+    task, message = await stage.running(on_permission_request=decide)
     await stage.permission(message, **({"grant": grant} if grant else {}))
     answer = await stage.server.expect("permission_response")
     await stage.settle(message)
@@ -351,9 +348,7 @@ async def test_a_question_that_others_decide_is_withdrawn_and_none_leaves_it_to_
             withdrawn.set()
         return makai.Allow()
 
-    task = stage.run(on_permission_request=decide)
-    await stage.start()
-    message = await stage.message()
+    task, message = await stage.running(on_permission_request=decide)
     await stage.permission(message, tool_call_id="c0", tool_name="read")
     await stage.permission(message)
     await asked.wait()
@@ -367,9 +362,7 @@ async def test_a_question_that_others_decide_is_withdrawn_and_none_leaves_it_to_
 
 
 async def test_without_a_handler_the_decision_is_left_to_others(stage: Stage) -> None:
-    task = stage.run()
-    await stage.start()
-    message = await stage.message()
+    task, message = await stage.running()
     await stage.permission(message)
     await stage.settle(message)
     await task
@@ -412,9 +405,7 @@ async def test_what_is_no_session_id_is_refused_at_once(stage: Stage, session_id
 
 
 async def test_a_malformed_event_fails_its_run_and_nothing_else(stage: Stage) -> None:
-    task = stage.run()
-    await stage.start()
-    message = await stage.message()
+    task, message = await stage.running()
     await stage.event(message, {"type": "text_delta", "delta": 7})
 
     failure = await refused(task)

@@ -25,6 +25,20 @@ class Stage:
         self.client = makai.MakaiClient(self.channel, auth)
         return self.client
 
+    async def log_in(self, **handlers: Any) -> tuple[asyncio.Future[makai.LoginResult], JSON]:
+        """A login that the server has accepted, and what started it."""
+        login = asyncio.ensure_future(self.connect().auth.login("acme", makai.AuthFlowHandlers(**handlers)))
+        return login, await begin(self.server)
+
+    async def ask(self, auth: makai.AuthOptions = AUTO) -> asyncio.Future[makai.CompletionResponse]:
+        """A request that the server has refused: it needs a login."""
+        asked = asyncio.ensure_future(self.connect(auth).provider.complete(model_ref="m", messages="Hi"))
+        await self.refuse()
+        return asked
+
+    async def refuse(self) -> None:
+        await self.server.nack(await self.server.expect("complete_request"), "auth_required", provider_id="acme")
+
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
@@ -78,11 +92,8 @@ async def test_a_login_publishes_its_events_in_order_and_sends_the_answers(stage
         await asyncio.sleep(0)
         return "1234"
 
-    handlers = makai.AuthFlowHandlers(
-        on_event=events.append, on_prompt=answer_later if is_async else lambda prompt: "1234"
-    )
-    login = asyncio.ensure_future(stage.connect().auth.login("acme", handlers))
-    start = await begin(stage.server)
+    on_prompt = answer_later if is_async else lambda prompt: "1234"
+    login, start = await stage.log_in(on_event=events.append, on_prompt=on_prompt)
     flow = start["stream_id"]
     await event(stage.server, start, "auth_url", url="https://acme.example/login")
     await event(stage.server, start, "prompt", prompt_id="code", message="Code?")
@@ -114,8 +125,7 @@ async def test_a_login_that_ends_elsewhere_does_not_wait_for_its_prompt(stage: S
         finally:
             cancelled.set()
 
-    login = asyncio.ensure_future(stage.connect().auth.login("acme", makai.AuthFlowHandlers(on_prompt=never)))
-    start = await begin(stage.server)
+    login, start = await stage.log_in(on_prompt=never)
     await event(stage.server, start, "prompt", prompt_id="code", message="Paste the code, or finish in the browser")
     await event(stage.server, start, "success")
     await finish(stage.server, start)
@@ -126,8 +136,7 @@ async def test_a_login_that_ends_elsewhere_does_not_wait_for_its_prompt(stage: S
 
 @pytest.mark.req("MK-SDK-008")
 async def test_a_cancelled_login_raises_that(stage: Stage) -> None:
-    login = asyncio.ensure_future(stage.connect().auth.login("acme"))
-    start = await begin(stage.server)
+    login, start = await stage.log_in()
     await event(stage.server, start, "error", code="cancelled", message="cancelled")
     await finish(stage.server, start, "cancelled")
 
@@ -139,8 +148,7 @@ async def test_a_cancelled_login_raises_that(stage: Stage) -> None:
 @pytest.mark.req("MK-SDK-009")
 async def test_a_failed_login_raises_what_its_last_event_said(stage: Stage) -> None:
     events: list[makai.MakaiAuthEvent] = []
-    login = asyncio.ensure_future(stage.connect().auth.login("acme", makai.AuthFlowHandlers(on_event=events.append)))
-    start = await begin(stage.server)
+    login, start = await stage.log_in(on_event=events.append)
     await event(stage.server, start, "error", code="access_denied", message="You said no.")
     await finish(stage.server, start, "failed")
 
@@ -155,8 +163,7 @@ async def test_a_failed_login_raises_what_its_last_event_said(stage: Stage) -> N
 
 @pytest.mark.req("MK-SDK-010")
 async def test_losing_the_connection_during_a_login_is_a_transport_error(stage: Stage) -> None:
-    login = asyncio.ensure_future(stage.connect().auth.login("acme"))
-    await begin(stage.server)
+    login, _ = await stage.log_in()
     await stage.server.channel.close()
 
     with pytest.raises(makai.MakaiAuthError) as raised:
@@ -202,8 +209,7 @@ async def test_a_second_login_waits_for_the_first(stage: Stage) -> None:
 @pytest.mark.req("MK-SDK-015")
 @pytest.mark.parametrize("kind", ["prompt", "auth_url"])
 async def test_a_login_that_needs_a_person_without_any_handler_is_cancelled(stage: Stage, kind: str) -> None:
-    login = asyncio.ensure_future(stage.connect().auth.login("acme"))
-    start = await begin(stage.server)
+    login, start = await stage.log_in()
     await event(stage.server, start, kind, prompt_id="p", message="?", url="https://acme.example")
     cancel = await stage.server.expect("auth_cancel")
     await stage.server.ack(cancel)
@@ -217,9 +223,7 @@ async def test_a_login_that_needs_a_person_without_any_handler_is_cancelled(stag
 
 async def test_an_optional_prompt_beside_an_open_page_needs_no_handler(stage: Stage) -> None:
     seen: list[makai.MakaiAuthEvent] = []
-    handlers = makai.AuthFlowHandlers(on_event=seen.append)
-    login = asyncio.ensure_future(stage.connect().auth.login("acme", handlers))
-    start = await begin(stage.server)
+    login, start = await stage.log_in(on_event=seen.append)
     await event(stage.server, start, "auth_url", url="https://acme.example")
     await event(stage.server, start, "prompt", prompt_id="p", message="Or paste it:", allow_empty=True)
     await event(stage.server, start, "success")
@@ -234,8 +238,7 @@ async def test_a_handler_that_fails_cancels_the_login(stage: Stage, name: str) -
     def fail(event: makai.MakaiAuthEvent) -> str:
         raise ValueError("oops")
 
-    login = asyncio.ensure_future(stage.connect().auth.login("acme", makai.AuthFlowHandlers(**{name: fail})))
-    start = await begin(stage.server)
+    login, start = await stage.log_in(**{name: fail})
     await event(stage.server, start, "prompt", prompt_id="p", message="?")
     await stage.server.ack(await stage.server.expect("auth_cancel"))
     await finish(stage.server, start, "cancelled")
@@ -246,8 +249,7 @@ async def test_a_handler_that_fails_cancels_the_login(stage: Stage, name: str) -
 
 
 async def test_a_caller_who_is_cancelled_cancels_the_login(stage: Stage) -> None:
-    login = asyncio.ensure_future(stage.connect().auth.login("acme"))
-    start = await begin(stage.server)
+    login, start = await stage.log_in()
 
     login.cancel()
     cancel = await stage.server.expect("auth_cancel")
@@ -258,18 +260,12 @@ async def test_a_caller_who_is_cancelled_cancels_the_login(stage: Stage) -> None
 
 @pytest.mark.req("MK-SDK-028")
 async def test_by_default_a_needed_login_is_raised_and_not_attempted(stage: Stage) -> None:
-    client = stage.connect()
-    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
-    request = await stage.server.expect("complete_request")
-    await stage.server.nack(request, "auth_required", provider_id="acme")
+    asked = await stage.ask(makai.AuthOptions())
 
     with pytest.raises(makai.MakaiAuthError) as raised:
         await asked
-    assert (raised.value.kind, raised.value.code, raised.value.provider_id) == (
-        "provider_error",
-        "auth_required",
-        "acme",
-    )
+    error = raised.value
+    assert (error.kind, error.code, error.provider_id) == ("provider_error", "auth_required", "acme")
     assert len(stage.server.received) == 1
 
 
@@ -305,11 +301,9 @@ async def test_auto_once_logs_in_and_asks_again(stage: Stage, accepted_first: bo
 
 @pytest.mark.req("MK-SDK-029")
 async def test_a_second_auth_required_is_raised(stage: Stage) -> None:
-    client = stage.connect(AUTO)
-    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
-    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    asked = await stage.ask()
     await finish(stage.server, await begin(stage.server))
-    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    await stage.refuse()
 
     with pytest.raises(makai.MakaiAuthError) as raised:
         await asked
@@ -319,9 +313,7 @@ async def test_a_second_auth_required_is_raised(stage: Stage) -> None:
 @pytest.mark.req("MK-SDK-029")
 async def test_auto_once_uses_the_handlers_of_the_client(stage: Stage) -> None:
     handlers = makai.AuthFlowHandlers(on_prompt=lambda prompt: "1234")
-    client = stage.connect(makai.AuthOptions(auth_retry_policy="auto_once", handlers=handlers))
-    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
-    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    asked = await stage.ask(makai.AuthOptions(auth_retry_policy="auto_once", handlers=handlers))
     start = await begin(stage.server)
     await event(stage.server, start, "prompt", prompt_id="p", message="?")
     response = await stage.server.expect("auth_prompt_response")
@@ -335,9 +327,7 @@ async def test_auto_once_uses_the_handlers_of_the_client(stage: Stage) -> None:
 @pytest.mark.req("MK-SDK-030")
 @pytest.mark.parametrize("kind", ["prompt", "auth_url"])
 async def test_auto_once_without_handlers_fails_fast_when_a_person_is_needed(stage: Stage, kind: str) -> None:
-    client = stage.connect(AUTO)
-    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
-    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    asked = await stage.ask()
     start = await begin(stage.server)
     await event(stage.server, start, kind, prompt_id="p", message="?", url="https://acme.example")
     await stage.server.expect("auth_cancel")
@@ -349,9 +339,7 @@ async def test_auto_once_without_handlers_fails_fast_when_a_person_is_needed(sta
 
 
 async def test_auto_once_on_a_server_without_logins_raises_auth_required(stage: Stage) -> None:
-    client = stage.connect(AUTO)
-    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
-    await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+    asked = await stage.ask()
     await stage.server.nack(await stage.server.expect("auth_login_start"), "not_implemented")
 
     with pytest.raises(makai.MakaiAuthError) as raised:
@@ -363,7 +351,7 @@ async def test_requests_that_fail_together_share_one_login(stage: Stage) -> None
     client = stage.connect(AUTO)
     asked = [asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi")) for _ in range(3)]
     for _ in asked:
-        await stage.server.nack(await stage.server.expect("complete_request"), "auth_required", provider_id="acme")
+        await stage.refuse()
     await finish(stage.server, await begin(stage.server))
     for _ in asked:
         await stage.server.answer(await stage.server.expect("complete_request"))

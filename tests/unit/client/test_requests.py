@@ -19,7 +19,7 @@ def request(
     request: makai.ProviderCompleteRequest | Mapping[str, Any] | None = None, **fields: Any
 ) -> makai.ProviderCompleteRequest:
     names = ("model_ref", "messages", "tools", "options")
-    return request_of(makai.ProviderCompleteRequest, request, *(fields.get(name) for name in names))
+    return request_of(request, *(fields.get(name) for name in names))
 
 
 TYPED = makai.ProviderCompleteRequest(

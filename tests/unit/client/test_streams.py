@@ -11,16 +11,7 @@ import pytest
 from support.sdk import DEADLINE_S, SCENARIO, FakeServer, WatchedBackend, fake_server
 
 import makai
-from makai import (
-    AuthOptions,
-    MakaiClient,
-    MakaiStreamError,
-    MessageEndEvent,
-    MessageStartEvent,
-    ProviderStreamEvent,
-    TextDeltaEvent,
-    UsageSummary,
-)
+from makai import MakaiClient, MakaiStreamError, MessageStartEvent, ProviderStreamEvent, TextDeltaEvent
 from makai.client.auth import AuthApi
 from makai.client.connection import MakaiConnection
 from makai.client.model_calls import RemoteCalls
@@ -155,7 +146,7 @@ async def test_a_caller_who_does_not_read_loses_only_his_own_stream() -> None:
     channel, server = fake_server()
     connection = MakaiConnection(channel, unread_bytes=20_000)
     models = ModelsApi(connection)
-    provider = ProviderApi(RemoteCalls(connection), AuthApi(connection, AuthOptions(), models.forget), models)
+    provider = ProviderApi(RemoteCalls(connection), AuthApi(connection, makai.AuthOptions(), models.forget), models)
     async with asyncio.timeout(DEADLINE_S):
         slow = aiter(provider.stream(model_ref="m", messages="slow"))
         first = asyncio.ensure_future(anext(slow))
@@ -198,7 +189,10 @@ async def test_an_unknown_stop_reason_and_an_odd_model_ref_pass_through(fake: tu
     ending = {"stop_reason": "moonrise", "usage": {}, "model": "m", "api": "x", "provider": "p", "timestamp": 1}
     await server.say(request, "result", ending)
 
-    assert await asked == [MessageStartEvent(), MessageEndEvent(usage=UsageSummary(), stop_reason="moonrise")]
+    assert await asked == [
+        MessageStartEvent(),
+        makai.MessageEndEvent(usage=makai.UsageSummary(), stop_reason="moonrise"),
+    ]
     assert request["payload"]["model_ref"] == "no/idea:what@this%is"
     assert request["encoding"] == "proxy"
     assert stream.response is not None
