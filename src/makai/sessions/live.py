@@ -48,11 +48,6 @@ _BROKEN: Final = ev.RunFailed(
 )
 
 
-async def no_executor(request: base.ToolRequest) -> base.ToolAnswer | None:
-    """No client executes tools for the session."""
-    return None
-
-
 class LiveSession:
     """One session of the log's owner."""
 
@@ -64,13 +59,10 @@ class LiveSession:
         harness: base.Harness,
         tasks: BackgroundTasks,
         clock: Callable[[], int],
+        execute: Callable[[base.ToolRequest], Awaitable[base.ToolAnswer | None]],
         checkpointed: int = 0,
-        execute: Callable[[base.ToolRequest], Awaitable[base.ToolAnswer | None]] = no_executor,
     ) -> None:
-        """`checkpointed` is the last event that a stored checkpoint stands for.
-
-        `execute` has a client execute a tool that it declared.
-        """
+        """`execute` has a client execute a tool; `checkpointed` is the last event that a stored checkpoint covers."""
         self.session_id = session_id
         self.state = state
         """After everything that is committed."""
@@ -116,11 +108,7 @@ class LiveSession:
 
     def fresh_call_id(self, vendor_call_id: str) -> str:
         """An id for a call, unique also among those whose facts are still on their way to the log."""
-        call_id = self.state.fresh_call_id(vendor_call_id)
-        number = 0
-        while call_id in self._given_call_ids or call_id in self.state.call_ids:
-            number += 1
-            call_id = f"{vendor_call_id or 'call'}#{len(self.state.call_ids) + number}"
+        call_id = self.state.fresh_call_id(vendor_call_id, self._given_call_ids)
         self._given_call_ids.add(call_id)
         return call_id
 

@@ -315,7 +315,7 @@ class OwnedSessions:
 
     def _new_live(self, session_id: str, state: SessionState, checkpointed: int = 0) -> LiveSession:
         harness = self._harnesses.get(state.harness)
-        return LiveSession(session_id, state, self._log, harness, self._tasks, self._clock, checkpointed, self._execute)
+        return LiveSession(session_id, state, self._log, harness, self._tasks, self._clock, self._execute, checkpointed)
 
     def _make_room(self) -> None:
         if len(self._live) >= MAX_LIVE:

@@ -7,10 +7,9 @@ number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Set
+from itertools import chain, count, islice
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -175,26 +174,21 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
             default=None,
         )
 
-    def fresh_call_id(self, vendor_call_id: str) -> str:
-        """The id for a call that its model named so: the same, unless this session had it already.
+    def fresh_call_id(self, vendor_call_id: str, given: Set[str] = frozenset()) -> str:
+        """The id for a call that its model named so: the same, unless this session had it already or gave it.
 
         Clients see the model's own id, but models do reuse ids such as "call_0".
         """
-        if vendor_call_id and vendor_call_id not in self.call_ids:
-            return vendor_call_id
         # Starting at the number of calls, so that a model that names every call the same costs nothing extra.
-        number = len(self.call_ids) + 1
-        while (call_id := f"{vendor_call_id or 'call'}#{number}") in self.call_ids:
-            number += 1
-        return call_id
+        numbered = (f"{vendor_call_id or 'call'}#{number}" for number in count(len(self.call_ids) + 1))
+        wanted = chain([vendor_call_id] if vendor_call_id else [], numbered)
+        return next(call_id for call_id in wanted if call_id not in self.call_ids and call_id not in given)
 
 
 def same_fields(source: msgspec.Struct, kind: type[StructT]) -> StructT:
     """A `kind` with the values that `source` has under the same names."""
     return kind(**{name: getattr(source, name) for name in kind.__struct_fields__})
 
-
-_RunStep: TypeAlias = Callable[[Run, Any, ev.Logged], Run]
 
 _evolved = msgspec.structs.replace
 
@@ -208,9 +202,13 @@ def evolve(state: SessionState, logged: LoggedEvent) -> SessionState:
             last=state.last_event_id,
         )
     if isinstance(logged, ev.Logged):
-        step = _STEPS.get(type(logged.event))
-        if step is not None:
+        kind = type(logged.event)
+        if (step := _STEPS.get(kind)) is not None:
             state = step(state, logged.event, logged)
+        run_step = _RUN_STEPS.get(kind)
+        if run_step is not None and state.run is not None and state.run.run_id == logged.run_id:
+            run = run_step(state.run, logged.event, logged)
+            state = _evolved(state, run=_evolved(run, last_event_id=logged.event_id))
     return _evolved(state, last_event_id=logged.event_id, last_ts=logged.ts)
 
 
@@ -249,23 +247,14 @@ def _on_run_started(state: SessionState, event: ev.RunStarted, logged: ev.Logged
     return _evolved(state, run=run, run_counter=event.run_number)
 
 
-def _on_run_settled(state: SessionState, event: ev.RunFinished | ev.RunFailed, logged: ev.Logged) -> SessionState:
-    return _in_run(_on_settled, _evolved(state, usage=state.usage + event.usage), event, logged)
-
-
-def _on_called(state: SessionState, event: ev.ToolCalled, logged: ev.Logged) -> SessionState:
-    state = _evolved(state, call_ids=state.call_ids.with_text(event.call_id))
-    return _in_run(_on_call_opened, state, event, logged)
-
-
-def _on_decided(state: SessionState, event: ev.ApprovalDecided, logged: ev.Logged) -> SessionState:
-    if event.grant and event.scope != "once":
-        # One for always is kept by the log, where it can be revoked; here it only replaces an earlier one.
-        grants = tuple(other for other in state.grants if other.rule != event.grant)
-        if event.scope == "session":
-            grants = (*grants, Grant(rule=event.grant, allow=event.decision == "approve"))
-        state = _evolved(state, grants=grants)
-    return _in_run(_on_call_decided, state, event, logged)
+def _on_granted(state: SessionState, event: ev.ApprovalDecided, logged: ev.Logged) -> SessionState:
+    if not event.grant or event.scope == "once":
+        return state
+    # One for always is kept by the log, where it can be revoked; here it only replaces an earlier one.
+    grants = tuple(other for other in state.grants if other.rule != event.grant)
+    if event.scope == "session":
+        grants = (*grants, Grant(rule=event.grant, allow=event.decision == "approve"))
+    return _evolved(state, grants=grants)
 
 
 def _with(seen: Seen, text: str | None) -> Seen:
@@ -273,12 +262,6 @@ def _with(seen: Seen, text: str | None) -> Seen:
 
 
 # ---------------------------------------------------------------- steps of its newest run
-
-
-def _in_run(step: _RunStep, state: SessionState, event: Any, logged: ev.Logged) -> SessionState:
-    if state.run is None or state.run.run_id != logged.run_id:
-        return state
-    return _evolved(state, run=_evolved(step(state.run, event, logged), last_event_id=logged.event_id))
 
 
 def _on_settled(run: Run, event: ev.RunFinished | ev.RunFailed, logged: ev.Logged) -> Run:
@@ -334,17 +317,21 @@ def _with_call(run: Run, call_id: str, status: CallStatus, request: ev.ApprovalR
     return _evolved(run, calls={**run.calls, call_id: _evolved(call, status=status, request=request)})
 
 
-_RUN_STEPS: dict[type, _RunStep] = {
+_RUN_STEPS: dict[type, Callable[[Run, Any, ev.Logged], Run]] = {
     ev.RunStatusChanged: _on_status,
     ev.RunResumed: lambda run, event, logged: _evolved(run, resumes=run.resumes + 1),
     ev.TurnStarted: _on_turn_started,
     ev.TurnEnded: _on_turn_ended,
     ev.ApprovalRequested: lambda run, event, logged: _with_call(run, event.call_id, "pending", event),
     ev.ToolStarted: lambda run, event, logged: _with_call(run, event.call_id, "started"),
+    ev.ToolCalled: _on_call_opened,
+    ev.ApprovalDecided: _on_call_decided,
     ev.ToolFinished: _on_finished,
+    ev.RunFinished: _on_settled,
+    ev.RunFailed: _on_settled,
 }
+"""Steps of the newest run, when the event is its own; they follow those of the session."""
 _STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
-    **{kind: partial(_in_run, step) for kind, step in _RUN_STEPS.items()},
     ev.SessionCreated: _on_created,
     ev.TitleChanged: lambda state, event, logged: _evolved(state, title=event.title),
     ev.ModelChanged: lambda state, event, logged: _evolved(state, model_ref=event.model_ref),
@@ -359,10 +346,10 @@ _STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
     ev.InputAccepted: _on_input,
     ev.UserInput: _on_user_message,
     ev.RunStarted: _on_run_started,
-    ev.RunFinished: _on_run_settled,
-    ev.RunFailed: _on_run_settled,
-    ev.ToolCalled: _on_called,
-    ev.ApprovalDecided: _on_decided,
+    ev.RunFinished: lambda state, event, logged: _evolved(state, usage=state.usage + event.usage),
+    ev.RunFailed: lambda state, event, logged: _evolved(state, usage=state.usage + event.usage),
+    ev.ToolCalled: lambda state, event, logged: _evolved(state, call_ids=state.call_ids.with_text(event.call_id)),
+    ev.ApprovalDecided: _on_granted,
     ev.Compacted: lambda state, event, logged: _evolved(state, compacted_through=event.through),
 }
 

@@ -13,6 +13,7 @@ from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import StorageUnavailable
 from makai.harness.base import RunPort, RunStart, Settlement
+from makai.harness.client_tools import ToolExecutors
 from makai.harness.registry import UnknownHarness
 from makai.sessions.commands import Abort, ApproveCall, Create, Send, SetTitle, TimePassed
 from makai.sessions.live import LiveSession
@@ -32,7 +33,8 @@ class Stage(UnknownHarness):
         self.tasks = BackgroundTasks()
         self.now = 1_000
         self.work = work
-        self.session = LiveSession(SESSION, SessionState(), self.log, self, self.tasks, lambda: self.now)
+        execute = ToolExecutors().execute
+        self.session = LiveSession(SESSION, SessionState(), self.log, self, self.tasks, lambda: self.now, execute)
 
     async def run(self, port: RunPort, start: RunStart) -> Settlement:  # type: ignore[override]
         assert isinstance(port, SessionRunPort)
