@@ -105,8 +105,8 @@ def cost(name: str, plan: Plan) -> Measured:
     return {**measured, "told": ", ".join(f"{shape} {shapes[shape]['cpu_us']:.2f} us CPU/message" for shape in shapes)}
 
 
-def _server(name: str, home: Path, most_behind: int) -> AbstractContextManager[str]:
-    return serving("fanout.floor") if name == FLOOR else serving("sessions.server", home, most_behind)
+def _server(name: str, home: Path, max_behind: int) -> AbstractContextManager[str]:
+    return serving("fanout.floor") if name == FLOOR else serving("sessions.server", home, max_behind)
 
 
 def stall(plan: Plan) -> Measured:

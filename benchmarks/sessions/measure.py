@@ -127,7 +127,7 @@ def fan_out(plan: Plan) -> Measured:
 def websockets(plan: Plan) -> Measured:
     """The best pass counts; every client of every pass must have got what the log has."""
     with temporary_home() as home:
-        with serving("sessions.server", home, plan.most_behind) as address:
+        with serving("sessions.server", home, plan.max_behind) as address:
             passes = run_child("sessions.load", address, plan.clients, plan.websocket_events, plan.passes)["passes"]
         runs = run_child("sessions.child", "deltas_of_runs", home)["runs"]
     for one, logged in zip(passes, runs, strict=True):

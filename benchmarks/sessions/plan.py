@@ -16,7 +16,7 @@ class Plan:
     fan_out_events: int = 60_000
     clients: int = 10
     websocket_events: int = 30_000
-    most_behind: int = 50_000
+    max_behind: int = 50_000
     sessions: int = 100
     pace_per_second: int = 20
     pace_seconds: int = 15

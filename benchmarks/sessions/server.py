@@ -70,7 +70,7 @@ async def until_stopped() -> None:
     await stop.wait()
 
 
-async def serve(home: Path, most_behind: int) -> None:
+async def serve(home: Path, max_behind: int) -> None:
     """Serve until told to stop."""
     token = load_or_create_token(home)
     async with owned(home) as sessions:
@@ -82,7 +82,7 @@ async def serve(home: Path, most_behind: int) -> None:
         listening = listener()
         port = listening.getsockname()[1]
         app = make_app(
-            makai, Guard(GuardConfig(token=token, port=port)), minicodex_limits=Limits(most_behind=most_behind)
+            makai, Guard(GuardConfig(token=token, port=port)), minicodex_limits=Limits(max_behind=max_behind)
         )
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()

@@ -48,7 +48,7 @@ async def everything(client: MinicodexClient) -> list[JSON]:
 
 @pytest.mark.req("MC-EVT-011")
 async def test_one_of_20_clients_stalls_the_others_go_on_and_it_resumes_without_a_gap(tmp_path: Path) -> None:
-    limits = Limits(drain_events=20, most_behind=60)
+    limits = Limits(drain_events=20, max_behind=60)
     async with (
         serving(tmp_path, f"pace: 2ms\nrepeat: 2000 {WORD}", limits=limits) as site,
         small_socket() as http,
@@ -75,7 +75,7 @@ async def test_one_of_20_clients_stalls_the_others_go_on_and_it_resumes_without_
 
 @pytest.mark.req("MC-EVT-011")
 async def test_a_client_that_falls_behind_is_told_to_drain_and_told_when_it_has_everything(tmp_path: Path) -> None:
-    limits = Limits(drain_events=20, most_behind=1_000_000)
+    limits = Limits(drain_events=20, max_behind=1_000_000)
     async with (
         serving(tmp_path, f"pace: 2ms\nrepeat: 1500 {WORD}", limits=limits) as site,
         small_socket() as http,

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, TransportError
 from makai.core.stream_events import TERMINAL, Failed, StreamEvent
+from makai.protocols.makai.auth import AuthCommand
 from makai.protocols.makai.commands import (
     AgentCommand,
     AnswerTool,
     AskSession,
-    AuthCommand,
     CancelStream,
     Command,
     EndConnection,

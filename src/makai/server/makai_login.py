@@ -14,8 +14,7 @@ import msgspec
 
 from makai.core.errors import MakaiError
 from makai.protocols.makai import auth as wire
-from makai.protocols.makai.auth import AuthScopes, LoginStatus
-from makai.protocols.makai.commands import AnswerPrompt, AuthCommand, CancelLogin, ListProviders, StartLogin
+from makai.protocols.makai.auth import AuthCommand, AuthScopes, ListProviders, LoginStatus, StartLogin
 
 if TYPE_CHECKING:
     from makai.auth.login import LoginEvent, RunningLogin
@@ -41,10 +40,10 @@ class ConnectionLogins:
                 self._start(group, self._list_providers(command), "makai-providers")
             case StartLogin():
                 self._start(group, self._login(command), f"makai-login-{command.flow_id}")
-            case AnswerPrompt():
+            case wire.AuthPromptResponse():
                 if flow := self._flows.get(command.flow_id):
                     flow.answer(command.prompt_id, command.answer)
-            case CancelLogin():
+            case wire.AuthCancel():
                 if flow := self._flows.get(command.flow_id):
                     flow.cancel()
             case _:

@@ -6,7 +6,6 @@ from support.wire import JSON, Server, ask, code_of, envelope, new_id
 
 from makai.catalog.models import AuthStatus
 from makai.protocols.makai import auth as wire
-from makai.protocols.makai.commands import AnswerPrompt, CancelLogin, ListProviders, StartLogin
 from makai.protocols.makai.envelope import Scope
 from makai.protocols.makai.server import ConnectionLimits
 from tools.schema import makai_client_schema, makai_server_schema
@@ -19,7 +18,7 @@ def login(server: Server, **fields: Any) -> str:
     start = envelope("auth_login_start", FLOW, **fields)
     (ack,) = server.say(start)
     assert (ack["type"], ack["sequence"]) == ("ack", 1)
-    assert server.commands == [StartLogin(flow_id=start["stream_id"], provider_id="acme", account=None)]
+    assert server.commands == [wire.StartLogin(flow_id=start["stream_id"], provider_id="acme", account=None)]
     return str(start["stream_id"])
 
 
@@ -41,7 +40,7 @@ def test_a_provider_query_gets_ack_and_then_its_answer() -> None:
     server = Server()
     query = envelope("auth_providers_request")
     (ack,) = server.say(query)
-    command = server.command(ListProviders)
+    command = server.command(wire.ListProviders)
     server.connection.auth.providers(
         command.scope,
         (
@@ -75,7 +74,7 @@ def test_a_login_says_exactly_this() -> None:
     auth.event(flow_id, wire.AuthEvent(auth_url=wire.AuthUrl(**whose, url="https://x/", instructions="Open it")))
     auth.event(flow_id, prompt(flow_id))
     frames = server.heard() + server.say(answer(flow_id))
-    assert server.commands == [AnswerPrompt(flow_id=flow_id, prompt_id="p1", answer="42")]
+    assert server.commands == [wire.AuthPromptResponse(flow_id=flow_id, prompt_id="p1", answer="42")]
     auth.event(flow_id, wire.AuthEvent(success=wire.AuthSuccess(**whose)))
     auth.result(flow_id, "success")
     frames += server.heard()
@@ -101,7 +100,7 @@ def test_an_answer_for_another_flow_is_refused_and_one_for_another_prompt_is_pas
     assert (code(nack), server.commands) == ("invalid_request", [])
     (ack,) = server.say(answer(flow_id, 2, payload={"prompt_id": "p9"}))
     assert ack["type"] == "ack"
-    assert server.commands == [AnswerPrompt(flow_id=flow_id, prompt_id="p9", answer="42")]
+    assert server.commands == [wire.AuthPromptResponse(flow_id=flow_id, prompt_id="p9", answer="42")]
 
 
 @pytest.mark.req("MK-AUTH-011", "MK-AUTH-014")
@@ -110,7 +109,7 @@ def test_a_cancel_is_acked_and_the_flow_ends_once() -> None:
     flow_id = login(server)
     cancel = envelope("auth_cancel", {"flow_id": flow_id}, stream_id=flow_id, sequence=2)
     (ack,) = server.say(cancel)
-    assert (ack["type"], server.commands) == ("ack", [CancelLogin(flow_id)])
+    assert (ack["type"], server.commands) == ("ack", [wire.AuthCancel(flow_id)])
     failure = wire.AuthFailure(flow_id=flow_id, provider_id="acme", message="cancelled", code="cancelled")
     server.connection.auth.event(flow_id, wire.AuthEvent(error=failure))
     server.connection.auth.result(flow_id, "cancelled")

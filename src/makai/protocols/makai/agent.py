@@ -54,11 +54,11 @@ class AgentScopes:
     """The sessions of one connection. `forget` gets scopes in which no agent is active any more."""
 
     def __init__(
-        self, sender: EnvelopeSender, inbound: Inbound, most_sessions: int, forget: Callable[[Scope], None]
+        self, sender: EnvelopeSender, inbound: Inbound, max_sessions: int, forget: Callable[[Scope], None]
     ) -> None:
         self._sender = sender
         self._inbound = inbound
-        self._most_sessions = most_sessions
+        self._max_sessions = max_sessions
         self._forget = forget
         self._sessions: dict[str, _Session] = {}
         self._left: OrderedDict[Scope, None] = OrderedDict()
@@ -71,11 +71,6 @@ class AgentScopes:
     def is_live(self, scope: Scope) -> bool:
         """Whether the client is attached to this session or waits for an answer in it."""
         return scope.kind == "session_id" and scope.id in self._sessions
-
-    def is_attached(self, session_id: str) -> bool:
-        """Whether events of the session are told."""
-        session = self._sessions.get(session_id)
-        return session is not None and session.projection is not None
 
     def is_resting(self, scope: Scope) -> bool:
         """Whether the client let go of the session, and its numbers are still known."""
@@ -107,8 +102,8 @@ class AgentScopes:
         return [AskSession(session_id=scope.id, message_id=envelope.message_id, request=request)]
 
     def _begin(self, scope: Scope) -> _Session:
-        if len(self._sessions) >= self._most_sessions:
-            raise RateLimited(f"at most {self._most_sessions} sessions may be open on one connection")
+        if len(self._sessions) >= self._max_sessions:
+            raise RateLimited(f"at most {self._max_sessions} sessions may be open on one connection")
         self._left.pop(scope, None)
         self._sender.sequences.begin(scope)
         session = self._sessions[scope.id] = _Session(scope)

@@ -13,7 +13,6 @@ import msgspec
 
 from makai.catalog.models import AuthStatus
 from makai.core.errors import InvalidRequest
-from makai.protocols.makai.commands import AnswerPrompt, AuthCommand, CancelLogin, ListProviders, StartLogin
 from makai.protocols.makai.envelope import Envelope, Scope
 from makai.protocols.makai.framing import EnvelopeSender, Inbound
 from makai.protocols.makai.payloads import Ack, Payload
@@ -117,6 +116,25 @@ AUTH_SERVER_PAYLOADS: dict[str, tuple[type[msgspec.Struct], ...]] = {
 }
 
 
+class ListProviders(msgspec.Struct, frozen=True):
+    """Answer with `providers`."""
+
+    scope: Scope
+
+
+class StartLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer with `event` any number of times, then with `result` once."""
+
+    flow_id: str
+    provider_id: str
+    account: str | None
+
+
+AuthCommand: TypeAlias = ListProviders | StartLogin | AuthPromptResponse | AuthCancel
+"""What the connection asks of its shell. A prompt that does not wait for a response ignores it; a cancelled login still
+ends with its `result`."""
+
+
 class AuthScopes:
     """The queries and logins of one connection."""
 
@@ -161,9 +179,7 @@ class AuthScopes:
             self._forget(scope)
             return []
         self._inbound.take(scope, numbers_used)
-        if isinstance(payload, AuthCancel):
-            return [CancelLogin(payload.flow_id)]
-        return [AnswerPrompt(flow_id=payload.flow_id, prompt_id=payload.prompt_id, answer=payload.answer)]
+        return [payload]
 
     def providers(self, scope: Scope, providers: tuple[AuthProviderInfo, ...]) -> None:
         message_id = self._queries.pop(scope, None)

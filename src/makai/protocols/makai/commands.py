@@ -9,6 +9,7 @@ import msgspec
 from makai.catalog.models import ModelsRequest
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
+from makai.protocols.makai.auth import AuthCommand
 from makai.protocols.makai.envelope import Scope
 
 if TYPE_CHECKING:  # a server that only answers a `ping` loads nothing of agents
@@ -41,34 +42,6 @@ class EndConnection(msgspec.Struct, frozen=True):
     """The client said goodbye: cancel its streams and close."""
 
 
-class ListProviders(msgspec.Struct, frozen=True):
-    """Answer with `providers`."""
-
-    scope: Scope
-
-
-class StartLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer with `event` any number of times, then with `result` once."""
-
-    flow_id: str
-    provider_id: str
-    account: str | None
-
-
-class AnswerPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """The user answered; a prompt that does not wait for it ignores it."""
-
-    flow_id: str
-    prompt_id: str
-    answer: str
-
-
-class CancelLogin(msgspec.Struct, frozen=True):
-    """The user gave up; the flow still ends with its `result`."""
-
-    flow_id: str
-
-
 class AskSession(msgspec.Struct, frozen=True, kw_only=True):
     """A request about a session. It is answered by naming its `message_id` to `AgentScopes`."""
 
@@ -84,6 +57,5 @@ class AnswerTool(msgspec.Struct, frozen=True, kw_only=True):
     result: ToolResultMessage
 
 
-AuthCommand: TypeAlias = ListProviders | StartLogin | AnswerPrompt | CancelLogin
 AgentCommand: TypeAlias = AskSession | AnswerTool
 Command: TypeAlias = OpenStream | CancelStream | ListModels | EndConnection | AuthCommand | AgentCommand

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, assert_never
 
+import msgspec
+
 from makai.core import stream_events as ev
 from makai.core.content import ToolCall
 from makai.core.errors import MakaiError
@@ -83,7 +85,9 @@ def _common(event: ev.StreamEvent, partial: AssistantMessage | None) -> Projecte
         case ev.Keepalive():
             return "keepalive", wire.KeepaliveEvent(partial)
         case ev.Failed():
-            return "error", error_event(event)
+            code = wire_code(event.error_code)
+            failure = msgspec.convert(event, wire.ErrorPayload, from_attributes=True)
+            return "error", msgspec.structs.replace(failure, error_code=code)
         case ev.Start() | ev.Done() | ev.ToolCallEnd():
             raise AssertionError("projected by the encoding itself")
         case _:
@@ -93,15 +97,6 @@ def _common(event: ev.StreamEvent, partial: AssistantMessage | None) -> Projecte
 def _extras(call: ToolCall) -> wire.ToolCallExtras | None:
     extras = wire.ToolCallExtras(thought_signature=call.thought_signature, arguments_error=call.arguments_error)
     return None if extras == wire.ToolCallExtras() else extras
-
-
-def error_event(event: ev.Failed) -> wire.ErrorPayload:
-    return wire.ErrorPayload(
-        reason=event.reason,
-        error_message=event.error_message,
-        error_code=wire_code(event.error_code),
-        usage=event.usage,
-    )
 
 
 def failed(error: MakaiError) -> ev.Failed:
@@ -116,27 +111,14 @@ def failed(error: MakaiError) -> ev.Failed:
 
 
 def stream_error(event: ev.Failed) -> wire.StreamError:
-    return wire.StreamError(
-        error_code=wire_code(event.error_code),
-        error_message=event.error_message,
-        retry_after_ms=event.retry_after_ms,
-        usage=event.usage,
-        provider_id=event.provider_id,
-        hint=event.hint,
-    )
+    error = msgspec.convert(event, wire.StreamError, from_attributes=True)
+    return msgspec.structs.replace(error, error_code=wire_code(event.error_code))
 
 
 def proxy_result(message: AssistantMessage) -> wire.ProxyResult:
     """The final message without what the events carried."""
-    return wire.ProxyResult(
-        stop_reason=message.stop_reason or "end_turn",
-        usage=message.usage,
-        model=message.model,
-        api=message.api,
-        provider=message.provider,
-        timestamp=message.timestamp,
-        response_id=message.response_id,
-    )
+    whole = msgspec.structs.replace(message, stop_reason=message.stop_reason or "end_turn")
+    return msgspec.convert(whole, wire.ProxyResult, from_attributes=True)
 
 
 def nack_of(rejected_id: str, error: MakaiError) -> wire.Nack:

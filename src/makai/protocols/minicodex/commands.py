@@ -9,14 +9,14 @@ from __future__ import annotations
 import binascii
 import re
 from functools import partial
-from typing import Annotated, Any, Final, TypeAlias, assert_never, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeAlias, assert_never, get_args
 
 import msgspec
 
 from makai.core.content import Image, Text, UserPart
 from makai.core.errors import ParseError
 from makai.core.session_events import Delivery, GrantScope, PermissionMode
-from makai.protocols.minicodex.projection import Capabilities
+from makai.protocols.minicodex.projection import Capabilities, makai_fields
 from makai.protocols.minicodex.vocabulary import (
     MAKAI,
     MAKAI_1,
@@ -113,7 +113,6 @@ SessionCommand: TypeAlias = _RunCommand | _MakaiCommand
 ClientMessage: TypeAlias = HelloCommand | ResumeCommand | _RunCommand | GetSnapshotCommand | PingCommand | _MakaiCommand
 MAKAI_COMMANDS: Final[frozenset[type]] = frozenset(get_args(_MakaiCommand))
 
-
 MAJOR: Final = VERSION.partition(".")[0]
 _SEMVER: Final = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})(?:[-+][0-9A-Za-z.+-]{0,100})?")
 _PATH: Final = re.compile(r"at `\$\.([a-z_]+)")
@@ -129,28 +128,18 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any] | None = None
 
 
-class _Shape(msgspec.Struct, frozen=True):
+class _Shape:
     """What a command consists of."""
 
-    kind: type[Any]
-    fields: frozenset[str]
-    required: tuple[str, ...]
-    makai_fields: frozenset[str]
+    def __init__(self, kind: type[Any]) -> None:
+        fields = msgspec.structs.fields(kind)
+        self.kind = kind
+        self.fields = frozenset(field.name for field in fields) | {"type"}
+        self.required = [field.name for field in fields if field.required]
+        self.makai_fields = frozenset(makai_fields(kind))
 
 
-def _shape(kind: type[msgspec.Struct]) -> _Shape:
-    hints = get_type_hints(kind, include_extras=True)
-    marked = {name for name, hint in hints.items() if get_origin(hint) is Annotated and MAKAI in hint.__metadata__}
-    fields = msgspec.structs.fields(kind)
-    return _Shape(
-        kind,
-        frozenset(field.name for field in fields) | {"type"},
-        tuple(field.name for field in fields if field.required),
-        frozenset(marked),
-    )
-
-
-_SHAPES: Final = {str(kind.__struct_config__.tag): _shape(kind) for kind in get_args(ClientMessage)}
+_SHAPES: Final = {str(kind.__struct_config__.tag): _Shape(kind) for kind in get_args(ClientMessage)}
 
 
 def read(data: str | bytes, capabilities: Capabilities) -> ClientMessage | Refusal:

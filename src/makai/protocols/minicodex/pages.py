@@ -90,10 +90,10 @@ class RunLookup(_Backwards):
 class TranscriptReader(_Backwards):
     """Gathers the newest items below an event, as many as are wanted and fit."""
 
-    def __init__(self, before: int, most_items: int | None = None, most_bytes: int = TRANSCRIPT_BYTES) -> None:
+    def __init__(self, before: int, max_items: int | None = None, max_bytes: int = TRANSCRIPT_BYTES) -> None:
         super().__init__(before - 1)
-        self._most_items = most_items
-        self._most_bytes = most_bytes
+        self._max_items = max_items
+        self._max_bytes = max_bytes
         self._items: list[SharedFrame] = []
         self._bytes = 0
         self._reached = before - 1
@@ -118,8 +118,8 @@ class TranscriptReader(_Backwards):
         self._items[:0] = found
         for logged in reversed(events):
             self._look_for_broken_turns(logged)
-        enough = self._most_items is not None and len(self._items) > self._most_items
-        if enough or self._bytes > self._most_bytes:
+        enough = self._max_items is not None and len(self._items) > self._max_items
+        if enough or self._bytes > self._max_bytes:
             self.window = None
         else:
             self._go_back(self._reached)
@@ -159,7 +159,7 @@ class TranscriptReader(_Backwards):
 
     def items(self) -> list[SharedFrame]:
         """The newest items that were wanted and fit, oldest first."""
-        return newest(self._items, self._most_items, self._most_bytes)
+        return newest(self._items, self._max_items, self._max_bytes)
 
     def before(self) -> int | None:
         """Where older items end; None when there are none."""
@@ -215,13 +215,13 @@ def item_of(logged: Logged) -> SharedFrame | None:
     return shared if shared.is_item else None
 
 
-def newest(items: Sequence[SharedFrame], most_items: int | None, most_bytes: int) -> list[SharedFrame]:
+def newest(items: Sequence[SharedFrame], max_items: int | None, max_bytes: int) -> list[SharedFrame]:
     """The end of a list, up to these bounds; a single item is shown however large it is."""
     kept: list[SharedFrame] = []
     size = 0
     for item in reversed(items):
         size += len(item.full)
-        if kept and (size > most_bytes or len(kept) == most_items):
+        if kept and (size > max_bytes or len(kept) == max_items):
             break
         kept.append(item)
     return kept[::-1]

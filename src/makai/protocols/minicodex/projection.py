@@ -204,14 +204,16 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
 }
 
 
-def _blank(kind: type) -> dict[str, UnsetType]:
-    """The fields of a frame that the document does not have."""
+def makai_fields(kind: type) -> list[str]:
+    """The fields of a frame or command that the document does not have."""
     hints = get_type_hints(kind, include_extras=True)
-    return {name: UNSET for name, hint in hints.items() if get_origin(hint) is Annotated and MAKAI in hint.__metadata__}
+    return [name for name, hint in hints.items() if get_origin(hint) is Annotated and MAKAI in hint.__metadata__]
 
 
 _BEYOND_THE_DOCUMENT: Final = frozenset(get_args(frames.MakaiFrame))
-_BLANKS: Final = {kind: _blank(kind) for kind in (*get_args(frames.EventFrame), frames.ErrorFrame)}
+_BLANKS: Final = {
+    kind: dict.fromkeys(makai_fields(kind), UNSET) for kind in (*get_args(frames.EventFrame), frames.ErrorFrame)
+}
 _NOT_IN_ITEMS: Final = {"event_id": UNSET, "ts": UNSET, "run_id": UNSET}
 _ITEMS: Final[dict[type, type[msgspec.Struct]]] = {
     frames.UserTextFrame: frames.UserTextItem,

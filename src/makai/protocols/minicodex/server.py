@@ -41,7 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """A cursor further behind than this is told to take a snapshot."""
     drain_events: int = 500
     """So far behind, a client is told to drain."""
-    most_behind: int = 50_000
+    max_behind: int = 50_000
     """So far behind, it is to be closed; its cursor is still good for a resume."""
     batch_bytes: int = 256 * 1024
     """`take` gives about this much at a time."""
@@ -282,7 +282,7 @@ class MinicodexConnection:
     @property
     def is_too_slow(self) -> bool:
         """Close it with `CloseCode.TOO_SLOW`; it resumes when it can."""
-        return self._caught_up and self.behind > self._limits.most_behind
+        return self._caught_up and self.behind > self._limits.max_behind
 
     @property
     def is_full(self) -> bool:

@@ -110,7 +110,7 @@ class SessionView:
         self._frame_ids = [frame.event_id for frame in kept]
         self._frame_bytes = sum(len(frame.full) for frame in kept)
 
-    def frames(self, after: int, capabilities: Capabilities, most_bytes: int) -> tuple[list[bytes], int]:
+    def frames(self, after: int, capabilities: Capabilities, max_bytes: int) -> tuple[list[bytes], int]:
         """Frames above a cursor that is not below `floor`, and the cursor after them."""
         found: list[bytes] = []
         size = 0
@@ -121,7 +121,7 @@ class SessionView:
                 continue
             found.append(encoded)
             size += len(encoded)
-            if size >= most_bytes:
+            if size >= max_bytes:
                 return found, shared.event_id
         return found, self.last_event_id
 

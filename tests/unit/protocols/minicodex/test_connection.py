@@ -256,7 +256,7 @@ def test_a_snapshot_waits_for_what_its_client_was_told_was_accepted() -> None:
 
 @pytest.mark.req("MC-EVT-011")
 def test_a_client_that_fell_behind_is_told_to_drain_and_then_that_all_is_well() -> None:
-    room = Room(limits=Limits(drain_events=20, most_behind=1_000, batch_bytes=400))
+    room = Room(limits=Limits(drain_events=20, max_behind=1_000, batch_bytes=400))
     slow, quick = room.client("makai.1"), room.client("makai.1")
     quick.say("send", text="hi")
     slow.hear()
@@ -273,7 +273,7 @@ def test_a_client_that_fell_behind_is_told_to_drain_and_then_that_all_is_well() 
 
 
 def test_a_client_that_catches_up_after_a_resume_is_not_called_slow() -> None:
-    room = Room(limits=Limits(drain_events=5, most_behind=10))
+    room = Room(limits=Limits(drain_events=5, max_behind=10))
     room.client().say("send", text="hi")
     notices(room.trial, 40)
     room.publish()
@@ -287,7 +287,7 @@ def test_a_client_that_catches_up_after_a_resume_is_not_called_slow() -> None:
 
 @pytest.mark.req("MC-EVT-011")
 def test_a_client_beyond_the_bound_is_too_slow_and_its_cursor_stays_good() -> None:
-    room = Room(limits=Limits(drain_events=5, most_behind=10))
+    room = Room(limits=Limits(drain_events=5, max_behind=10))
     slow, writer = room.client(), room.client()
     writer.say("send", text="hi")
     slow.hear()
