@@ -120,9 +120,8 @@ class FetchTool(base.ArgumentsTool[FetchArguments]):
                     location=response.headers.get("Location", "") if response.status in _REDIRECTS else "",
                 )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise InvalidRequest(
-                f"{printable(str(url))} could not be fetched: {error or type(error).__name__}."
-            ) from None
+            why = error or type(error).__name__
+            raise InvalidRequest(f"{printable(str(url))} could not be fetched: {why}.") from None
 
     async def _checked_addresses(self, url: yarl.URL) -> Sequence[str]:
         host, port = url.host or "", url.port or 0
@@ -203,9 +202,8 @@ def _outcome(page: _Page) -> ToolOutcome:
     if page.content_type in _IMAGES and not failed:
         if page.cut:
             return text_outcome(f"The image is larger than {MAX_BYTES:,} bytes.", is_error=True)
-        return ToolOutcome(
-            content=(Image(data=base64.b64encode(page.body).decode("ascii"), mime_type=page.content_type),)
-        )
+        data = base64.b64encode(page.body).decode("ascii")
+        return ToolOutcome(content=(Image(data=data, mime_type=page.content_type),))
     if not page.content_type.startswith("text/") and not page.content_type.endswith(_TEXTS):
         return text_outcome(f"{printable(page.url)} is {page.content_type}, which cannot be shown.", is_error=True)
     text = _decoded(page)

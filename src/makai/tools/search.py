@@ -116,10 +116,8 @@ class GlobTool(_SearchTool[GlobArguments]):
         return self._described(wanted.path, f"Find {printable(wanted.pattern)}")
 
     async def _run(self, wanted: GlobArguments, context: ToolContext) -> ToolOutcome:
-        folders = self._workspace.folders
-        return await self._search(
-            SearchRequest(folders=folders, path=wanted.path, names=wanted.pattern, most=MAX_PATHS)
-        )
+        folders, names = self._workspace.folders, wanted.pattern
+        return await self._search(SearchRequest(folders=folders, path=wanted.path, names=names, most=MAX_PATHS))
 
 
 class GrepTool(_SearchTool[GrepArguments]):
@@ -136,17 +134,16 @@ class GrepTool(_SearchTool[GrepArguments]):
         return self._described(wanted.path, f"Search for {printable(wanted.pattern)}")
 
     async def _run(self, wanted: GrepArguments, context: ToolContext) -> ToolOutcome:
-        return await self._search(
-            SearchRequest(
-                folders=self._workspace.folders,
-                path=wanted.path,
-                names=wanted.glob,
-                expression=wanted.pattern,
-                ignore_case=wanted.ignore_case,
-                files_only=wanted.files_only,
-                most=wanted.limit,
-            )
+        request = SearchRequest(
+            folders=self._workspace.folders,
+            path=wanted.path,
+            names=wanted.glob,
+            expression=wanted.pattern,
+            ignore_case=wanted.ignore_case,
+            files_only=wanted.files_only,
+            most=wanted.limit,
         )
+        return await self._search(request)
 
 
 def _command(request: SearchRequest) -> list[str]:

@@ -176,19 +176,6 @@ def test_pictures_beyond_twenty_are_only_named() -> None:
     assert parts[20:] == (Text(text="[image/png: not shown, there are more than 20 pictures]"),) * 2
 
 
-@pytest.mark.parametrize(
-    ("annotations", "read_only"),
-    [
-        (None, False),
-        (ToolAnnotations(), False),
-        (ToolAnnotations(read_only_hint=True), True),
-        (ToolAnnotations(read_only_hint=False), False),
-    ],
-)
-def test_a_tool_only_reads_when_its_server_says_so(annotations: ToolAnnotations | None, read_only: bool) -> None:
-    assert ToolListing(name="x", input_schema={}, annotations=annotations).read_only == read_only
-
-
 def test_the_fingerprint_follows_everything_that_was_told_and_the_server() -> None:
     listing = ToolListing(
         name="x", description="d", input_schema={"a": 1, "b": 2}, annotations=ToolAnnotations(read_only_hint=True)
@@ -208,16 +195,26 @@ def test_the_fingerprint_follows_everything_that_was_told_and_the_server() -> No
     assert len({one.fingerprint("s") for one in (listing, *others)} | {listing.fingerprint("t")}) == 9
 
 
-def test_the_title_is_the_first_that_is_given() -> None:
-    assert ToolListing(name="n", input_schema={}).shown_title == "n"
-    assert ToolListing(name="n", input_schema={}, annotations=ToolAnnotations(title="a")).shown_title == "a"
-    assert ToolListing(name="n", title="t", input_schema={}, annotations=ToolAnnotations(title="a")).shown_title == "t"
+@pytest.mark.parametrize(
+    ("given", "title", "read_only"),
+    [
+        ({}, "n", False),
+        ({"annotations": ToolAnnotations(title="a")}, "a", False),
+        ({"annotations": ToolAnnotations(title="a", read_only_hint=False), "title": "t"}, "t", False),
+        ({"annotations": ToolAnnotations(read_only_hint=True)}, "n", True),
+    ],
+)
+def test_the_title_is_the_first_given_and_a_tool_only_reads_when_its_server_says_so(
+    given: dict[str, Any], title: str, read_only: bool
+) -> None:
+    listing = ToolListing(name="n", input_schema={}, **given)
+
+    assert (listing.shown_title, listing.read_only) == (title, read_only)
 
 
-def test_a_schema_is_always_an_object_with_properties() -> None:
-    assert ToolListing(name="n", input_schema={"type": "object"}).schema_json() == '{"type":"object","properties":{}}'
-    written = ToolListing(name="n", input_schema={"properties": {"a": {}}}).schema_json()
-    assert written == '{"type":"object","properties":{"a":{}}}'
+@pytest.mark.parametrize("schema", [{"type": "object"}, {"properties": {}}, {}])
+def test_a_schema_is_always_an_object_with_properties(schema: dict[str, Any]) -> None:
+    assert ToolListing(name="n", input_schema=schema).schema_json() == '{"type":"object","properties":{}}'
 
 
 LAUNCH = Launch(

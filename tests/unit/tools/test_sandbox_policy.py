@@ -124,7 +124,7 @@ def test_full_access_needs_no_sandbox() -> None:
         assert NOTHING.wrap(policy, ["ls", "-l"]) == ["ls", "-l"]
 
 
-def test_the_doctor_is_told_why_there_is_none() -> None:
+def test_the_doctor_says_why_there_is_none() -> None:
     assert NOTHING.describe() == (
         "none (bubblewrap is not installed; Landlock is missing): every command asks first, and then runs unconfined"
     )

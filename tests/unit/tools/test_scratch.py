@@ -62,13 +62,12 @@ def test_a_link_or_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache/makai").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InvalidRequest, match="not a folder of this user"):
-        opened(tmp_path)
+    (tmp_path / "other/makai").parent.mkdir()
+    (tmp_path / "other/makai").touch()
 
-    (tmp_path / "cache/makai").unlink()
-    (tmp_path / "cache/makai").touch()
-    with pytest.raises(InvalidRequest, match="not a folder of this user"):
-        opened(tmp_path)
+    for cache in ("cache", "other"):
+        with pytest.raises(InvalidRequest, match="not a folder of this user"):
+            open_scratch("s1", {"XDG_CACHE_HOME": str(tmp_path / cache)}, tmp_path / "home")
 
 
 def test_folders_are_removed_with_their_session_or_by_age(tmp_path: Path) -> None:

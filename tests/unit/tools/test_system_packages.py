@@ -15,22 +15,22 @@ def test_only_what_is_not_there_is_missing() -> None:
     assert missing([SHELL, NOWHERE]) == [NOWHERE]
 
 
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [
+        (
+            [NOWHERE],
+            "SKIPPED: no-such-package is not installed (there is no apt-get here); not tested: nothing at all\n",
+        ),
+        ([], ""),
+    ],
+)
 def test_what_cannot_be_installed_is_named_with_the_tests_that_need_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lacking: list[Need], said: str
 ) -> None:
-    monkeypatch.setattr(system_packages, "missing", lambda needed=(): [NOWHERE])
+    monkeypatch.setattr(system_packages, "missing", lambda needed=(): lacking)
     monkeypatch.setenv("PATH", "")
 
     system_packages.main()
 
-    assert capsys.readouterr().err == (
-        "SKIPPED: no-such-package is not installed (there is no apt-get here); not tested: nothing at all\n"
-    )
-
-
-def test_nothing_is_said_when_all_is_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(system_packages, "missing", lambda needed=(): [])
-
-    system_packages.main()
-
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", said)
