@@ -69,7 +69,10 @@ class AuthRuntime:
         try:
             snapshot = self._store.snapshot()
         except MakaiError as error:
-            return [self._without_store(provider, str(error)) for provider in self._providers.values()]
+            return [
+                ProviderStatus(id=provider.id, name=provider.name, auth_status="unknown", last_error=str(error))
+                for provider in self._providers.values()
+            ]
         return [self._status(provider, snapshot) for provider in self._providers.values()]
 
     def start_login(self, provider_id: str, flow_id: str, account: str | None = None) -> RunningLogin:
@@ -137,7 +140,7 @@ class AuthRuntime:
             for account in snapshot.accounts(provider.id)
         )
         stored = next((account.auth_status for account in accounts if account.is_default), None)
-        variable = self._variable(provider)
+        variable = next((name for name in provider.key_variables if self._environ.get(name, "").strip()), "")
         last_error = self._last_errors.get(provider.id, "")
         status: AuthStatus
         if any(flow.provider_id == provider.id for flow in self._flows):
@@ -166,12 +169,6 @@ class AuthRuntime:
                     return "refreshing"
                 over = expires_at_ms is not None and expires_at_ms <= unix_milliseconds()
                 return "expired" if over and refresh is None else "authenticated"
-
-    def _without_store(self, provider: LoginProvider, error: str) -> ProviderStatus:
-        return ProviderStatus(id=provider.id, name=provider.name, auth_status="unknown", last_error=error)
-
-    def _variable(self, provider: LoginProvider) -> str:
-        return next((name for name in provider.key_variables if self._environ.get(name, "").strip()), "")
 
 
 def _with_environment(provider: LoginProvider, environ: Mapping[str, str]) -> LoginProvider:

@@ -5,7 +5,7 @@ Client ids are public identifiers, not secrets; each can be replaced in config.t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -123,20 +123,18 @@ def additional_rows(config: Config, environ: Mapping[str, str]) -> list[ModelRow
 
 def login_providers(vendors: VendorTable, config: Config, environ: Mapping[str, str]) -> list[LoginProvider]:
     """Every provider a credential can be obtained for, in the order of the table."""
-    return list(_providers(vendors, config, environ))
-
-
-def _providers(vendors: VendorTable, config: Config, environ: Mapping[str, str]) -> Iterable[LoginProvider]:
+    providers = []
     for vendor in vendors.values():
         if not vendor.can_log_in:
             continue
         written = config.providers.get(vendor.id)
         if vendor.id == TEST_FIXTURE.id:
-            yield TEST_FIXTURE
+            providers.append(TEST_FIXTURE)
         elif written is not None:
-            yield configured(vendor.id, written)
+            providers.append(configured(vendor.id, written))
         else:
-            yield with_vendor_login(_from_vendor(vendor, environ))
+            providers.append(with_vendor_login(_from_vendor(vendor, environ)))
+    return providers
 
 
 def _from_vendor(vendor: Vendor, environ: Mapping[str, str]) -> LoginProvider:

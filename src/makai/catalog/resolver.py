@@ -214,9 +214,10 @@ class Resolver:
         if vendor is None:
             return self._only_model_called(text)
         if not rest:
+            example = f", such as {vendor.id}/{vendor.default_model}" if vendor.default_model else ""
             raise ModelNotFound(
                 f"model not found: {text!r} names no model.",
-                hint=f"Write {provider}/<model id>{self._examples(vendor)}",
+                hint=f"Write {provider}/<model id>{example}.",
             )
         row = self._row(vendor, rest)
         return ModelRef(vendor.id, (row.api if row else "") or vendor.api, rest)
@@ -256,9 +257,10 @@ class Resolver:
                 f"model not found: {ref} has been retired by {vendor.name}; its successor is {row.successor}"
             )
         if row is None and not vendor.open_ended:
+            known = ", ".join(row_id for provider, row_id in self._rows() if provider == vendor.id)
             raise ModelNotFound(
                 f"model not found: {vendor.id} has no {_quoted(ref.model_id)}.",
-                hint=f"It has {self._ids_of(vendor) or 'none yet'}.",
+                hint=f"It has {known or 'none yet'}.",
             )
         model = self._build(vendor, ref.api, ref.model_id, row)
         if not model.base_url and vendor.base_url_variable:
@@ -306,12 +308,6 @@ class Resolver:
             return base_url_of(vendor, api or vendor.api, self._environ, self._runtime_urls)
         except InvalidRequest:
             return ""
-
-    def _ids_of(self, vendor: Vendor) -> str:
-        return ", ".join(row_id for provider, row_id in self._rows() if provider == vendor.id)
-
-    def _examples(self, vendor: Vendor) -> str:
-        return f", such as {vendor.id}/{vendor.default_model}." if vendor.default_model else "."
 
     def _unknown_provider(self, name: str) -> MakaiError:
         return ModelNotFound(

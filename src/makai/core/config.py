@@ -96,12 +96,10 @@ class ProjectConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def parse_config(text: str, where: str = "config.toml") -> Config:
-    """Read the text of the user's own file."""
     return _parsed(text, where, Config)
 
 
 def parse_project_config(text: str, where: str = ".makai/config.toml") -> ProjectConfig:
-    """Read the text of a project's file."""
     return _parsed(text, where, ProjectConfig)
 
 

