@@ -84,12 +84,10 @@ def encoded_records(number: int, records: Sequence[Record]) -> bytes:
 
 
 def from_attached(frame: bytes) -> FromAttached:
-    """What an attached process sent; raises `ParseError`."""
     return strict_json.decode_with(_FROM_ATTACHED, frame, max_bytes=MAX_FRAME_BYTES, max_depth=MAX_DEPTH)
 
 
 def request_of(message: RequestMessage) -> Request[Any]:
-    """The request that a message carries; raises `ParseError`."""
     try:
         request: Request[Any] = _request_decoder(request_types()).decode(message.request)
     except msgspec.DecodeError as error:
@@ -98,7 +96,6 @@ def request_of(message: RequestMessage) -> Request[Any]:
 
 
 def from_owner(frame: bytes) -> FromOwner:
-    """What the owner sent; raises `ParseError`."""
     try:
         return _FROM_OWNER.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -116,7 +113,6 @@ def answer_of(request: Request[AnswerT], message: AttachAnswer | Records) -> Ans
 
 
 def records_of(message: Records) -> list[Record]:
-    """The batch that a message carries."""
     if len(message.ids) != len(message.lines):
         raise ParseError(f"{len(message.ids)} numbers came with {len(message.lines)} events")
     return [Record(event_id, bytes(line)) for event_id, line in zip(message.ids, message.lines, strict=True)]

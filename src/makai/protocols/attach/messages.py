@@ -46,20 +46,16 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class AttachProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An exception as a value; `errors` converts both ways."""
+    """An exception as a value: `kind` is the name of its class in `core.errors`, `details` its other attributes."""
 
     code: str
     message: str
     hint: str | None = None
     kind: str = "MakaiError"
-    """The name of its class in `core.errors`."""
     details: dict[str, str | int | None] = {}
-    """The other attributes of the exception."""
 
 
 class AttachHello(Message, frozen=True, tag="hello"):
-    """The first message of a process that attaches."""
-
     makai: str
     format: int
     pid: int
@@ -100,8 +96,6 @@ class AttachAnswer(Message, frozen=True, tag="answer"):
 
 
 class Failure(Message, frozen=True, tag="failure"):
-    """The request, or the follower, of this number failed."""
-
     number: int
     problem: AttachProblem
 
@@ -130,8 +124,6 @@ class Follow(Message, frozen=True, tag="follow"):
 
 
 class Pull(Message, frozen=True, tag="pull"):
-    """The last batch was taken; send the next one."""
-
     number: int
 
 
@@ -148,8 +140,6 @@ class Execute(Message, frozen=True, tag="execute"):
 
 
 class CancelExecute(Message, frozen=True, tag="cancel_execute"):
-    """The answer is no longer needed."""
-
     call: int
 
 
@@ -159,8 +149,6 @@ class Executed(Message, frozen=True, tag="executed"):
 
 
 class ExecuteFailed(Message, frozen=True, tag="execute_failed"):
-    """The tool raised instead of answering."""
-
     call: int
     problem: AttachProblem
 
@@ -223,7 +211,6 @@ _REFUSALS: Final = frozenset(get_args(RefusalCode))
 
 
 def problem_of(error: Exception) -> AttachProblem:
-    """The form in which an exception is sent."""
     if not isinstance(error, MakaiError):
         return AttachProblem(code=MakaiError.code, message=f"Internal error: {type(error).__name__}.")
     details = {

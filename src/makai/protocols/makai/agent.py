@@ -31,8 +31,6 @@ MAX_UNANSWERED = 64
 
 
 class _Session:
-    """One session on this connection."""
-
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.unanswered: set[str] = set()
@@ -65,7 +63,6 @@ class AgentScopes:
 
     @property
     def running(self) -> int:
-        """How many sessions are attached or asked something."""
         return len(self._sessions)
 
     def is_live(self, scope: Scope) -> bool:

@@ -31,8 +31,6 @@ _DECISIONS: Final[dict[ev.Decision, Any]] = {"approve": "approve", "deny_continu
 
 
 class _Run:
-    """What is remembered of the active run."""
-
     def __init__(self, run_id: str, model_ref: str) -> None:
         self.run_id = run_id
         self.model_ref = model_ref
@@ -42,7 +40,6 @@ class _Run:
         """Open calls: id -> the tool's name."""
         self.started: set[str] = set()
         self.stop_reason = ""
-        """Why the run was stopped, when it was stopped."""
 
 
 class AgentProjection:
@@ -57,7 +54,6 @@ class AgentProjection:
         return self._run is not None and call_id in self._run.started
 
     def project(self, logged: ev.Logged) -> Told:
-        """What one more event means to the client."""
         event = logged.event
         if isinstance(event, ev.RunStarted):
             self._run = None
@@ -126,7 +122,6 @@ def permission_request(asked: ev.ApprovalRequested, run_id: str) -> wire.Permiss
 
 
 def _of_run(run: _Run, event: object) -> list[wire.AgentEvent]:
-    """The events that a fact in the middle of a run becomes."""
     match event:
         case ev.AssistantTextDelta(delta=delta):
             return [wire.TextPiece(delta)]

@@ -136,8 +136,6 @@ ends with its `result`."""
 
 
 class AuthScopes:
-    """The queries and logins of one connection."""
-
     def __init__(self, sender: EnvelopeSender, inbound: Inbound) -> None:
         self._sender = sender
         self._inbound = inbound
@@ -146,11 +144,9 @@ class AuthScopes:
 
     @property
     def running(self) -> int:
-        """How many queries and logins have not ended."""
         return len(self._queries) + len(self._flows)
 
     def is_live(self, scope: Scope) -> bool:
-        """Whether a query or login is active in this scope."""
         return scope in self._queries or (scope.kind == "stream_id" and scope.id in self._flows)
 
     def begin(

@@ -77,7 +77,6 @@ class ClientConnection:
         return self._sender.send(scope, kind, payload, encoding="proxy" if encoding == "proxy" else None)
 
     def end(self, scope: Scope) -> None:
-        """The scope reached its terminal."""
         self._sender.sequences.forget(scope)
 
     def receive(self, frame: bytes, now: float) -> Reply | None:

@@ -157,7 +157,6 @@ def read_envelope(frame: bytes, max_bytes: int) -> Envelope | Problem:
 
 
 def _fault(value: dict[str, Any], scopes: list[Scope], scope: Scope | None) -> str | None:
-    """What makes the envelope invalid, or None."""
     if len(scopes) > 1:
         return f"more than one scope id: {', '.join(scope.kind for scope in scopes)}"
     if not scopes:

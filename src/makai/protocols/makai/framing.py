@@ -62,7 +62,6 @@ class Outbound:
         self._idle[scope] = self._live.pop(scope, 0)
 
     def next(self, scope: Scope) -> int:
-        """The number for the next envelope of this scope."""
         live = self._live
         last = live.get(scope)
         if last is not None:
@@ -81,8 +80,6 @@ class Outbound:
 
 
 class FragmentLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer may make us hold."""
-
     message_bytes: int = 64 * 1024 * 1024
     fragments: int = 1024
     unfinished: int = 8
@@ -90,14 +87,10 @@ class FragmentLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FragmentData(msgspec.Struct, frozen=True):
-    """The payload of a fragment."""
-
     data: str
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """A message whose fragments have all arrived."""
-
     payload: bytes
     first_sequence: int
     total: int
@@ -112,8 +105,6 @@ def cut(payload: bytes, frame_bytes: int, overhead: int) -> list[FragmentData]:
 
 
 class _Assembly:
-    """One message of which some fragments are here."""
-
     def __init__(self, total: int, now: float) -> None:
         self.total = total
         self.started = now
@@ -197,15 +188,12 @@ def unix_milliseconds() -> int:
 
 
 class EnvelopeSender:
-    """The outgoing half of a connection."""
-
     def __init__(self, frame_bytes: int, clock: Callable[[], int] = unix_milliseconds) -> None:
         self._frame_bytes = frame_bytes
         self._clock = clock
         self._ids = MessageIds()
         self._outbox: list[bytes] = []
         self.pending_bytes = 0
-        """How much waits in the outbox."""
         self.sequences = Outbound()
 
     def take(self) -> list[bytes]:

@@ -7,34 +7,26 @@ from typing import get_args
 
 import msgspec
 
+from makai.core import messages as core
 from makai.core.content import Audio, ContentPart, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
-from makai.core.messages import (
-    STOP_REASON_ALIASES,
-    AssistantMessage,
-    Message,
-    StopReason,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-)
 from makai.core.request import Context, StreamOptions
 from makai.core.usage import Usage
 from makai.protocols.makai.payloads import ChatMessage, RequestOptions, StreamRequest
 
-_STOP_REASONS = frozenset(get_args(StopReason))
+_STOP_REASONS = frozenset(get_args(core.StopReason))
 
 
 def context_of(request: StreamRequest) -> Context:
     tool_names: dict[str, str] = {}
-    messages: list[Message] = []
+    messages: list[core.Message] = []
     for position, message in enumerate(request.context.messages):
         try:
             converted = list(_convert(message, tool_names))
         except InvalidRequest as error:
             raise InvalidRequest(f"messages[{position}]: {error.message}") from error
         for each in converted:
-            if isinstance(each, AssistantMessage):
+            if isinstance(each, core.AssistantMessage):
                 tool_names.update({call.tool_call_id: call.name for call in each.tool_calls()})
         messages.extend(converted)
     if not messages:
@@ -47,14 +39,14 @@ def options_of(options: RequestOptions) -> StreamOptions:
     return StreamOptions(**{name: getattr(options, name) for name in options.__struct_fields__})
 
 
-def _convert(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:
+def _convert(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[core.Message]:
     match message.role:
         case "system" | "developer":
             parts = parts_of(message)
             texts = [part.text for part in parts if isinstance(part, Text)]
             if len(texts) != len(parts):
                 raise InvalidRequest(f"a {message.role} message holds text only")
-            yield SystemMessage(content="".join(texts))
+            yield core.SystemMessage(content="".join(texts))
         case "user":
             yield from _user(message, tool_names)
         case "assistant":
@@ -68,26 +60,26 @@ def parts_of(message: ChatMessage) -> tuple[ContentPart, ...]:
     return (Text(text=message.content),) if isinstance(message.content, str) else message.content
 
 
-def _user(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:
+def _user(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[core.Message]:
     """Tool results may come inside a user message; they are messages of their own and go first."""
     parts = parts_of(message)
     for part in parts:
         if isinstance(part, ToolResult):
-            yield ToolMessage(result=_named(part, tool_names))
+            yield core.ToolMessage(result=_named(part, tool_names))
     said = tuple(part for part in parts if isinstance(part, Text | Image | Audio))
     if len(said) + sum(isinstance(part, ToolResult) for part in parts) != len(parts):
         raise InvalidRequest("a user message holds text, images, audio and tool results only")
     if said or not parts:
-        yield UserMessage(content=message.content if isinstance(message.content, str) else said)
+        yield core.UserMessage(content=message.content if isinstance(message.content, str) else said)
 
 
-def _assistant(message: ChatMessage) -> AssistantMessage:
+def _assistant(message: ChatMessage) -> core.AssistantMessage:
     parts = parts_of(message)
     content = tuple(part for part in parts if isinstance(part, Text | Thinking | ToolCall))
     if len(content) != len(parts):
         raise InvalidRequest("an assistant message holds text, thinking and tool calls only")
-    reason = STOP_REASON_ALIASES.get(message.stop_reason or "", message.stop_reason)
-    return AssistantMessage(
+    reason = core.STOP_REASON_ALIASES.get(message.stop_reason or "", message.stop_reason)
+    return core.AssistantMessage(
         content=content,
         provider=message.provider,
         api=message.api,
@@ -99,14 +91,14 @@ def _assistant(message: ChatMessage) -> AssistantMessage:
     )
 
 
-def _tool(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]:
+def _tool(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[core.Message]:
     parts = parts_of(message)
     results = [part for part in parts if isinstance(part, ToolResult)]
     if results:
         if len(results) != len(parts):
             raise InvalidRequest("a tool message holds either tool results or the content of one")
         for part in results:
-            yield ToolMessage(result=_named(part, tool_names))
+            yield core.ToolMessage(result=_named(part, tool_names))
         return
     if message.tool_call_id is None:
         raise InvalidRequest("a tool message needs tool_call_id, or tool_result parts")
@@ -118,11 +110,10 @@ def _tool(message: ChatMessage, tool_names: dict[str, str]) -> Iterator[Message]
         tool_name=message.name or "",
         content=message.content if isinstance(message.content, str) else content,
     )
-    yield ToolMessage(result=_named(result, tool_names))
+    yield core.ToolMessage(result=_named(result, tool_names))
 
 
 def _named(result: ToolResult, tool_names: dict[str, str]) -> ToolResult:
-    """A result without its tool's name gets it from the call."""
     if result.tool_name:
         return result
     return msgspec.structs.replace(result, tool_name=tool_names.get(result.tool_call_id, ""))

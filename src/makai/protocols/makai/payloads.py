@@ -188,8 +188,6 @@ class ProxyDone(Payload, frozen=True):
 
 
 class ProxyResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The final message without what the events carried."""
-
     stop_reason: StopReason
     usage: Usage
     model: str

@@ -116,13 +116,11 @@ def stream_error(event: ev.Failed) -> wire.StreamError:
 
 
 def proxy_result(message: AssistantMessage) -> wire.ProxyResult:
-    """The final message without what the events carried."""
     whole = msgspec.structs.replace(message, stop_reason=message.stop_reason or "end_turn")
     return msgspec.convert(whole, wire.ProxyResult, from_attributes=True)
 
 
 def nack_of(rejected_id: str, error: MakaiError) -> wire.Nack:
-    """A refusal, from the exception that caused it."""
     return wire.Nack(
         rejected_id=rejected_id,
         reason=error.message,

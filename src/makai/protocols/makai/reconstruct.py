@@ -45,8 +45,6 @@ _whole = _decoder(AssistantMessage)
 
 
 class Reconstructor:
-    """The message of one stream, growing."""
-
     def __init__(self, model: str, timestamp: int) -> None:
         self._base = AssistantMessage(content=(), model=model, timestamp=timestamp)
         self._fold = MessageFold(self._base)

@@ -16,16 +16,9 @@ import msgspec
 from makai.core.content import Image, Text, UserPart
 from makai.core.errors import ParseError
 from makai.core.session_events import Delivery, GrantScope, PermissionMode
+from makai.protocols.minicodex import vocabulary
 from makai.protocols.minicodex.projection import Capabilities, makai_fields
-from makai.protocols.minicodex.vocabulary import (
-    MAKAI,
-    MAKAI_1,
-    VERSION,
-    ErrorCode,
-    PastedImage,
-    StrictPart,
-    published_name,
-)
+from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, VERSION, ErrorCode, PastedImage, StrictPart
 from makai.sessions import commands as engine
 from makai.wire import strict_json
 
@@ -162,12 +155,12 @@ def read(data: str | bytes, capabilities: Capabilities) -> ClientMessage | Refus
         return refuse("INVALID_COMMAND", f"This command needs the capability {MAKAI_1}.", "type")
     for field in value:
         if field not in shape.fields:
-            return refuse("BAD_ARGUMENT", f"{published_name(shape.kind.__name__)} has no such field.", field)
+            return refuse("BAD_ARGUMENT", f"{vocabulary.published_name(shape.kind.__name__)} has no such field.", field)
         if field in shape.makai_fields and not has_makai:
             return refuse("BAD_ARGUMENT", f"This field needs the capability {MAKAI_1}.", field)
     for field in shape.required:
         if field not in value:
-            return refuse("MISSING_FIELD", f"{published_name(shape.kind.__name__)} needs this field.", field)
+            return refuse("MISSING_FIELD", f"{vocabulary.published_name(shape.kind.__name__)} needs this field.", field)
     try:
         command: ClientMessage = msgspec.convert(value, shape.kind)
     except msgspec.ValidationError as error:

@@ -61,8 +61,6 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class MinicodexConnection:
-    """A client from its first frame to its last."""
-
     def __init__(
         self,
         *,
@@ -202,7 +200,6 @@ class MinicodexConnection:
             self._follow_from(request.cursor)
 
     def show(self, request: TakeSnapshot) -> None:
-        """The view has taken event `at_least`."""
         self._deciding -= 1
         self._accept(request.req_id)
         self._hand_out_all()
@@ -269,7 +266,6 @@ class MinicodexConnection:
 
     @property
     def behind(self) -> int:
-        """How many events the client has not been handed."""
         if self._view is None or self._cursor is None:
             return 0
         return self._view.last_event_id - self._cursor

@@ -32,13 +32,10 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def transcript_reader(state: SessionState) -> TranscriptReader:
-    """What reads the transcript that a view of this state begins with."""
     return TranscriptReader(state.last_event_id + 1)
 
 
 class SessionView:
-    """What the clients of one session share."""
-
     def __init__(self, session_id: str, state: SessionState, transcript: TranscriptReader | None = None) -> None:
         """`transcript` has read what `state` includes; a session in which nothing was said yet needs none."""
         self.session_id = session_id
@@ -65,7 +62,6 @@ class SessionView:
         return self._projector.state.last_event_id
 
     def take(self, logged: LoggedEvent) -> None:
-        """The next event of the log."""
         shared = self._projector.project(logged)
         self._snapshot = None
         if isinstance(logged, log.Logged):
