@@ -75,7 +75,7 @@ def test_a_queued_message_counts_as_seen_before_its_run_starts(trial: Trial) -> 
 
 
 @pytest.mark.req("MC-RUN-007")
-def test_a_failed_run_ends_in_one_error_and_the_session_goes_on(trial: Trial) -> None:
+def test_a_failed_run_ends_in_one_error_and_the_session_continues(trial: Trial) -> None:
     trial.send("hello")
     trial.report(ev.TurnStarted(turn=1), ev.RunFailed(code="overloaded", message="Too busy."))
 

@@ -35,7 +35,7 @@ def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
 
 
 @pytest.mark.req("MC-APPR-003")
-def test_a_denied_call_does_not_run_and_the_run_goes_on(trial: Trial) -> None:
+def test_a_denied_call_does_not_run_and_the_run_continues(trial: Trial) -> None:
     trial.send("go")
     trial.call("c1", ask=True)
     trial.do(cmd.DenyCall(now=trial.now, call_id="c1", by="web", reason="too risky"))

@@ -47,7 +47,7 @@ def test_a_tool_that_ran_when_the_server_died_is_interrupted_and_never_run_again
     assert trial.report_refusal(ev.ToolStarted(call_id="c1")) == "INVALID_COMMAND"
 
 
-def test_a_run_whose_harness_cannot_resume_is_closed_as_interrupted_and_the_queue_goes_on(trial: Trial) -> None:
+def test_a_run_whose_harness_cannot_resume_is_closed_as_interrupted_and_the_queue_continues(trial: Trial) -> None:
     trial.send("go")
     trial.send("next", "queue")
     trial.call("c1", ask=True)

@@ -178,9 +178,6 @@ def test_lines_are_the_log_with_what_terminals_obey_escaped(trial: Trial) -> Non
     assert "é" in text
 
 
-# ---------------------------------------------------------------- text in its place
-
-
 def blocks(text: str) -> list[tuple[str, str]]:
     """The top-level blocks of Markdown, as a parser of its own sees them."""
     tokens = MarkdownIt("commonmark").parse(text)

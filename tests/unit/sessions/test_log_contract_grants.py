@@ -33,9 +33,6 @@ def stored(
     )
 
 
-# ---------------------------------------------------------------- checkpoints
-
-
 async def test_a_checkpoint_is_read_back_and_the_next_one_replaces_it(log: EventLog) -> None:
     await log.append("one", steps(9), 0)
     await log.append("two", steps(9), 0)
@@ -74,10 +71,7 @@ async def test_a_checkpoint_goes_with_its_session(log: EventLog) -> None:
     assert await log.checkpoint("one") is None
 
 
-# ---------------------------------------------------------------- grants
-
-
-async def test_what_was_decided_for_ever_is_kept_for_the_folder_of_its_session(log: EventLog) -> None:
+async def test_what_was_decided_for_always_is_kept_for_the_folder_of_its_session(log: EventLog) -> None:
     await log.append("one", [*created(), *decided("Bash(ls:*)"), *decided("Edit", "deny_continue", ts=NOW_MS + 5)], 0)
     await log.append("two", [*created("/other"), *decided("Edit", "deny_abort")], 0)
     await log.append("three", [*created(None), *decided("Fetch")], 0)
@@ -92,14 +86,14 @@ async def test_what_was_decided_for_ever_is_kept_for_the_folder_of_its_session(l
     assert await log.grants(None) == [*of_none, *of_other, *of_project]
 
 
-async def test_only_decisions_for_ever_that_name_a_rule_are_kept(log: EventLog) -> None:
+async def test_only_decisions_for_always_that_name_a_rule_are_kept(log: EventLog) -> None:
     narrower = [*decided("Edit", scope="once"), *decided("Edit", scope="session"), *decided("")]
     await log.append("one", [*created(), *narrower], 0)
 
     assert await log.grants(None) == []
 
 
-async def test_the_last_decision_about_a_rule_counts_whoever_made_it(log: EventLog) -> None:
+async def test_the_last_decision_about_a_rule_counts_in_every_session(log: EventLog) -> None:
     await log.append("one", [*created(), *decided("Edit"), *decided("Edit", "deny_continue")], 0)
     assert await log.grants("/project") == [stored("Edit", 3, allow=False)]
 
@@ -125,9 +119,6 @@ async def test_an_append_that_is_refused_grants_nothing(log: EventLog) -> None:
         await log.append("one", [*decided("Edit"), *decided("Edit \x00")], 1)
 
     assert await log.grants(None) == []
-
-
-# ---------------------------------------------------------------- trust
 
 
 async def test_nothing_is_trusted_until_someone_says_so(log: EventLog) -> None:
@@ -169,9 +160,6 @@ async def test_what_does_not_name_a_folder_by_itself_is_never_trusted(log: Event
     with pytest.raises(InvalidRequest):
         await log.trust(folder, True)
     assert await log.is_trusted(folder) is False
-
-
-# ---------------------------------------------------------------- the way around the deltas
 
 
 def alternating(count: int) -> list[Pending]:

@@ -128,9 +128,6 @@ async def test_a_watcher_is_woken_when_the_log_is_closed(store: Store) -> None:
     assert news.is_set()
 
 
-# ---------------------------------------------------------------- sessions of an owner
-
-
 async def test_a_session_that_another_process_took_over_says_so_and_is_read_again(store: Store, tmp_path: Path) -> None:
     log = await store.open()
     async with new_session(tmp_path, "say: One.\n---\nsay: Two.", log) as (sessions, client):
@@ -171,9 +168,6 @@ async def test_a_run_that_lost_its_log_is_stopped_and_resumed_from_the_log(tmp_p
         assert isinstance(await client.until_settled(), RunFinished)
         assert "run_resumed" in client.kinds()
         assert [logged.event_id for logged in client.seen] == [*range(1, await log.last(client.session_id) + 1)]
-
-
-# ---------------------------------------------------------------- which store
 
 
 async def test_the_log_of_a_home_is_the_one_its_configuration_names(tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ async def test_a_file_that_is_no_database_is_refused(home: Path) -> None:
 # ---------------------------------------------------------------- storage that fails
 
 
-async def test_what_cannot_be_written_is_refused_and_everything_else_goes_on(log: SqliteLog, home: Path) -> None:
+async def test_what_cannot_be_written_is_refused_and_everything_else_continues(log: SqliteLog, home: Path) -> None:
     await log.append("one", steps(10), 0)
     with files_that_cannot_grow((home / "sessions.db-wal").stat().st_size):
         for _ in range(3):
@@ -332,7 +332,7 @@ async def test_what_cannot_be_written_is_refused_and_everything_else_goes_on(log
     assert await log.append("new", steps(1), 0) == (1, 1)
 
 
-async def test_a_fault_of_our_own_leaves_nobody_waiting(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_leaves_no_caller_waiting(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "put_sessions", lambda connection, sessions: 1 / 0)
     with pytest.raises(StorageUnavailable, match="division"):
         await log.append("one", steps(1), 0)

@@ -249,7 +249,7 @@ async def test_grants_are_stored_with_their_events_or_not_at_all(
     assert await log.grants(None) == [GRANT]
 
 
-async def test_a_checkpoint_that_cannot_be_saved_disturbs_nobody(
+async def test_a_checkpoint_that_cannot_be_saved_disturbs_no_append(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await log.append("one", steps(3), 0)
@@ -261,7 +261,7 @@ async def test_a_checkpoint_that_cannot_be_saved_disturbs_nobody(
     assert await log.checkpoint("one") == Checkpoint(2, 1, b"former")
 
 
-async def test_whoever_holds_the_database_delays_no_append_by_way_of_a_checkpoint(log: SqliteLog, home: Path) -> None:
+async def test_a_locked_database_delays_no_append_by_way_of_a_checkpoint(log: SqliteLog, home: Path) -> None:
     await log.append("one", steps(3), 0)
     await log.save_checkpoint("one", Checkpoint(1, 1, b"former"))
     with sqlite3.connect(home / schema.FILE_NAME, isolation_level=None) as another:
@@ -295,7 +295,7 @@ async def test_appends_are_told_before_checkpoints_are_saved(log: SqliteLog, mon
     assert await log.checkpoint("one") == Checkpoint(1, 1, b"2")
 
 
-async def test_a_checkpoint_of_a_session_that_was_made_anew_meanwhile_is_forgotten(
+async def test_a_checkpoint_of_a_session_that_was_made_again_meanwhile_is_forgotten(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await log.append("one", steps(5), 0)

@@ -184,7 +184,7 @@ async def test_a_client_carries_out_the_tools_it_declared(tmp_path: Path) -> Non
         )
 
 
-async def test_a_declared_tool_without_its_client_fails_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_a_declared_tool_without_its_client_fails_and_the_run_continues(tmp_path: Path) -> None:
     async with new_session(tmp_path, ASKS_WEATHER, terms=ev.SessionTerms(tools=(WEATHER,))) as (_, client):
         assert isinstance(await client.run("Weather?"), ev.RunFinished)
         (finished,) = client.events(ev.ToolFinished)
@@ -193,7 +193,7 @@ async def test_a_declared_tool_without_its_client_fails_and_the_run_goes_on(tmp_
         assert "tool_unavailable" in finished.content[0].text
 
 
-async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_continues(tmp_path: Path) -> None:
     async with new_session(tmp_path, ASKS_WEATHER, terms=ev.SessionTerms(tools=(WEATHER,))) as (sessions, client):
         cancelled = asyncio.Event()
 
@@ -349,7 +349,7 @@ async def test_an_approved_call_runs_once_and_a_second_decision_is_a_conflict(tm
         assert (project / "made").read_text() == "x\n"
 
 
-async def test_a_question_nobody_answers_is_denied_at_its_deadline(tmp_path: Path) -> None:
+async def test_an_unanswered_question_is_denied_at_its_deadline(tmp_path: Path) -> None:
     script = 'tool: shell {"command": "touch made"}\n---\nsay: Then not.'
     project = tmp_path / "project"
     project.mkdir()

@@ -29,7 +29,7 @@ WEATHER = ToolDefinition(name="weather", description="The weather.", parameters_
 ASKS_WEATHER = 'tool: weather {"city": "Oslo"}\n---\nsay: It is fine.'
 
 
-async def test_whoever_asks_while_or_after_the_owner_closes_is_told(tmp_path: Path) -> None:
+async def test_requests_while_or_after_the_owner_closes_are_refused(tmp_path: Path) -> None:
     async with new_session(tmp_path, "echo", MemoryLog()) as (sessions, client):
         await sessions.close()
         for attempt in (client.send("Hi"), sessions.dispatch(CreateSession(model_ref=SCENARIO_MODEL))):
@@ -38,7 +38,7 @@ async def test_whoever_asks_while_or_after_the_owner_closes_is_told(tmp_path: Pa
                     await attempt
 
 
-async def test_a_session_whose_recovery_cannot_be_stored_is_recovered_by_whoever_asks_next(tmp_path: Path) -> None:
+async def test_a_session_whose_recovery_cannot_be_stored_is_recovered_by_the_next_request(tmp_path: Path) -> None:
     log = TroubledLog()
     async with new_session(tmp_path, ENDLESS, log) as (_, client):
         await client.send("Go on")
@@ -193,9 +193,7 @@ async def test_a_session_used_by_many_short_owners_gets_its_checkpoint_in_the_en
     assert checkpoint.event_id > 30
 
 
-async def test_sessions_that_nobody_uses_are_not_kept_in_memory_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unused_sessions_are_not_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, "MAX_LIVE", 10)
     async with owned_sessions(tmp_path, "echo", MemoryLog()) as sessions:
         for _ in range(40):
@@ -323,7 +321,7 @@ async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: 
         assert fold(await whole_log(sessions, fork.session_id)) == await sessions.dispatch(GetState(fork.session_id))
 
 
-async def test_what_was_decided_for_ever_in_a_folder_does_not_concern_sessions_without_one(tmp_path: Path) -> None:
+async def test_what_was_decided_for_always_in_a_folder_does_not_concern_sessions_without_one(tmp_path: Path) -> None:
     log = MemoryLog()
     denied = ev.ApprovalDecided(
         call_id="c", decision="deny_continue", by="me", scope="always", grant="mcp__weather__now"
