@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, get_args
 
 import msgspec
 
+from makai.aio.pipes import wake
 from makai.client import types as sdk
 from makai.client.callbacks import Callbacks
 from makai.client.connection import Failure, MakaiConnection
@@ -206,8 +207,7 @@ class AgentView:
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        wake(waiter)
 
 
 class RunView(AgentView):

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from makai.aio.pipes import wake
 from makai.aio.tasks import BackgroundTasks
 from makai.client.failures import ClientFailure, broken_protocol, failure_of, transport_failure
 from makai.core.errors import MakaiError, MakaiStreamError, ParseError
@@ -237,8 +238,7 @@ class Exchange:
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        wake(waiter)
 
     async def _wait(self) -> Reply:
         while not self._replies:

@@ -201,20 +201,7 @@ class _GrpcChannel:
         self._finish_once = RunOnce(self._finish, "makai-grpc-close")
 
     async def receive(self) -> bytes | Oversized | None:
-        if self._ended.done():
-            return None
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._read())
-        reading = self._reading
-        await asyncio.wait({reading, self._ended}, return_when=asyncio.FIRST_COMPLETED)
-        if not reading.done():
-            return None
-        self._reading = None
-        if reading.cancelled() or reading.exception() or reading.result() is self._end_of_stream:
-            self.lose()
-            return None
-        frame: bytes = reading.result()
-        return frame
+        return None if self._ended.done() else await self._next(self._ended)
 
     async def send(self, frames: Sequence[bytes]) -> None:
         async with self._turn:
@@ -240,14 +227,18 @@ class _GrpcChannel:
         for frame in frames:
             await self._write(frame)
 
-    async def _read_out(self) -> None:
-        """Take what the peer still says: the library tells of the end of a call only to those who read up to it."""
-        while True:
-            reading = self._reading = self._reading or asyncio.create_task(self._read())
-            await asyncio.wait({reading})
-            self._reading = None
-            if reading.cancelled() or reading.exception() or reading.result() is self._end_of_stream:
-                return
+    async def _next(self, *until: asyncio.Future[None]) -> bytes | None:
+        """The next frame; None at the end of the call, or when one of `until` is done before there is one."""
+        reading = self._reading = self._reading or asyncio.create_task(self._read())
+        await asyncio.wait({reading, *until}, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            return None
+        self._reading = None
+        if reading.cancelled() or reading.exception() or reading.result() is self._end_of_stream:
+            self.lose()
+            return None
+        frame: bytes = reading.result()
+        return frame
 
     async def _finish(self) -> None:
         if self._writing is not None:
@@ -256,7 +247,8 @@ class _GrpcChannel:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_DEADLINE_S):
                     await self._half_close()
-                    await self._read_out()
+                    while await self._next() is not None:
+                        pass  # the library reports the end of a call only to a reader that reads up to it
         if self._hang_up is not None:
             await self._hang_up()
         for task in (self._reading, self._writing):

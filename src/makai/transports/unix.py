@@ -83,7 +83,7 @@ class UnixListener:
     def open(cls, path: Path, serve: ServePeer, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> UnixListener:
         """Listen at a path, in place of whatever dead process listened there before.
 
-        Only for who knows that no other process wants this path: a live socket is replaced too.
+        Make sure that no other process wants this path: a live socket is replaced too.
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -125,7 +125,7 @@ class UnixListener:
             connection, _ = self._listening.accept()
         except (BlockingIOError, InterruptedError):  # the peer has left again
             return
-        except OSError as error:  # out of descriptors, most likely: the others go on meanwhile
+        except OSError as error:  # out of descriptors, most likely: the others continue meanwhile
             self._pause(error)
             return
         with connection:
@@ -135,16 +135,13 @@ class UnixListener:
             elif self._count >= MAX_CONNECTIONS:
                 log.warning("refused process %d: %d are connected", peer.pid, self._count)
             else:
-                self._begin(connection, peer)
-
-    def _begin(self, connection: socket.socket, peer: Peer) -> None:
-        try:
-            channel = _channel(connection, self._max_frame_bytes)
-        except OSError as error:
-            self._pause(error)
-            return
-        self._count += 1
-        self._connections.start(self._run(channel, peer), f"makai-unix-{peer.pid}")
+                try:
+                    channel = _channel(connection, self._max_frame_bytes)
+                except OSError as error:
+                    self._pause(error)
+                    return
+                self._count += 1
+                self._connections.start(self._run(channel, peer), f"makai-unix-{peer.pid}")
 
     def _pause(self, error: OSError) -> None:
         log.warning("cannot accept a connection: %s", error)
