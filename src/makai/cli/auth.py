@@ -17,6 +17,7 @@ from makai.cli.console import (
     EXIT_FAILED,
     EXIT_LOGIN_NEEDED,
     Paint,
+    epilog,
     explain,
     note,
     output_format,
@@ -24,7 +25,7 @@ from makai.cli.console import (
     plain,
     run_async,
     say,
-    say_json,
+    say_result,
 )
 
 if TYPE_CHECKING:
@@ -36,31 +37,26 @@ if TYPE_CHECKING:
 _ACCOUNT = click.option("--account", metavar="NAME", help="Which login, if you have several.")
 
 
-@click.group(
-    "auth",
-    epilog="""\b
+@epilog("""
 Examples:
   makai auth login anthropic
   makai auth login openai --account work
   makai auth status
   makai auth logout openai
 
-\b
 Logins are kept in MAKAI_HOME/auth.json (~/.makai), readable only by you. Every makai process uses them at once.
-""",
-)
+""")
+@click.group("auth")
 def command() -> None:
     """Log in to providers, log out, and show logins."""
 
 
-@command.command(
-    "providers",
-    epilog="""\b
+@epilog("""
 Examples:
   makai auth providers
   makai auth providers --json | jq -r '.providers[] | select(.auth_status == "login_required").id'
-""",
-)
+""")
+@command.command("providers")
 @output_format
 @click.pass_obj
 def providers_command(given: Backend | None, as_json: bool) -> int:
@@ -71,18 +67,13 @@ def providers_command(given: Backend | None, as_json: bool) -> int:
 
         async with connect(backend=backend) as client:
             providers = await client.auth.list_providers()
-        if as_json:
-            say_json({"providers": providers})
-        else:
-            say("\n".join(providers_text(providers, paint=painter(sys.stdout))))
+        say_result({"providers": providers}, providers_text(providers, paint=painter(sys.stdout)), as_json=as_json)
         return _complain(errors_of(providers))
 
     return _with_runtime(given, ask)
 
 
-@command.command(
-    "login",
-    epilog="""\b
+@epilog("""
 Examples:
   makai auth login anthropic                    asks for an API key and does not show it
   makai auth login openai-codex                 opens the browser
@@ -91,10 +82,9 @@ Examples:
   echo "$KEY" | makai auth login groq           answers from standard input, one per line
   makai auth login openai-codex --json          one line of JSON per event, for programs
 
-\b
 Exit codes: 0 logged in, 1 failed, 130 interrupted (the login is cancelled).
-""",
-)
+""")
+@command.command("login")
 @click.argument("provider")
 @_ACCOUNT
 @click.option("--no-browser", is_flag=True, help="Only print the address to open.")
@@ -121,14 +111,12 @@ def login_command(given: Backend | None, provider: str, account: str | None, no_
     return _with_runtime(given, log_in_now)
 
 
-@command.command(
-    "logout",
-    epilog="""\b
+@epilog("""
 Examples:
   makai auth logout openai
   makai auth logout openai --account work
-""",
-)
+""")
+@command.command("logout")
 @click.argument("provider")
 @_ACCOUNT
 @click.pass_obj
@@ -143,25 +131,23 @@ def logout_command(given: Backend | None, provider: str, account: str | None) ->
         say(f"Logged out of {provider}{f' ({account})' if account else ''}.")
         left = next((one for one in auth.list_providers() if one.id == provider), None)
         if left is not None and left.source:
-            where = f"the login {_default(left)!r}" if left.accounts else left.source
+            default = next((one.name for one in left.accounts if one.is_default), "")
+            where = f"the login {default!r}" if left.accounts else left.source
             note(f"You can still use {provider} with {where}.")
         return 0
 
     return _with_runtime(given, log_out)
 
 
-@command.command(
-    "status",
-    epilog="""\b
+@epilog("""
 Examples:
   makai auth status
   makai auth status openai && makai run -m openai/gpt-6.1-sol "Hi"
 
-\b
 * marks the default account. Tokens and keys are never shown, not even in part.
 With PROVIDER the exit code is 3 when a login is needed.
-""",
-)
+""")
+@command.command("status")
 @click.argument("provider", required=False)
 @output_format
 @click.pass_obj
@@ -174,10 +160,8 @@ def status_command(given: Backend | None, provider: str | None, as_json: bool) -
         found = [one for one in backend.auth().list_providers() if provider in (None, one.id)]
         if not found:
             raise click.UsageError(f"there is no provider {provider!r}: `makai auth providers` lists them")
-        if as_json:
-            say_json({"providers": found})
-        else:
-            say("\n".join(status_text(found, time.time_ns() // 1_000_000, paint=painter(sys.stdout))))
+        lines = status_text(found, time.time_ns() // 1_000_000, paint=painter(sys.stdout))
+        say_result({"providers": found}, lines, as_json=as_json)
         if code := _complain(errors_of(found)):
             return code
         return EXIT_LOGIN_NEEDED if provider and found[0].auth_status not in USABLE else 0
@@ -185,13 +169,11 @@ def status_command(given: Backend | None, provider: str | None, as_json: bool) -
     return _with_runtime(given, tell)
 
 
-@command.command(
-    "default",
-    epilog="""\b
+@epilog("""
 Example:
   makai auth default openai work
-""",
-)
+""")
+@command.command("default")
 @click.argument("provider")
 @click.argument("account")
 def default_command(provider: str, account: str) -> None:
@@ -225,12 +207,6 @@ def _complain(errors: list[str]) -> int:
     return EXIT_FAILED if errors else 0
 
 
-def _default(provider: ProviderStatus) -> str:
-    return next((account.name for account in provider.accounts if account.is_default), "")
-
-
-# ---------------------------------------------------------------- tables
-
 USABLE: Final = frozenset({"authenticated", "refreshing"})
 """Statuses under which a request would be sent."""
 
@@ -251,30 +227,21 @@ def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: Pain
     rows: list[tuple[str, ...]] = [("PROVIDER", "STATUS", "FROM")]
     for one in shown:
         rows.append((one.id, one.auth_status, one.source))
-        rows += [(f"  {_mark(account)} {account.name}", "", _account(account, now_ms)) for account in one.accounts]
+        for account in one.accounts:
+            details = ", ".join(filter(None, (account.label, _lifetime(account, now_ms))))
+            rows.append((f"  {'*' if account.is_default else ' '} {account.name}", "", details))
     lines = _table(rows, paint) if shown else ["You have no login, and no API key is set."]
     if free:
-        lines += ["", f"No login needed: {_named(free)}"]
+        lines += ["", f"No login needed: {', '.join(one.id for one in free)}"]
     if left:
-        lines += ["", f"Not logged in: {_named(left)}", "Log in with: makai auth login PROVIDER"]
+        names = ", ".join(one.id for one in left)
+        lines += ["", f"Not logged in: {names}", "Log in with: makai auth login PROVIDER"]
     return lines
 
 
 def errors_of(providers: Sequence[ProviderStatus] | Sequence[ProviderAuthInfo]) -> list[str]:
     """Each problem once: a store that cannot be read is a problem of every provider."""
     return list(dict.fromkeys(one.last_error for one in providers if one.last_error))
-
-
-def _named(providers: Sequence[ProviderStatus]) -> str:
-    return ", ".join(one.id for one in providers)
-
-
-def _mark(account: AccountStatus) -> str:
-    return "*" if account.is_default else " "
-
-
-def _account(account: AccountStatus, now_ms: int) -> str:
-    return ", ".join(part for part in (account.label, _lifetime(account, now_ms)) if part)
 
 
 def _lifetime(account: AccountStatus, now_ms: int) -> str:

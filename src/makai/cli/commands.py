@@ -7,6 +7,8 @@ import itertools
 
 import click
 
+from makai.cli.console import epilog
+
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("makai.cli.run:command", "Run one prompt and print the answer."),
     "chat": ("makai.cli.chat:command", "Chat with an agent in the terminal."),
@@ -112,15 +114,13 @@ def cli(ctx: click.Context) -> int | None:
     return code
 
 
-@click.command(
-    "completion",
-    epilog="""\b
+@epilog("""
 Examples:
   makai completion bash >> ~/.bashrc
   makai completion zsh  >> ~/.zshrc
   makai completion fish > ~/.config/fish/completions/makai.fish
-""",
-)
+""")
+@click.command("completion")
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion_command(shell: str) -> None:
     """Print the completion script for your shell."""

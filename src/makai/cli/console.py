@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 import click
@@ -24,15 +24,38 @@ EXIT_USAGE = 2
 EXIT_LOGIN_NEEDED = 3
 EXIT_INTERRUPTED = 130
 
-MODEL_HELP = "provider/model_id or a model_ref; see `makai models list`."
-ACCOUNT_HELP = "Which login to use, if you have several; see `makai auth status`."
+MODES = ("ask", "accept_edits", "plan", "full_access")
+"""`core.session_events.PermissionMode`, written out so that help needs no import of it."""
+MODEL_OPTION = click.option(
+    "-m", "--model", metavar="MODEL", help="provider/model_id or a model_ref; see `makai models list`."
+)
+ACCOUNT_OPTION = click.option(
+    "--account", metavar="NAME", help="Which login to use, if you have several; see `makai auth status`."
+)
+CONTINUE_OPTION = click.option(
+    "-c", "--continue", "continue_newest", is_flag=True, help="Continue the newest session of this folder."
+)
+RESUME_OPTION = click.option(
+    "-r", "--resume", metavar="ID", help="Continue this session; the beginning of its id is enough."
+)
 
 Result = TypeVar("Result")
+Command = TypeVar("Command", bound=click.Command)
 Paint: TypeAlias = Callable[..., str]
 """`click.style`, or `plain`, which leaves the text as it is."""
 
 # Every control character but tab, line feed and carriage return.
 _CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (9, 10, 13)}
+
+
+def epilog(text: str) -> Callable[[Command], Command]:
+    """Sets the paragraphs below the options in a command's help; they are not wrapped."""
+
+    def add(command: Command) -> Command:
+        command.epilog = "\n\n".join(f"\b\n{paragraph}" for paragraph in text.strip().split("\n\n"))
+        return command
+
+    return add
 
 
 def output_format(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -58,6 +81,18 @@ def plain(text: str, **_style: object) -> str:
 
 def painter(stream: TextIO) -> Paint:
     return click.style if has_colour(stream) else plain
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None for a pipe, which gets whole lines."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def clip(text: str, width: int | None) -> str:
+    """Cut text that is wider than `width`; None never cuts."""
+    return text if width is None or len(text) <= width else text[: max(1, width - 1)] + "…"
 
 
 def styled(text: str, stream: TextIO, **style: Any) -> str:
@@ -86,6 +121,14 @@ def say_json(value: object) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def say_result(value: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print the result of a command as JSON, or as lines for a person."""
+    if as_json:
+        say_json(value)
+    else:
+        say("\n".join(lines))
 
 
 def exit_code(error: MakaiError) -> int:

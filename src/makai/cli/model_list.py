@@ -1,15 +1,13 @@
-"""Which models to show: the catalog asked with the filters of the command line.
+"""Which models `makai models` shows, and the table of them.
 
-In: filters and an environment. Out: what `models_request` would answer, and how each provider stands. The only I/O is
-a look at the weights, logins and settings in MAKAI_HOME; for `--available`, a try whether the user's own servers
-listen; and for `--refresh`, asking the providers. Without that no HTTP library is loaded.
+The only I/O is reading the weights, logins and settings in MAKAI_HOME; `--available` also connects to the user's own
+servers, and `--refresh` asks the providers. Without these options no HTTP library is loaded.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -26,7 +24,7 @@ from makai.catalog.models import (
 )
 from makai.catalog.resolver import Resolver
 from makai.catalog.vendors import Vendor, VendorTable
-from makai.cli.console import Paint, plain, run_async
+from makai.cli.console import Paint, clip, plain, run_async
 from makai.cli.provider_access import ProviderAccess, access_of, access_to
 from makai.core.errors import InvalidRequest
 from makai.core.home import home_directory
@@ -34,7 +32,7 @@ from makai.core.model import ModelCapability
 from makai.providers.logins import Logins
 
 _HIDDEN = "scripted"
-"""Answers from a file, for tests and demonstrations: not a model anyone looks for."""
+"""Answers from a file, for tests and demonstrations."""
 
 
 class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,32 +200,16 @@ def model_table(
     width: int | None = None,
 ) -> list[str]:
     """Lines longer than `width` are cut; None never cuts."""
-    by_provider = {
-        provider: list(group)
-        for provider, group in groupby(sorted(models, key=_provider_order(access)), lambda model: model.provider_id)
-    }
     rows = {model.model_ref: _cells(model) for model in models}
     widths = [max(len(cells[column]) for cells in (_HEADER, *rows.values())) for column in range(len(_HEADER))]
-    lines = [paint(_clipped(_line(_HEADER, widths), width), dim=True)]
+    lines = [paint(clip(_line(_HEADER, widths), width), dim=True)]
     for one in access:
-        lines += ["", _heading(one, paint, width)]
-        found = by_provider.get(one.provider, [])
-        lines += [_clipped(_line(rows[model.model_ref], widths), width) for model in found]
-        if not found:
-            lines.append(_clipped(f"{one.provider}/MODEL takes any model it serves", width))
+        name, separator, status = clip(f"{one.name}: {one.status}", width).partition(": ")
+        colour = "green" if one.ready else "yellow"
+        found = [_line(rows[model.model_ref], widths) for model in models if model.provider_id == one.provider]
+        lines += ["", f"{paint(name, bold=True)}{separator}{paint(status, fg=colour)}"]
+        lines += [clip(text, width) for text in found or [f"{one.provider}/MODEL takes any model it serves"]]
     return lines
-
-
-def _provider_order(access: Iterable[ProviderAccess]) -> Callable[[ModelDescriptor], int]:
-    order = {one.provider: position for position, one in enumerate(access)}
-    return lambda model: order[model.provider_id]
-
-
-def _heading(one: ProviderAccess, paint: Paint, width: int | None) -> str:
-    colour = "green" if one.ready else "yellow"
-    text = _clipped(f"{one.name}: {one.status}", width)
-    name, separator, status = text.partition(": ")
-    return f"{paint(name, bold=True)}{separator}{paint(status, fg=colour)}"
 
 
 def _cells(model: ModelDescriptor) -> tuple[str, ...]:
@@ -247,10 +229,6 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     name, *numbers, can = cells
     aligned = [number.rjust(width) for number, width in zip(numbers, widths[1:-1], strict=True)]
     return "  ".join((name.ljust(widths[0]), *aligned, can))
-
-
-def _clipped(text: str, width: int | None) -> str:
-    return text if width is None or len(text) <= width else text[: max(1, width - 1)] + "…"
 
 
 def short_count(tokens: int | None) -> str:
@@ -277,7 +255,6 @@ def _price(model: ModelDescriptor, kind: str) -> str:
 
 def model_details(model: ModelDescriptor, access: ProviderAccess | None) -> list[str]:
     """The output of `models resolve`: the canonical model_ref alone on the first line, then details."""
-    prices = {kind: _price(model, kind) for kind in ("input", "output")}
     facts = {
         "name": model.display_name,
         "use as": f"{model.provider_id}/{model.model_id}",
@@ -287,7 +264,7 @@ def model_details(model: ModelDescriptor, access: ProviderAccess | None) -> list
         "lifecycle": str(model.lifecycle),
         "context": _tokens(model.context_window),
         "longest answer": _tokens(model.max_output_tokens),
-        "price": f"{prices['input']} in, {prices['output']} out (US dollars per million tokens)",
+        "price": f"{_price(model, 'input')} in, {_price(model, 'output')} out (US dollars per million tokens)",
         "can": ", ".join(model.capabilities),
     }
     return [model.model_ref, *(f"  {name:<15} {value}" for name, value in facts.items())]

