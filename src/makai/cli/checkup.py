@@ -95,6 +95,7 @@ async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
         for one in access
     )
     default, reason = _default_model(Resolver(environ, keychain=logins.keychain, vendors=logins.vendors), access)
+    sandbox = detect()
     return Checkup(
         makai=__version__,
         python=f"{platform.python_version()} ({sys.executable})",
@@ -103,7 +104,7 @@ async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
         xllamacpp=_version("xllamacpp"),
         home=_with_store(check_home(home), logins),
         weights=WeightsCheck(model=SMOLLM2.display_name, path=str(installed(home) or "")),
-        sandbox=check_sandbox(),
+        sandbox=SandboxCheck(works=sandbox.backend is not None, text=sandbox.describe()),
         providers=providers,
         default_model=default,
         default_reason=reason,
@@ -136,11 +137,6 @@ def _with_store(home: HomeCheck, logins: Logins) -> HomeCheck:
     except MakaiError as error:
         return msgspec.structs.replace(home, problem=home.problem or str(error))
     return home
-
-
-def check_sandbox() -> SandboxCheck:
-    found = detect()
-    return SandboxCheck(works=found.backend is not None, text=found.describe())
 
 
 def check_home(home: Path) -> HomeCheck:
@@ -191,22 +187,20 @@ def _row(mark: str, name: str, text: str, paint: Paint, width: int = 11) -> str:
 
 
 def _machine(found: Checkup) -> list[tuple[str, str, str]]:
-    home = found.home
+    home, weights = found.home, found.weights
     return [
         ("good", "makai", found.makai),
         ("good", "python", f"{found.python}, {found.platform}"),
-        ("good", "uvloop", found.uvloop)
-        if found.uvloop
-        else ("neutral", "uvloop", "not installed: asyncio's slower event loop is used"),
-        ("good", "xllamacpp", found.xllamacpp)
-        if found.xllamacpp
-        else ("neutral", "xllamacpp", "not installed: needed for the local model"),
-        ("good", "weights", f"{found.weights.model}, {found.weights.path}")
-        if found.weights.path
-        else ("neutral", "weights", f"not installed: {found.weights.model}"),
+        _installed("uvloop", found.uvloop, "asyncio's slower event loop is used"),
+        _installed("xllamacpp", found.xllamacpp, "needed for the local model"),
+        _installed("weights", f"{weights.model}, {weights.path}" if weights.path else None, weights.model),
         ("bad" if home.problem else "good" if home.exists else "neutral", "MAKAI_HOME", _home(home)),
         ("good" if found.sandbox.works else "bad", "sandbox", found.sandbox.text),
     ]
+
+
+def _installed(name: str, what: str | None, otherwise: str) -> tuple[str, str, str]:
+    return ("good", name, what) if what else ("neutral", name, f"not installed: {otherwise}")
 
 
 def _home(home: HomeCheck) -> str:
@@ -230,18 +224,13 @@ def _provider(one: ProviderCheck) -> str:
         key = f"{access.key_variable} is set; " if access.key_variable else ""
         return f"{key}{access.status}{moved}"
     if access.is_own_server:
-        if one.reach is None or one.reach.problem:
-            return f"not running at {access.base_url}{moved}"
-        return f"listening at {access.base_url}{moved}"
+        is_running = one.reach is not None and not one.reach.problem
+        return f"{'listening' if is_running else 'not running'} at {access.base_url}{moved}"
     if not access.base_url:
         return access.status
-    return f"{_credential(one)}{moved}, {_reached(one)}"
-
-
-def _credential(one: ProviderCheck) -> str:
-    if not one.access.account:
-        return f"{one.access.key_variable} is set"
-    return "logged in" if one.access.account == DEFAULT_ACCOUNT else f"logged in as {one.access.account}"
+    name = "" if access.account == DEFAULT_ACCOUNT else f" as {access.account}"
+    credential = f"logged in{name}" if access.account else f"{access.key_variable} is set"
+    return f"{credential}{moved}, {_reached(one)}"
 
 
 def _reached(one: ProviderCheck) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 import click
@@ -123,11 +123,11 @@ def say_json(value: object) -> None:
     sys.stdout.buffer.flush()
 
 
-def say_result(value: object, lines: Iterable[str], *, as_json: bool) -> None:
+def say_result(value: object, lines: Sequence[str], *, as_json: bool) -> None:
     """Print the result of a command as JSON, or as lines for a person."""
     if as_json:
         say_json(value)
-    else:
+    elif lines:
         say("\n".join(lines))
 
 

@@ -1,8 +1,6 @@
-"""Holding an answer to a JSON Schema.
+"""Checks an answer against a JSON Schema. Not every API enforces a schema, and a length limit can cut the JSON.
 
-In: a schema as text, then a message. Out: nothing, or an error that says what does not fit. Not every API enforces a
-schema, and a length limit can cut the JSON: what does not fit is never handed over. Nothing is fetched: a `$ref` to
-another document is an error.
+Nothing is fetched: a `$ref` to another document is an error.
 """
 
 from __future__ import annotations

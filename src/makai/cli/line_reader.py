@@ -1,9 +1,6 @@
-"""Lines from standard input, one at a time, while the event loop goes on.
+"""Reads lines from standard input without blocking the event loop; a terminal can be read without echo.
 
-In: a file descriptor. Out: lines, or None at the end of input; on a terminal they can be read without showing them. It
-must not know what the lines are for.
-
-A wait for a line can be given up: a login may end in the browser while a question is still on the screen. Reading
+A caller may stop waiting for a line: a login may end in the browser while its question is still on the screen. Reading
 therefore happens in a daemon thread that is never joined, past Python's own buffer: a thread that holds that buffer's
 lock would abort the interpreter when it exits.
 """
@@ -14,7 +11,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
 from makai.core.errors import InvalidRequest
@@ -34,7 +31,7 @@ class LineReader:
 
     async def next(self, *, hidden: bool = False) -> str | None:
         """The next line without its line break, or None at the end. `hidden` turns off the echo of a terminal."""
-        with _unseen(self._descriptor) if hidden else _seen():
+        with _without_echo(self._descriptor) if hidden else nullcontext():
             while b"\n" not in self._unused and not self._ended:
                 if len(self._unused) > MAX_LINE:
                     raise InvalidRequest(f"A line on standard input is longer than {MAX_LINE} bytes.")
@@ -46,16 +43,16 @@ class LineReader:
 
     def _read_more(self) -> None:
         if self._reading:
-            return  # a wait that was given up has left its reader behind
+            return  # the thread of an earlier wait is still reading
         self._reading = True
         loop = asyncio.get_running_loop()
 
         def read() -> None:
             try:
                 data = os.read(self._descriptor, MAX_LINE)
-            except OSError:  # closed, or a terminal that has gone
+            except OSError:  # closed, or the terminal is gone
                 data = b""
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._take, data)
 
         threading.Thread(target=read, name="makai-typed-lines", daemon=True).start()
@@ -68,12 +65,7 @@ class LineReader:
 
 
 @contextmanager
-def _seen() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _unseen(descriptor: int) -> Iterator[None]:
+def _without_echo(descriptor: int) -> Iterator[None]:
     if not os.isatty(descriptor):
         yield
         return

@@ -1,7 +1,6 @@
-"""A login in the terminal: what is shown, what is asked, how it ends.
+"""A login in the terminal: shows its events, asks its questions and reports how it ended.
 
-In: events and questions of the auth protocol, through the SDK's client. Out: text or JSON lines, answers, an exit code.
-It must not know how a login works: what to show and ask comes from the runtime (MK-AUTH-023).
+What to show and ask comes from the runtime over the auth protocol; no login flow is implemented here (MK-AUTH-023).
 """
 
 from __future__ import annotations
@@ -14,20 +13,13 @@ from typing import Final
 from makai.cli.browser import open_page
 from makai.cli.console import EXIT_FAILED, explain, harmless, note, say, say_json
 from makai.cli.line_reader import LineReader
+from makai.client import types
 from makai.client.connect import connect
-from makai.client.types import (
-    AuthErrorEvent,
-    AuthFlowHandlers,
-    AuthProgressEvent,
-    AuthPromptEvent,
-    AuthUrlEvent,
-    MakaiAuthEvent,
-)
 from makai.core.errors import MakaiAuthError, MakaiError
 from makai.server.backend import Backend
 
 _ASKS_FOR_A_SECRET: Final = re.compile(r"\b(key|token|secret|password)\b", re.IGNORECASE)
-"""A question with one of these words is about something that must not be seen over a shoulder or in a scrollback."""
+"""The answer to a question with one of these words is not echoed."""
 
 
 class LoginOutput:
@@ -37,14 +29,14 @@ class LoginOutput:
         self._lines = lines
         self._browser = browser
 
-    def event(self, event: MakaiAuthEvent) -> None:
+    def event(self, event: types.MakaiAuthEvent) -> None:
         """Show progress. `succeeded` and `failed` show the end."""
-        if isinstance(event, AuthUrlEvent):
+        if isinstance(event, types.AuthUrlEvent):
             self._page(event)
-        elif isinstance(event, AuthProgressEvent):
+        elif isinstance(event, types.AuthProgressEvent):
             note(harmless(event.message, sys.stderr), dim=True)
 
-    async def answer(self, prompt: AuthPromptEvent) -> str:
+    async def answer(self, prompt: types.AuthPromptEvent) -> str:
         hidden = _ASKS_FOR_A_SECRET.search(prompt.message) is not None
         self._ask(prompt, hidden=hidden)
         try:
@@ -68,7 +60,7 @@ class LoginOutput:
     def cancelled(self, provider_id: str) -> None:
         note("\nThe login was cancelled. Nothing was stored.")
 
-    def _page(self, event: AuthUrlEvent) -> None:
+    def _page(self, event: types.AuthUrlEvent) -> None:
         opened = self._browser and open_page(event.url)
         say("Your browser opens this page:" if opened else "Open this page in a browser:")
         say(f"\n  {harmless(event.url, sys.stdout)}\n")
@@ -76,7 +68,7 @@ class LoginOutput:
             say(harmless(event.instructions, sys.stdout))
         note("Waiting for you to finish there. Ctrl-C cancels.", dim=True)
 
-    def _ask(self, prompt: AuthPromptEvent, *, hidden: bool) -> None:
+    def _ask(self, prompt: types.AuthPromptEvent, *, hidden: bool) -> None:
         unseen = " (it is not shown)" if hidden and sys.stdin.isatty() else ""
         note(f"{harmless(prompt.message, sys.stderr)}{unseen} ", end="" if sys.stdin.isatty() else "\n")
 
@@ -88,8 +80,8 @@ class JsonLoginOutput(LoginOutput):
         super().__init__(lines, browser=False)
         self._said_why = False
 
-    def event(self, event: MakaiAuthEvent) -> None:
-        self._said_why = isinstance(event, AuthErrorEvent)
+    def event(self, event: types.MakaiAuthEvent) -> None:
+        self._said_why = isinstance(event, types.AuthErrorEvent)
         say_json(event)
 
     def succeeded(self, provider_id: str, account: str | None) -> None:
@@ -102,13 +94,13 @@ class JsonLoginOutput(LoginOutput):
     def cancelled(self, provider_id: str) -> None:
         say_json({"type": "error", "message": "The login was cancelled.", "code": "cancelled"})
 
-    def _ask(self, prompt: AuthPromptEvent, *, hidden: bool) -> None:
+    def _ask(self, prompt: types.AuthPromptEvent, *, hidden: bool) -> None:
         pass  # its event has asked
 
 
 async def log_in(backend: Backend, provider_id: str, account: str | None, screen: LoginOutput) -> int:
     """Log in over the auth protocol. Cancelling this (Ctrl-C) cancels the login."""
-    handlers = AuthFlowHandlers(on_event=screen.event, on_prompt=screen.answer)
+    handlers = types.AuthFlowHandlers(on_event=screen.event, on_prompt=screen.answer)
     try:
         async with connect(backend=backend) as client:
             await client.auth.login(provider_id, handlers, account=account)

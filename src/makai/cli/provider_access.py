@@ -1,7 +1,6 @@
-"""What it takes to use a provider now, as `models list` and `doctor` both say it.
+"""Whether a provider can be used now, and what is missing; `models list` and `doctor` show it.
 
-In: a vendor, an environment, the user's logins, what is installed. Out: `Access`: usable or not, and in a few words why
-or what to do. It does no network I/O and never holds any part of a credential.
+Only `reach_all` does network I/O, and no part of a credential is kept.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def access_of(
         moved = vendor.base_url_variable if override_of(vendor, environ, {}) else ""
     except MakaiError as error:
         return ProviderAccess(provider=vendor.id, name=vendor.name, ready=False, status=str(error), is_broken=True)
-    base_url = _without_query(base_url)
+    base_url = urlunsplit((*urlsplit(base_url)[:3], "", ""))  # shown; some gateways take their key in the query
     ready, status = _status(vendor, key, base_url, expired=expired)
     return ProviderAccess(
         provider=vendor.id,
@@ -84,11 +83,6 @@ def access_of(
         is_own_server=not vendor.needs_key,
         default_model=vendor.default_model,
     )
-
-
-def _without_query(url: str) -> str:
-    """Some gateways take their key in the query, and this URL is shown."""
-    return urlunsplit((*urlsplit(url)[:3], "", ""))
 
 
 def _status(vendor: Vendor, key: Credential | None, base_url: str, *, expired: bool) -> tuple[bool, str]:
@@ -115,11 +109,7 @@ def _local(vendor: Vendor, home: Path) -> ProviderAccess:
         missing.append(f"makai models pull {SMOLLM2.name}")
     status = f"run: {' and '.join(missing)}" if missing else "ready (weights installed)"
     return ProviderAccess(
-        provider=vendor.id,
-        name=vendor.name,
-        ready=not missing,
-        status=status,
-        default_model=vendor.default_model,
+        provider=vendor.id, name=vendor.name, ready=not missing, status=status, default_model=vendor.default_model
     )
 
 
@@ -151,10 +141,9 @@ async def reach_all(urls: Iterable[str], deadline_s: float = DEADLINE_S) -> dict
 
 
 async def _reach(url: str, deadline_s: float) -> Reachability:
-    host, port = _host_and_port(url)
-    proxy = _proxy_for(url)
-    if proxy:
-        host, port = _host_and_port(proxy)
+    parts = urlsplit(url)
+    proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    host, port = _host_and_port(proxy or url)
     via_proxy = f"{host}:{port}" if proxy else ""
     try:
         async with asyncio.timeout(deadline_s):
@@ -172,12 +161,6 @@ async def _reach(url: str, deadline_s: float) -> Reachability:
 def _host_and_port(url: str) -> tuple[str, int]:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     return parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 80)
-
-
-def _proxy_for(url: str) -> str | None:
-    parts = urlsplit(url)
-    proxy = getproxies().get(parts.scheme)
-    return None if proxy is None or proxy_bypass(parts.netloc) else proxy
 
 
 def _reason(error: OSError | UnicodeError) -> str:

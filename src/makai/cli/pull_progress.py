@@ -1,7 +1,4 @@
-"""How a download looks: a bar on a terminal, a few plain lines elsewhere.
-
-In: `PullProgress` values. Out: text on a stream. It knows nothing about how weights are fetched.
-"""
+"""Shows the progress of a download: a bar on a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _STEP_PERCENT = 20
 def show_progress(stream: TextIO) -> Iterator[OnProgress]:
     """Yields a callback that shows progress on this stream."""
     if not stream.isatty():
-        yield plain_progress(lambda line: print_line(stream, line))
+        yield plain_progress(lambda line: print(line, file=stream, flush=True))
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -70,8 +67,3 @@ def plain_progress(write: Callable[[str], object]) -> OnProgress:
             write(f"{_WORDS[stage]}: {percent}%")
 
     return show
-
-
-def print_line(stream: TextIO, line: str) -> None:
-    stream.write(line + "\n")
-    stream.flush()

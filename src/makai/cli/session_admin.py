@@ -10,25 +10,16 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from makai.cli.console import Paint, note, painter, plain, say
+from makai.cli.console import Paint, note, plain
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import in_words, open_sessions, running_owner
 from makai.cli.session_selection import find_session
 from makai.core.errors import InvalidRequest, StorageUnavailable
 from makai.core.home import home_directory
 from makai.core.visible_text import one_line
+from makai.sessions import requests as req
 from makai.sessions.log import repair, schema
 from makai.sessions.log.base import LogReport, SessionSummary, StoredGrant, TrustedFolder
-from makai.sessions.requests import (
-    CheckLog,
-    DeleteSession,
-    ForkSession,
-    IsTrusted,
-    ListGrants,
-    ListTrusted,
-    RevokeGrant,
-    SetTrust,
-)
 
 
 class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +31,7 @@ class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
 async def fork(given: str, at: int | None, title: str) -> ForkResult:
     async with open_sessions() as sessions:
         origin = await find_session(sessions, given)
-        wanted = ForkSession(origin=origin.session_id, at=at, title=title or None)
+        wanted = req.ForkSession(origin=origin.session_id, at=at, title=title or None)
         session_id = await sessions.dispatch(wanted)
     return ForkResult(session_id=session_id, forked_from=origin.session_id, forked_at=at or origin.events)
 
@@ -51,7 +42,7 @@ async def remove(given: tuple[str, ...], *, is_sure: bool) -> list[str] | None:
         chosen = {summary.session_id: summary for summary in [await find_session(sessions, one) for one in given]}
         if not is_sure and not _confirmed(list(chosen.values())):
             return None
-        return [session_id for session_id in chosen if await sessions.dispatch(DeleteSession(session_id))]
+        return [session_id for session_id in chosen if await sessions.dispatch(req.DeleteSession(session_id))]
 
 
 def _confirmed(chosen: list[SessionSummary]) -> bool:
@@ -76,7 +67,7 @@ async def examine(*, only_check: bool) -> LogReport:
         if not only_check:
             return await asyncio.to_thread(repair.repair, home)
         async with running_owner(home) as sessions:
-            return await (sessions.dispatch(CheckLog()) if sessions else asyncio.to_thread(repair.check, home))
+            return await (sessions.dispatch(req.CheckLog()) if sessions else asyncio.to_thread(repair.check, home))
     except StorageUnavailable as error:
         raise in_words(error, home) from None
 
@@ -99,26 +90,13 @@ def report_lines(report: LogReport, *, repaired: bool) -> list[str]:
     return lines
 
 
-async def grants_now(folder: str | None) -> list[StoredGrant]:
-    """The saved permissions of a folder, or of all."""
+async def grants(folder: str, revoked: str | None, *, all_folders: bool) -> list[StoredGrant]:
+    """Remove a permission if one is named, in running sessions too; then the saved ones of the folder, or of all."""
     async with open_sessions() as sessions:
-        return await sessions.dispatch(ListGrants(folder))
-
-
-async def revoke(folder: str, rule: str) -> None:
-    """Remove a saved permission; running sessions ask again, too."""
-    async with open_sessions() as sessions:
-        if not await sessions.dispatch(RevokeGrant(folder, rule)):
-            raise InvalidRequest(
-                f"there is no saved permission {rule!r} in {folder}.", hint="List them: `makai sessions grants --all`."
-            )
-
-
-def print_grants(grants: list[StoredGrant], folder: str | None) -> None:
-    if grants:
-        say("\n".join(grant_lines(grants, painter(sys.stdout))))
-    else:
-        note("No permissions are saved." if folder is None else f"No permissions are saved for {folder}.")
+        if revoked is not None and not await sessions.dispatch(req.RevokeGrant(folder, revoked)):
+            hint = "List them: `makai sessions grants --all`."
+            raise InvalidRequest(f"there is no saved permission {revoked!r} in {folder}.", hint=hint)
+        return await sessions.dispatch(req.ListGrants(None if all_folders else folder))
 
 
 def grant_lines(grants: Sequence[StoredGrant], paint: Paint = plain) -> list[str]:
@@ -133,16 +111,12 @@ def grant_lines(grants: Sequence[StoredGrant], paint: Paint = plain) -> list[str
     return lines
 
 
-async def trust(folder: str, trusted: bool | None) -> TrustedFolder:
-    """Set whether a folder is trusted, unless `trusted` is None; returns what holds."""
+async def trust(folder: str, trusted: bool | None, *, all_folders: bool) -> list[TrustedFolder]:
+    """Set whether a folder is trusted, unless `trusted` is None; returns what holds for it, or for all folders."""
     place = folder_from(folder)
     async with open_sessions() as sessions:
         if trusted is not None:
-            await sessions.dispatch(SetTrust(place, trusted))
-        return TrustedFolder(place, await sessions.dispatch(IsTrusted(place)))
-
-
-async def trusted_folders() -> list[TrustedFolder]:
-    """Every folder about which you decided."""
-    async with open_sessions() as sessions:
-        return await sessions.dispatch(ListTrusted())
+            await sessions.dispatch(req.SetTrust(place, trusted))
+        if all_folders:
+            return await sessions.dispatch(req.ListTrusted())
+        return [TrustedFolder(place, await sessions.dispatch(req.IsTrusted(place)))]

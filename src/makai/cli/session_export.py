@@ -21,7 +21,6 @@ from makai.sessions.history import TranscriptItem, history
 from makai.sessions.log.base import Record, SessionSummary
 from makai.sessions.log.encoding import decoded_one
 from makai.sessions.requests import ReadEvents
-from makai.sessions.service import Sessions
 
 
 class LoadedSession(msgspec.Struct, frozen=True):
@@ -32,14 +31,10 @@ class LoadedSession(msgspec.Struct, frozen=True):
 async def read_session(given: str) -> LoadedSession:
     async with open_sessions() as sessions:
         summary = await find_session(sessions, given)
-        return LoadedSession(summary, tuple(await _records(sessions, summary.session_id)))
-
-
-async def _records(sessions: Sessions, session_id: str) -> list[Record]:
-    records: list[Record] = []
-    while page := await sessions.dispatch(ReadEvents(session_id, records[-1].event_id if records else 0)):
-        records += page
-    return records
+        records: list[Record] = []
+        while page := await sessions.dispatch(ReadEvents(summary.session_id, records[-1].event_id if records else 0)):
+            records += page
+        return LoadedSession(summary, tuple(records))
 
 
 def transcript(found: LoadedSession) -> tuple[TranscriptItem, ...]:

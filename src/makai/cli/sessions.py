@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
-from makai.cli.console import EXIT_FAILED, epilog, note, output_format, run_async, say_json, say_result
+from makai.cli.console import EXIT_FAILED, epilog, note, output_format, painter, run_async, say_json, say_result
 
 
 @epilog("""
@@ -191,17 +192,14 @@ A saved permission is what you answered with "always". It applies to every sessi
 def grants_command(all_folders: bool, folder: str | None, revoke: str | None, as_json: bool) -> None:
     """List or revoke saved permissions."""
     from makai.cli.run_request import folder_from
-    from makai.cli.session_admin import grants_now, print_grants
-    from makai.cli.session_admin import revoke as revoke_now
+    from makai.cli.session_admin import grant_lines, grants
 
     place = folder_from(folder)
-    if revoke is not None:
-        run_async(revoke_now(place, revoke))
-    grants = run_async(grants_now(None if all_folders else place))
-    if as_json:
-        say_json({"grants": grants})
+    found = run_async(grants(place, revoke, all_folders=all_folders))
+    if found or as_json:
+        say_result({"grants": found}, grant_lines(found, painter(sys.stdout)), as_json=as_json)
     else:
-        print_grants(grants, None if all_folders else place)
+        note("No permissions are saved." if all_folders else f"No permissions are saved for {place}.")
 
 
 @epilog("""
@@ -220,8 +218,8 @@ A folder that is not trusted configures nothing: its MCP servers are not started
 @output_format
 def trust_command(folder: str, trusted: bool | None, all_folders: bool, as_json: bool) -> None:
     """Show or set whether files of a folder may configure makai."""
-    from makai.cli.session_admin import trust, trusted_folders
+    from makai.cli.session_admin import trust
 
-    found = run_async(trusted_folders()) if all_folders else [run_async(trust(folder, trusted))]
+    found = run_async(trust(folder, trusted, all_folders=all_folders))
     lines = [f"{one.folder} is {'trusted' if one.trusted else 'not trusted'}" for one in found]
     say_result({"folders": found} if all_folders else found[0], lines, as_json=as_json)

@@ -1,10 +1,7 @@
-"""One terminal as a client of one session at a time.
+"""One terminal as a client of one session at a time: sends commands to it, and passes its transcript to `show`.
 
-In: what a person wants. Out: commands to the session, and pieces of its transcript for `show`. It must not know how
-anything is drawn or typed, nor who owns the log: other clients may send, decide and stop in the same session, and what
-they do arrives as everything else does, through the log.
-
-A session begins with the first message, so that looking in leaves nothing behind.
+Other clients may send, decide and stop in the same session; what they do arrives through the log, as everything else.
+A session is created with the first message, so a chat in which nothing was said leaves none behind.
 """
 
 from __future__ import annotations
@@ -19,17 +16,9 @@ import msgspec
 from makai.catalog.model_ref import format_model_ref
 from makai.cli.terminal.styled_text import Piece, note
 from makai.cli.terminal.transcript_view import TranscriptView
+from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
 from makai.core.model import Model, ModelCapability
-from makai.core.session_events import (
-    Delivery,
-    GrantScope,
-    Logged,
-    PermissionMode,
-    RunTerms,
-    SessionTerms,
-    UserInput,
-)
 from makai.core.visible_text import one_line
 from makai.sessions import commands as cmd
 from makai.sessions.log.base import LoggedEvent
@@ -40,11 +29,13 @@ from makai.sessions.state import SessionState
 
 FIRST_WINDOW: Final = 500
 """Events from the end of a session that are looked at when it is opened."""
-WIDEST_WINDOW: Final = 16_000
+MAX_WINDOW: Final = 16_000
 RETRY_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-MODES: Final[tuple[PermissionMode, ...]] = get_args(PermissionMode)
-CYCLED: Final[tuple[PermissionMode, ...]] = ("ask", "accept_edits", "plan")
-"""What a key goes through; full access is worth typing."""
+MODES: Final[tuple[ev.PermissionMode, ...]] = get_args(ev.PermissionMode)
+CYCLED: Final[tuple[ev.PermissionMode, ...]] = ("ask", "accept_edits", "plan")
+"""The modes that Shift+Tab cycles through; full access must be typed."""
+
+GRANT_KEYS: Final[dict[str, ev.GrantScope]] = {"a": "once", "s": "session", "A": "always"}
 
 Show: TypeAlias = Callable[[Sequence[Piece]], None]
 
@@ -67,7 +58,7 @@ class ChatSession:
         *,
         me: str,
         finished_length: Callable[[str], int],
-        run_terms: RunTerms,
+        run_terms: ev.RunTerms,
     ) -> None:
         self.sessions = sessions
         self.models = models
@@ -111,8 +102,7 @@ class ChatSession:
 
     async def fork(self) -> str:
         """Continue in a copy of this session."""
-        origin = self._the_session()
-        session_id = await self.sessions.dispatch(ForkSession(origin=origin))
+        session_id = await self.sessions.dispatch(ForkSession(origin=self._the_session()))
         self._switch(session_id, self._new_view(SessionState()))
         return session_id
 
@@ -125,8 +115,7 @@ class ChatSession:
         self._switch(None, self._new_view(_state_of(self._wanted)))
 
     def _switch(self, session_id: str | None, view: TranscriptView) -> None:
-        self.session_id = session_id
-        self.view = view
+        self.session_id, self.view = session_id, view
         if session_id is None:
             self._begun.clear()
         else:
@@ -145,7 +134,7 @@ class ChatSession:
             if window >= last:
                 return events, True
             begins = next((index for index, logged in enumerate(events) if _is_user_message(logged)), None)
-            if begins is not None or window >= WIDEST_WINDOW:
+            if begins is not None or window >= MAX_WINDOW:
                 return events[begins or 0 :], False
             window *= 4
 
@@ -158,7 +147,7 @@ class ChatSession:
 
     # ------------------------------------------------------------ what a person does
 
-    async def send(self, text: str, delivery: Delivery = "queue") -> int:
+    async def send(self, text: str, delivery: ev.Delivery = "queue") -> int:
         """Send a message. While a run is active it is queued, or steers the run.
 
         Returns the id of an event by which the session has accepted it.
@@ -168,11 +157,10 @@ class ChatSession:
             self._switch(session_id, self.view)
         input_id = str(uuid4())
         self.view.sent_here.add(input_id)
-        return await self._ask(
-            cmd.Send(
-                now=0, input_id=input_id, client_msg_id=input_id, content=text, delivery=delivery, terms=self._run_terms
-            )
+        send = cmd.Send(
+            now=0, input_id=input_id, client_msg_id=input_id, content=text, delivery=delivery, terms=self._run_terms
         )
+        return await self._ask(send)
 
     async def abort(self) -> None:
         """Stop the active run, if there is one."""
@@ -185,7 +173,7 @@ class ChatSession:
             if refusal.code not in ("NOT_RUNNING", "STALE_RUN_ID"):
                 raise
 
-    async def allow(self, call_id: str, digest: str, scope: GrantScope) -> None:
+    async def allow(self, call_id: str, digest: str, scope: ev.GrantScope) -> None:
         """Approve exactly the call that was shown."""
         await self._decide(cmd.ApproveCall(now=0, call_id=call_id, by=self._me, scope=scope, digest=digest))
 
@@ -283,9 +271,9 @@ def ref_of(model: Model) -> str:
     return format_model_ref(model.provider, model.api, model.id)
 
 
-def terms_for(model: Model, system_prompt: str | None) -> SessionTerms:
+def terms_for(model: Model, system_prompt: str | None) -> ev.SessionTerms:
     """Models that can call tools get the built-in ones."""
-    return SessionTerms(system=system_prompt, builtin_tools=model.can(ModelCapability.TOOLS))
+    return ev.SessionTerms(system=system_prompt, builtin_tools=model.can(ModelCapability.TOOLS))
 
 
 def _state_of(wanted: CreateSession) -> SessionState:
@@ -296,4 +284,4 @@ def _state_of(wanted: CreateSession) -> SessionState:
 
 
 def _is_user_message(logged: LoggedEvent) -> bool:
-    return isinstance(logged, Logged) and isinstance(logged.event, UserInput)
+    return isinstance(logged, ev.Logged) and isinstance(logged.event, ev.UserInput)

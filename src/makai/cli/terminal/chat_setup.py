@@ -87,12 +87,8 @@ def _frontend(models: ModelRuntime) -> _Frontend:
 def _chat(
     request: ChatRequest, sessions: Sessions, models: ModelRuntime, model: Model, folder: str, frontend: _Frontend
 ) -> ChatSession:
-    wanted = CreateSession(
-        model_ref=ref_of(model),
-        mode=request.mode or "ask",
-        cwd=folder,
-        terms=terms_for(model, request.system_prompt),
-    )
+    terms = terms_for(model, request.system_prompt)
+    wanted = CreateSession(model_ref=ref_of(model), mode=request.mode or "ask", cwd=folder, terms=terms)
     return ChatSession(
         sessions,
         models,

@@ -17,15 +17,15 @@ from typing import Final
 from makai.cli.console import EXIT_INTERRUPTED, hint_of
 from makai.cli.terminal import slash_commands as slash
 from makai.cli.terminal.approval_focus import ALONE_S, ApprovalFocus
-from makai.cli.terminal.chat_session import ChatSession
+from makai.cli.terminal.chat_session import GRANT_KEYS, ChatSession
 from makai.cli.terminal.key_bindings import bindings
 from makai.cli.terminal.markdown_blocks import newest_lines
 from makai.cli.terminal.renderer import Renderer, load_rich
 from makai.cli.terminal.screen import Screen
 from makai.cli.terminal.status_area import FRAME_MS, activity, approval_keys, footer
-from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, lines_of, note
+from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, note
 from makai.core.errors import MakaiError
-from makai.core.session_events import Delivery, GrantScope
+from makai.core.session_events import Delivery
 from makai.core.visible_text import shown
 
 TWICE_S: Final = 2.0
@@ -33,7 +33,6 @@ TWICE_S: Final = 2.0
 MAX_PENDING: Final = 64
 MAX_COMPLETIONS: Final = 6
 ANSWER_KEYS: Final = "asAdev"
-_SCOPES: Final[dict[str, GrantScope]] = {"a": "once", "s": "session", "A": "always"}
 
 
 class ChatUI:
@@ -71,7 +70,8 @@ class ChatUI:
         self._chat = chat
         with log_messages_shown(lambda lines: self.show([lines])):
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work()) for work in (self._follow, self._carry_out, self._tick, _warm_up)]
+                work = (self._follow(), self._carry_out(), self._tick(), asyncio.to_thread(load_rich))
+                tasks = [group.create_task(each) for each in work]
                 try:
                     return await self._screen.run()
                 finally:
@@ -210,9 +210,9 @@ class ChatUI:
         asked = self.chat.view.questions.get(self._focus.call_id or "")
         if key is None or asked is None:
             return
-        if key in _SCOPES and (key == "a" or asked.grant):
+        if key in GRANT_KEYS and (key == "a" or asked.grant):
             self._focus.answered()
-            self._do(lambda: self.chat.allow(asked.call_id, asked.digest, _SCOPES[key]))
+            self._do(lambda: self.chat.allow(asked.call_id, asked.digest, GRANT_KEYS[key]))
         elif key == "d":
             self._focus.answered()
             self._do(lambda: self.chat.deny(asked.call_id))
@@ -271,10 +271,6 @@ class ChatUI:
         return self._renderer.fitted([style], 10)[0]
 
 
-async def _warm_up() -> None:
-    await asyncio.to_thread(load_rich)
-
-
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -286,9 +282,7 @@ class _LogHandler(logging.Handler):
         self._loop = asyncio.get_running_loop()
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = shown(self.format(record))
-        lines = Lines(lines=tuple(lines_of(text, "dim")))
-        self._loop.call_soon_threadsafe(self._show, lines)
+        self._loop.call_soon_threadsafe(self._show, note(shown(self.format(record))))
 
 
 @contextmanager

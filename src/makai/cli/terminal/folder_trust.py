@@ -46,6 +46,4 @@ async def ask_about_trust(sessions: Sessions, folder: str) -> None:
     if (await LineReader().next() or "").strip().lower() in ("y", "yes"):
         await sessions.dispatch(SetTrust(folder, True))
     else:
-        say(
-            "Not trusted: their instructions are not read and nothing they configure is started. Change it with /trust."
-        )
+        say("Not trusted: their instructions are not read, and nothing they configure starts. Change it with /trust.")

@@ -1,9 +1,7 @@
-"""Where a markdown text that is still being written can be cut.
+"""Finds where a Markdown text that is still being written can be cut. Pure.
 
-In: what was written so far. Out: how much of it no later word can change. Pure.
-
-CommonMark reads block by block: only the last block at the top level is open, so everything before it is finished. (A
-link's target may follow later; then the link shows as it was written.)
+Only the last top-level block of CommonMark is open, so the blocks before it are finished. (The target of a link may
+follow later; the link is then printed as it was written.)
 """
 
 from __future__ import annotations
@@ -34,19 +32,19 @@ def blocks_of(text: str) -> list[str]:
     return [text[start:end].strip("\n") for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
 
 
-def newest_lines(text: str, most: int) -> str:
+def newest_lines(text: str, limit: int) -> str:
     """The end of a long block while it grows; a code block keeps its opening fence."""
     lines = text.split("\n")
-    if len(lines) <= most:
+    if len(lines) <= limit:
         return text
-    tail = "\n".join(lines[-most:])
+    tail = "\n".join(lines[-limit:])
     fence = _FENCE.match(text)
     return fence[0] + tail if fence else tail
 
 
 @cache
 def _parser() -> MarkdownIt:
-    # The parser is no small import, and needed only for the first message.
+    # Slow to import, and not needed before the first message.
     from markdown_it import MarkdownIt
 
     return MarkdownIt("commonmark").enable("table")

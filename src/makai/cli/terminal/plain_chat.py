@@ -14,16 +14,15 @@ from typing import Final
 from makai.cli.console import EXIT_FAILED, exit_code, explain, harmless, note, say
 from makai.cli.line_reader import LineReader
 from makai.cli.terminal import slash_commands as slash
-from makai.cli.terminal.chat_session import ChatSession
+from makai.cli.terminal.chat_session import GRANT_KEYS, ChatSession
 from makai.cli.terminal.styled_text import Lines, Piece, plain
 from makai.core.errors import InvalidRequest, MakaiError, error_from_code
-from makai.core.session_events import ApprovalRequested, GrantScope
+from makai.core.session_events import ApprovalRequested
 from makai.core.visible_text import exact
 from makai.sessions.requests import GetState
 
 STOP_S: Final = 5.0
 NO_TERMINAL: Final = "this needs an approval, and standard input is not a terminal to ask on"
-_SCOPES: Final[dict[str, GrantScope]] = {"a": "once", "s": "session", "A": "always"}
 
 
 class PlainChat:
@@ -114,8 +113,8 @@ class PlainChat:
 
     async def _decide(self, chat: ChatSession, asked: ApprovalRequested) -> None:
         answer = await self._ask(asked) if self._asks else ""
-        if answer in _SCOPES and (answer == "a" or asked.grant):
-            await chat.allow(asked.call_id, asked.digest, _SCOPES[answer])
+        if answer in GRANT_KEYS and (answer == "a" or asked.grant):
+            await chat.allow(asked.call_id, asked.digest, GRANT_KEYS[answer])
         else:
             await chat.deny(asked.call_id, answer.removeprefix("d").strip() if self._asks else NO_TERMINAL)
         while asked.call_id in chat.view.questions and self._deleted is None:

@@ -1,7 +1,6 @@
-"""Pieces as a terminal wants them.
+"""Renders pieces for a terminal: text with SGR sequences and no other control sequence.
 
-In: pieces, the width of the terminal, whether it has colours. Out: text with SGR sequences and nothing else a terminal
-would obey. Rich draws the markdown and is loaded for the first of it.
+Rich renders Markdown, and is loaded when it is first needed.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from makai.cli.terminal.markdown_blocks import blocks_of
-from makai.cli.terminal.styled_text import Line, Lines, Markdown, Piece, Style
+from makai.cli.terminal.styled_text import Line, Markdown, Piece, Style
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,9 +36,8 @@ _THEME: Final = {
     "markdown.link": "cyan",
     "markdown.link_url": "dim",
 }
-"""Styles that can be read on dark and on light ground."""
-WIDEST: Final = 100
-"""Columns of prose: longer lines are hard to read."""
+"""Styles that are readable on dark and on light backgrounds."""
+MAX_PROSE_COLUMNS: Final = 100
 
 
 class Renderer:
@@ -56,34 +54,25 @@ class Renderer:
         return [self._line(_cut(line, width)) for line in lines]
 
     def markdown(self, text: str, width: int) -> str:
-        return self._markdown(text, width)
-
-    def _piece(self, piece: Piece, width: int) -> str:
-        if isinstance(piece, Markdown):
-            text = self._markdown(piece.text, width)
-            return f"\n{text}\n" if text else ""
-        return self._lines(piece)
-
-    def _lines(self, piece: Lines) -> str:
-        text = "".join(self._line(line) + "\n" for line in piece.lines)
-        return "\n" + text if piece.gap else text
-
-    def _line(self, line: Line) -> str:
-        text = "".join(self._styled(span.text, span.style) for span in line)
-        return text if self._unicode else text.translate(_ASCII)
-
-    def _styled(self, text: str, style: Style) -> str:
-        if not style or not self._colour or not text:
-            return text
-        return f"\x1b[{_SGR[style]}m{text}\x1b[0m"
-
-    def _markdown(self, text: str, width: int) -> str:
         """Block by block, with one empty line between two of them."""
         drawn = "\n\n".join(self._block(block, width) for block in blocks_of(text))
         return drawn if self._unicode else drawn.translate(_ASCII)
 
+    def _piece(self, piece: Piece, width: int) -> str:
+        if isinstance(piece, Markdown):
+            text = self.markdown(piece.text, width)
+            return f"\n{text}\n" if text else ""
+        return ("\n" if piece.gap else "") + "".join(self._line(line) + "\n" for line in piece.lines)
+
+    def _line(self, line: Line) -> str:
+        text = "".join(
+            f"\x1b[{_SGR[span.style]}m{span.text}\x1b[0m" if span.style and span.text and self._colour else span.text
+            for span in line
+        )
+        return text if self._unicode else text.translate(_ASCII)
+
     def _block(self, text: str, width: int) -> str:
-        console = _console(self._colour, max(20, min(width, WIDEST)))
+        console = _console(self._colour, max(20, min(width, MAX_PROSE_COLUMNS)))
         with console.capture() as capture:
             console.print(_markdown_class()(text, code_theme="ansi_dark", hyperlinks=False))
         return "\n".join(line.rstrip() for line in capture.get().split("\n")).strip("\n")

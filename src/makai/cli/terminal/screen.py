@@ -1,14 +1,13 @@
-"""The terminal itself: a transcript that scrolls, a region below it that is drawn again, and a line to type in.
+"""The terminal: a transcript that scrolls, a status area below it that is redrawn, and a line to type in.
 
-In: text to print for good, and a function that says what the region shows. Out: keys, given to `Keys`. No alternate
-screen and no cursor reports: it works over slow lines and inside tmux, and what was printed stays in the scrollback.
-
-Every frame is one write, marked as one synchronised update for terminals that know that: nothing flickers.
+It uses neither an alternate screen nor cursor reports, so it works over slow lines and inside tmux, and the transcript
+stays in the scrollback. Every frame is one write, marked as one synchronised update, so that nothing flickers.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 FRAMES_PER_S: Final = 15
-TALLEST_INPUT: Final = 10
+MAX_INPUT_ROWS: Final = 10
 ESCAPE_S: Final = 0.05
 """How long a lone Esc may be the beginning of another key."""
 _BEGIN_FRAME: Final = "\x1b[?2026h"
@@ -160,7 +159,7 @@ class Screen:
             line,
             wrap_lines=True,
             dont_extend_height=True,
-            height=Dimension(min=1, max=TALLEST_INPUT),
+            height=Dimension(min=1, max=MAX_INPUT_ROWS),
             get_line_prefix=self._line_prefix,
         )
         region = Window(FormattedTextControl(self._drawn_region), dont_extend_height=True, wrap_lines=False)
@@ -174,16 +173,13 @@ class Screen:
     def _typed_rows(self, columns: int) -> int:
         room = max(1, columns - 2)
         rows = sum(max(1, math.ceil(len(each) / room)) for each in self.buffer.text.split("\n"))
-        return min(rows, TALLEST_INPUT)
+        return min(rows, MAX_INPUT_ROWS)
 
     def _line_prefix(self, line_number: int, wrap_count: int) -> Any:
-        prompt = self._prompt()
-        return ANSI(prompt) if line_number == 0 and wrap_count == 0 else "  "
+        return ANSI(self._prompt()) if line_number == 0 and wrap_count == 0 else "  "
 
 
 def _size() -> Size:
-    import os
-
     try:
         columns, rows = os.get_terminal_size(sys.stdout.fileno())
     except OSError:

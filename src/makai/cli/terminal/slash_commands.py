@@ -206,9 +206,9 @@ def completions(text: str) -> list[SlashCommand]:
     return [command for command in COMMANDS if any(name.startswith(begun) for name in (command.name, *command.aliases))]
 
 
-def help_text(keys: bool = True) -> str:
+def help_text() -> str:
     rows = [(f"/{command.name} {command.argument}".strip(), command.help) for command in COMMANDS]
-    return "\n".join([*_table(rows), *(["", *_table(KEYS)] if keys else [])])
+    return "\n".join([*_table(rows), "", *_table(KEYS)])
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from makai.cli.terminal.styled_text import Line, Span, line
-from makai.cli.terminal.tool_call_text import call_title
-from makai.cli.terminal.transcript_view import OpenCall, TranscriptView, words_of
+from makai.cli.terminal.tool_call_text import call_title, words_of
+from makai.cli.terminal.transcript_view import OpenCall, TranscriptView
 from makai.cli.terminal.usage_text import context_share, duration, money
 from makai.core.approval_text import expiry_text
 from makai.core.session_events import ApprovalRequested
@@ -100,9 +100,7 @@ def _thinking(view: TranscriptView) -> list[Line]:
 
 def _calls(view: TranscriptView, now_ms: int) -> list[Line]:
     calls = [call for call in view.calls.values() if call.fact.call_id not in view.questions and not call.was_denied]
-    lines: list[Line] = []
-    for call in calls[:MAX_CALLS]:
-        lines += _call(call, now_ms)
+    lines = [drawn for call in calls[:MAX_CALLS] for drawn in _call(call, now_ms)]
     if len(calls) > MAX_CALLS:
         lines.append(line(Span(f"  and {len(calls) - MAX_CALLS} more calls", "dim")))
     return lines

@@ -1,7 +1,7 @@
-"""What the terminal prints, before anyone knows how wide or colourful it is.
+"""What the terminal prints, independent of its width and colours: lines of styled spans, or Markdown. Pure.
 
-In: words and what they mean. Out: `Piece`s: lines of styled spans, or markdown. Pure; `paint` turns them into the
-bytes of a terminal. The code that makes a span makes its text harmless first (`visible`).
+`renderer` turns these pieces into the bytes of a terminal. The code that makes a span makes its text harmless first
+(`core.visible_text`).
 """
 
 from __future__ import annotations

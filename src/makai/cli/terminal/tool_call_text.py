@@ -117,9 +117,12 @@ def _body(call: ToolCalled, result: ToolFinished, *, diff_was_shown: bool) -> li
 
 
 def _output(result: ToolFinished) -> str:
-    return "\n".join(_content(part) for part in result.content).strip("\n")
+    return words_of(result.content).strip("\n")
 
 
-def _content(part: SessionPart) -> str:
-    part = for_model(part)
-    return part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]"
+def words_of(content: str | tuple[SessionPart, ...]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in map(for_model, content)
+    )

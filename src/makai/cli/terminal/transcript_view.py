@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from makai.cli.terminal.styled_text import Line, Lines, Markdown, Piece, Span, line, lines_of, note
-from makai.cli.terminal.tool_call_text import approval_question, decision, finished_call
+from makai.cli.terminal.styled_text import Line, Lines, Markdown, Piece, Span, Style, line, lines_of, note
+from makai.cli.terminal.tool_call_text import approval_question, decision, finished_call, words_of
 from makai.cli.terminal.usage_text import run_totals
 from makai.core import session_events as ev
-from makai.core.content import SessionPart, Text, for_model
 from makai.core.visible_text import one_line, shown
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.state import SessionState, evolve
@@ -28,7 +27,11 @@ _ENDINGS: Final = {
     "refusal": "The model refused to continue.",
     "max_turns": "The limit of turns is reached.",
 }
-_MARKS: Final = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
+_PLAN_STYLES: Final[dict[str, tuple[str, Style]]] = {
+    "completed": ("[x]", "dim"),
+    "in_progress": ("[>]", "bold"),
+    "pending": ("[ ]", ""),
+}
 _LEVELS: Final[dict[str, Any]] = {"info": "dim", "warning": "warn", "error": "bad"}
 
 
@@ -105,13 +108,8 @@ class TranscriptView:
     def _on_text(self, event: ev.AssistantText, logged: ev.Logged) -> list[Piece]:
         """The whole block; what was printed of it already is not printed again."""
         self._heard()
-        if not event.text.strip() and not self._printed:
-            self._forget_text()
-            return []
         self.text = event.text[self._printed :]
-        pieces: list[Piece] = [Markdown(text=shown(self.text), begins=self._printed == 0)]
-        self._forget_text()
-        return pieces
+        return self._rest_of_text()
 
     def _finished_text(self, length: int) -> list[Piece]:
         if length == 0:
@@ -121,17 +119,11 @@ class TranscriptView:
         self._printed += length
         return [piece]
 
-    def _forget_text(self) -> None:
+    def _rest_of_text(self) -> list[Piece]:
+        """The end of a block, which may never have been completed."""
+        text, printed = self.text, self._printed
         self.text, self._printed = "", 0
-
-    def _broken_text(self) -> list[Piece]:
-        """The rest of a block that was never completed."""
-        if not self.text.strip() and not self._printed:
-            self._forget_text()
-            return []
-        piece = Markdown(text=shown(self.text), begins=self._printed == 0)
-        self._forget_text()
-        return [piece]
+        return [Markdown(text=shown(text), begins=printed == 0)] if printed or text.strip() else []
 
     def _on_thinking_delta(self, event: ev.ReasoningDelta, logged: ev.Logged) -> list[Piece]:
         self._heard()
@@ -216,12 +208,12 @@ class TranscriptView:
     def _on_turn_ended(self, event: ev.TurnEnded, logged: ev.Logged) -> list[Piece]:
         self._heard()
         self.thinking = ""
-        return self._broken_text()
+        return self._rest_of_text()
 
     def _on_aborted(self, event: ev.RunAborted, logged: ev.Logged) -> list[Piece]:
         who = "" if event.by in (self._me, "agent", "") else f" by {one_line(event.by)}"
         why = f": {one_line(event.reason)}" if event.reason else ""
-        return [*self._broken_text(), note(f"Stopped{who}{why}.", "warn", gap=True)]
+        return [*self._rest_of_text(), note(f"Stopped{who}{why}.", "warn", gap=True)]
 
     def _on_run_finished(self, event: ev.RunFinished, logged: ev.Logged) -> list[Piece]:
         ending = _ENDINGS.get(event.stop_reason)
@@ -236,7 +228,7 @@ class TranscriptView:
         return [*self._settled(), Lines(lines=tuple(lines), gap=True, error=True)]
 
     def _settled(self) -> list[Piece]:
-        pieces = self._broken_text()
+        pieces = self._rest_of_text()
         self._heard()
         self.thinking = ""
         self.calls.clear()
@@ -274,23 +266,9 @@ class TranscriptView:
         return [note("The conversation was replaced by a summary (Ctrl+O shows it).")]
 
 
-def words_of(content: str | tuple[SessionPart, ...]) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(
-        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in map(for_model, content)
-    )
-
-
 def _step(entry: ev.PlanEntry) -> Line:
-    text = f"  {_MARKS[entry.status]} {one_line(entry.content)}"
-    match entry.status:
-        case "completed":
-            return line(Span(text, "dim"))
-        case "in_progress":
-            return line(Span(text, "bold"))
-        case "pending":
-            return line(text)
+    mark, style = _PLAN_STYLES[entry.status]
+    return line(Span(f"  {mark} {one_line(entry.content)}", style))
 
 
 def _says(text: Callable[[Any], str]) -> Callable[[TranscriptView, Any, ev.Logged], list[Piece]]:

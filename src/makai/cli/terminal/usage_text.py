@@ -1,7 +1,4 @@
-"""Tokens, money and time, as short as they can be said.
-
-In: counts. Out: words. Pure.
-"""
+"""Tokens, money and time as short text. Pure."""
 
 from __future__ import annotations
 
