@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from makai.cli.console import has_colour
+from makai.cli.console import has_colour, note
 from makai.providers.local.weights import OnProgress, PullProgress
 
 _WORDS = {
@@ -22,7 +22,7 @@ _STEP_PERCENT = 20
 def show_progress(stream: TextIO) -> Iterator[OnProgress]:
     """Yields a callback that shows progress on this stream."""
     if not stream.isatty():
-        yield plain_progress(lambda line: print(line, file=stream, flush=True))
+        yield plain_progress(note)
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
