@@ -45,8 +45,7 @@ def makai(tmp_path: Path) -> Cli:
 async def chatting(makai: Cli, scenario: str, *arguments: str, **environ: str) -> AsyncIterator[Terminal]:
     """A chat with a scripted model, on a terminal; it has said that it is ready."""
     async with makai.on_terminal(*_chat(makai, scenario, *arguments), environ=_with(makai, environ)) as terminal:
-        await terminal.shows("scripted/")
-        await terminal.shows(">")
+        await terminal.shows("scripted/", ">")
         yield terminal
 
 
@@ -67,42 +66,26 @@ async def left(terminal: Terminal) -> int:
 
 async def test_an_approved_edit_is_made_and_the_session_can_be_resumed(makai: Cli, tmp_path: Path) -> None:
     async with chatting(makai, WRITES) as terminal:
-        terminal.press("Write it" + ENTER)
-        await terminal.shows("> Write it")
-        await terminal.shows("I write \x1b[1mit\x1b[0m down.")
-        await terminal.shows("new file ")
-        await terminal.shows("+ hello")
-        await terminal.shows("\a")
-        await terminal.shows(KEYS)
+        await terminal.types("Write it" + ENTER, "> Write it", "I write \x1b[1mit\x1b[0m down.", "new file ", "+ hello")
+        await terminal.shows("\a", KEYS)
         assert not (tmp_path / "work" / "new.txt").exists()
-        terminal.press("a")
-        await terminal.shows("allowed")
-        await terminal.shows("All done.")
-        await terminal.shows("[220 in, 15 out")
-        terminal.press(CTRL_D)
-        await terminal.shows("To continue: makai -r ")
+        await terminal.types("a", "allowed", "All done.", "[220 in, 15 out")
+        await terminal.types(CTRL_D, "To continue: makai -r ")
         session_id = terminal.screen[:36]
 
         assert await terminal.ended() == 0
     assert (tmp_path / "work" / "new.txt").read_text() == "hello\n"
 
     async with makai.on_terminal("-r", session_id[:8], environ=_with(makai, {})) as terminal:
-        await terminal.shows(f"Session {session_id}")
-        await terminal.shows("> Write it")
-        await terminal.shows("All done.")
-        await terminal.shows("scripted/scenario")
+        await terminal.shows(f"Session {session_id}", "> Write it", "All done.", "scripted/scenario")
         assert await left(terminal) == 0
 
 
 async def test_a_denied_call_is_not_made_and_the_model_is_told_why(makai: Cli, tmp_path: Path) -> None:
     async with chatting(makai, WRITES) as terminal:
-        terminal.press("Write it" + ENTER)
-        await terminal.shows(KEYS)
-        terminal.press("e")
-        await terminal.shows("Type a reason")
-        terminal.press("not today" + ENTER)
-        await terminal.shows("denied: not today")
-        await terminal.shows("All done.")
+        await terminal.types("Write it" + ENTER, KEYS)
+        await terminal.types("e", "Type a reason")
+        await terminal.types("not today" + ENTER, "denied: not today", "All done.")
 
         assert await left(terminal) == 0
     assert not (tmp_path / "work" / "new.txt").exists()
@@ -110,15 +93,10 @@ async def test_a_denied_call_is_not_made_and_the_model_is_told_why(makai: Cli, t
 
 async def test_a_sentence_that_begins_with_a_key_of_the_question_is_no_answer(makai: Cli, tmp_path: Path) -> None:
     async with chatting(makai, WRITES) as terminal:
-        terminal.press("Write it" + ENTER)
-        await terminal.shows(KEYS)
-        terminal.press("also this" + ENTER)
-        await terminal.shows("queued: also this")
-        await terminal.shows(KEYS)
+        await terminal.types("Write it" + ENTER, KEYS)
+        await terminal.types("also this" + ENTER, "queued: also this", KEYS)
         assert not (tmp_path / "work" / "new.txt").exists()
-        terminal.press("d")
-        await terminal.shows("denied")
-        await terminal.shows("> also this")
+        await terminal.types("d", "denied", "> also this")
 
         assert await left(terminal) == 0
 
@@ -126,23 +104,17 @@ async def test_a_sentence_that_begins_with_a_key_of_the_question_is_no_answer(ma
 async def test_escape_stops_a_run_and_the_chat_goes_on(makai: Cli) -> None:
     scenario = "when: again\nsay: Here I am.\n---\nwhen: hang\nsay: Let me think\nstall"
     async with chatting(makai, scenario) as terminal:
-        terminal.press("hang" + ENTER)
-        await terminal.shows("Let me think")
-        terminal.press(ESCAPE)
-        await terminal.shows("Stopped.")
-        terminal.press("again" + ENTER)
-        await terminal.shows("Here I am.")
+        await terminal.types("hang" + ENTER, "Let me think")
+        await terminal.types(ESCAPE, "Stopped.")
+        await terminal.types("again" + ENTER, "Here I am.")
 
         assert await left(terminal) == 0
 
 
 async def test_escape_at_a_question_stops_the_run(makai: Cli, tmp_path: Path) -> None:
     async with chatting(makai, WRITES) as terminal:
-        terminal.press("Write it" + ENTER)
-        await terminal.shows(KEYS)
-        terminal.press(ESCAPE)
-        await terminal.shows("denied because the run was stopped")
-        await terminal.shows("[100 in, 10 out")
+        await terminal.types("Write it" + ENTER, KEYS)
+        await terminal.types(ESCAPE, "denied because the run was stopped", "[100 in, 10 out")
 
         assert await left(terminal) == 0
     assert not (tmp_path / "work" / "new.txt").exists()
@@ -150,14 +122,10 @@ async def test_escape_at_a_question_stops_the_run(makai: Cli, tmp_path: Path) ->
 
 async def test_ctrl_c_clears_the_line_and_twice_leaves(makai: Cli) -> None:
     async with chatting(makai, "echo") as terminal:
-        terminal.press("not this")
-        await terminal.shows("s")
+        await terminal.types("not this", "s")
         terminal.press(CTRL_C)
-        terminal.press("but that" + ENTER)
-        await terminal.shows("> but that")
-        await terminal.shows("out")
-        terminal.press(CTRL_C)
-        await terminal.shows("(press Ctrl+C again, or Ctrl+D, to leave)")
+        await terminal.types("but that" + ENTER, "> but that", "out")
+        await terminal.types(CTRL_C, "(press Ctrl+C again, or Ctrl+D, to leave)")
         terminal.press(CTRL_C)
 
         assert await terminal.ended() == 130
@@ -167,38 +135,24 @@ async def test_ctrl_c_clears_the_line_and_twice_leaves(makai: Cli) -> None:
 async def test_what_is_typed_while_a_run_is_active_waits_its_turn(makai: Cli) -> None:
     scenario = "when: first\nsay: One\nwait: 1s\n---\necho"
     async with chatting(makai, scenario) as terminal:
-        terminal.press("first" + ENTER)
-        await terminal.shows("One")
-        terminal.press("second" + ENTER)
-        await terminal.shows("queued: second")
-        await terminal.shows("> second")
-        await terminal.shows("second")
+        await terminal.types("first" + ENTER, "One")
+        await terminal.types("second" + ENTER, "queued: second", "> second", "second")
 
         assert await left(terminal) == 0
 
 
 async def test_slash_commands_and_keys_change_the_session(makai: Cli) -> None:
     async with chatting(makai, "echo") as terminal:
-        terminal.press("/nonsens" + ENTER)
-        await terminal.shows("Unknown command /nonsens.")
-        terminal.press("Hello" + ENTER)
-        await terminal.shows("out")
-        terminal.press(SHIFT_TAB)
-        await terminal.shows("The permission mode is now accept_edits.")
-        terminal.press("/mode plan" + ENTER)
-        await terminal.shows("The permission mode is now plan.")
-        terminal.press("/model scripted/echo" + ENTER)
-        await terminal.shows("The model is now scripted/scripted@echo.")
-        terminal.press("/model unknown/x" + ENTER)
-        await terminal.shows("there is no provider 'unknown'")
-        terminal.press("/title A test" + ENTER)
-        await terminal.shows("The title is now: A test")
-        terminal.press("/cost" + ENTER)
-        await terminal.shows("output")
-        terminal.press("/fork" + ENTER)
-        await terminal.shows("a copy of")
-        terminal.press("/he\t" + ENTER)
-        await terminal.shows("next permission mode")
+        await terminal.types("/nonsens" + ENTER, "Unknown command /nonsens.")
+        await terminal.types("Hello" + ENTER, "out")
+        await terminal.types(SHIFT_TAB, "The permission mode is now accept_edits.")
+        await terminal.types("/mode plan" + ENTER, "The permission mode is now plan.")
+        await terminal.types("/model scripted/echo" + ENTER, "The model is now scripted/scripted@echo.")
+        await terminal.types("/model unknown/x" + ENTER, "there is no provider 'unknown'")
+        await terminal.types("/title A test" + ENTER, "The title is now: A test")
+        await terminal.types("/cost" + ENTER, "output")
+        await terminal.types("/fork" + ENTER, "a copy of")
+        await terminal.types("/he\t" + ENTER, "next permission mode")
         terminal.press("/quit" + ENTER)
 
         assert await terminal.ended() == 0
@@ -206,14 +160,8 @@ async def test_slash_commands_and_keys_change_the_session(makai: Cli) -> None:
 
 async def test_several_lines_are_one_message_and_history_is_private(makai: Cli) -> None:
     async with chatting(makai, "echo") as terminal:
-        terminal.press("one\ntwo\\" + ENTER + "three" + ESCAPE + ENTER + "four" + ENTER)
-        await terminal.shows("> one")
-        await terminal.shows("  four")
-        await terminal.shows("out")
-        terminal.press("\x1b[200~pasted\nlines\x1b[201~" + ENTER)
-        await terminal.shows("> pasted")
-        await terminal.shows("  lines")
-        await terminal.shows("out")
+        await terminal.types("one\ntwo\\" + ENTER + "three" + ESCAPE + ENTER + "four" + ENTER, "> one", "  four", "out")
+        await terminal.types("\x1b[200~pasted\nlines\x1b[201~" + ENTER, "> pasted", "  lines", "out")
 
         assert await left(terminal) == 0
     history = makai.home / "chat-history"
@@ -224,27 +172,19 @@ async def test_several_lines_are_one_message_and_history_is_private(makai: Cli) 
 async def test_a_command_is_shown_with_its_control_characters_written_out(makai: Cli) -> None:
     scenario = 'tool: shell {"command": "echo \\u001b[2Khi \\u202e; true"}\n---\nsay: Fine.'
     async with chatting(makai, scenario) as terminal:
-        terminal.press("go" + ENTER)
-        await terminal.shows("Run this command?")
-        await terminal.shows("echo \\x1b[2Khi \\u202e; true")
-        await terminal.shows(KEYS)
-        terminal.press("d")
-        await terminal.shows("denied")
-        await terminal.shows("Fine.")
+        await terminal.types("go" + ENTER, "Run this command?", "echo \\x1b[2Khi \\u202e; true", KEYS)
+        await terminal.types("d", "denied", "Fine.")
 
         assert await left(terminal) == 0
 
 
 async def test_two_terminals_share_a_session_and_either_may_answer(makai: Cli, tmp_path: Path) -> None:
     async with chatting(makai, WRITES) as one:
-        one.press("Write it" + ENTER)
-        await one.shows(KEYS)
+        await one.types("Write it" + ENTER, KEYS)
         async with makai.on_terminal("-c", "--cwd", str(tmp_path / "work"), environ=_with(makai, {})) as two:
-            await two.shows("> Write it")
-            await two.shows(KEYS)
+            await two.shows("> Write it", KEYS)
             two.press("a")
-            await one.shows("allowed by terminal-")
-            await one.shows("All done.")
+            await one.shows("allowed by terminal-", "All done.")
             await two.shows("All done.")
             assert await left(two) == 0
 
@@ -255,12 +195,9 @@ async def test_project_files_count_only_after_a_person_trusts_the_folder(makai: 
     (tmp_path / "work" / "AGENTS.md").write_text("Be kind.")
     arguments = _chat(makai, "echo")
     async with makai.on_terminal(*arguments, environ=_with(makai, {})) as terminal:
-        await terminal.shows("This folder has project files: AGENTS.md.")
-        await terminal.shows("[y/N] ")
-        terminal.press("y\n")
-        await terminal.shows("> ")
-        terminal.press("/trust" + ENTER)
-        await terminal.shows("is trusted. Its project files: AGENTS.md.")
+        await terminal.shows("This folder has project files: AGENTS.md.", "[y/N] ")
+        await terminal.types("y\n", "> ")
+        await terminal.types("/trust" + ENTER, "is trusted. Its project files: AGENTS.md.")
         assert await left(terminal) == 0
     async with chatting(makai, "echo") as terminal:
         assert await left(terminal) == 0
@@ -269,8 +206,7 @@ async def test_project_files_count_only_after_a_person_trusts_the_folder(makai: 
 
 async def test_without_colours_nothing_is_coloured(makai: Cli) -> None:
     async with chatting(makai, "say: Some **bold** words.", NO_COLOR="1") as terminal:
-        terminal.press("Hi" + ENTER)
-        await terminal.shows("Some bold words.")
+        await terminal.types("Hi" + ENTER, "Some bold words.")
         assert await left(terminal) == 0
         assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.screen)
 
@@ -278,12 +214,8 @@ async def test_without_colours_nothing_is_coloured(makai: Cli) -> None:
 async def test_a_dumb_terminal_is_asked_with_lines(makai: Cli, tmp_path: Path) -> None:
     async with makai.on_terminal(*_chat(makai, WRITES), environ=_with(makai, {"TERM": "dumb"})) as terminal:
         await terminal.shows("> ")
-        terminal.press("Write it\n")
-        await terminal.shows("I write **it** down.")
-        await terminal.shows("d or a reason to deny: ")
-        terminal.press("a\n")
-        await terminal.shows("All done.")
-        await terminal.shows("> ")
+        await terminal.types("Write it\n", "I write **it** down.", "d or a reason to deny: ")
+        await terminal.types("a\n", "All done.", "> ")
         assert await left(terminal) == 0
         assert "\x1b" not in terminal.screen
     assert (tmp_path / "work" / "new.txt").exists()
@@ -334,14 +266,11 @@ async def test_a_stopped_answer_is_over_for_the_provider_at_once(makai: Cli, tmp
         makai.on_terminal(*chat, environ=_at(server)) as terminal,
     ):
         await terminal.shows(">")
-        terminal.press("Hi" + ENTER)
-        await terminal.shows("Hello there")
-        terminal.press(CTRL_C)
-        await terminal.shows("Stopped.")
+        await terminal.types("Hi" + ENTER, "Hello there")
+        await terminal.types(CTRL_C, "Stopped.")
         async with asyncio.timeout(1):
             await server.closed_by_client.wait()
-        terminal.press("Hi again" + ENTER)
-        await terminal.shows("Again")
+        await terminal.types("Hi again" + ENTER, "Again")
 
         assert await left(terminal) == 0
     assert [words[-1] for words in _asked(server)] == ["Hi", "Hi again"]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -117,15 +114,12 @@ async def test_a_key_typed_at_a_terminal_is_not_shown_and_is_tried_before_it_is_
         environ = {"OPENAI_BASE_URL": f"{server.url}/v1"}
         async with makai.on_terminal("auth", "login", "openai", environ=environ) as terminal:
             await terminal.shows("(it is not shown)")
-            terminal.press("sk-wrong\n")
-            await terminal.shows("refused the key")
+            await terminal.types("sk-wrong\n", "refused the key")
             assert await terminal.ended() == 1
             assert "sk-wrong" not in terminal.screen
         async with makai.on_terminal("auth", "login", "openai", environ=environ) as terminal:
             await terminal.shows("(it is not shown)")
-            terminal.press(f"{KEY}\n")
-            await terminal.shows("Trying the key")
-            await terminal.shows("Logged in to openai.")
+            await terminal.types(f"{KEY}\n", "Trying the key", "Logged in to openai.")
             assert await terminal.ended() == 0
             assert KEY not in terminal.screen
         used = await makai("run", "-m", "openai/openai-completions@gpt-test", "Hi", environ=environ)
@@ -140,8 +134,7 @@ async def test_a_key_typed_at_a_terminal_is_not_shown_and_is_tried_before_it_is_
 async def test_ctrl_c_at_a_hidden_question_gives_the_terminal_back(makai: Cli) -> None:
     async with makai.on_terminal("auth", "login", "groq") as terminal:
         await terminal.shows("(it is not shown)")
-        terminal.press("\x03")
-        await terminal.shows("The login was cancelled. Nothing was stored.")
+        await terminal.types("\x03", "The login was cancelled. Nothing was stored.")
         assert await terminal.ended() == 130
 
 
@@ -165,20 +158,9 @@ async def test_a_page_opens_in_the_desktops_browser_unless_that_is_not_wanted(ma
         assert not wish or "[window:" not in terminal.screen
 
 
-@asynccontextmanager
-async def serving(makai: Cli) -> AsyncIterator[str]:
-    async with makai.started("serve", "--port", "0") as process:
-        assert process.stdout is not None
-        async with asyncio.timeout(60):
-            line = (await process.stdout.readline()).decode()
-        found = re.search(r"http://\S+", line)
-        assert found is not None, line
-        yield found[0]
-
-
 @pytest.mark.req("MK-AUTH-016")
 async def test_a_running_server_sees_a_login_of_another_process_at_once(makai: Cli) -> None:
-    async with serving(makai) as url:
+    async with makai.serving() as (_, url):
         token = (makai.home / "server-token").read_text().strip()
         async with (
             aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as page,
@@ -226,24 +208,17 @@ async def test_files_that_cannot_be_used_are_one_clear_message_everywhere(
     assert callable(spoil)
     spoil(makai.home)
 
-    for command in (
-        ("auth", "status"),
-        ("auth", "providers"),
-        ("auth", "login", "test-fixture"),
-        ("auth", "logout", "test-fixture"),
-        ("models", "list"),
-        ("run", "-m", FIXTURE, "Hi"),
-    ):
-        finished = await makai(*command, stdin=b"ok\n")
+    auth = ("status", "providers", "login test-fixture", "logout test-fixture")
+    for command in (*(f"auth {words}" for words in auth), "models list", f"run -m {FIXTURE} Hi"):
+        finished = await makai(*command.split(), stdin=b"ok\n")
         assert finished.code in (1, 2), command
         assert finished.err.count(words) == 1, (command, finished.err)
         assert "Traceback" not in finished.err
 
 
 async def test_the_doctor_knows_logins_and_configured_providers(makai: Cli) -> None:
-    (makai.home / "config.toml").write_text(
-        '[providers.corp]\nbase_url = "http://127.0.0.1:9/v1"\ndefault_model = "large"\n'
-    )
+    config = '[providers.corp]\nbase_url = "http://127.0.0.1:9/v1"\ndefault_model = "large"\n'
+    (makai.home / "config.toml").write_text(config)
     async with upstream(answers(b'{"data": []}', content_type="application/json")) as server:
         environ = {"OPENAI_BASE_URL": f"{server.url}/v1"}
         await makai("auth", "login", "openai", stdin=f"{KEY}\n".encode(), environ=environ)
@@ -258,9 +233,8 @@ async def test_the_doctor_knows_logins_and_configured_providers(makai: Cli) -> N
 async def test_a_refreshed_list_is_what_the_provider_says_with_the_login(makai: Cli) -> None:
     models = answers(b'{"data": [{"id": "fresh-1"}]}', content_type="application/json")
     async with upstream(models) as server:
-        (makai.home / "config.toml").write_text(
-            f'[providers.corp]\nbase_url = "{server.url}/v1"\nmodels = ["known-1"]\n'
-        )
+        config = f'[providers.corp]\nbase_url = "{server.url}/v1"\nmodels = ["known-1"]\n'
+        (makai.home / "config.toml").write_text(config)
         before = await makai("models", "list", "--provider", "corp")
         await makai("auth", "login", "corp", stdin=f"{KEY}\n".encode())
         after = await makai("models", "list", "--provider", "corp", "--refresh")

@@ -78,7 +78,7 @@ def assert_one_clear_error(finished: Finished, provider: str, fragment: str) -> 
     assert KEY not in finished.out + finished.err
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class Fault(msgspec.Struct, frozen=True):
     """One way to misbehave and what a user then sees."""
 
     provider: str
@@ -114,83 +114,57 @@ ANTHROPIC_ERROR = b'event: error\ndata: {"type":"error","error":{"type":"overloa
 
 FAULTS = {
     "wrong key": Fault(
-        provider="openai",
-        script=refuses(401, error_body(f"Incorrect API key provided: {KEY}", "invalid_api_key")),
-        says="did not accept the credential",
+        "openai",
+        refuses(401, error_body(f"Incorrect API key provided: {KEY}", "invalid_api_key")),
+        "did not accept the credential",
         code=3,
     ),
-    "wrong key, anthropic": Fault(
-        provider="anthropic", script=refuses(401, error_body("invalid x-api-key")), says="makai doctor", code=3
-    ),
+    "wrong key, anthropic": Fault("anthropic", refuses(401, error_body("invalid x-api-key")), "makai doctor", code=3),
     "rate limit with a short Retry-After": Fault(
-        provider="openai", script=refuses(429, error_body("Slow down"), Retry_After="0"), says="Slow down", requests=2
+        "openai", refuses(429, error_body("Slow down"), Retry_After="0"), "Slow down", requests=2
     ),
     "rate limit with a long Retry-After": Fault(
-        provider="openai", script=refuses(429, error_body("Slow down"), Retry_After="120"), says="120 s"
+        "openai", refuses(429, error_body("Slow down"), Retry_After="120"), "120 s"
     ),
-    "rate limit without Retry-After": Fault(
-        provider="openai", script=refuses(429, error_body("Slow down")), says="try again", requests=2
-    ),
-    "no credit": Fault(
-        provider="openai", script=refuses(429, error_body("You are out", "insufficient_quota")), says="billing"
-    ),
-    "500 for good": Fault(
-        provider="openai", script=refuses(500, error_body("boom"), Retry_After="0"), says="boom", requests=2
-    ),
+    "rate limit without Retry-After": Fault("openai", refuses(429, error_body("Slow down")), "try again", requests=2),
+    "no credit": Fault("openai", refuses(429, error_body("You are out", "insufficient_quota")), "billing"),
+    "500 for good": Fault("openai", refuses(500, error_body("boom"), Retry_After="0"), "boom", requests=2),
     "overloaded": Fault(
-        provider="anthropic",
-        script=refuses(529, error_body("Overloaded", "overloaded_error"), Retry_After="0"),
-        says="another model",
+        "anthropic",
+        refuses(529, error_body("Overloaded", "overloaded_error"), Retry_After="0"),
+        "another model",
         requests=2,
     ),
-    "HTML error page": Fault(
-        provider="openai", script=answers(HTML, 404, "text/html"), says='an HTML page titled "Welcome"'
-    ),
-    "HTML instead of an answer": Fault(provider="openai", script=answers(HTML, 200, "text/html"), says="openai"),
-    "HTML instead of an answer, ollama": Fault(
-        provider="ollama", script=answers(HTML, 200, "text/html"), says="ollama"
-    ),
-    "dies in the middle": Fault(
-        provider="openai", script=dies_after(PARTIAL["openai"]), says="in the middle", out="Hello\n"
-    ),
+    "HTML error page": Fault("openai", answers(HTML, 404, "text/html"), says='an HTML page titled "Welcome"'),
+    "HTML instead of an answer": Fault("openai", answers(HTML, 200, "text/html"), "openai"),
+    "HTML instead of an answer, ollama": Fault("ollama", answers(HTML, 200, "text/html"), "ollama"),
+    "dies in the middle": Fault("openai", dies_after(PARTIAL["openai"]), "in the middle", out="Hello\n"),
     "dies in the middle, anthropic": Fault(
-        provider="anthropic", script=dies_after(PARTIAL["anthropic"]), says="in the middle", out="Hello\n"
+        "anthropic", dies_after(PARTIAL["anthropic"]), "in the middle", out="Hello\n"
     ),
-    "no last event": Fault(
-        provider="openai", script=breaks("openai", b""), says="before it was complete", out="Hello\n"
-    ),
-    "no last event, anthropic": Fault(
-        provider="anthropic", script=breaks("anthropic", b""), says="before it was complete", out="Hello\n"
-    ),
-    "no last event, ollama": Fault(
-        provider="ollama", script=breaks("ollama", b""), says="before it was complete", out="Hello\n"
-    ),
+    "no last event": Fault("openai", breaks("openai", b""), "before it was complete", out="Hello\n"),
+    "no last event, anthropic": Fault("anthropic", breaks("anthropic", b""), "before it was complete", out="Hello\n"),
+    "no last event, ollama": Fault("ollama", breaks("ollama", b""), "before it was complete", out="Hello\n"),
     "error event after 200": Fault(
-        provider="openai",
-        script=breaks("openai", b"data: " + error_body("The server had an error") + b"\n\n"),
-        says="The server had an error",
+        "openai",
+        breaks("openai", b"data: " + error_body("The server had an error") + b"\n\n"),
+        "The server had an error",
         out="Hello\n",
     ),
     "error event after 200, anthropic": Fault(
-        provider="anthropic", script=breaks("anthropic", ANTHROPIC_ERROR), says="overloaded", out="Hello\n"
+        "anthropic", breaks("anthropic", ANTHROPIC_ERROR), "overloaded", out="Hello\n"
     ),
     "error line after 200, ollama": Fault(
-        provider="ollama", script=breaks("ollama", b'{"error":"out of memory"}\n'), says="out of memory", out="Hello\n"
+        "ollama", breaks("ollama", b'{"error":"out of memory"}\n'), "out of memory", out="Hello\n"
     ),
-    "5 MB of rubbish in one line": Fault(
-        provider="openai", script=breaks("openai", b"x" * 5_000_000), says="openai", out="Hello\n"
-    ),
-    "an endless line": Fault(provider="openai", script=answers(b"data: " + b"x" * 17_000_000), says="limit"),
-    "invalid UTF-8": Fault(provider="openai", script=answers(BAD_UTF8), says="openai sent"),
-    "empty body": Fault(provider="openai", script=answers(b""), says="before it was complete"),
-    "empty JSON body": Fault(provider="openai", script=answers(b"", 200, "application/json"), says="openai"),
-    "stalls before the answer": Fault(provider="openai", script=says_nothing, says="no answer"),
-    "stalls in the middle": Fault(
-        provider="openai", script=starts_then_hangs(PARTIAL["openai"]), says="nothing new for 2 s", out="Hello\n"
-    ),
-    "only keep-alives": Fault(
-        provider="openai", script=sends_only_keepalives, says="nothing new for 2 s", out="Hello\n"
-    ),
+    "5 MB of rubbish in one line": Fault("openai", breaks("openai", b"x" * 5_000_000), "openai", out="Hello\n"),
+    "an endless line": Fault("openai", answers(b"data: " + b"x" * 17_000_000), "limit"),
+    "invalid UTF-8": Fault("openai", answers(BAD_UTF8), "openai sent"),
+    "empty body": Fault("openai", answers(b""), "before it was complete"),
+    "empty JSON body": Fault("openai", answers(b"", 200, "application/json"), "openai"),
+    "stalls before the answer": Fault("openai", says_nothing, "no answer"),
+    "stalls in the middle": Fault("openai", starts_then_hangs(PARTIAL["openai"]), "nothing new for 2 s", out="Hello\n"),
+    "only keep-alives": Fault("openai", sends_only_keepalives, "nothing new for 2 s", out="Hello\n"),
 }
 
 

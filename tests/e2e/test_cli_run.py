@@ -48,7 +48,6 @@ async def test_json_is_one_object_with_the_text_and_the_message(makai: Cli) -> N
         finished = await makai("run", "-m", MODEL, "--output-format", "json", "Hi", environ=at(server))
 
     result = finished.json()
-    assert isinstance(result, dict)
     assert (finished.code, result["type"], result["text"]) == (0, "result", "Hello")
     assert result["message"]["content"] == [{"type": "text", "text": "Hello"}]
     assert result["message"]["stop_reason"] == "end_turn"
@@ -61,13 +60,7 @@ async def test_stream_json_is_one_event_per_line_from_init_to_result(makai: Cli)
     events = finished.json_lines()
     assert finished.code == 0
     assert [event["type"] for event in events if event["type"] != "text_delta"] == [
-        "init",
-        "user_message",
-        "turn_started",
-        "assistant_text",
-        "turn_ended",
-        "usage",
-        "result",
+        *("init", "user_message", "turn_started", "assistant_text", "turn_ended", "usage", "result")
     ]
     assert "".join(str(event["delta"]) for event in events if event["type"] == "text_delta") == "Hello"
 
@@ -185,8 +178,7 @@ async def test_a_command_that_cannot_be_understood_exits_with_2(
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
 async def test_colour_is_for_terminals_without_no_color(makai: Cli, no_color: str, coloured: bool) -> None:
     async with makai.on_terminal("models", "list", "--provider", "groq", environ={"NO_COLOR": no_color}) as terminal:
-        await terminal.shows("MODEL")
-        await terminal.shows("Groq")
+        await terminal.shows("MODEL", "Groq")
         assert terminal.screen.startswith("\x1b[0m: ") is coloured
         assert await terminal.ended() == 0
 

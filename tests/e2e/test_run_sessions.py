@@ -37,7 +37,6 @@ class Here:
 
     async def session_ids(self) -> list[str]:
         listed = (await self.makai("sessions", "list", "--all", "--json")).json()
-        assert isinstance(listed, dict)
         return [session["session_id"] for session in listed["sessions"]]
 
 
@@ -158,7 +157,6 @@ async def test_a_limit_ends_the_run_with_1_and_the_session_can_go_on(here: Here)
     finished = await here.makai(*SCENARIO, *more, "Look", environ=environ)
 
     result = finished.json()
-    assert isinstance(result, dict)
     assert (finished.code, result["type"], result["error_code"]) == (1, "error", "limit_turns")
     assert (result["is_error"], result["stop_reason"]) == (True, "max_turns")
     assert result["session_id"] == (await here.session_ids())[0]
@@ -222,12 +220,8 @@ async def test_a_person_at_the_terminal_is_asked_and_told_how_to_go_on(here: Her
     environ = here.environ(f"{WRITE}\n---\nsay: Done it.")
     command = (*SCENARIO, "--cwd", str(here.folder), "Write")
     async with here.makai.on_terminal(*command, environ=environ) as terminal:
-        await terminal.shows("Write new.txt?")
-        await terminal.shows("+ hi")
-        await terminal.shows("[a]lways")
-        terminal.press("y\n")
-        await terminal.shows("Done it.")
-        await terminal.shows("continue with `makai run -r ")
+        await terminal.shows("Write new.txt?", "+ hi", "[a]lways")
+        await terminal.types("y\n", "Done it.", "continue with `makai run -r ")
 
         assert await terminal.ended() == 0
     assert (here.folder / "new.txt").read_text() == "hi"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -25,27 +23,11 @@ def makai(tmp_path: Path) -> Cli:
 async def begin(makai: Cli, *words: str) -> str:
     """A session in which this was said and answered."""
     finished = await makai(*ECHO, "--output-format", "json", *words)
-    result = finished.json()
-    assert isinstance(result, dict)
-    session_id: str = result["session_id"]
-    return session_id
-
-
-@asynccontextmanager
-async def serving(makai: Cli) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A server that owns the sessions."""
-    async with makai.started("serve", "--port", "0") as process, asyncio.timeout(120):
-        assert process.stdout is not None
-        assert b"http://" in await process.stdout.readline()
-        yield process
-        process.terminate()
-        await process.communicate()
+    return str(finished.json()["session_id"])
 
 
 def listed(finished: Finished) -> list[dict[str, object]]:
-    value = finished.json()
-    assert isinstance(value, dict)
-    return msgspec.convert(value["sessions"], list[dict[str, object]])
+    return msgspec.convert(finished.json()["sessions"], list[dict[str, object]])
 
 
 async def test_the_list_shows_this_folder_and_all_of_them_on_demand(makai: Cli, tmp_path: Path) -> None:
@@ -90,7 +72,6 @@ async def test_a_session_is_shown_and_exported(makai: Cli, tmp_path: Path) -> No
     assert "\x1b" not in shown.out + lines.out
     assert (markdown.code, markdown.out) == (0, "")
     value = scripts.json()
-    assert isinstance(value, dict)
     assert value["session"]["session_id"] == session_id
     assert [item["type"] for item in value["items"]] == ["user", "text"]
     numbers = [line["event_id"] for line in lines.json_lines()]
@@ -115,7 +96,6 @@ async def test_a_fork_goes_its_own_way(makai: Cli) -> None:
     sessions = listed(await makai("sessions", "list", "--json"))
 
     told = at.json()
-    assert isinstance(told, dict)
     assert (told["forked_from"], told["forked_at"]) == (session_id, 1)
     assert (answered.code, answered.out) == (0, "two\n")
     assert {one["session_id"]: one["title"] for one in sessions} == {
@@ -138,8 +118,7 @@ async def test_removing_needs_a_yes(makai: Cli) -> None:
         refused = await terminal.ended()
     async with makai.on_terminal("sessions", "rm", second) as terminal:
         await terminal.shows("Delete for good?")
-        terminal.press("y\n")
-        await terminal.shows(f"Deleted {second}")
+        await terminal.types("y\n", f"Deleted {second}")
         agreed = await terminal.ended()
 
     assert (unsure.code, typo.code, len(kept)) == (2, 2, 2)
@@ -177,7 +156,6 @@ async def test_damage_is_found_and_repaired(makai: Cli) -> None:
     assert looked.code == 1
     assert f"session {session_id}, event 2: damaged or missing" in looked.out
     report = repaired.json()
-    assert isinstance(report, dict)
     assert (repaired.code, len(report["problems"])) == (0, 1)
     assert [str(path) for path in makai.home.glob("sessions.db.damaged-*")] == [report["kept_as"]]
     assert "no damage found" in again.out
@@ -201,7 +179,7 @@ async def test_folders_are_trusted_and_no_longer(makai: Cli, tmp_path: Path) -> 
 
 async def test_folders_are_trusted_and_the_log_is_checked_while_a_server_runs(makai: Cli, tmp_path: Path) -> None:
     await begin(makai, "Hello")
-    async with serving(makai) as server:
+    async with makai.serving() as (server, _):
         trusted = await makai("sessions", "trust", "--yes", str(tmp_path))
         checked = await makai("sessions", "repair", "--check", "--json")
         repaired = await makai("sessions", "repair")
@@ -209,7 +187,6 @@ async def test_folders_are_trusted_and_the_log_is_checked_while_a_server_runs(ma
 
     assert trusted.out == later.out == f"{tmp_path} is trusted\n"
     report = checked.json()
-    assert isinstance(report, dict)
     assert (checked.code, report["sessions"], report["problems"], report["kept_as"]) == (0, 1, [], None)
     assert (repaired.code, f"kill {server.pid}" in repaired.err) == (1, True)
 
@@ -222,13 +199,10 @@ async def test_saved_permissions_are_listed_and_revoked_while_a_server_runs(maka
     command = ("run", "-m", "scripted/scenario", "--cwd", str(folder), "Write")
     async with makai.on_terminal(*command, environ=environ) as terminal:
         await terminal.shows("[a]lways")
-        terminal.press("a\n")
-        await terminal.shows("Done it.")
+        await terminal.types("a\n", "Done it.")
         assert await terminal.ended() == 0
-    async with serving(makai):
-        told = (await makai("sessions", "grants", "--all", "--json")).json()
-        assert isinstance(told, dict)
-        (grant,) = told["grants"]
+    async with makai.serving():
+        (grant,) = (await makai("sessions", "grants", "--all", "--json")).json()["grants"]
         nothing_here = await makai("sessions", "grants")
         unknown = await makai("sessions", "grants", "--revoke", "Bash(no:*)")
         revoked = await makai("sessions", "grants", "--folder", str(folder), "--revoke", grant["rule"])

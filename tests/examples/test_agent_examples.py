@@ -9,16 +9,14 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
-from support.cli import Cli, Finished
+from support.cli import NOTHING, Cli, Finished
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SDK = ROOT / "sdk" / "typescript"
 DEADLINE_S = 60.0
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 WHOLE_FLOW = """\
 N providers, test-fixture: login_required
@@ -55,14 +53,9 @@ say: Done.
 @asynccontextmanager
 async def serving(cli: Cli, environ: Mapping[str, str] = NOTHING) -> AsyncIterator[dict[str, str]]:
     """A `makai serve` of its own; the variables that lead a program to it."""
-    async with cli.started("serve", "--port", "0", environ=environ) as process:
-        assert process.stdout is not None
-        async with asyncio.timeout(DEADLINE_S):
-            line = (await process.stdout.readline()).decode()
-        address = re.search(r"http(://\S+)", line)
-        assert address is not None, line
+    async with cli.serving(environ) as (_, address):
         token = (cli.home / "server-token").read_text(encoding="utf-8").strip()
-        yield {"MAKAI_URL": f"ws{address[1]}/v1/makai", "MAKAI_TOKEN": token}
+        yield {"MAKAI_URL": f"{address.replace('http', 'ws')}/v1/makai", "MAKAI_TOKEN": token}
 
 
 async def run(command: Sequence[str], typed: str, environ: Mapping[str, str], folder: Path | None = None) -> Finished:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import termios
@@ -14,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -30,7 +31,7 @@ class Finished(msgspec.Struct, frozen=True):
     out: str
     err: str
 
-    def json(self) -> object:
+    def json(self) -> Any:
         return msgspec.json.decode(self.out)
 
     def json_lines(self) -> list[dict[str, object]]:
@@ -59,13 +60,19 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    async def shows(self, text: str) -> None:
-        """Wait until the text is on the screen, and forget everything up to it."""
-        async with asyncio.timeout(DEADLINE_S):
-            while text not in self.screen:
-                self._changed.clear()
-                await self._changed.wait()
-        self.screen = self.screen.partition(text)[2]
+    async def types(self, keys: str, *shown: str) -> None:
+        """Press keys, then wait until these texts were shown."""
+        self.press(keys)
+        await self.shows(*shown)
+
+    async def shows(self, *texts: str) -> None:
+        """Wait until each text is on the screen, one after the other, and forget everything up to the last."""
+        for text in texts:
+            async with asyncio.timeout(DEADLINE_S):
+                while text not in self.screen:
+                    self._changed.clear()
+                    await self._changed.wait()
+            self.screen = self.screen.partition(text)[2]
 
     async def ended(self) -> int:
         async with asyncio.timeout(DEADLINE_S):
@@ -115,6 +122,20 @@ class Cli:
             if process.returncode is None:
                 process.kill()
             await process.communicate()
+
+    @asynccontextmanager
+    async def serving(self, environ: Environ = NOTHING) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+        """A `makai serve` on a free port, and its address; stopped when the test is done with it."""
+        async with self.started("serve", "--port", "0", environ=environ) as process:
+            assert process.stdout is not None
+            async with asyncio.timeout(DEADLINE_S):
+                line = (await process.stdout.readline()).decode()
+            address = re.search(r"http://\S+", line)
+            assert address is not None, line
+            yield process, address[0]
+            process.terminate()
+            async with asyncio.timeout(DEADLINE_S):
+                await process.communicate()
 
     @asynccontextmanager
     async def on_terminal(self, *arguments: str, environ: Environ = NOTHING) -> AsyncIterator[Terminal]:

@@ -29,11 +29,7 @@ from makai.cli.provider_access import ProviderAccess, Reachability, access_of, r
 
 LOCAL = ProviderCheck(
     access=ProviderAccess(
-        provider="local",
-        name="Here",
-        ready=True,
-        status="ready (weights installed)",
-        default_model="smollm2-135m",
+        provider="local", name="Here", ready=True, status="ready (weights installed)", default_model="smollm2-135m"
     )
 )
 NO_LOCAL = ProviderCheck(access=ProviderAccess(provider="local", name="Here", ready=False, status="run: pull"))

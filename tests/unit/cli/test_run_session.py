@@ -87,6 +87,10 @@ class Place:
         async with asyncio.timeout(60):
             return await run_in_session(request, self.sessions, self.models, kept), kept
 
+    async def decisions(self, kept: Kept) -> list[ev.ApprovalDecided]:
+        events = await self.log(kept.outcomes[0].session_id)
+        return [event for event in events if isinstance(event, ev.ApprovalDecided)]
+
     async def log(self, session_id: str) -> list[Any]:
         records = await self.sessions.dispatch(ReadEvents(session_id))
         return [logged.event for logged in map(decoded_one, records) if isinstance(logged, ev.Logged)]
@@ -230,9 +234,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_a_failure(tmp_path: Pat
 async def test_without_a_person_a_call_is_denied_at_once_and_the_model_is_told_how_to_allow_it(tmp_path: Path) -> None:
     async with place(tmp_path, f"{WRITE}\n---\nsay: Then not.") as here:
         code, kept = await here.run(tools=True)
-        decided = [
-            event for event in await here.log(kept.outcomes[0].session_id) if isinstance(event, ev.ApprovalDecided)
-        ]
+        decided = await here.decisions(kept)
 
     ((request, reason),) = kept.denials
     assert (code, kept.outcomes[0].text, request.name) == (0, "Then not.", "write")
@@ -341,9 +343,7 @@ async def test_a_person_is_asked_until_the_answer_is_understood(
         person.leaves()
     async with place(tmp_path, f"{WRITE}\n---\nsay: Done.") as here:
         code, kept = await here.run(tools=True)
-        decided = [
-            event for event in await here.log(kept.outcomes[0].session_id) if isinstance(event, ev.ApprovalDecided)
-        ]
+        decided = await here.decisions(kept)
 
     assert (code, kept.denials) == (0, [])
     assert [(event.decision, event.by, event.scope) for event in decided] == [(decision, "run", scope)]

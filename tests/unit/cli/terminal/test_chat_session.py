@@ -46,13 +46,14 @@ class Watcher:
         self.text += plain(pieces)
         self._news.set()
 
-    async def shows(self, text: str) -> None:
-        """Wait for a text, and forget everything up to it."""
-        async with asyncio.timeout(WAIT_S):
-            while text not in self.text:
-                self._news.clear()
-                await self._news.wait()
-        self.text = self.text.partition(text)[2]
+    async def shows(self, *texts: str) -> None:
+        """Wait for each text, and forget everything up to the last."""
+        for text in texts:
+            async with asyncio.timeout(WAIT_S):
+                while text not in self.text:
+                    self._news.clear()
+                    await self._news.wait()
+            self.text = self.text.partition(text)[2]
 
     async def command(self, name: str, argument: str = "") -> str:
         """What a command says by itself."""
@@ -88,10 +89,8 @@ async def test_a_question_is_answered_by_whoever_is_first_and_everyone_is_told(t
         await two.chat.allow(asked.call_id, asked.digest, "once")
         await one.chat.deny(asked.call_id)
 
-        await one.shows("allowed by two")
-        await one.shows("Done.")
-        await two.shows("allowed\n")
-        await two.shows("Done.")
+        await one.shows("allowed by two", "Done.")
+        await two.shows("allowed\n", "Done.")
     assert (tmp_path / "work" / "new.txt").read_text() == "hello\n"
 
 
@@ -103,8 +102,7 @@ async def test_who_comes_second_hears_that_the_question_is_answered(tmp_path: Pa
         await one.chat.deny(asked.call_id, "no")
         await one.chat.allow(asked.call_id, asked.digest, "once")
 
-        await one.shows("denied: no")
-        await one.shows("Someone else was faster")
+        await one.shows("denied: no", "Someone else was faster")
     assert not (tmp_path / "work" / "new.txt").exists()
 
 
@@ -118,8 +116,7 @@ async def test_others_words_and_aborts_are_shown(tmp_path: Path) -> None:
         await two.chat.send("me too")
         await two.chat.abort()
 
-        await one.shows("Stopped by two.")
-        await one.shows("> me too  (from another client)")
+        await one.shows("Stopped by two.", "> me too  (from another client)")
         await two.shows("Stopped.")
         await two.chat.abort()
 
@@ -140,8 +137,7 @@ async def test_a_session_begins_with_the_first_message_with_what_was_set_before(
 async def test_commands_move_between_sessions(tmp_path: Path) -> None:
     async with watchers(tmp_path, "say: ok", "one") as (one,):
         await one.chat.send("First")
-        await one.shows("ok")
-        await one.shows("out")
+        await one.shows("ok", "out")
         first = one.chat.session_id
         assert first is not None
 
@@ -185,8 +181,7 @@ async def test_steering_is_read_by_the_active_run(tmp_path: Path) -> None:
         [asked] = one.chat.view.questions.values()
         await one.chat.deny(asked.call_id)
 
-        await one.shows("> rather not")
-        await one.shows("rather not\n")
+        await one.shows("> rather not", "rather not\n")
         assert one.chat.view.state.run_counter == 1
 
 
@@ -210,8 +205,7 @@ async def test_a_long_session_opens_with_its_newest_messages(tmp_path: Path, mon
 
         await two.shows("Earlier messages are not shown here")
         assert "message 0" not in two.text
-        await two.shows("> message 4")
-        await two.shows("message 4\n")
+        await two.shows("> message 4", "message 4\n")
 
 
 async def test_following_ends_when_the_session_is_deleted(tmp_path: Path) -> None:
