@@ -263,9 +263,6 @@ async def test_after_closing_nothing_can_be_asked(home: Path) -> None:
         assert [await follower.next() for follower in followers] == [[], []]
 
 
-# ---------------------------------------------------------------- the owner closes
-
-
 async def closed_owner(sharing: Programs) -> tuple[SessionRouter, SessionRouter, SessionRouter]:
     return await sharing.start("owner"), await sharing.start("second"), await sharing.start("third")
 

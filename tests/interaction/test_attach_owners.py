@@ -160,9 +160,6 @@ async def test_what_the_owner_did_not_take_is_asked_of_the_next_one_whatever_it_
         assert (await sessions.dispatch(req.GetState(SESSION))).title == "asked once"
 
 
-# ---------------------------------------------------------------- owners that do not answer
-
-
 async def test_an_owner_without_a_socket_is_waited_for_and_then_named(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,9 +82,6 @@ async def owner(home: Path, log: MemoryLog | None = None) -> AsyncIterator[tuple
         await sessions.close()
 
 
-# ---------------------------------------------------------------- who comes in
-
-
 async def test_the_socket_is_for_its_user_alone_and_goes_with_its_owner(home: Path) -> None:
     async with owner(home):
         assert (home / FILE_NAME).is_socket()
@@ -174,9 +171,6 @@ async def test_a_process_of_another_user_is_refused(reachable_home: Path) -> Non
         by_the_uid = await connect()
 
     assert (by_the_mode, by_the_uid) == (7, 0)
-
-
-# ---------------------------------------------------------------- what it endures
 
 
 async def test_a_follower_gets_one_batch_and_the_next_when_it_pulls(home: Path) -> None:

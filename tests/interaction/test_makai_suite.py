@@ -60,10 +60,7 @@ async def peer(transport: str, environ: dict[str, str]) -> AsyncIterator[Peer]:
 
 
 def prompt(text: str, kind: str = "stream_request", **fields: Any) -> JSON:
-    payload = {
-        "model_ref": "scripted/scripted@scenario",
-        "context": {"messages": [{"role": "user", "content": text}]},
-    }
+    payload = {"model_ref": "scripted/scripted@scenario", "context": {"messages": [{"role": "user", "content": text}]}}
     return ask(kind, payload=payload, **fields)
 
 

@@ -57,9 +57,6 @@ async def talked(site: Site, text: str = "hi") -> str:
     return session_id
 
 
-# ---------------------------------------------------------------- cursors
-
-
 @pytest.mark.req("MC-RESUME-004")
 @pytest.mark.parametrize("capabilities", [(), BOTH], ids=["document", "makai.1"])
 async def test_a_cursor_that_cannot_be_continued_asks_for_a_snapshot_and_replays_nothing(
@@ -158,9 +155,6 @@ async def test_a_replay_from_far_below_what_is_remembered_comes_from_the_log(tmp
             await client.close()
 
 
-# ---------------------------------------------------------------- snapshots
-
-
 @pytest.mark.req("MC-EVT-003", "MC-CMD-004", "MC-CMD-006")
 async def test_snapshots_taken_while_a_run_talks_fit_between_the_events(tmp_path: Path) -> None:
     async with serving(tmp_path, f"{TALK}\n---\nsay: Bye.") as site:
@@ -223,9 +217,6 @@ async def test_refused_commands_leave_the_session_as_it_was(tmp_path: Path) -> N
         assert await snapshot(client) == before
 
 
-# ---------------------------------------------------------------- capabilities
-
-
 @pytest.mark.req("MC-ENV-002", "MC-EVT-012", "MC-EVT-006")
 async def test_a_client_of_the_document_sees_nothing_beyond_it(tmp_path: Path, project: Path) -> None:
     async with serving(tmp_path, f"think: Hm.\n{TWO_WRITES}") as site:
@@ -274,9 +265,6 @@ async def test_makai_commands_over_the_socket(tmp_path: Path) -> None:
         await client.until_over()
         await client.until_over()
         assert [frame["text"] for frame in client.of_type("user_text")] == ["first", "second"]
-
-
-# ---------------------------------------------------------------- decisions
 
 
 @pytest.mark.req("MC-APPR-005", "MC-APPR-006", "MC-APPR-008")
@@ -349,9 +337,6 @@ async def test_an_approval_of_other_arguments_than_were_shown_is_refused(tmp_pat
         assert not (project / "made").exists()
         assert await client.ask("approve", call_id=asked["call_id"], digest=asked["digest"]) == "accepted"
         await client.until_over()
-
-
-# ---------------------------------------------------------------- connections
 
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["idle", "running"])

@@ -49,10 +49,7 @@ async def everything(client: MinicodexClient) -> list[JSON]:
 @pytest.mark.req("MC-EVT-011")
 async def test_one_of_20_clients_stalls_the_others_go_on_and_it_resumes_without_a_gap(tmp_path: Path) -> None:
     limits = Limits(drain_events=20, max_behind=60)
-    async with (
-        serving(tmp_path, f"pace: 2ms\nrepeat: 2000 {WORD}", limits=limits) as site,
-        small_socket() as http,
-    ):
+    async with serving(tmp_path, f"pace: 2ms\nrepeat: 2000 {WORD}", limits=limits) as site, small_socket() as http:
         session_id = await site.session()
         others = [await site.client(session_id, *BOTH) for _ in range(19)]
         stalled = await stalling(site, http, session_id)
@@ -76,10 +73,7 @@ async def test_one_of_20_clients_stalls_the_others_go_on_and_it_resumes_without_
 @pytest.mark.req("MC-EVT-011")
 async def test_a_client_that_falls_behind_is_told_to_drain_and_told_when_it_has_everything(tmp_path: Path) -> None:
     limits = Limits(drain_events=20, max_behind=1_000_000)
-    async with (
-        serving(tmp_path, f"pace: 2ms\nrepeat: 1500 {WORD}", limits=limits) as site,
-        small_socket() as http,
-    ):
+    async with serving(tmp_path, f"pace: 2ms\nrepeat: 1500 {WORD}", limits=limits) as site, small_socket() as http:
         session_id = await site.session()
         other = await site.client(session_id, *BOTH)
         stalled = await stalling(site, http, session_id)
@@ -96,10 +90,7 @@ async def test_a_client_that_falls_behind_is_told_to_drain_and_told_when_it_has_
 
 async def test_a_client_that_writes_and_never_reads_is_not_read_from_for_ever(tmp_path: Path) -> None:
     """Unread replies are bounded: the server stops reading commands, and serves the others."""
-    async with (
-        serving(tmp_path, "say: Hello.", limits=Limits(unread_replies=10)) as site,
-        small_socket() as http,
-    ):
+    async with serving(tmp_path, "say: Hello.", limits=Limits(unread_replies=10)) as site, small_socket() as http:
         session_id = await site.session()
         flooding = await stalling(site, http, session_id)
         flooding.pause()

@@ -69,9 +69,6 @@ def built(tmp_path: Path) -> Path:
     return folder
 
 
-# ---------------------------------------------------------------- files
-
-
 @pytest.mark.parametrize(
     ("path", "kind", "caching"),
     [
@@ -120,9 +117,6 @@ async def test_no_path_leads_to_other_files(built: Path, target: str) -> None:
         assert int(answer.split(b" ", 2)[1]) in (400, 401, 404)
         assert b"the-secret" not in answer
         assert b"root:" not in answer
-
-
-# ---------------------------------------------------------------- the cookie
 
 
 def _set_cookie(response: aiohttp.ClientResponse) -> str:
@@ -178,9 +172,6 @@ async def test_the_page_works_by_cookie_and_only_the_page(tmp_path: Path) -> Non
         assert len(await site.sessions.dispatch(ListSessions())) == 1
         client = await site.connect(headers=ours)
         await client.hello()
-
-
-# ---------------------------------------------------------------- who may open a WebSocket
 
 
 def _offer(site: Site) -> dict[str, tuple[dict[str, str], tuple[str, ...]]]:

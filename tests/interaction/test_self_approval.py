@@ -44,10 +44,7 @@ if TYPE_CHECKING:
 
 PYTHON = os.path.realpath(sys.executable)
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(detect().backend is None, reason="no sandbox works here"),
-]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(detect().backend is None, reason="no sandbox works here")]
 
 
 class Place:

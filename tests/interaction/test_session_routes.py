@@ -38,9 +38,6 @@ async def talked(site: Site, *messages: str) -> str:
     return session_id
 
 
-# ---------------------------------------------------------------- what they do
-
-
 async def test_a_session_is_made_listed_shown_and_deleted(tmp_path: Path, project: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
         body = {"model_ref": "scripted/scenario", "mode": "plan", "cwd": str(project), "title": "My words"}
@@ -205,9 +202,6 @@ async def test_a_running_session_can_be_deleted_and_leaves_nothing_running(tmp_p
             assert (await site.ask("DELETE", f"/api/sessions/{session_id}"))[0] == 204
         assert await client.closed() == 4404
         assert await site.sessions.dispatch(ListSessions()) == []
-
-
-# ---------------------------------------------------------------- what they refuse
 
 
 @pytest.mark.parametrize(

@@ -148,3 +148,14 @@ async def agent_house(folder: Path, scenario: str, log: EventLog | None = None) 
             return Peer(ours)
 
         yield AgentHouse(sessions, kept, connect)
+
+
+@asynccontextmanager
+async def agent_client(
+    folder: Path, scenario: str, log: EventLog | None = None, **start: Any
+) -> AsyncIterator[tuple[AgentHouse, AgentPeer]]:
+    """A server, and a client that started a session on these terms."""
+    async with agent_house(folder, scenario, log) as house:
+        client = house.client()
+        await client.start(**start)
+        yield house, client

@@ -99,10 +99,7 @@ async def test_an_abort_while_tools_run_stops_them_and_says_which_were_interrupt
     tools = (FakeTool("busy", busy), FakeTool("edit", kind="edit"))
     started = iter(range(2))
     host = await aborted(
-        script,
-        *tools,
-        when=lambda fact: isinstance(fact, ev.ToolProgress) and next(started) == 1,
-        times=times,
+        script, *tools, when=lambda fact: isinstance(fact, ev.ToolProgress) and next(started) == 1, times=times
     )
 
     assert host.told == [
@@ -179,10 +176,7 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_hold_up_the_abort(
             stop_grace_s=0.02,
         )
 
-    assert host.told[4:] == [
-        ev.ToolStarted(call_id="c1"),
-        finished("c1", INTERRUPTED, is_error=True, interrupted=True),
-    ]
+    assert host.told[4:] == [ev.ToolStarted(call_id="c1"), finished("c1", INTERRUPTED, is_error=True, interrupted=True)]
     let_go.set()
     await asyncio.wait_for(is_over.wait(), 60)
 

@@ -97,9 +97,7 @@ async def test_a_summary_that_does_not_help_is_refused_and_the_overflow_is_the_e
         TurnEnded(turn=1, stop_reason="error"),
         COMPACTING,
         Notice(
-            level="warning",
-            code="compaction_failed",
-            message=f"The conversation could not be made shorter: {why}.",
+            level="warning", code="compaction_failed", message=f"The conversation could not be made shorter: {why}."
         ),
     ]
     assert outcome.error is not None
@@ -174,9 +172,6 @@ async def test_the_user_s_request_survives_when_it_is_not_among_what_is_kept() -
     last_result = next(place for place, fact in enumerate(host.facts, 1) if fact == finished("c1", "look did it"))
     assert compacted.through == last_result
     assert requests[3].context.messages == (summary_message(summary),)
-
-
-# ---------------------------------------------------------------- because a user asked for it
 
 
 async def test_a_user_can_ask_for_a_compaction() -> None:

@@ -101,9 +101,7 @@ def content(messages: tuple[Message, ...]) -> list[object]:
 
 @examples(40)
 @given(
-    script=SCRIPTS,
-    denial=st.sampled_from(["deny_continue", "deny_abort"]),
-    abort_after=st.none() | st.integers(1, 30),
+    script=SCRIPTS, denial=st.sampled_from(["deny_continue", "deny_abort"]), abort_after=st.none() | st.integers(1, 30)
 )
 def test_the_engine_takes_every_fact_and_has_nothing_left_to_close(
     script: str, denial: ev.Decision, abort_after: int | None

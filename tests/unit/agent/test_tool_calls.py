@@ -95,9 +95,6 @@ async def test_a_tool_without_output_says_so() -> None:
     assert result_texts(requests[1]) == [("The tool gave no output.", False)]
 
 
-# ---------------------------------------------------------------- beside each other
-
-
 @pytest.mark.req("MK-TOOL-007")
 async def test_independent_calls_run_beside_each_other_and_are_answered_in_any_order() -> None:
     entered: list[str] = []
@@ -199,9 +196,6 @@ async def test_a_later_change_is_described_again_for_its_approval() -> None:
     assert [diffs[0].old_text for _, _, diffs in host.questions] == ["one", "one+"]
 
 
-# ---------------------------------------------------------------- decisions
-
-
 async def test_a_denied_call_is_an_error_the_model_sees_and_the_run_goes_on() -> None:
     tool = FakeTool("look")
     outcome, host, requests = await run("tool: look {}\n---\nsay: Pity", tool, host=FakeHost({"look": "deny_continue"}))
@@ -253,9 +247,6 @@ async def test_a_denial_that_ends_the_run_stops_the_calls_beside_it() -> None:
     assert (delete.ran, change.ran, len(requests)) == ([], [], 1)
 
 
-# ---------------------------------------------------------------- plan, progress
-
-
 async def test_a_plan_is_told_when_it_was_understood() -> None:
     steps = '{"steps":[{"content":"Look","status":"in_progress"},{"content":"Leap","priority":"high"}]}'
     host = FakeHost()
@@ -263,10 +254,7 @@ async def test_a_plan_is_told_when_it_was_understood() -> None:
 
     assert [fact for fact in host.facts if isinstance(fact, ev.PlanUpdated)] == [
         ev.PlanUpdated(
-            entries=(
-                ev.PlanEntry(content="Look", status="in_progress"),
-                ev.PlanEntry(content="Leap", priority="high"),
-            )
+            entries=(ev.PlanEntry(content="Look", status="in_progress"), ev.PlanEntry(content="Leap", priority="high"))
         )
     ]
 
@@ -307,9 +295,6 @@ async def test_progress_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown[-1].text.endswith(NO_MORE)
 
 
-# ---------------------------------------------------------------- a run that is resumed
-
-
 async def test_calls_that_were_open_when_the_server_ended_come_first_and_run_once() -> None:
     seen, unseen = (ToolCall(tool_call_id=name, name="look", arguments_json='{"n":1}') for name in ("a", "b"))
     past = Context(
@@ -324,10 +309,7 @@ async def test_calls_that_were_open_when_the_server_ended_come_first_and_run_onc
     )
     tool = FakeTool("look")
     outcome, host, requests = await run(
-        "say: Both seen",
-        tool,
-        conversation=past,
-        standing=Standing(turns=1, open_calls=(open_call,), places=(2, 5, 7)),
+        "say: Both seen", tool, conversation=past, standing=Standing(turns=1, open_calls=(open_call,), places=(2, 5, 7))
     )
 
     assert host.told == [

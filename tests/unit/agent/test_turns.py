@@ -106,9 +106,6 @@ async def test_what_the_session_used_before_is_part_of_what_is_reported() -> Non
     )
 
 
-# ---------------------------------------------------------------- steering
-
-
 async def test_words_said_meanwhile_are_read_between_two_turns() -> None:
     host = FakeHost(steering=[[], [said("Faster!")]])
     _, host, requests = await run("tool: look {}\n---\nsay: Yes", FakeTool("look"), host=host)
@@ -135,9 +132,6 @@ async def test_words_said_during_the_last_turn_get_an_answer_too() -> None:
     ]
     assert spoken(requests)[1] == ["UserMessage", "AssistantMessage", "UserMessage", "UserMessage"]
     assert outcome.stop_reason == "end_turn"
-
-
-# ---------------------------------------------------------------- failures
 
 
 def error_of(outcome: AgentOutcome) -> tuple[type[MakaiError], str]:
@@ -191,9 +185,7 @@ async def test_a_rate_limit_is_waited_for_and_shown_as_what_it_is() -> None:
         ev.TurnStarted(turn=1),
         ev.TurnEnded(turn=1, stop_reason="error"),
         ev.Notice(
-            level="warning",
-            code="rate_limited",
-            message="Slow down. Waiting 0.01 s, then asking again (1 of 3).",
+            level="warning", code="rate_limited", message="Slow down. Waiting 0.01 s, then asking again (1 of 3)."
         ),
         *turn(2, *text("Hi")),
     ]
@@ -249,9 +241,7 @@ async def test_a_silent_provider_is_reported_once_and_still_waited_for() -> None
         ev.TurnStarted(turn=1),
         ev.AssistantTextDelta(content_index=0, delta="Hm"),
         ev.Notice(
-            level="info",
-            code="provider_silent",
-            message="scripted-model has said nothing for 0.02 s; still waiting.",
+            level="info", code="provider_silent", message="scripted-model has said nothing for 0.02 s; still waiting."
         ),
         *text("Hm")[1:],
         *turn(1, *text("Yes", 1))[1:],
@@ -343,9 +333,6 @@ async def test_what_the_host_raises_comes_out_as_it_is() -> None:
         await run("tool: look {}", tool, host=host)
     assert tool.ran == []
     assert len(asyncio.all_tasks()) == 1
-
-
-# ---------------------------------------------------------------- the conversation that is sent
 
 
 async def test_a_conversation_with_a_lost_result_is_mended_before_it_is_sent() -> None:

@@ -139,9 +139,6 @@ async def test_a_folder_that_cannot_be_used_is_refused(repo: Path, wrong: dict[s
             pass
 
 
-# ---------------------------------------------------------------- rules
-
-
 async def test_rules_are_the_users_the_projects_and_the_runs(repo: Path) -> None:
     writes(repo.parent / "home", "config.toml", "[permissions]\nallow = ['Bash(ls:*)']\nask = ['WebFetch']\n")
     writes(repo, ".makai/config.toml", "[permissions]\nallow = ['Edit(src/**)']\ndeny = ['Read(.env)']\n")
@@ -217,9 +214,6 @@ async def test_denied_files_are_not_shown_by_any_file_tool(repo: Path) -> None:
         ).decision == ("deny")
 
 
-# ---------------------------------------------------------------- the prompt
-
-
 async def test_the_prompt_quotes_the_project_and_says_what_commands_may(repo: Path) -> None:
     async with Workbench(spec(repo, trusted=True)) as bench:
         prompt = bench.system_prompt()
@@ -231,9 +225,6 @@ async def test_the_prompt_quotes_the_project_and_says_what_commands_may(repo: Pa
     assert "has not said whether this folder can be trusted" in other
     assert ("no network" in prompt) == (detect().backend is not None)
     assert "no network" not in other
-
-
-# ---------------------------------------------------------------- the sandbox
 
 
 @needs_sandbox
@@ -306,9 +297,6 @@ async def test_that_landlock_confines_is_told(repo: Path) -> None:
     assert "the-secret" not in text_of(outcome)
 
 
-# ---------------------------------------------------------------- long output
-
-
 async def test_long_output_is_kept_outside_the_home_and_can_be_read_in_a_later_run(repo: Path) -> None:
     async with Workbench(spec(repo)) as bench:
         outcome = await call(bench, "shell", command="seq 1 100000")
@@ -322,9 +310,6 @@ async def test_long_output_is_kept_outside_the_home_and_can_be_read_in_a_later_r
         assert "can be read, not written" in text_of(refused)
     remove_scratch("s1", spec(repo).environ, repo.parent / "home")
     assert names_in(repo.parent / "cache/makai/sessions") == []
-
-
-# ---------------------------------------------------------------- MCP
 
 
 @pytest.mark.parametrize("level", ["workspace-write", "full-access"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.agents import LOOK, REF, AgentPeer, agent_house, codes, events_of, types_of, words
+from support.agents import LOOK, REF, AgentPeer, agent_client, agent_house, codes, events_of, types_of, words
 from support.live_sessions import Desk, scripted_models
 from support.peers import Peer
 from support.wire import JSON, envelope, new_id
@@ -40,31 +40,17 @@ async def running(client: AgentPeer, text: str = "Go") -> str:
     return message_id
 
 
-# ---------------------------------------------------------------- runs
-
-
 @pytest.mark.req("MK-AGENT-001", "MK-AGENT-003", "MK-AGENT-005", "MK-AGENT-006", "MK-AGENT-007", "MK-AGENT-013")
 async def test_a_run_goes_from_ack_to_its_result(tmp_path: Path) -> None:
     async with agent_house(tmp_path, HELLO) as house:
         client = house.client()
-        assert await client.start() == {
-            "session_id": client.session_id,
-            "model_ref": REF,
-            "event_id": 1,
-            "resumed": False,
-        }
+        started = {"session_id": client.session_id, "model_ref": REF, "event_id": 1, "resumed": False}
+        assert await client.start() == started
         frames = await client.run("Hi")
         assert types_of(frames) == [
-            "ack",
-            "agent_start",
-            "turn_start",
-            "message_start",
-            "text_delta",
-            "message_end",
-            "turn_end",
-            "agent_end",
-            "agent_result",
-        ]
+            "ack", "agent_start", "turn_start", "message_start", "text_delta", "message_end", "turn_end",
+            "agent_end", "agent_result",
+        ]  # fmt: skip
         assert frames[-1]["in_reply_to"] == frames[0]["in_reply_to"]
         result = frames[-1]["payload"]
         assert result["message"] == {"role": "assistant", "content": [{"type": "text", "text": "Hello to you."}]}
@@ -75,9 +61,7 @@ async def test_a_run_goes_from_ack_to_its_result(tmp_path: Path) -> None:
 
 @pytest.mark.req("MK-AGENT-016")
 async def test_the_next_message_continues_the_conversation_and_may_repeat_it(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, HELLO) as house:
-        client = house.client()
-        await client.start(system_prompt="Be kind.")
+    async with agent_client(tmp_path, HELLO, system_prompt="Be kind.") as (house, client):
         await client.run("Hi")
         whole = [
             *words("Hi")["messages"],
@@ -99,35 +83,17 @@ async def test_the_next_message_continues_the_conversation_and_may_repeat_it(tmp
 
 @pytest.mark.req("MK-AGENT-008", "MK-AGENT-009", "MK-AGENT-020", "MK-TOOL-002", "MK-TOOL-003", "MK-TOOL-004")
 async def test_a_clients_tool_is_executed_by_the_client_and_the_run_goes_on_with_its_result(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, LOOKS) as house:
-        client = house.client()
-        await client.start(tools=[LOOK])
+    async with agent_client(tmp_path, LOOKS, tools=[LOOK]) as (house, client):
         await client.say("agent_message", words("What is there?"))
         frames = await client.execute([{"type": "text", "text": "Water"}], details_json='{"depth":1}')
         call = frames[-2]["payload"]
         assert (call["tool_name"], call["arguments"]) == ("look", {"at": "sea"})
         frames += await client.hear_until("agent_result")
         assert types_of(frames) == [
-            "ack",
-            "agent_start",
-            "turn_start",
-            "message_start",
-            "thinking_delta",
-            "tool_call",
-            "message_end",
-            "turn_end",
-            "tool_execution_start",
-            "tool_execute",
-            "ack",
-            "tool_execution_end",
-            "turn_start",
-            "message_start",
-            "text_delta",
-            "message_end",
-            "turn_end",
-            "agent_end",
-            "agent_result",
-        ]
+            "ack", "agent_start", "turn_start", "message_start", "thinking_delta", "tool_call", "message_end",
+            "turn_end", "tool_execution_start", "tool_execute", "ack", "tool_execution_end", "turn_start",
+            "message_start", "text_delta", "message_end", "turn_end", "agent_end", "agent_result",
+        ]  # fmt: skip
         assert events_of(frames)[-1] == {
             "type": "agent_end",
             "stop_reason": "end_turn",
@@ -138,9 +104,7 @@ async def test_a_clients_tool_is_executed_by_the_client_and_the_run_goes_on_with
 
 @pytest.mark.req("MK-TOOL-007", "MK-TOOL-008")
 async def test_calls_of_one_turn_are_answered_in_any_order_and_only_once(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, LOOKS_TWICE) as house:
-        client = house.client()
-        await client.start(tools=[LOOK])
+    async with agent_client(tmp_path, LOOKS_TWICE, tools=[LOOK]) as (house, client):
         await client.say("agent_message", words("Look"))
         calls = {}
         for _ in range(2):
@@ -158,9 +122,10 @@ async def test_calls_of_one_turn_are_answered_in_any_order_and_only_once(tmp_pat
 
 @pytest.mark.req("MK-TOOL-006", "MK-TOOL-009")
 async def test_a_failed_tool_and_one_nobody_declared_are_told_to_the_model_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, "tool: look {}\n---\ntool: fly {}\n---\nsay: Done.") as house:
-        client = house.client()
-        await client.start(tools=[LOOK])
+    async with agent_client(tmp_path, "tool: look {}\n---\ntool: fly {}\n---\nsay: Done.", tools=[LOOK]) as (
+        house,
+        client,
+    ):
         await client.say("agent_message", words("Look"))
         await client.execute("It is dark.", is_error=True)
         frames = await client.hear_until("agent_result")
@@ -173,9 +138,7 @@ async def test_a_failed_tool_and_one_nobody_declared_are_told_to_the_model_and_t
 
 @pytest.mark.req("MK-AGENT-010")
 async def test_a_run_stops_at_its_turn_limit(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, LOOKS) as house:
-        client = house.client()
-        await client.start(tools=[LOOK], options={"max_turns": 1})
+    async with agent_client(tmp_path, LOOKS, tools=[LOOK], options={"max_turns": 1}) as (_, client):
         await client.say("agent_message", words("Look"))
         frames = await client.execute() + await client.hear_until("agent_result")
         assert frames[-1]["payload"]["stop_reason"] == "max_turns"
@@ -185,9 +148,7 @@ async def test_a_run_stops_at_its_turn_limit(tmp_path: Path) -> None:
 
 @pytest.mark.req("MK-AGENT-011", "MK-AGENT-014")
 async def test_a_failing_run_and_a_missing_login_are_one_error_each(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, "say: Hel\nfail: provider_error It broke.") as house:
-        client = house.client()
-        await client.start()
+    async with agent_client(tmp_path, "say: Hel\nfail: provider_error It broke.") as (house, client):
         frames = await client.run("Hi")
         assert types_of(frames).count("error") == 1
         assert types_of(frames)[-2:] == ["error", "agent_error"]
@@ -199,14 +160,9 @@ async def test_a_failing_run_and_a_missing_login_are_one_error_each(tmp_path: Pa
         assert (frames[-1]["payload"]["code"], frames[-1]["payload"]["provider_id"]) == ("auth_required", "groq")
 
 
-# ---------------------------------------------------------------- many requests, many sessions
-
-
 @pytest.mark.req("MK-AGENT-015")
 async def test_a_busy_session_refuses_a_second_message_and_other_sessions_go_on(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, HELLO + "\n---\nwhen: slow\n" + SLOW) as house:
-        client = house.client()
-        await client.start()
+    async with agent_client(tmp_path, HELLO + "\n---\nwhen: slow\n" + SLOW) as (_, client):
         await running(client, "slow")
         busy_id = await client.say("agent_message", words("And?"))
         error = (await client.hear_until("agent_error"))[-1]
@@ -274,9 +230,7 @@ async def test_an_unknown_session_is_never_answered_by_silence(tmp_path: Path, k
 
 
 async def test_what_cannot_be_started_is_nacked(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, HELLO) as house:
-        client = house.client()
-        await client.start()
+    async with agent_client(tmp_path, HELLO) as (house, client):
         wrong: list[tuple[JSON, str]] = [
             ({"model_ref": "unknown/x@y"}, "invalid_request"),
             ({"model_ref": REF, "cwd": str(tmp_path / "no"), "builtin_tools": True}, "invalid_request"),
@@ -296,18 +250,14 @@ async def test_what_cannot_be_started_is_nacked(tmp_path: Path) -> None:
 
 
 async def test_a_cursor_from_the_future_is_refused(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, HELLO) as house:
-        client = house.client()
-        await client.start()
+    async with agent_client(tmp_path, HELLO) as (house, client):
         (nack,) = await house.client(client.session_id).ask("agent_start", {"resume": True, "after_event_id": 99})
         assert codes([nack]) == ["invalid_request"]
 
 
 @pytest.mark.req("MK-MODEL-026")
 async def test_the_tools_and_models_of_a_session_are_listed(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, HELLO) as house:
-        client = house.client()
-        await client.start(tools=[LOOK, LOOK | {"name": "listen"}])
+    async with agent_client(tmp_path, HELLO, tools=[LOOK, LOOK | {"name": "listen"}]) as (_, client):
         _, listed = await client.ask("tool_list", {"prefix": "loo"}, "tool_list_response")
         assert listed["payload"] == {"tools": [LOOK]}
         _, mine = await client.ask("models_request", {"provider_id": "scripted"}, "models_response")
@@ -316,14 +266,9 @@ async def test_the_tools_and_models_of_a_session_are_listed(tmp_path: Path) -> N
         assert types_of(await client.run("Hi"))[-1] == "agent_result"
 
 
-# ---------------------------------------------------------------- stopping and leaving
-
-
 @pytest.mark.req("MK-AGENT-017")
 async def test_a_stop_settles_the_run_and_nothing_of_it_follows(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, SLOW) as house:
-        client = house.client()
-        await client.start()
+    async with agent_client(tmp_path, SLOW) as (house, client):
         message_id = await running(client)
         stop_id = await client.say("agent_stop", {"reason": "enough"})
         frames = await client.hear_until("agent_stopped")
@@ -343,9 +288,7 @@ async def test_a_stop_settles_the_run_and_nothing_of_it_follows(tmp_path: Path) 
 
 @pytest.mark.req("MK-AGENT-016", "MK-AGENT-017")
 async def test_a_stopped_session_is_taken_up_again_on_the_same_connection(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, HELLO + "\n---\nwhen: slow\n" + SLOW) as house:
-        client = house.client()
-        await client.start()
+    async with agent_client(tmp_path, HELLO + "\n---\nwhen: slow\n" + SLOW) as (_, client):
         await running(client, "slow")
         await client.ask("agent_stop", {}, "agent_stopped")
         assert types_of(await client.run("Hi"))[-1] == "agent_result"
@@ -358,9 +301,7 @@ async def test_a_stopped_session_is_taken_up_again_on_the_same_connection(tmp_pa
 
 
 async def test_an_idle_session_is_let_go_of_at_once_also_by_a_client_that_was_not_attached(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, HELLO) as house:
-        client = house.client()
-        await client.start()
+    async with agent_client(tmp_path, HELLO) as (house, client):
         assert types_of(await client.ask("agent_stop", {}, "agent_stopped")) == ["ack", "agent_stopped"]
         other = house.client(client.session_id)
         assert types_of(await other.ask("agent_stop", {}, "agent_stopped")) == ["ack", "agent_stopped"]
@@ -370,9 +311,7 @@ async def test_an_idle_session_is_let_go_of_at_once_also_by_a_client_that_was_no
 
 @pytest.mark.req("MK-TOOL-010", "MK-AGENT-017")
 async def test_a_stop_releases_a_call_that_waits_for_the_client(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, LOOKS) as house:
-        client = house.client()
-        await client.start(tools=[LOOK])
+    async with agent_client(tmp_path, LOOKS, tools=[LOOK]) as (_, client):
         await client.say("agent_message", words("Look"))
         call = (await client.hear_until("tool_execute"))[-1]["payload"]
         frames = await client.ask("agent_stop", {}, "agent_stopped")
@@ -383,9 +322,7 @@ async def test_a_stop_releases_a_call_that_waits_for_the_client(tmp_path: Path) 
 
 @pytest.mark.req("MK-TOOL-010", "MK-AGENT-021")
 async def test_a_lost_client_fails_only_its_tool_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, LOOKS) as house:
-        client = house.client()
-        await client.start(tools=[LOOK])
+    async with agent_client(tmp_path, LOOKS, tools=[LOOK]) as (house, client):
         await client.say("agent_message", words("Look"))
         await client.hear_until("tool_execute")
         await client.peer.channel.close()
@@ -404,9 +341,7 @@ async def test_a_lost_client_fails_only_its_tool_and_the_run_goes_on(tmp_path: P
 @pytest.mark.req("MK-AGENT-021", "MK-AGENT-016")
 async def test_after_a_restart_a_message_to_the_same_session_continues_from_the_log(tmp_path: Path) -> None:
     log = MemoryLog()
-    async with agent_house(tmp_path, HELLO, log) as house:
-        client = house.client()
-        await client.start()
+    async with agent_client(tmp_path, HELLO, log) as (house, client):
         await client.run("Hi")
     async with agent_house(tmp_path, HELLO, log) as house:
         again = house.client(client.session_id)
@@ -421,18 +356,13 @@ async def test_after_a_restart_a_message_to_the_same_session_continues_from_the_
 
 
 async def test_a_deleted_session_is_over_for_whoever_is_attached(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, SLOW) as house:
-        client = house.client()
-        await client.start()
+    async with agent_client(tmp_path, SLOW) as (house, client):
         await running(client)
         assert await house.sessions.dispatch(DeleteSession(client.session_id))
         frames = await client.hear_until("agent_stopped")
         assert types_of(frames)[-1] == "agent_stopped"
         assert "agent_error" in types_of(frames)
         assert "in_reply_to" not in frames[-1]
-
-
-# ---------------------------------------------------------------- the server
 
 
 async def test_a_server_that_shuts_down_takes_no_new_words(tmp_path: Path) -> None:

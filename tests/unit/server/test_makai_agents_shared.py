@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support.agents import LOOK, AgentHouse, AgentPeer, agent_house, codes, events_of, types_of, words
+from support.agents import LOOK, AgentHouse, AgentPeer, agent_client, agent_house, codes, events_of, types_of, words
 from support.wire import JSON
 
 from makai.sessions.requests import GetState
@@ -19,13 +19,8 @@ say: Water.
 WRITES = 'tool: write {"path": "a.txt", "content": "A"}\n---\nsay: Done.'
 
 
-# ---------------------------------------------------------------- others in the same session
-
-
 async def test_a_second_client_sees_the_run_from_its_start_and_its_settlement(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, LOOKS) as house:
-        client = house.client()
-        await client.start(tools=[LOOK])
+    async with agent_client(tmp_path, LOOKS, tools=[LOOK]) as (house, client):
         await client.say("agent_message", words("Look"))
         call = (await client.hear_until("tool_execute"))[-1]["payload"]
         watcher = house.client(client.session_id)
@@ -40,9 +35,7 @@ async def test_a_second_client_sees_the_run_from_its_start_and_its_settlement(tm
 
 
 async def test_every_cursor_that_was_seen_leads_to_exactly_the_rest(tmp_path: Path) -> None:
-    async with agent_house(tmp_path, LOOKS) as house:
-        client = house.client()
-        await client.start(tools=[LOOK])
+    async with agent_client(tmp_path, LOOKS, tools=[LOOK]) as (house, client):
         await client.say("agent_message", words("Look"))
         await client.execute()
         await client.hear_until("agent_result")
@@ -71,9 +64,6 @@ async def test_the_newest_client_that_declares_the_tools_is_asked(tmp_path: Path
         frames = await first.hear_until("agent_result")
         assert "tool_execute" not in types_of(frames)
         assert ("tool", "From the second.") in await house.conversation(first.session_id)
-
-
-# ---------------------------------------------------------------- permissions
 
 
 async def asked(house: AgentHouse, folder: Path) -> tuple[AgentPeer, JSON]:
@@ -115,10 +105,7 @@ async def test_a_denied_call_is_not_run_and_unknown_ones_are_nacked(tmp_path: Pa
         wrong: list[tuple[JSON, str]] = [
             ({"tool_call_id": "unknown", "decision": "deny"}, "tool_call_not_found"),
             ({"tool_call_id": question["tool_call_id"], "decision": "maybe"}, "invalid_request"),
-            (
-                {"tool_call_id": question["tool_call_id"], "decision": "approve", "digest": "x"},
-                "permission_conflict",
-            ),
+            ({"tool_call_id": question["tool_call_id"], "decision": "approve", "digest": "x"}, "permission_conflict"),
         ]
         for payload, code in wrong:
             (nack,) = await client.ask("permission_response", payload)

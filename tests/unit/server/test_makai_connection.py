@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -64,6 +65,16 @@ class Firehose:
         pass
 
 
+@asynccontextmanager
+async def served(server: MakaiServer) -> AsyncIterator[tuple[Peer, asyncio.TaskGroup]]:
+    """A client on a channel of its own; the server ends with it."""
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        ours, theirs = memory_pair(bound=64 * 1024)
+        group.create_task(server.serve(theirs))
+        yield Peer(ours), group
+        await ours.close()
+
+
 async def settle() -> None:
     """Let everything that can run, run."""
     for _ in range(200):
@@ -73,37 +84,27 @@ async def settle() -> None:
 async def test_a_reader_that_takes_nothing_stops_its_stream_within_bounds_and_no_other() -> None:
     backend = Firehose()
     server = MakaiServer(backend)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        slow, slow_end = memory_pair(bound=64 * 1024)
-        fast, fast_end = memory_pair(bound=64 * 1024)
-        group.create_task(server.serve(slow_end))
-        group.create_task(server.serve(fast_end))
-        await Peer(slow).say(ask(encoding="proxy"))
+    async with served(server) as (slow, _), served(server) as (quick, _):
+        await slow.say(ask(encoding="proxy"))
         await settle()
         stuck_at = backend.said
         assert stuck_at * len(WORD) < 4 * MAX_PENDING_BYTES
         await settle()
         assert backend.said == stuck_at
-        quick = Peer(fast)
         assert (await quick.ask(envelope("ping"), "pong"))[0]["type"] == "pong"
         # When the slow one reads again, nothing is missing.
-        reader = Peer(slow)
         for number in range(1, 5000):
-            assert (await reader.hear())["sequence"] == number
-        await slow.close()
-        await fast.close()
+            assert (await slow.hear())["sequence"] == number
     assert backend.cancelled.is_set()
 
 
 @pytest.mark.req("MK-TRANS-005")
 async def test_a_vanished_client_takes_its_streams_with_it() -> None:
     backend = Firehose()
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        ours, theirs = memory_pair()
-        group.create_task(MakaiServer(backend).serve(theirs))
-        await Peer(ours).say(ask())
-        await Peer(ours).hear_until("text_delta")
-        await ours.close()
+    async with served(MakaiServer(backend)) as (peer, _):
+        await peer.say(ask())
+        await peer.hear_until("text_delta")
+        await peer.channel.close()
         await backend.cancelled.wait()
 
 
@@ -111,10 +112,7 @@ async def test_draining_refuses_new_requests_and_waits_for_running_ones() -> Non
     backend = Firehose(deltas=3)
     backend.hold.clear()
     server = MakaiServer(backend)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        ours, theirs = memory_pair()
-        group.create_task(server.serve(theirs))
-        peer = Peer(ours)
+    async with served(server) as (peer, group):
         await peer.say(ask(encoding="proxy"))
         await peer.hear_until("text_delta")
         drained = group.create_task(server.drain(8))
@@ -126,32 +124,25 @@ async def test_draining_refuses_new_requests_and_waits_for_running_ones() -> Non
         backend.hold.set()
         assert (await peer.hear_until("result"))[-1]["type"] == "result"
         await drained
-        await ours.close()
 
 
 async def test_a_running_stream_is_not_waited_for_longer_than_the_drain_allows() -> None:
     backend = Firehose(deltas=1)
     backend.hold.clear()
     server = MakaiServer(backend)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        ours, theirs = memory_pair()
-        group.create_task(server.serve(theirs))
-        await Peer(ours).say(ask())
-        await Peer(ours).hear_until("text_delta")
+    async with served(server) as (peer, _):
+        await peer.say(ask())
+        await peer.hear_until("text_delta")
         await server.drain(0.05)
-        await ours.close()
     assert backend.cancelled.is_set()
 
 
 @pytest.mark.req("MK-MODEL-013")
 @pytest.mark.parametrize(("provider", "code"), [("", "not_implemented"), ("broken", "provider_error")])
 async def test_a_runtime_without_a_list_and_a_list_that_fails_are_nacked(provider: str, code: str) -> None:
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        ours, theirs = memory_pair()
-        group.create_task(MakaiServer(Firehose()).serve(theirs))
-        (nack,) = await Peer(ours).ask(envelope("models_request", {"provider_id": provider}), "nack")
+    async with served(MakaiServer(Firehose())) as (peer, _):
+        (nack,) = await peer.ask(envelope("models_request", {"provider_id": provider}), "nack")
         assert nack["payload"]["error_code"] == code
-        await ours.close()
 
 
 class Broken(Firehose):
@@ -169,11 +160,8 @@ class Broken(Firehose):
 async def test_a_backend_that_breaks_its_promise_still_gives_one_terminal(
     deltas: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        ours, theirs = memory_pair()
-        group.create_task(MakaiServer(Broken(deltas)).serve(theirs))
-        frames = await Peer(ours).ask(ask())
+    async with served(MakaiServer(Broken(deltas))) as (peer, _):
+        frames = await peer.ask(ask())
         assert [frame["type"] for frame in frames] == ["ack", "start", "error", "stream_error"]
         assert frames[-1]["payload"]["error_code"] == "internal_error"
         assert "secret" not in str(frames)
-        await ours.close()
