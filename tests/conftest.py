@@ -54,6 +54,14 @@ hypothesis.settings.load_profile("makai")
 
 
 @pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """An empty folder for the tools of a session."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
 def record_measure(request: pytest.FixtureRequest) -> RecordMeasure:
     """`record_measure("first delta", "<= 1 ms", "0.4 ms")`: a row of the table at the end of the run."""
 

@@ -10,7 +10,7 @@ import pytest
 from support.live_sessions import owned_sessions
 from support.machine import slack
 from support.minicodex_client import BOTH, JSON, MinicodexClient, logged
-from support.serving import Site, serving
+from support.serving import serving
 
 from makai.core.errors import SessionRefused
 from makai.core.session_events import RunTerms
@@ -35,26 +35,9 @@ NAMED_BY_DOCUMENT = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
 async def snapshot(client: MinicodexClient, **fields: bool) -> JSON:
     await client.say("get_snapshot", **fields)
     return (await client.until("snapshot"))[-1]
-
-
-async def talked(site: Site, text: str = "hi") -> str:
-    session_id = await site.session()
-    client = await site.client(session_id)
-    await client.ask("send", text=text)
-    await client.until_over()
-    await client.until("turn_done")
-    await client.close()
-    return session_id
 
 
 @pytest.mark.req("MC-RESUME-004")
@@ -63,7 +46,7 @@ async def test_a_cursor_that_cannot_be_continued_asks_for_a_snapshot_and_replays
     tmp_path: Path, capabilities: tuple[str, ...]
 ) -> None:
     async with serving(tmp_path, HELLO, limits=Limits(replay_events=5)) as site:
-        session_id = await talked(site)
+        session_id = await site.talked()
         last = (await site.sessions.dispatch(GetState(session_id))).last_event_id
         for cursor in (0, last - 6, last + 1, 2**53, 2**63 - 1, -1):
             client = await site.connect(session_id, *capabilities)
@@ -81,7 +64,7 @@ async def test_a_cursor_that_cannot_be_continued_asks_for_a_snapshot_and_replays
 @pytest.mark.req("MC-RESUME-004")
 async def test_a_cursor_of_another_session_gives_nothing_away(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
-        mine, other = await talked(site, "mine"), await talked(site, "the secret of the other")
+        mine, other = await site.talked("mine"), await site.talked("the secret of the other")
         client = await site.connect(mine)
         assert await client.ask("resume", last_seen_event_id=3, session_id=other) == "RESYNC_REQUIRED"
         assert await client.ask("hello", v="1.0.0", session_id=other) == "BAD_ARGUMENT"
@@ -93,7 +76,7 @@ async def test_a_cursor_of_another_session_gives_nothing_away(tmp_path: Path) ->
 
 async def test_a_cursor_without_a_session_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
-        session_id = await talked(site)
+        session_id = await site.talked()
         client = await site.connect()
         assert await client.ask("resume", last_seen_event_id=3) == "MISSING_FIELD"
         assert await client.ask("resume", last_seen_event_id=3, session_id=session_id) == "accepted"
@@ -127,7 +110,7 @@ async def test_sessions_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -
 @pytest.mark.parametrize("fields", [{}, {"last_seen_event_id": None}], ids=["absent", "null"])
 async def test_a_resume_without_a_cursor_is_a_fresh_load(tmp_path: Path, fields: dict[str, None]) -> None:
     async with serving(tmp_path, HELLO) as site:
-        client = await site.connect(await talked(site))
+        client = await site.connect(await site.talked())
         assert await client.ask("resume", **fields) == "accepted"
         await client.until("snapshot")
         assert client.kinds() == ["accepted", "welcome", "snapshot"]
@@ -186,7 +169,7 @@ def _text_of(shown: JSON) -> str:
 @pytest.mark.req("MC-EVT-005")
 async def test_only_a_snapshot_that_was_asked_for_a_window_has_one(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
-        client = await site.client(await talked(site))
+        client = await site.client(await site.talked())
         plain, windowed = await snapshot(client), await snapshot(client, include_transcript_window=True)
         assert "transcript_window" not in plain["run_state"]
         assert [item["type"] for item in windowed["run_state"]["transcript_window"]] == ["user_text", "assistant_text"]
@@ -196,7 +179,7 @@ async def test_only_a_snapshot_that_was_asked_for_a_window_has_one(tmp_path: Pat
 @pytest.mark.req("MC-CMD-009")
 async def test_refused_commands_leave_the_session_as_it_was(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
-        client = await site.client(await talked(site))
+        client = await site.client(await site.talked())
         before = await snapshot(client)
         assert [
             await client.ask("send"),

@@ -18,13 +18,6 @@ SLOW = "pace: 5ms\nrepeat: 100000 word "
 WRITES = 'say: I write it.\ntool: shell {"command": "echo done >> made"}\n---\nsay: It is written.'
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
 def statuses(frames: list[JSON]) -> list[str]:
     return [frame["run_state"]["status"] for frame in frames if frame["type"] == "run_status"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.minicodex_client import BOTH
-from support.serving import BEARER, TOKEN, Site, serving
+from support.serving import BEARER, TOKEN, serving
 
 from makai.core.version import __version__
 from makai.server.demo import TITLE
@@ -19,23 +19,6 @@ from makai.sessions.requests import GetState, ListSessions, ReadEvents, RunComma
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4"
 WRITES = 'tool: shell {"command": "echo done >> made"}\n---\nsay: It is written.'
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-async def talked(site: Site, *messages: str) -> str:
-    session_id = await site.session()
-    client = await site.client(session_id, *BOTH)
-    for text in messages or ("hi",):
-        await client.ask("send", text=text)
-        await client.until_over()
-    await client.close()
-    return session_id
 
 
 async def test_a_session_is_made_listed_shown_and_deleted(tmp_path: Path, project: Path) -> None:
@@ -127,7 +110,7 @@ async def test_a_demo_session_says_that_it_is_scripted(tmp_path: Path, monkeypat
 
 async def test_pages_of_the_transcript_are_the_items_of_the_snapshot(tmp_path: Path) -> None:
     async with serving(tmp_path, "think: Hm.\nsay: Hello to you.") as site:
-        session_id = await talked(site, *(f"message {number}" for number in range(15)))
+        session_id = await site.talked(*(f"message {number}" for number in range(15)))
         client = await site.connect(session_id, *BOTH)
         shown = (await client.hello())["transcript"]
         for limit in (1, 7, 1000):
@@ -147,7 +130,7 @@ async def test_pages_of_the_transcript_are_the_items_of_the_snapshot(tmp_path: P
 
 async def test_a_fork_goes_on_from_any_event_and_leaves_its_origin_alone(tmp_path: Path) -> None:
     async with serving(tmp_path, "say: One.\n---\nsay: Two.") as site:
-        session_id = await talked(site, "first", "second")
+        session_id = await site.talked("first", "second")
         origin = await site.sessions.dispatch(GetState(session_id))
         client = await site.client(session_id)
         first_end = next(
@@ -172,7 +155,7 @@ async def test_a_fork_goes_on_from_any_event_and_leaves_its_origin_alone(tmp_pat
 
 async def test_exports_hold_what_was_said_and_the_whole_log(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
-        session_id = await talked(site, "What is it?")
+        session_id = await site.talked("What is it?")
         for form, kind in (("md", "text/markdown"), ("jsonl", "application/jsonl")):
             url = f"{site.url}/api/sessions/{session_id}/export?format={form}"
             async with site.http.get(url, headers=BEARER) as response:
@@ -254,7 +237,7 @@ async def test_a_session_that_does_not_exist_is_404(tmp_path: Path, path: str, s
                                    "before=" + "9" * 40, "limit=", "limit=1.5", "limit=0x10"])  # fmt: skip
 async def test_numbers_that_are_none_are_400(tmp_path: Path, query: str) -> None:
     async with serving(tmp_path, HELLO) as site:
-        session_id = await talked(site)
+        session_id = await site.talked()
         for path in ("/api/sessions", f"/api/sessions/{session_id}/transcript"):
             status, answer = await site.ask("GET", f"{path}?{query}")
             assert (status, answer["error"]["code"]) == (400, "invalid_request"), path
@@ -262,7 +245,7 @@ async def test_numbers_that_are_none_are_400(tmp_path: Path, query: str) -> None
 
 async def test_numbers_beyond_every_session_are_harmless(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
-        session_id = await talked(site)
+        session_id = await site.talked()
         for query in ("limit=999999", "before=999999999999999", "before=0", "before=1", "limit=1"):
             for path in ("/api/sessions", f"/api/sessions/{session_id}/transcript"):
                 assert (await site.ask("GET", f"{path}?{query}"))[0] == 200

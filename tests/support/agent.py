@@ -208,6 +208,14 @@ def called(
     )
 
 
+def warning(code: str, message: str) -> ev.Notice:
+    return ev.Notice(level="warning", code=code, message=message)
+
+
+def info(code: str, message: str) -> ev.Notice:
+    return ev.Notice(level="info", code=code, message=message)
+
+
 def finished(call_id: str, words: str, *, is_error: bool = False, interrupted: bool = False) -> ev.ToolFinished:
     return ev.ToolFinished(call_id=call_id, content=(Text(text=words),), is_error=is_error, interrupted=interrupted)
 

@@ -24,7 +24,7 @@ from makai.sessions.requests import CreateSession
 from makai.sessions.service import Sessions
 from makai.transports.guard import Guard, GuardConfig
 from support.live_sessions import SCENARIO_MODEL, scripted_models
-from support.minicodex_client import MinicodexClient
+from support.minicodex_client import BOTH, MinicodexClient
 
 TOKEN = Secret("a-token-for-tests-0123456789-abcdef")
 BEARER: Mapping[str, str] = {"Authorization": f"Bearer {TOKEN.reveal()}"}
@@ -70,6 +70,16 @@ class Site:
         client = await self.connect(session_id, *capabilities)
         await client.hello()
         return client
+
+    async def talked(self, *messages: str) -> str:
+        """A session in which this was said and answered."""
+        session_id = await self.session()
+        client = await self.client(session_id, *BOTH)
+        for text in messages or ("hi",):
+            await client.ask("send", text=text)
+            await client.until_over()
+        await client.close()
+        return session_id
 
     async def ask(
         self,

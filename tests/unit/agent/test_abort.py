@@ -20,15 +20,16 @@ NOT_RUN = "Not run: the run was aborted."
 async def aborted(
     script: str,
     *tools: FakeTool,
-    when: Callable[[ev.SessionEvent], bool],
+    when: type[ev.SessionEvent] | Callable[[ev.SessionEvent], bool],
     host: FakeHost | None = None,
     times: int = 1,
     **settings: Any,
 ) -> FakeHost:
-    """Run until a fact is told, cancel the run there, and give the host; nothing may be left running."""
+    """Run until a fact of this type is logged, cancel the run there, and give the host."""
     host = host or FakeHost()
     reached = asyncio.Event()
-    host.on_fact = lambda fact: reached.set() if when(fact) else None
+    is_reached = when if not isinstance(when, type) else lambda fact: isinstance(fact, when)
+    host.on_fact = lambda fact: reached.set() if is_reached(fact) else None
     named = {tool.definition.name: tool for tool in tools}
     agent = AgentSettings(model=None, **settings)
     task = asyncio.ensure_future(run_agent(host, ScriptedModels(script), asked(), named, host.decide, agent))
@@ -48,7 +49,7 @@ async def for_ever(arguments: Mapping[str, Any], context: ToolContext) -> ToolOu
 
 
 async def test_an_abort_while_the_model_speaks_ends_the_turn() -> None:
-    host = await aborted("say: Half\nstall", when=lambda fact: isinstance(fact, ev.AssistantTextDelta))
+    host = await aborted("say: Half\nstall", when=ev.AssistantTextDelta)
 
     assert host.told == [
         ev.TurnStarted(turn=1),
@@ -69,7 +70,7 @@ async def test_an_abort_before_the_answer_ended_closes_the_calls_it_had() -> Non
 
     tool = FakeTool("look")
     script = "tool: look {}\nsay: x\nstall"
-    host = await aborted(script, tool, when=lambda fact: isinstance(fact, ev.AssistantTextDelta), host=Slow(), times=8)
+    host = await aborted(script, tool, when=ev.AssistantTextDelta, host=Slow(), times=8)
 
     assert host.told == [
         ev.TurnStarted(turn=1),
@@ -146,9 +147,7 @@ async def test_an_abort_while_a_person_is_asked_withdraws_the_question() -> None
 
 
 async def test_an_abort_while_a_rate_limit_is_waited_for_comes_at_once() -> None:
-    host = await aborted(
-        "fail: rate_limited retry_after=200s Slow down.", when=lambda fact: isinstance(fact, ev.Notice)
-    )
+    host = await aborted("fail: rate_limited retry_after=200s Slow down.", when=ev.Notice)
 
     assert [type(fact) for fact in host.facts] == [ev.TurnStarted, ev.TurnEnded, ev.Notice]
 
@@ -172,7 +171,7 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_hold_up_the_abort(
         host = await aborted(
             "tool: stubborn {}",
             FakeTool("stubborn", stubborn),
-            when=lambda fact: isinstance(fact, ev.ToolStarted),
+            when=ev.ToolStarted,
             stop_grace_s=0.02,
         )
 
@@ -192,9 +191,7 @@ async def test_a_host_that_cannot_keep_the_last_facts_does_not_hold_up_the_abort
 
     monkeypatch.setattr("makai.agent.loop.CLEAN_UP_S", 0.02)
     with caplog.at_level(logging.ERROR):
-        host = await aborted(
-            "say: Half\nstall", when=lambda fact: isinstance(fact, ev.AssistantTextDelta), host=Stuck()
-        )
+        host = await aborted("say: Half\nstall", when=ev.AssistantTextDelta, host=Stuck())
 
     assert host.told == [*turn(1, *text("Half")[:1])[:2], ev.TurnEnded(turn=1, stop_reason="aborted")]
     assert "did not end within" in caplog.text

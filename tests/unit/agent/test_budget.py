@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, finished, run, text, turn
+from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, finished, run, text, turn, warning
 
 from makai.agent.settings import AgentOutcome, AgentSettings, Standing, capped
 from makai.core import session_events as ev
@@ -25,11 +25,7 @@ async def test_output_tokens_end_the_run_before_its_calls_are_carried_out() -> N
     assert host.told == [
         *turn(1, called("look"), stop="tool_use", usage=usage, context_tokens=51),
         finished("c1", "Not run: the run reached its limit.", is_error=True),
-        ev.Notice(
-            level="warning",
-            code="limit_output_tokens",
-            message="The run reached its limit of 50 output tokens (50 used).",
-        ),
+        warning("limit_output_tokens", "The run reached its limit of 50 output tokens (50 used)."),
     ]
     assert outcome == AgentOutcome(stop_reason="max_tokens", usage=usage, limit="output_tokens")
     assert (len(requests), tool.ran) == (1, [])
@@ -41,9 +37,7 @@ async def test_money_ends_the_run_and_caches_cost_money_too() -> None:
 
     assert outcome.limit == "usd"
     assert outcome.usage.cost_usd == pytest.approx(0.001)
-    assert host.told[-1] == ev.Notice(
-        level="warning", code="limit_usd", message="The run reached its limit of 0.001 USD (0.0010 used)."
-    )
+    assert host.told[-1] == warning("limit_usd", "The run reached its limit of 0.001 USD (0.0010 used).")
 
 
 async def test_an_answer_that_ended_by_itself_is_no_limit() -> None:
@@ -64,11 +58,7 @@ async def test_a_limit_of_money_for_a_model_without_a_price_is_not_silently_void
     _, host, _ = await run("say: Hi", max_usd=1.0)
 
     assert host.told == [
-        ev.Notice(
-            level="warning",
-            code="price_unknown",
-            message="The price of scripted-model is unknown: the limit of 1 USD cannot be kept.",
-        ),
+        warning("price_unknown", "The price of scripted-model is unknown: the limit of 1 USD cannot be kept."),
         *turn(1, *text("Hi")),
     ]
 
@@ -93,7 +83,7 @@ def test_the_next_answer_may_use_what_is_left(
 
 # ---------------------------------------------------------------- time
 
-TIME_IS_UP = ev.Notice(level="warning", code="limit_seconds", message="The run reached its limit of 0.05 s.")
+TIME_IS_UP = warning("limit_seconds", "The run reached its limit of 0.05 s.")
 
 
 async def test_time_ends_an_answer_that_does_not() -> None:

@@ -1,8 +1,10 @@
 """Compaction: long conversations become short once, and never in a loop."""
 
+from typing import Any
+
 import msgspec
 import pytest
-from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, finished, run, text, turn
+from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, finished, info, run, text, turn, warning
 
 from makai.agent.compaction import NotShorter, cut, summary_message, transcript
 from makai.agent.conversation import Conversation
@@ -13,6 +15,7 @@ from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMe
 from makai.core.request import Context
 from makai.core.session_events import Compacted, Notice, ToolStarted, TurnEnded, TurnStarted, UsageReported
 from makai.core.usage import Usage
+from makai.providers.base import ProviderRequest
 
 LONG = "word " * 400
 
@@ -32,18 +35,26 @@ def places(messages: tuple[Message, ...]) -> tuple[int, ...]:
     return tuple(range(10, 10 + 2 * len(messages), 2))
 
 
+async def run_on(
+    messages: tuple[Message, ...],
+    script: str | ScriptedModels,
+    *tools: FakeTool,
+    system: str | None = None,
+    **more: Any,
+) -> tuple[AgentOutcome, FakeHost, list[ProviderRequest]]:
+    """A run that continues this conversation."""
+    conversation = Context(messages=messages, system_prompt=system)
+    return await run(script, *tools, conversation=conversation, standing=Standing(places=places(messages)), **more)
+
+
 TOO_LONG = "The conversation is too long for the model (Too long.): its older part is being summarised."
-COMPACTING = Notice(level="info", code="compacting", message=TOO_LONG)
+COMPACTING = info("compacting", TOO_LONG)
 
 
 async def test_an_overflow_is_answered_by_one_compaction_and_the_run_goes_on() -> None:
     messages = past(3)
-    outcome, host, requests = await run(
-        "fail: context_overflow Too long.\n---\nsay: They talked.\nusage: input=9 output=3\n---\nsay: Fine",
-        conversation=Context(messages=messages, system_prompt="Be brief."),
-        standing=Standing(places=places(messages)),
-        keep_tokens=600,
-    )
+    script = "fail: context_overflow Too long.\n---\nsay: They talked.\nusage: input=9 output=3\n---\nsay: Fine"
+    outcome, host, requests = await run_on(messages, script, system="Be brief.", keep_tokens=600)
 
     assert host.told == [
         TurnStarted(turn=1),
@@ -63,12 +74,8 @@ async def test_an_overflow_is_answered_by_one_compaction_and_the_run_goes_on() -
 
 
 async def test_a_second_overflow_soon_after_is_the_error_of_the_run() -> None:
-    messages = past(3)
-    outcome, host, requests = await run(
-        "fail: context_overflow Too long.\n---\nsay: Short.\n---\nfail: context_overflow Too long.",
-        conversation=Context(messages=messages),
-        standing=Standing(places=places(messages)),
-    )
+    script = "fail: context_overflow Too long.\n---\nsay: Short.\n---\nfail: context_overflow Too long."
+    outcome, host, requests = await run_on(past(3), script)
 
     assert outcome.error is not None
     assert (outcome.stop_reason, outcome.error.code) == ("error", "context_overflow")
@@ -85,20 +92,14 @@ async def test_a_second_overflow_soon_after_is_the_error_of_the_run() -> None:
     ],
 )
 async def test_a_summary_that_does_not_help_is_refused_and_the_overflow_is_the_error(summary: str, why: str) -> None:
-    messages = past(3)
-    outcome, host, requests = await run(
-        f"fail: context_overflow Too long.\n---\n{summary}\n---\nsay: never",
-        conversation=Context(messages=messages),
-        standing=Standing(places=places(messages)),
-    )
+    script = f"fail: context_overflow Too long.\n---\n{summary}\n---\nsay: never"
+    outcome, host, requests = await run_on(past(3), script)
 
     assert host.told == [
         TurnStarted(turn=1),
         TurnEnded(turn=1, stop_reason="error"),
         COMPACTING,
-        Notice(
-            level="warning", code="compaction_failed", message=f"The conversation could not be made shorter: {why}."
-        ),
+        warning("compaction_failed", f"The conversation could not be made shorter: {why}."),
     ]
     assert outcome.error is not None
     assert outcome.error.code == "context_overflow"
@@ -116,9 +117,7 @@ async def test_a_conversation_that_gets_full_is_compacted_before_it_overflows() 
     small = msgspec.structs.replace(MODEL, context_window=1000)
     models = ScriptedModels("tool: look {}\nusage: input=880 output=20\n---\nsay: They talked.\n---\nsay: Done", small)
     messages = past(1)
-    outcome, host, requests = await run(
-        models, FakeTool("look"), conversation=Context(messages=messages), standing=Standing(places=places(messages))
-    )
+    outcome, host, requests = await run_on(messages, models, FakeTool("look"))
 
     usage = Usage(input=880, output=20)
     assert host.told == [
@@ -128,11 +127,7 @@ async def test_a_conversation_that_gets_full_is_compacted_before_it_overflows() 
         UsageReported(total=usage, context_tokens=900, context_window=1000),
         ToolStarted(call_id="c1"),
         finished("c1", "look did it"),
-        Notice(
-            level="info",
-            code="compacting",
-            message="The conversation has about 906 of 1,000 tokens: its older part is being summarised.",
-        ),
+        info("compacting", "The conversation has about 906 of 1,000 tokens: its older part is being summarised."),
         Compacted(summary="They talked.", through=12),
         TurnStarted(turn=2),
         *text("Done"),
@@ -244,16 +239,11 @@ def test_a_summary_is_not_summarised_alone() -> None:
 
 
 def test_a_transcript_is_plain_text_of_bounded_length() -> None:
+    call = ToolCall(tool_call_id="t", name="l", arguments_json="{}")
     messages: tuple[Message, ...] = (
         SystemMessage(content="Be kind."),
         UserMessage(content=(Text(text="Look:"), Image(data="aGk=", mime_type="image/png"))),
-        AssistantMessage(
-            content=(
-                Thinking(thinking="Hm."),
-                Text(text="Yes."),
-                ToolCall(tool_call_id="t", name="l", arguments_json="{}"),
-            )
-        ),
+        AssistantMessage(content=(Thinking(thinking="Hm."), Text(text="Yes."), call)),
         ToolMessage(result=ToolResult(tool_call_id="t", tool_name="l", content="y" * 5000)),
     )
     told = transcript(messages, 100_000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from support.orphan_trials import Silent
 from support.places import folder_outside_tmp
+from support.plain_mcp import PYTHON, SERVER
 
 from makai.agent.workbench import Workbench, WorkbenchSpec
 from makai.core.session_events import Notice
@@ -20,29 +20,6 @@ from makai.tools.base import text_outcome
 from makai.tools.mcp.config import Launch, StdioServer, parse_mcp_config
 from makai.tools.sandbox.detect import Detection, try_bubblewrap, try_landlock
 
-SERVER = """
-import json, socket, sys
-
-def answer(method, params):
-    if method == "initialize":
-        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
-                "serverInfo": {"name": "plain", "version": "1"}}
-    if method == "tools/list":
-        return {"tools": [{"name": "connect", "inputSchema": {"type": "object"}}]}
-    try:
-        socket.create_connection(("127.0.0.1", params["arguments"]["port"]), 5).close()
-        text = "connected"
-    except OSError:
-        text = "refused"
-    return {"content": [{"type": "text", "text": text}]}
-
-for line in sys.stdin:
-    request = json.loads(line)
-    if "id" in request:
-        result = answer(request["method"], request.get("params"))
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
-"""
-PYTHON = os.path.realpath(sys.executable)
 MAY_USE_IT = Notice(
     level="info", code="mcp_server_network", message="The MCP server online may use the network, as its entry says."
 )

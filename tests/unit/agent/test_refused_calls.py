@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.agent import FakeTool, called, finished, result_texts, run, text, turn
+from support.agent import FakeTool, called, finished, result_texts, run, text, turn, warning
 
 from makai.agent.settings import AgentOutcome
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import Notice, ToolCalled, ToolStarted
+from makai.core.session_events import ToolCalled, ToolStarted
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome
 
 CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false}'
@@ -131,11 +131,7 @@ async def test_the_third_same_call_in_a_row_is_not_carried_out() -> None:
 
     assert host.told[12:] == [
         *turn(3, called("look", "c3"), stop="tool_use"),
-        Notice(
-            level="warning",
-            code="repeated_call",
-            message="The model called look 3 times in a row with the same arguments.",
-        ),
+        warning("repeated_call", "The model called look 3 times in a row with the same arguments."),
         finished("c3", stuck(3), is_error=True),
         *turn(4, called("look", "c4"), stop="tool_use"),
         finished("c4", stuck(4), is_error=True),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from support.agent import FakeHost, FakeTool, ScriptedModels, called, finished, run, said, text, turn
+from support.agent import FakeHost, FakeTool, ScriptedModels, called, finished, info, run, said, text, turn, warning
 
 from makai.agent.host import Recorder
 from makai.agent.settings import AgentOutcome, AgentSettings, Standing
@@ -91,7 +91,7 @@ async def test_a_run_that_reaches_its_limit_of_turns_says_so_and_its_turns_do_no
         *turn(1, called("look"), stop="tool_use"),
         ev.ToolStarted(call_id="c1"),
         finished("c1", "look did it"),
-        ev.Notice(level="warning", code="limit_turns", message="The run reached its limit of 1 turns."),
+        warning("limit_turns", "The run reached its limit of 1 turns."),
     ]
     assert outcome == AgentOutcome(stop_reason="max_turns", limit="turns")
     assert len(requests) == len(tool.ran) == 1
@@ -184,9 +184,7 @@ async def test_a_rate_limit_is_waited_for_and_shown_as_what_it_is() -> None:
     assert host.told == [
         ev.TurnStarted(turn=1),
         ev.TurnEnded(turn=1, stop_reason="error"),
-        ev.Notice(
-            level="warning", code="rate_limited", message="Slow down. Waiting 0.01 s, then asking again (1 of 3)."
-        ),
+        warning("rate_limited", "Slow down. Waiting 0.01 s, then asking again (1 of 3)."),
         *turn(2, *text("Hi")),
     ]
     assert outcome == AgentOutcome(stop_reason="end_turn")
@@ -200,7 +198,7 @@ async def test_an_overload_in_the_middle_of_an_answer_is_tried_again_without_wha
         ev.TurnStarted(turn=1),
         ev.AssistantTextDelta(content_index=0, delta="Half"),
         ev.TurnEnded(turn=1, stop_reason="error"),
-        ev.Notice(level="warning", code="overloaded", message="Too busy. Waiting 0.001 s, then asking again (1 of 3)."),
+        warning("overloaded", "Too busy. Waiting 0.001 s, then asking again (1 of 3)."),
         *turn(2, *text("Whole")),
     ]
     assert outcome == AgentOutcome(stop_reason="end_turn")
@@ -240,9 +238,7 @@ async def test_a_silent_provider_is_reported_once_and_still_waited_for() -> None
     assert host.told == [
         ev.TurnStarted(turn=1),
         ev.AssistantTextDelta(content_index=0, delta="Hm"),
-        ev.Notice(
-            level="info", code="provider_silent", message="scripted-model has said nothing for 0.02 s; still waiting."
-        ),
+        info("provider_silent", "scripted-model has said nothing for 0.02 s; still waiting."),
         *text("Hm")[1:],
         *turn(1, *text("Yes", 1))[1:],
     ]

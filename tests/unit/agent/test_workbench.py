@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.orphan_trials import Silent, processes_with
+from support.plain_mcp import PYTHON, SERVER
 
 from makai.agent.prompt import BASE_PROMPT
 from makai.agent.workbench import Workbench, WorkbenchSpec
@@ -24,26 +25,6 @@ from makai.tools.permissions import judge
 from makai.tools.sandbox.detect import Detection, detect, try_landlock
 from makai.tools.scratch import remove_scratch
 
-SERVER = """
-import json, os, sys
-
-def answer(method, params):
-    if method == "initialize":
-        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
-                "serverInfo": {"name": "plain", "version": "1"}}
-    if method == "tools/list":
-        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "cwd")]}
-    text = os.getcwd() if params["name"] == "cwd" else params["arguments"]["text"]
-    return {"content": [{"type": "text", "text": text}]}
-
-for line in sys.stdin:
-    request = json.loads(line)
-    if "id" in request:
-        result = answer(request["method"], request.get("params"))
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
-"""
-"""Without the SDK, for an interpreter that a sandbox can see: ours may be in /tmp."""
-PYTHON = os.path.realpath(sys.executable)
 BUILT_IN = ["read", "write", "edit", "list", "glob", "grep", "shell", "fetch", "plan"]
 NO_SANDBOX = Detection(backend=None, problems=("bubblewrap is not installed", "Landlock is missing"))
 LEVELS: tuple[SandboxLevel, ...] = ("read-only", "workspace-write")
@@ -67,13 +48,8 @@ def repo(tmp_path: Path) -> Path:
 
 def spec(repo: Path, **more: Any) -> WorkbenchSpec:
     environ = {"PATH": os.environ["PATH"], "HOME": str(repo.parent), "XDG_CACHE_HOME": str(repo.parent / "cache")}
-    known: dict[str, Any] = {
-        "session_id": "s1",
-        "cwd": str(repo),
-        "makai_home": repo.parent / "home",
-        "environ": environ,
-    }
-    return WorkbenchSpec(**(known | more))
+    known: dict[str, Any] = {"cwd": str(repo), "makai_home": repo.parent / "home"}
+    return WorkbenchSpec(session_id="s1", environ=environ, **(known | more))
 
 
 async def call(bench: Workbench, name: str, rules: PermissionRules | None = None, **arguments: Any) -> ToolOutcome:

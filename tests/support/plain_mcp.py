@@ -1,0 +1,34 @@
+"""An MCP server without the SDK, for an interpreter that a sandbox can see: the one of the tests may be in /tmp."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+PYTHON = os.path.realpath(sys.executable)
+SERVER = """
+import json, os, socket, sys
+
+def call(name, arguments):
+    if name != "connect":
+        return os.getcwd() if name == "cwd" else arguments["text"]
+    try:
+        socket.create_connection(("127.0.0.1", arguments["port"]), 5).close()
+        return "connected"
+    except OSError:
+        return "refused"
+
+def answer(method, params):
+    if method == "initialize":
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": "plain", "version": "1"}}
+    if method == "tools/list":
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "cwd", "connect")]}
+    return {"content": [{"type": "text", "text": call(params["name"], params["arguments"])}]}
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        result = answer(request["method"], request.get("params"))
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
