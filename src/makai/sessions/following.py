@@ -36,12 +36,14 @@ class LiveFollower:
             if session is not None and session.deleted:
                 raise SessionRefused("UNKNOWN_SESSION", "The session was deleted.")
             if session is None or session.stale or session.forgotten:
-                self._session = await self._find()
-                continue  # it may have been closed meanwhile
+                found = await self._find()
+                if not self._closed:
+                    self._watch_changes_of(found)
+                continue
             if self._unwatch is None:
                 self._unwatch = self._log.watch(session.session_id, self._news.set)
             self._news.clear()
-            # The log may be ahead of the state for a moment. A client that sees the end of a run must find it ended.
+            # The log is ahead of the state until `on_change`; a client that sees the end of a run must find it ended.
             last = session.state.last_event_id
             if self._cursor >= last:
                 await self._news.wait()
@@ -55,8 +57,16 @@ class LiveFollower:
             self._cursor = max(self._cursor, last)
         return []
 
+    def _watch_changes_of(self, session: LiveSession | None) -> None:
+        if self._session is not None:
+            self._session.on_change.discard(self._news.set)
+        self._session = session
+        if session is not None:
+            session.on_change.add(self._news.set)
+
     def close(self) -> None:
         self._closed = True
+        self._watch_changes_of(None)
         if self._unwatch is not None:
             self._unwatch()
         self._news.set()

@@ -66,6 +66,8 @@ class LiveSession:
         self.session_id = session_id
         self.state = state
         """After everything that is committed."""
+        self.on_change: set[Callable[[], None]] = set()
+        """Called when `state` has changed, which is a moment after the log has."""
         self.port: SessionRunPort | None = None
         """The port of the active run, or None when the session is idle."""
         self.deleted = False
@@ -261,6 +263,8 @@ class LiveSession:
                 await self._not_stored([order for order, _ in decided], error)
                 return
             self.state = batch.state
+            for tell in tuple(self.on_change):
+                tell()
         for order, effects in decided:
             order.done(effects)
         for _, effects in decided:

@@ -379,7 +379,6 @@ class LateAnswerLog(MemoryLog):
         numbers = await super().append(session_id, events, expected_last, generation)
         self.stored.set()
         await self.answer.wait()
-        asyncio.get_running_loop().call_soon(self._store.watchers.wake, session_id)
         return numbers
 
 
