@@ -39,7 +39,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def translate(event: bytes) -> bytes:
-    """One event of upstream as one of ours; nothing for those without text."""
+    """One upstream event as an event of this server; empty for events without text."""
     data = event.removeprefix(b"data: ")
     if data == b"[DONE]":
         return RESULT

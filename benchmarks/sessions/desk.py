@@ -72,7 +72,7 @@ async def read_run(
     on_records: Callable[[list[Record]], None] | None = None,
     checked: bool = True,
 ) -> Read:
-    """Follow to the end of the run that goes on or comes next; `checked` sums up what is read."""
+    """Follow to the end of the active run, or of the next one; `checked` sums up what is read."""
     follower = sessions.follow(session_id, after)
     read = Read(after, checksum=0 if checked else None)
     try:

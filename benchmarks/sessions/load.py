@@ -28,7 +28,7 @@ READY = b'{"type":"session_details"'
 DELTA = b'{"type":"assistant_text_delta"'
 ENDS = (b'{"type":"turn_done"', b'{"type":"run_ended"')
 LAST = 3
-"""The end of a run may be followed by a word about backpressure."""
+"""The end of a run may be followed by a `backpressure` frame."""
 DEADLINE_S = 60.0
 
 

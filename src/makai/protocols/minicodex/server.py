@@ -8,7 +8,7 @@ decided here alone:
 - every command is answered by exactly one `accepted` or `error`, and nothing it caused comes before (MC-CMD-006):
   while the session decides, no event is handed out;
 - events come above the cursor, each once, in order; a snapshot comes after everything it contains;
-- a client that fell behind is told `drain`, and `ok` when it has everything.
+- a client that fell behind gets `drain`, and `ok` when it has everything.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much a connection may hold back or replay."""
 
     replay_events: int = 100_000
-    """A cursor further behind than this is told to take a snapshot."""
+    """A client whose cursor is further behind than this has to take a snapshot."""
     drain_events: int = 500
-    """So far behind, a client is told to drain."""
+    """A client that is further behind gets `drain`."""
     max_behind: int = 50_000
-    """So far behind, it is to be closed; its cursor is still good for a resume."""
+    """A client that is further behind is closed; it can resume from its cursor."""
     batch_bytes: int = 256 * 1024
     """`take` gives about this much at a time."""
     unread_replies: int = 1_000
-    """So many replies waiting to be written, and no more commands should be read."""
+    """Above this number of unwritten replies, no more commands are read."""
 
 
 class CloseCode(IntEnum):
