@@ -30,8 +30,6 @@ ALL_ATTACKS = {**ATTACKS, **{f"self-approval: {name}": attack for name, attack i
 BACKENDS: dict[str, Callable[[], SandboxBackend | str]] = {"bubblewrap": try_bubblewrap, "landlock": try_landlock}
 MEDIAN_MS = 30
 RUNS, PATIENCE_S = 25, 20
-BUSY = 2
-"""Runnable tasks per core from which on waiting for a core is most of what a clock shows."""
 
 
 @pytest.fixture(params=sorted(BACKENDS))
@@ -229,9 +227,7 @@ def test_a_command_costs_at_most_30_ms_more(site: Site, sandbox: Detection, reco
             overhead = min(overhead, _median_overhead(site, sandbox))
 
     record_measure(f"{_name(sandbox)}: median overhead per command", f"<= {MEDIAN_MS} ms", f"{overhead:.1f} ms")
-    if overhead > MEDIAN_MS and (busy := os.getloadavg()[0] / (os.cpu_count() or 1)) > BUSY:
-        pytest.skip(f"{overhead:.0f} ms on a machine with {busy:.1f} runnable tasks per core says nothing")
-    assert overhead <= MEDIAN_MS
+    assert overhead <= MEDIAN_MS * slack()
 
 
 @contextlib.contextmanager
