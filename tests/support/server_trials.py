@@ -194,7 +194,9 @@ async def _settles(server: ServeProcess, session_id: str) -> bool:
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline:
         async with server.http.get(url, headers=dict(server.headers)) as response:
-            if (await response.json())["status"] not in ("starting", "running", "awaiting_approval", "aborting"):
+            found = await response.json()
+            assert response.status == 200, found
+            if found["status"] not in ("starting", "running", "awaiting_approval", "aborting"):
                 return True
         await asyncio.sleep(0.05)
     return False
