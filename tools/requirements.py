@@ -3,7 +3,6 @@
 In: `requirements.toml` (every clause with an id), `tests/divergences.toml` (clauses met in another way, with a
 reason), `tests/finished.toml` (what must not be open any more) and the tests themselves, read but not run:
 `pytest.mark.req("ID", ...)` in Python, `req("ID", ...)` in TypeScript. Out: a table per area and a list of problems.
-It must not know what any requirement means.
 """
 
 from __future__ import annotations

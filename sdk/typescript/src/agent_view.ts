@@ -2,8 +2,8 @@
  * A session as one caller hears it: its events in order, and the end of the caller's own run.
  *
  * In: envelopes of the session as they arrive. Out: `AgentStreamEvent`s as they are asked for, and calls of the
- * caller's own functions. A run has exactly one terminal event, the last; it waits for the
- * run's settlement, which says more about the same end. It must not know how sessions are attached.
+ * caller's own functions. A run has exactly one terminal event, the last; it waits for the run's settlement, which
+ * says more about the same end.
  */
 
 import { stringOr, usageFrom } from "./answer.js";

@@ -2,7 +2,7 @@
  * The beginning and the end of an answer, as the SDK's own shapes.
  *
  * In: the payload of a `result` or a `stream_error`. Out: `CompletionResponse`, the events around it, an error.
- * It must not know how they arrived. Unknown stop reasons are passed through.
+ * Unknown stop reasons are passed through.
  */
 
 import { isObject, type Payload } from "./envelope.js";

@@ -1,8 +1,8 @@
 /**
  * What to do when a request is answered "auth_required".
  *
- * In: the failure and the request's policy. Out: the failure again, or one login after which the request may be tried
- * once more. It must not know how a login or a request works.
+ * In: the failure and the request's policy. Out: the failure again, or one login after which the request may be
+ * tried once more.
  */
 
 import { MakaiAuthError } from "./errors.js";

@@ -1,8 +1,7 @@
 /**
  * The client: one connection and the four surfaces on it.
  *
- * In: `MakaiClientOptions`, or an opened channel. Out: a `MakaiClient`. It must not know how frames travel: which
- * transport it is, is decided here and nowhere else, and loaded only then (a browser has no child processes).
+ * In: `MakaiClientOptions`, or an opened channel. Out: a `MakaiClient`.
  */
 
 import { AgentClient } from "./agent.js";

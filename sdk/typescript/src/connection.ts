@@ -1,9 +1,8 @@
 /**
  * The client's half of the protocol, without I/O.
  *
- * In: frames that arrived (`receive`), the news that none will follow (`fail`), and what scopes send. Out: frames for
- * `write`, and envelopes for the listener of the scope they belong to. It must not know what requests mean, promises,
- * or how frames travel.
+ * In: frames that arrived (`receive`), the news that none will follow (`fail`), and what scopes send. Out: frames
+ * for `write`, and envelopes for the listener of the scope they belong to.
  */
 
 import {

@@ -1,8 +1,7 @@
 /**
  * The envelope: the one thing that travels between client and server.
  *
- * In: an `Envelope`, or the text of a frame. Out: the other one. It must not know what any payload means, which
- * requests are running, or how frames travel.
+ * In: an `Envelope`, or the text of a frame. Out: the other one.
  */
 
 export const PROTOCOL_VERSION = 1;

@@ -1,8 +1,8 @@
 /**
  * One request as an async caller sees it: send, then take the answers one by one.
  *
- * In: envelopes of one scope from the connection. Out: promises of them. Knows about refusals (`nack`), deadlines and
- * `AbortSignal`; it must not know what any other envelope type means.
+ * In: envelopes of one scope from the connection. Out: promises of them. Knows about refusals (`nack`), deadlines
+ * and `AbortSignal`.
  */
 
 import type { Connection, Scope, ScopeListener } from "./connection.js";

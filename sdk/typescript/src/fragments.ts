@@ -1,9 +1,9 @@
 /**
  * Envelopes that are too large for one frame.
  *
- * In: a large envelope, or fragments as they arrive. Out: its fragments, or the whole envelope. A fragment's payload is
- * `{data}`: base64 of a slice of the whole payload's UTF-8 JSON. It must not know scopes or sequences beyond copying
- * them. What arrives is bounded in size, count and time, whatever the sender claims.
+ * In: a large envelope, or fragments as they arrive. Out: its fragments, or the whole envelope. A fragment's payload
+ * is `{data}`: base64 of a slice of the whole payload's UTF-8 JSON. What arrives is bounded in size, count and time,
+ * whatever the sender claims.
  */
 
 import { type Envelope, MalformedFrame, newId, parseObject } from "./envelope.js";

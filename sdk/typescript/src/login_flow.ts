@@ -1,8 +1,8 @@
 /**
  * One login, from `auth_login_start` to `auth_login_result`.
  *
- * In: a provider id and the caller's handlers. Out: a return when the login succeeded, else a `MakaiAuthError`. Events
- * reach the handlers flattened and in wire order. It must not know other logins, policies, credentials or transports.
+ * In: a provider id and the caller's handlers. Out: a return when the login succeeded, else a `MakaiAuthError`.
+ * Events reach the handlers flattened and in wire order.
  */
 
 import type { Connection } from "./connection.js";

@@ -1,8 +1,7 @@
 /**
  * `client.models`: which models there are, with the cache rules.
  *
- * In: filters. Out: the server's answer, from the cache while it is fresh. It must not know how frames travel, and it
- * never filters itself: `resolve` is a `models_request` with an exact filter (§3.5).
+ * In: filters. Out: the server's answer, from the cache while it is fresh.
  */
 
 import type { Connection } from "./connection.js";

@@ -2,8 +2,8 @@
  * `client.provider`: one model call, whole or as a stream.
  *
  * In: the caller's request. Out: a `CompletionResponse`, or events of which exactly one, the last, is terminal.
- * Failures after the server accepted a stream arrive as its terminal `error` event; refusals, a needed login, an abort
- * and a lost connection are thrown: one failure surfaces once. It must not know how frames travel.
+ * Failures after the server accepted a stream arrive as its terminal `error` event; refusals, a needed login, an
+ * abort and a lost connection are thrown: one failure surfaces once.
  */
 
 import { messageEnd, messageStart, responseFrom, streamFailure } from "./answer.js";

@@ -2,7 +2,7 @@
  * Stream events in the proxy encoding -> the message they describe.
  *
  * In: event envelopes' types and payloads, in order. Out: the finished tool call at a `toolcall_end`, and the whole
- * content at the end, vendor signatures included. It must not know the SDK's own events, requests or transports.
+ * content at the end, vendor signatures included.
  */
 
 import type { Payload } from "./envelope.js";

@@ -2,7 +2,7 @@
  * One session on this connection: the scope it is talked about in, and who listens.
  *
  * In: requests about the session; envelopes in its scope. Out: answers to those requests, and everything else to the
- * one view that is attached. It must not know what runs and events are.
+ * one view that is attached.
  *
  * The server counts a session's envelopes from `agent_start` to `agent_stopped`, and for a question outside that from
  * the question to its answer. So a scope is begun for one of the two, and nothing is sent in it after what ends it; the

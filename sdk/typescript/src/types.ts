@@ -1,10 +1,9 @@
 /**
  * The public vocabulary of the SDK.
  *
- * In: nothing. Out: types only, no code. It must not know envelopes or transports.
- * Ours only ever adds optional fields to the document's shapes: how to reach a server (`MakaiClientOptions`),
- * `signal` on requests, `response` on a stream, on messages which model made them; and for agents `execute` on tools,
- * permissions, limits, and what a session works with.
+ * In: nothing. Out: types only, no code. Ours only ever adds optional fields to the document's shapes: how to reach
+ * a server (`MakaiClientOptions`), `signal` on requests, `response` on a stream, on messages which model made them;
+ * and for agents `execute` on tools, permissions, limits, and what a session works with.
  */
 
 import type { WebSocketConstructor } from "./transports/websocket.js";

@@ -5,6 +5,7 @@ One Struct for the arguments of a tool gives both the schema that the model sees
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -76,7 +77,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Base of every tool's arguments. A field the tool does not know is a mistake, not noise."""
 
 
-class ArgumentsTool(Generic[ArgumentsT]):
+class ArgumentsTool(ABC, Generic[ArgumentsT]):
     """A `Tool` with a Struct for its arguments. A `MakaiError` of `_run` is an outcome, so that the model can react."""
 
     shape: type[ArgumentsT]
@@ -90,11 +91,11 @@ class ArgumentsTool(Generic[ArgumentsT]):
         except MakaiError as error:
             return text_outcome(str(error), is_error=True)
 
-    async def _describe(self, wanted: ArgumentsT) -> CallDescription:
-        raise NotImplementedError
+    @abstractmethod
+    async def _describe(self, wanted: ArgumentsT) -> CallDescription: ...
 
-    async def _run(self, wanted: ArgumentsT, context: ToolContext) -> ToolOutcome:
-        raise NotImplementedError
+    @abstractmethod
+    async def _run(self, wanted: ArgumentsT, context: ToolContext) -> ToolOutcome: ...
 
 
 def definition(name: str, description: str, arguments: type[msgspec.Struct]) -> ToolDefinition:

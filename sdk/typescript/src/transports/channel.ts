@@ -1,7 +1,7 @@
 /**
  * What the client needs of a transport: whole frames of text, both ways.
  *
- * In: nothing. Out: types only. It must not know any transport.
+ * Types only.
  */
 
 import type { MakaiStreamError } from "../errors.js";

@@ -1,8 +1,8 @@
 /**
  * Bytes -> lines of UTF-8 text, for NDJSON.
  *
- * In: chunks of bytes, cut anywhere. Out: the lines they complete, without their end. Only "\n" ends a line: JSON text
- * may hold U+2028 and U+2029, which other splitters take for line ends. It must not know what a line means.
+ * In: chunks of bytes, cut anywhere. Out: the lines they complete, without their end. Only "\n" ends a line: JSON
+ * text may hold U+2028 and U+2029, which other splitters take for line ends.
  */
 
 export class LineError extends Error {}

@@ -1,8 +1,8 @@
 /**
  * WebSocket frames (RFC 6455), the client's side, without a socket.
  *
- * In: bytes as they arrive, messages to send. Out: whole messages, bytes to send. It must not know sockets, HTTP or
- * what messages mean. `FrameError` carries the close code the RFC asks for.
+ * In: bytes as they arrive, messages to send. Out: whole messages, bytes to send. `FrameError` carries the close
+ * code the RFC asks for.
  */
 
 export const OPCODE = { continuation: 0x0, text: 0x1, binary: 0x2, close: 0x8, ping: 0x9, pong: 0xa } as const;

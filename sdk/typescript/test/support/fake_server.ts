@@ -1,8 +1,8 @@
 /**
  * A server in memory whose every word a test chooses.
  *
- * In: frames of the client under test, and the test's replies. Out: the client's envelopes, decoded and in order, and
- * frames for the client with correct sequences. It must not know what a real server would answer.
+ * In: frames of the client under test, and the test's replies. Out: the client's envelopes, decoded and in order,
+ * and frames for the client with correct sequences.
  */
 
 import { decodeFrame, encodeEnvelope, type Envelope, newId, type Payload } from "../../src/envelope.js";
