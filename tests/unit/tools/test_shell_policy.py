@@ -223,6 +223,29 @@ def test_a_further_deny_rule_never_makes_a_decision_milder(text: str, rule: str)
     assert severity[decide(text, ALLOW, [*DENY, rule])] >= severity[decide(text, ALLOW, DENY)]
 
 
+DECIDE_ANY_TEXT = """
+import random, sys
+from makai.tools.shell_policy import decide
+choose = random.Random(int(sys.argv[1]))
+for _ in range(1_000):
+    kinds = choose.choices((range(32, 127), range(0x80, 0xD800), range(0x10000, 0x110000)), (4, 1, 2), k=12)
+    decide("".join(chr(choose.choice(kind)) for kind in kinds), ["ls:*"], ["rm:*"])
+"""
+
+
+def test_no_character_crashes_the_parser() -> None:
+    """It crashed by chance, depending on where the process's memory lay; so several processes try."""
+    ends = [subprocess.run([sys.executable, "-c", DECIDE_ANY_TEXT, str(seed)], timeout=120) for seed in range(8)]
+
+    assert [end.returncode for end in ends] == [0] * 8
+
+
+def test_a_character_outside_of_ascii_is_a_part_of_its_word() -> None:
+    assert decide("ls 'é 🎉' naïve; ls àï", ["ls:*"], []) == "allow"
+    assert decide("echo 🎉; rm é", ["*"], ["rm:*"]) == "deny"
+    assert decide("é🎉 x", ["*"], ["é🎉:*"]) == "deny"
+
+
 def test_bash_runs_what_was_allowed_and_nothing_else(tmp_path: Path, record_measure: RecordMeasure) -> None:
     found = differences(list(commands(1_000, seed=7)), tmp_path, seed=7, timeout_s=150)
 
