@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 import re
 from functools import partial
-from typing import Annotated, Any, Final, TypeAlias, assert_never, get_args
+from typing import Annotated, Any, Final, TypeAlias, get_args
 
 import msgspec
 
@@ -210,42 +210,26 @@ class TakeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 Request: TypeAlias = Ask | Open | TakeSnapshot
 
 
+_ENGINE_COMMANDS: Final[dict[type[SessionCommand], type[engine.UserCommand]]] = {
+    SendCommand: engine.Send,
+    ApproveCommand: engine.ApproveCall,
+    DenyCommand: engine.DenyCall,
+    AbortCommand: engine.Abort,
+    SetModeCommand: engine.SetMode,
+    SetModelCommand: engine.SetModel,
+    SetTitleCommand: engine.SetTitle,
+    CompactCommand: engine.Compact,
+}
+"""Fields of the same name mean the same; what a client leaves out has the engine's default."""
+
+
 def engine_command(command: SessionCommand, *, by: str, input_id: str) -> engine.UserCommand:
     """The same for the engine, whose owner sets the time. Raises `ValueError` for pictures that are none."""
-    match command:
-        case SendCommand():
-            return engine.Send(
-                now=0,
-                input_id=input_id,
-                content=_content(command),
-                client_msg_id=command.client_msg_id,
-                delivery=command.delivery,
-            )
-        case ApproveCommand():
-            return engine.ApproveCall(
-                now=0,
-                call_id=command.call_id,
-                by=by,
-                reason=command.reason or "",
-                scope=command.scope or "once",
-                digest=command.digest,
-            )
-        case DenyCommand():
-            return engine.DenyCall(
-                now=0, call_id=command.call_id, by=by, reason=command.reason or "", scope=command.scope or "once"
-            )
-        case AbortCommand():
-            return engine.Abort(now=0, run_id=command.run_id, by=by)
-        case SetModeCommand():
-            return engine.SetMode(now=0, mode=command.mode)
-        case SetModelCommand():
-            return engine.SetModel(now=0, model_ref=command.model_ref)
-        case SetTitleCommand():
-            return engine.SetTitle(now=0, title=command.title)
-        case CompactCommand():
-            return engine.Compact(now=0, input_id=input_id, instructions=command.instructions or "")
-        case _:
-            assert_never(command)
+    given: dict[str, Any] = {"now": 0, "by": by, "input_id": input_id, **msgspec.structs.asdict(command)}
+    if isinstance(command, SendCommand):
+        given["content"] = _content(command)
+    kind = _ENGINE_COMMANDS[type(command)]
+    return kind(**{name: given[name] for name in kind.__struct_fields__ if given.get(name) is not None})
 
 
 def _content(command: SendCommand) -> str | tuple[UserPart, ...]:

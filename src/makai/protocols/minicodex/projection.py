@@ -9,6 +9,7 @@ artifacts"), and always after an abort.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Annotated, Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -18,10 +19,13 @@ from makai.core import session_events as log
 from makai.core.content import Audio, Image, SessionPart, Text, for_model
 from makai.protocols.minicodex import frames
 from makai.protocols.minicodex.states import arguments, as_object, images, present, rfc3339, run_state, words
-from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, STREAMING
+from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, STREAMING, PastedImage
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.state import SessionState, evolve
 
+_COMMON: Final = frozenset(frames.EventBase.__struct_fields__)
+_OF_PARTS: Final = ("whole", "broken_off")
+"""Only texts that are not whole have these; `pages.PartialTexts` sets them."""
 Frame: TypeAlias = frames.EventFrame | frames.MakaiFrame | frames.ErrorFrame
 
 
@@ -48,27 +52,6 @@ def _common(logged: log.Logged) -> dict[str, Any]:
     if logged.run_id is not None:
         common["run_id"] = logged.run_id
     return common
-
-
-def _user_text(event: log.UserInput, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.UserTextFrame(
-        text=words(event.content),
-        input_id=event.input_id,
-        client_msg_id=present(event.client_msg_id),
-        images=images(event.content),
-        **_common(logged),
-    )
-
-
-def _input_accepted(event: log.InputAccepted, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.InputAcceptedFrame(
-        input_id=event.input_id,
-        text=words(event.content),
-        delivery=event.delivery,
-        client_msg_id=present(event.client_msg_id),
-        images=images(event.content),
-        **_common(logged),
-    )
 
 
 def _run_status(event: log.RunStatusChanged, logged: log.Logged, state: SessionState) -> Frame | None:
@@ -103,33 +86,6 @@ def _reasoning(event: log.Reasoning, logged: log.Logged, state: SessionState) ->
     return frames.ReasoningFrame(text=event.text, content_index=event.content_index, **_common(logged))
 
 
-def _tool_call(event: log.ToolCalled, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.ToolCallFrame(
-        name=event.name,
-        args=arguments(event.arguments_json),
-        call_id=event.call_id,
-        title=event.title,
-        kind=event.kind,
-        locations=event.locations,
-        arguments_error=present(event.arguments_error),
-        **_common(logged),
-    )
-
-
-def _approval_pending(event: log.ApprovalRequested, logged: log.Logged, state: SessionState) -> Frame:
-    return frames.ApprovalPending(
-        call_id=event.call_id,
-        tool_key=event.name,
-        args_json=event.arguments_json,
-        title=event.title,
-        diffs=event.diffs,
-        digest=event.digest,
-        deadline=UNSET if event.deadline_ms is None else rfc3339(event.deadline_ms),
-        grant=event.grant,
-        **_common(logged),
-    )
-
-
 def _output(event: log.ToolFinished, logged: log.Logged, state: SessionState) -> Frame:
     return frames.FunctionCallOutputFrame(
         call_id=event.call_id,
@@ -158,16 +114,26 @@ def _content(part: SessionPart) -> frames.TextContent | frames.ImageContent:
             return frames.TextContent(text="[audio]")
 
 
-def _same(kind: type[Any], **renamed: str) -> Callable[[Any, log.Logged, SessionState], Frame]:
-    """A frame whose fields are those of its event, but for some names; None is absent."""
-    names = {name: renamed.get(name, name) for name in kind.__annotations__}
+def _same(kind: type[Any], **sources: str | Callable[[Any], Any]) -> Callable[[Any, log.Logged, SessionState], Frame]:
+    """A frame whose fields are those of its event, but for those with another name or a function; None is absent."""
+    own = [name for name in kind.__struct_fields__ if name not in _COMMON and name not in _OF_PARTS]
+    given = {name: sources.get(name, name) for name in own}
+    readers = {name: attrgetter(source) if isinstance(source, str) else source for name, source in given.items()}
 
     def make(event: Any, logged: log.Logged, state: SessionState) -> Frame:
-        own = {name: value for name, source in names.items() if (value := getattr(event, source)) is not None}
+        own = {name: value for name, read in readers.items() if (value := read(event)) is not None}
         frame: Frame = kind(**own, **_common(logged))
         return frame
 
     return make
+
+
+def _words(event: log.UserInput | log.InputAccepted) -> str:
+    return words(event.content)
+
+
+def _images(event: log.UserInput | log.InputAccepted) -> tuple[PastedImage, ...] | UnsetType:
+    return images(event.content)
 
 
 _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None]]] = {
@@ -176,8 +142,8 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.ModeChanged: _same(frames.ModeChangedFrame),
     log.TermsChanged: _same(frames.TermsChangedFrame),
     log.SessionClosed: _same(frames.SessionClosedFrame),
-    log.InputAccepted: _input_accepted,
-    log.UserInput: _user_text,
+    log.InputAccepted: _same(frames.InputAcceptedFrame, text=_words, images=_images),
+    log.UserInput: _same(frames.UserTextFrame, text=_words, images=_images),
     log.RunStatusChanged: _run_status,
     log.RunResumed: _same(frames.RunResumedFrame),
     log.RunAborted: _aborted,
@@ -187,12 +153,15 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.TurnEnded: _same(frames.TurnEndedFrame),
     log.AssistantTextDelta: _same(frames.AssistantTextDeltaFrame, text="delta"),
     log.ReasoningDelta: _same(frames.ReasoningDeltaFrame, text="delta"),
-    log.AssistantText: lambda event, logged, state: frames.AssistantTextFrame(
-        text=event.text, content_index=event.content_index, **_common(logged)
-    ),
+    log.AssistantText: _same(frames.AssistantTextFrame),
     log.Reasoning: _reasoning,
-    log.ToolCalled: _tool_call,
-    log.ApprovalRequested: _approval_pending,
+    log.ToolCalled: _same(frames.ToolCallFrame, args=lambda call: arguments(call.arguments_json)),
+    log.ApprovalRequested: _same(
+        frames.ApprovalPending,
+        tool_key="name",
+        args_json="arguments_json",
+        deadline=lambda asked: None if asked.deadline_ms is None else rfc3339(asked.deadline_ms),
+    ),
     log.ApprovalDecided: _same(frames.ApprovalDecision),
     log.ToolStarted: _same(frames.ToolStartedFrame),
     log.ToolProgress: _same(frames.ToolProgressFrame),
