@@ -30,8 +30,6 @@ _info = msgspec.json.Decoder(sdk.AgentSessionInfo).decode
 
 
 class AgentApi:
-    """Agents of the server, and the sessions they work in."""
-
     def __init__(self, connection: MakaiConnection, auth: AuthApi) -> None:
         self._connection = connection
         self._auth = auth

@@ -92,8 +92,6 @@ class AgentView:
         self._failure: ClientFailure | None = None
         self._over = False
 
-    # ------------------------------------------------------------ for its reader
-
     async def next(self) -> Heard | None:
         """The next event, or None after the last one. Raises what is no event: a needed login, a lost connection."""
         while not self._events:
@@ -118,8 +116,6 @@ class AgentView:
         """Stop listening; the session continues. May be repeated."""
         self._finish(abort=False)
 
-    # ------------------------------------------------------------ for its session
-
     def take(self, reply: Reply) -> None:
         if self._over:
             return
@@ -140,8 +136,6 @@ class AgentView:
             if error.kind == "transport_error":
                 error.hint = f"The session {self.session_id} continues: client.agent.attach follows it."
             self._finish(abort=False)
-
-    # ------------------------------------------------------------ inside
 
     def _take(self, reply: Reply) -> None:
         link, spawn = self._link, self._connection.callbacks.start

@@ -211,7 +211,6 @@ class AuthApi:
         """How many flows have ended: what a request notes to know which of them it came before."""
 
     async def list_providers(self) -> tuple[sdk.ProviderAuthInfo, ...]:
-        """Every provider and whether it can be used."""
         try:
             listed = await self._connection.ask(
                 "auth_providers_request", AuthProvidersRequest(), "auth_providers_response", _providers

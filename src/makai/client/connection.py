@@ -118,7 +118,6 @@ class MakaiConnection:
         return message_id
 
     def forget(self, scope: Scope) -> None:
-        """Ignore what still arrives in this scope."""
         if self._listeners.pop(scope.id, None) is not None:
             self._protocol.end(scope)
 

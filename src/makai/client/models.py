@@ -38,8 +38,6 @@ def unix_milliseconds() -> int:
 
 
 class ModelsApi:
-    """Models, as the server lists them."""
-
     def __init__(self, connection: MakaiConnection, now_ms: Callable[[], int] = unix_milliseconds) -> None:
         self._connection = connection
         self._now_ms = now_ms
@@ -94,7 +92,6 @@ class ModelsApi:
         return None
 
     def forget(self) -> None:
-        """Forget what was listed: a login has changed what can be used."""
         self._cache.clear()
 
     async def _list(self, filters: ModelsRequest) -> ModelsResponse:

@@ -39,12 +39,10 @@ class Portal:
             raise
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Run this there without waiting for it."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback)
 
     def stop(self) -> None:
-        """End the thread; may be repeated."""
         if self._loop.is_closed():
             return
         self.run(_wind_up())

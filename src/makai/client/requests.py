@@ -147,7 +147,6 @@ class AgentRunFields(TypedDict, total=False):
 def run_request_of(
     request: sdk.AgentRunRequest | Mapping[str, Any] | None, fields: AgentRunFields
 ) -> sdk.AgentRunRequest:
-    """The typed request, from an object or from its fields, but not from both."""
     given = fields_of(request, fields, _FIELDS, "an agent's request")
     given["tools"] = tools_of(given.get("tools"))
     given["options"] = _options_of(given.get("options") or sdk.AgentRunOptions())
@@ -159,7 +158,6 @@ def tools_of(tools: AgentTools | None) -> tuple[sdk.AgentTool, ...] | None:
 
 
 def session_id_of(session_id: str) -> str:
-    """A session's id as the wire wants it."""
     if not is_uuid(session_id):
         raise InvalidRequest(f"{session_id!r} is no session id", hint="Session ids are UUIDs: str(uuid.uuid4()).")
     return session_id.lower()

@@ -47,8 +47,6 @@ class _Request(NamedTuple):
 
 
 class SessionLinks:
-    """The sessions that this client uses or asks about."""
-
     def __init__(self, connection: MakaiConnection) -> None:
         self._connection = connection
         self._links: weakref.WeakValueDictionary[str, SessionLink] = weakref.WeakValueDictionary()
@@ -82,8 +80,6 @@ class SessionLink:
         self._abort = False
         self._turn = asyncio.Lock()
         self._over = asyncio.Event()
-
-    # ------------------------------------------------------------ what callers do
 
     async def attach(self, view: Attached, starts: Sequence[AgentStart]) -> Reply:
         """Attach by the first of these starts whose session exists, or that begins one."""
@@ -136,8 +132,6 @@ class SessionLink:
             self._abort = abort
             self._let_go()
 
-    # ------------------------------------------------------------ what arrives
-
     def deliver(self, reply: Reply) -> None:
         if reply.type == "agent_started":
             self._attached = True
@@ -165,8 +159,6 @@ class SessionLink:
         self._end()
         if view is not None:
             view.fail(failure)
-
-    # ------------------------------------------------------------ inside
 
     def _answer(self, reply: Reply, request: _Request) -> None:
         failure: ClientFailure | None = None

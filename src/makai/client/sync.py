@@ -40,8 +40,6 @@ _Made = TypeVar("_Made")
 
 
 class _SyncApi(Generic[_Api]):
-    """One of the client's APIs, without `await`."""
-
     def __init__(self, portal: Portal, api: _Api) -> None:
         self._portal = portal
         self._api = api
@@ -115,35 +113,26 @@ class SyncAgentStream(SyncAgentFollower):
 
 
 class SyncAuth(_SyncApi[AuthApi]):
-    """`client.auth` without `await`."""
-
     list_providers = _waiting(AuthApi.list_providers)
 
     def login(
         self, provider_id: str, handlers: AuthFlowHandlers | None = None, *, account: str | None = None
     ) -> LoginResult:
-        """Log in; raises unless it succeeds."""
         own = _in_threads(handlers or AuthFlowHandlers())
         return self._portal.run(self._api.login(provider_id, own, account=account))
 
 
 class SyncModels(_SyncApi[ModelsApi]):
-    """`client.models` without `await`."""
-
     list = _waiting(ModelsApi.list)
     resolve = _waiting(ModelsApi.resolve)
 
 
 class SyncProvider(_SyncApi[ProviderApi]):
-    """`client.provider` without `await`."""
-
     complete = _waiting(ProviderApi.complete)
     stream = _making(ProviderApi.stream, SyncProviderStream)
 
 
 class SyncAgent(_SyncApi[AgentApi]):
-    """`client.agent` without `await`."""
-
     run = _waiting(AgentApi.run)
     stream = _making(AgentApi.stream, SyncAgentStream)
     attach = _making(AgentApi.attach, SyncAgentFollower)

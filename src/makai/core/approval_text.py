@@ -133,8 +133,6 @@ def _text_lines(kind: LineKind, text: str, indent: str = "") -> Iterator[ExactLi
     return (ExactLine(kind, indent + line) for line in exact(text).split("\n"))
 
 
-# ---------------------------------------------------------------- diffs
-
 _Change: TypeAlias = tuple[LineKind, int, str]
 """Kind, line number (in the old text for removed lines, else in the new one), text."""
 _TAB: Final = "→   "

@@ -81,8 +81,6 @@ class ToolCall(Part, frozen=True, tag_field="type", tag="tool_call"):
 
 
 class ToolResult(Part, frozen=True, tag_field="type", tag="tool_result"):
-    """What a tool answered."""
-
     tool_call_id: str
     tool_name: str
     content: str | tuple[Text | Image, ...]
@@ -104,7 +102,6 @@ ContentPart: TypeAlias = Text | Thinking | Image | Audio | ToolCall | ToolResult
 
 
 def for_model(part: SessionPart) -> UserPart:
-    """The part as a model can read it."""
     match part:
         case Resource(text=None):
             return Text(text=f"[The content of {part.uri} is not text.]")
@@ -117,5 +114,4 @@ def for_model(part: SessionPart) -> UserPart:
 
 
 def content_for_model(content: str | tuple[SessionPart, ...]) -> str | tuple[UserPart, ...]:
-    """The content of an input as a model can read it."""
     return content if isinstance(content, str) else tuple(map(for_model, content))

@@ -56,7 +56,6 @@ class AssistantMessage(
         return "".join(part.text for part in self.content if isinstance(part, Text))
 
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tools the model wants to run, in order."""
         return tuple(part for part in self.content if isinstance(part, ToolCall))
 
 

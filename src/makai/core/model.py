@@ -87,5 +87,4 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Settings of one API that others do not have, such as Azure's api-version."""
 
     def can(self, capability: ModelCapability) -> bool:
-        """Whether the catalog says the model has this capability."""
         return capability in self.capabilities

@@ -39,8 +39,6 @@ FOREIGN_SIGNATURE = "skip_thought_signature_validator"
 
 
 class GeminiFamily(msgspec.Struct, frozen=True, kw_only=True):
-    """How one generation of Gemini wants to be asked."""
-
     levels: tuple[str, ...] = ()
     """The accepted values of `thinkingLevel`, lowest first."""
     budget: tuple[int, int] | None = None
@@ -119,9 +117,6 @@ class GoogleGenerativeAI:
 
     def decoder(self, request: ProviderRequest, parts: Parts) -> GoogleDecoder:
         return GoogleDecoder(request, parts, _chunk_decoder.decode)
-
-
-# ---------------------------------------------------------------- request
 
 
 def generate_content(request: ProviderRequest) -> JSON:
@@ -286,9 +281,6 @@ def _function_response(result: ToolResult, family: GeminiFamily) -> tuple[JSON, 
         response["parts"] = images
         images = []
     return {"functionResponse": response}, images
-
-
-# ---------------------------------------------------------------- answer
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel", gc=False):

@@ -50,7 +50,6 @@ class Logins:
         return credential_of(credential.provider_id, account)
 
     def statuses(self) -> dict[str, AuthStatus]:
-        """The current status of each provider."""
         return {provider.id: AuthStatus(provider.auth_status) for provider in self.auth().list_providers()}
 
     async def close(self) -> None:

@@ -43,9 +43,6 @@ class Ollama:
         return OllamaDecoder(request, parts)
 
 
-# ---------------------------------------------------------------- request
-
-
 def _body(request: ProviderRequest) -> JSON:
     model, options = request.model, request.options
     context = prepare(request.context, model, inline_system=True)
@@ -147,9 +144,6 @@ def _tool_content(result: ToolResult) -> JSON:
 
 def _with_images(text: str, images: list[str]) -> JSON:
     return {"content": text, "images": images} if images else {"content": text}
-
-
-# ---------------------------------------------------------------- answer
 
 
 class _Wire(msgspec.Struct, frozen=True, gc=False):

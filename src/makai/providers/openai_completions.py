@@ -50,9 +50,6 @@ class OpenAICompletions:
         return ChatDecoder(request, parts)
 
 
-# ---------------------------------------------------------------- request
-
-
 def _body(request: ProviderRequest, model: Model, quirks: ChatQuirks) -> JSON:
     options = request.options
     context = prepare(
@@ -230,9 +227,6 @@ def _mark_cache(messages: list[JSON], options: StreamOptions) -> None:
         if isinstance(message["content"], str):
             message["content"] = [{"type": "text", "text": message["content"]}]
         message["content"][-1]["cache_control"] = mark
-
-
-# ---------------------------------------------------------------- answer
 
 
 class _Function(msgspec.Struct, gc=False):

@@ -35,8 +35,6 @@ PHASES = ("commentary", "final_answer")
 
 
 class ResponsesFamily(msgspec.Struct, frozen=True, kw_only=True):
-    """What the models of one family accept."""
-
     efforts: tuple[str, ...] = ("low", "medium", "high")
     off: str | None = None
     """What comes closest to not reasoning; None leaves the effort out, which means the model's own default."""

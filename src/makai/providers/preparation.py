@@ -130,8 +130,6 @@ def prepare(context: Context, model: Model, *, inline_system: bool, tool_id: Too
 
 
 class _ToolIds:
-    """Gives out ids that the vendor accepts and that are unique in one conversation."""
-
     def __init__(self, rule: ToolIdRule) -> None:
         self._rule = rule
         self._used: set[str] = set()

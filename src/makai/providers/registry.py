@@ -38,7 +38,6 @@ class ProviderRegistry:
         self._by_provider_id: dict[str, Provider] = {}
 
     def register(self, api_id: str, provider: Provider) -> None:
-        """Answer for an api id, a new one or a built-in one."""
         self._by_api[api_id] = provider
 
     def register_for(self, provider_id: str, provider: Provider) -> None:
@@ -46,7 +45,6 @@ class ProviderRegistry:
         self._by_provider_id[provider_id] = provider
 
     def api_ids(self) -> list[str]:
-        """Every api id that has a provider."""
         return sorted(BUILTIN_APIS.keys() | self._by_api.keys())
 
     def provider_for(self, model: Model) -> Provider:

@@ -78,7 +78,6 @@ def scripted_models(environ: Mapping[str, str]) -> list[ModelRow]:
 
 
 def scenario_of(model_id: str, environ: Mapping[str, str]) -> Scenario:
-    """The scenario of a scripted model."""
     if model_id in _SCENARIOS:
         return parse_scenario(_SCENARIOS[model_id])
     with open(environ[SCENARIO_VARIABLE], encoding="utf-8") as file:

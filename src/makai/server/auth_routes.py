@@ -32,15 +32,11 @@ _STREAM: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-stor
 
 
 class LoginBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `login` and `logout` take."""
-
     provider_id: str
     account: str | None = None
 
 
 class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `answer` takes."""
-
     prompt_id: str
     answer: str
 
@@ -99,14 +95,11 @@ class PageLogin:
 
 
 class PageLogins:
-    """The routes, and the logins that were started on them."""
-
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._logins: dict[str, PageLogin] = {}
 
     def add_to(self, app: web.Application) -> None:
-        """Add the routes; their logins end with the application."""
         app.router.add_get("/api/auth/providers", answering(self.providers))
         app.router.add_post("/api/auth/login", answering(self.login))
         app.router.add_get("/api/auth/flows/{flow_id}/events", self.events)

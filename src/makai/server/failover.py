@@ -110,7 +110,6 @@ class FailoverExecutor:
         self._unregistered = False
 
     async def begin(self, sessions: Sessions) -> None:
-        """Register with this owner."""
         executor = await sessions.register_executor(self.session_id, self._execute)
         if self._unregistered:
             executor.unregister()

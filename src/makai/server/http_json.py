@@ -41,8 +41,6 @@ def answer(value: object, status: int = 200) -> web.Response:
 def answering(
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """The handler, with its errors as JSON."""
-
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             return await handler(request)

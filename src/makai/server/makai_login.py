@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionLogins:
-    """The provider queries and logins of one connection."""
-
     def __init__(self, scopes: AuthScopes, backend: Backend, on_news: Callable[[], None]) -> None:
         self._scopes = scopes
         self._backend = backend

@@ -55,8 +55,6 @@ class ConnectionParts(NamedTuple):
 
 
 class ConnectionAgents:
-    """The sessions that one connection uses."""
-
     def __init__(self, parts: ConnectionParts) -> None:
         self._parts = parts
         self._open: dict[str, SessionConnection] = {}
@@ -139,8 +137,6 @@ class SessionConnection:
         self._end()
         for task in self._tasks:
             task.cancel()
-
-    # ------------------------------------------------------------ requests
 
     async def _answer_all(self) -> None:
         try:
@@ -253,8 +249,6 @@ class SessionConnection:
         model = self._parts.backend.resolve(model_ref)
         return format_model_ref(model.provider, model.api, model.id)
 
-    # ------------------------------------------------------------ letting go
-
     async def _begin_stop(self, sessions: Sessions, message_id: str, wanted: wire.AgentStop) -> None:
         if self._stop is not None:
             raise InvalidRequest("the session is being stopped already")
@@ -294,8 +288,6 @@ class SessionConnection:
         if self._executor is not None:
             self._executor.unregister()
         self._requests.put_nowait(None)
-
-    # ------------------------------------------------------------ what happens in the session
 
     async def _attach(
         self, sessions: Sessions, state: SessionState, after: int | None

@@ -33,8 +33,6 @@ MakeNew: TypeAlias = Callable[[], CreateSession]
 
 
 class MinicodexServer:
-    """Serves the protocol on any number of channels."""
-
     def __init__(
         self,
         sessions: Callable[[], Awaitable[Sessions]],

@@ -75,7 +75,6 @@ class OwnerSocket:
                 link.cancel()
 
     async def close(self) -> None:
-        """Close all links. May be repeated."""
         await self.drain()
         if self._listener is not None:
             await self._listener.close()
@@ -115,8 +114,6 @@ class _Link:
         self._heard_at = asyncio.get_running_loop().time()
         self._leaving = False
         self._ended = False
-
-    # ------------------------------------------------------------ the link
 
     async def serve(self, key: Secret) -> None:
         """Return when the other process is gone, or sent a message that cannot be read."""
@@ -214,8 +211,6 @@ class _Link:
             case _:
                 assert_never(message)
 
-    # ------------------------------------------------------------ requests
-
     async def _begin_answering(self, number: int, answer: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if self._leaving:
             await self._say(wire.Moved(number=number))
@@ -249,8 +244,6 @@ class _Link:
             return
         await self._say_if_there(wire.Failure(number=number, problem=problem))
 
-    # ------------------------------------------------------------ following
-
     async def _begin_following(self, wanted: wire.Follow) -> None:
         if self._leaving:
             return  # the follower continues with the next owner, from its cursor
@@ -280,8 +273,6 @@ class _Link:
                         pass  # the process has taken all pages it was sent, and may have more
         finally:
             follower.close()
-
-    # ------------------------------------------------------------ tools of the attached process
 
     async def _register(self, number: int, session_id: str) -> None:
         async with self._reporting(number):

@@ -33,7 +33,6 @@ _MISSING: Final = (
 
 
 def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path = FOLDER) -> None:
-    """Serve the page, and trade the token for its cookie."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
 
     async def index(request: web.Request) -> web.StreamResponse:

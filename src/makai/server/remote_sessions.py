@@ -83,8 +83,6 @@ class RemoteSessions:
             raise
         return cls(channel, said.pid)
 
-    # ------------------------------------------------------------ the contract
-
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
         number = self._next()
         return frames.answer_of(request, await self._answer_to(number, frames.encoded_request(number, request)))
@@ -104,12 +102,9 @@ class RemoteSessions:
         return executor
 
     async def close(self) -> None:
-        """Close the link. May be repeated."""
         self._shell.lose(ChannelClosed("it was closed"))
         await self._tasks.close(_END_S)
         await self._shell.close(flush_s=0)
-
-    # ------------------------------------------------------------ sending
 
     def _next(self) -> int:
         self._number += 1
@@ -142,8 +137,6 @@ class RemoteSessions:
             f"The link to process {self.owner_pid}, which owned the sessions, is gone: {self._why_lost or 'it ends'}."
         )
 
-    # ------------------------------------------------------------ followers and executors
-
     def begin_following(self, follower: RemoteFollower) -> int:
         """Start the delivery of batches; returns the follower's number on the link."""
         self.check()
@@ -164,10 +157,7 @@ class RemoteSessions:
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._tasks.start(work, "makai-link-tool")
 
-    # ------------------------------------------------------------ the link
-
     def _on_lost(self, error: MakaiError | None) -> None:
-        """Fail everything that waits."""
         self._why_lost = error.message if error is not None else "the process has ended or closed it"
         self.lost.set()
         for waiter in self._waiting.values():

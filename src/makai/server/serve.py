@@ -33,8 +33,6 @@ DEFAULT_GRPC_PORT = 8718
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how to listen."""
-
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     grpc_port: int | None = None
@@ -47,8 +45,6 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """Where the server can be reached."""
-
     http: str
     grpc: str | None
 
@@ -66,7 +62,6 @@ def tune_garbage_collection() -> None:
 
 
 async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: Callable[[Addresses], None]) -> None:
-    """Serve until a signal says stop."""
     tls = _tls(options)
     _refuse_open_doors(options, tls)
     token = load_or_create_token(home)

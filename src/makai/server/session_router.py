@@ -84,8 +84,6 @@ class SessionRouter:
             return self._place.owner_pid
         return None if self._place is None else os.getpid()
 
-    # ------------------------------------------------------------ the contract
-
     async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
         named = request.with_id()
         return await self._through(
@@ -104,7 +102,6 @@ class SessionRouter:
         return executor
 
     async def close(self) -> None:
-        """Close the link, or release the log: then an attached process takes over. May be repeated."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -118,8 +115,6 @@ class SessionRouter:
         if self._ends:
             await asyncio.wait(self._ends, timeout=_END_S)
         await self._tasks.close(_END_S)
-
-    # ------------------------------------------------------------ requests
 
     async def _through(
         self,
@@ -191,8 +186,6 @@ class SessionRouter:
             f"Process {pid} owns the sessions in {self._home} and does not answer.",
             hint=f"Wait for it, end it (kill {pid}), or set MAKAI_HOME to another folder.",
         )
-
-    # ------------------------------------------------------------ who owns them
 
     async def _supervise(self) -> None:
         """Own the sessions or be attached to their owner, until `close`."""

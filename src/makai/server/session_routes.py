@@ -38,8 +38,6 @@ OpenSessions = Callable[[], Awaitable[Sessions]]
 
 
 class NewBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `POST /api/sessions` takes; everything has a default."""
-
     model_ref: str | None = None
     mode: PermissionMode = "ask"
     cwd: str | None = None
@@ -49,8 +47,6 @@ class NewBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `POST /api/sessions/{id}/fork` takes."""
-
     at: int | None = None
 
 

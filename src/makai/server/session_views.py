@@ -27,8 +27,6 @@ _READ_STEP: Final = 256
 
 
 class SharedView:
-    """One session, followed for all its connections."""
-
     def __init__(self, sessions: Sessions, view: SessionView) -> None:
         self.view = view
         self.sessions = sessions
@@ -41,7 +39,6 @@ class SharedView:
         self._task = asyncio.create_task(self._follow(), name=f"makai-view-{view.session_id}")
 
     async def until(self, event_id: int) -> None:
-        """Returns when the view has taken this event."""
         async with asyncio.timeout(CATCH_UP_S):
             while self.view.last_event_id < event_id:
                 if self.gone is not None:
@@ -78,8 +75,6 @@ class SharedView:
 
 
 class SessionViews:
-    """The views that have clients."""
-
     def __init__(self, sessions: Callable[[], Awaitable[Sessions]]) -> None:
         self._sessions = sessions
         self._open: dict[str, SharedView] = {}
@@ -123,7 +118,6 @@ class SessionViews:
 
 
 async def read_transcript(sessions: Sessions, session_id: str, reader: TranscriptReader) -> None:
-    """Give a reader everything it wants of the log."""
     while (window := reader.window) is not None:
         reader.take(await events_of(sessions, session_id, window))
     for window in reader.broken_turns():
@@ -131,7 +125,6 @@ async def read_transcript(sessions: Sessions, session_id: str, reader: Transcrip
 
 
 async def look_up_run(sessions: Sessions, session_id: str, lookup: RunLookup) -> None:
-    """Find the run a cursor is in."""
     while (window := lookup.window) is not None:
         lookup.take(await events_of(sessions, session_id, window))
 

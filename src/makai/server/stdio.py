@@ -10,7 +10,6 @@ import gc
 
 
 def main() -> int:
-    """Serve until the client closes our input; then 0."""
     # Importing makes thousands of objects and no garbage; searching them for it would take a fifteenth of the start.
     gc.disable()
     import asyncio

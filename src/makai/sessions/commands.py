@@ -146,9 +146,6 @@ class Recovered(Timed, frozen=True, tag="recovered"):
 Command: TypeAlias = Create | UserCommand | Report | TimePassed | Recovered
 
 
-# ---------------------------------------------------------------- effects, beside those of `harness.base`
-
-
 class CancelRun(Effect, frozen=True, tag="cancel_run"):
     """Stop everything of the run; report `run_finished` when all of it is gone, however that ended."""
 

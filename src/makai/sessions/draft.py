@@ -22,8 +22,6 @@ RUN_IDS = UUID("6d616b61-6900-5000-8000-72756e206964")
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a command leads to."""
-
     events: tuple[ev.Logged, ...]
     effects: tuple[AnyEffect, ...]
     state: SessionState

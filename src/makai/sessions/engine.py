@@ -76,9 +76,6 @@ def _check_open(state: SessionState) -> None:
         raise SessionRefused("SESSION_CLOSED", "The session is closed.", hint="Fork it to continue.")
 
 
-# ---------------------------------------------------------------- the session
-
-
 def _create(draft: Draft, command: cmd.Create) -> None:
     if draft.state.last_event_id != 0:
         raise SessionRefused("SESSION_EXISTS", "There is a session of this id already.")
@@ -126,9 +123,6 @@ def _close(draft: Draft, command: cmd.Close) -> None:
     if draft.state.active_run is not None:
         raise SessionRefused("BUSY", "A run is active.", hint="Abort it first.")
     draft.log(ev.SessionClosed(reason=command.reason))
-
-
-# ---------------------------------------------------------------- runs
 
 
 def _send(draft: Draft, command: cmd.Send) -> None:
@@ -215,9 +209,6 @@ def _resume(draft: Draft, run: Run) -> None:
     draft.steer_waiting(run.run_id)
 
 
-# ---------------------------------------------------------------- approvals
-
-
 def _answer(draft: Draft, command: cmd.ApproveCall | cmd.DenyCall) -> None:
     _check_open(draft.state)
     if not command.by or command.by in ENGINE_NAMES or command.scope not in get_args(ev.GrantScope):
@@ -274,9 +265,6 @@ def _deny_what_ran_out(draft: Draft) -> None:
             draft.decide_call(run.run_id, denied)
 
 
-# ---------------------------------------------------------------- arguments
-
-
 def _check_text(text: str, name: str) -> None:
     if not text.strip():
         raise SessionRefused("BAD_ARGUMENT", f"{name} is empty.")
@@ -304,9 +292,6 @@ def _check_input(state: SessionState, command: cmd.Send) -> None:
         raise SessionRefused("BAD_ARGUMENT", f"There is no delivery {command.delivery!r}.")
     if command.client_msg_id is not None and not 0 < len(command.client_msg_id) <= MAX_ID_LENGTH:
         raise SessionRefused("BAD_ARGUMENT", f"A client_msg_id has 1 to {MAX_ID_LENGTH} characters.")
-
-
-# ---------------------------------------------------------------- many commands, one commit
 
 
 class Batch:

@@ -172,8 +172,6 @@ class _Turn:
 
 
 class History:
-    """Folds events, as they come, into what was said."""
-
     def __init__(self) -> None:
         self._entries: list[UserItem | NoteItem | _Turn] = []
         self._compacted: PlacedMessage | None = None
@@ -183,7 +181,6 @@ class History:
         self._has_turns = True
 
     def apply(self, logged: LoggedEvent) -> None:
-        """Take one event into account; most kinds say nothing."""
         if isinstance(logged, ev.Logged) and (step := _STEPS.get(type(logged.event))) is not None:
             step(self, logged.event, logged)
 

@@ -85,7 +85,6 @@ class Inbox:
             self.put(Order(cmd.Report(now=now, event=event, run_id=run_id), words=[event.delta]))
 
     def take(self) -> list[Order]:
-        """The orders of the next commit."""
         orders = [self._orders.popleft() for _ in range(min(len(self._orders), self.MAX_BATCH))]
         self.has_urgent = any(order.is_urgent for order in self._orders)
         self.facts = sum(1 if order.words is None else len(order.words) for order in self._orders)

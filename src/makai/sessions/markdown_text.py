@@ -124,7 +124,6 @@ def _compared(before: list[str], after: list[str], old_name: str, new_name: str)
 
 
 def json_block(text: str) -> str:
-    """Indented JSON; text that is no JSON stays as it is."""
     try:
         pretty = msgspec.json.format(text.encode(), indent=2).decode()
     except (msgspec.DecodeError, UnicodeError):

@@ -60,8 +60,6 @@ _Handler: TypeAlias = "Callable[[OwnedSessions, Any], Awaitable[AnswerT]]"
 
 
 def _handles(kind: type[Request[AnswerT]]) -> Callable[[_Handler[AnswerT]], _Handler[AnswerT]]:
-    """Register a method as the handler of a request type."""
-
     def register(handler: _Handler[AnswerT]) -> _Handler[AnswerT]:
         HANDLERS[kind] = handler
         return handler
@@ -137,8 +135,6 @@ class OwnedSessions:
         if loading:
             await asyncio.wait(loading, timeout=CLOSE_S)
         await self._log.close()
-
-    # ------------------------------------------------------------ handlers
 
     @_handles(req.CreateSession)
     async def _create(self, wanted: req.CreateSession) -> str:
@@ -251,8 +247,6 @@ class OwnedSessions:
 
     async def _execute(self, request: ToolRequest) -> ToolAnswer | None:
         return await self.tool_executors(request.session_id).execute(request)
-
-    # ------------------------------------------------------------ live sessions
 
     async def _session(self, session_id: str) -> LiveSession:
         """The session, loaded and recovered once, also for concurrent callers.

@@ -96,8 +96,6 @@ class SessionRunPort:
             answer = self._questions[call_id] = asyncio.get_running_loop().create_future()
         return answer
 
-    # ------------------------------------------------------------ what the harness uses
-
     @property
     def session(self) -> SessionState:
         return self._session.state

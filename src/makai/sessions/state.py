@@ -261,9 +261,6 @@ def _with(seen: Seen, text: str | None) -> Seen:
     return seen if text is None else seen.with_text(text)
 
 
-# ---------------------------------------------------------------- steps of its newest run
-
-
 def _on_settled(run: Run, event: ev.RunFinished | ev.RunFailed, logged: ev.Logged) -> Run:
     return _evolved(run, settled=True, turn_open=False, calls={}, usage=event.usage)
 

@@ -35,8 +35,6 @@ class FrameSource(Protocol):
 
 
 class Outbox:
-    """Frames that wait to be written."""
-
     def __init__(self) -> None:
         self.pending_bytes = 0
         self._frames: list[bytes] = []
@@ -91,7 +89,6 @@ class FrameWriter:
         self._ended = False
 
     def wake(self) -> None:
-        """Write soon what the outbox holds."""
         if not self._flush_scheduled and self._writing is None and not self._ended:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)

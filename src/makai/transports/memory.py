@@ -23,8 +23,6 @@ def memory_pair(bound: int = BOUND_BYTES, *, max_frame_bytes: int = MAX_FRAME_BY
 
 
 class _MemoryChannel:
-    """One end: reads one pipe and writes the other."""
-
     def __init__(self, inbound: _Pipe, outbound: _Pipe, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._inbound = inbound

@@ -255,8 +255,6 @@ async def connect_sse(
 
 
 class _Stream:
-    """One answer that is being read."""
-
     def __init__(self, response: aiohttp.ClientResponse, max_frame_bytes: int) -> None:
         self.id = response.headers[CONNECTION_HEADER]
         self.response = response

@@ -111,7 +111,6 @@ class UnixListener:
             self._listening.close()
 
     async def close(self) -> None:
-        """End all connections too."""
         self.stop_accepting()
         await asyncio.sleep(0)  # a task that is cancelled before it began would not close its channel
         await self._connections.close(_END_DEADLINE_S)

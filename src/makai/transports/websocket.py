@@ -176,8 +176,6 @@ def _close_reason(reason: str) -> bytes:
 
 
 class ConnectionState(StrEnum):
-    """The state of a WebSocket client."""
-
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
     CONNECTED = "connected"

@@ -103,7 +103,6 @@ def from_owner(frame: bytes) -> FromOwner:
 
 
 def answer_of(request: Request[AnswerT], message: AttachAnswer | Records) -> AnswerT:
-    """The answer to `request`, of the type that its class declares."""
     answer: AnswerT = (
         records_of(message)  # type: ignore[assignment]
         if isinstance(message, Records)

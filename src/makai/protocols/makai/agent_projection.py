@@ -43,8 +43,6 @@ class _Run:
 
 
 class AgentProjection:
-    """One session as one client sees it."""
-
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
         self._run: _Run | None = None

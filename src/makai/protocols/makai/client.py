@@ -48,8 +48,6 @@ _decode = msgspec.json.Decoder(_Inbound).decode
 
 
 class ClientConnection:
-    """One server, until its transport closes."""
-
     def __init__(
         self,
         frame_bytes: int = 16 * 1024 * 1024,

@@ -41,7 +41,6 @@ class Inbound:
         self._expected[scope] = self._expected.get(scope, 1) + count
 
     def forget(self, scope: Scope) -> None:
-        """The scope has ended; its id may be used again."""
         self._expected.pop(scope, None)
 
 
@@ -74,7 +73,6 @@ class Outbound:
         return number
 
     def forget(self, scope: Scope) -> None:
-        """The scope has ended; its id starts at 1 again."""
         self._live.pop(scope, None)
         self._idle.pop(scope, None)
 

@@ -23,8 +23,6 @@ MAX_PARTIAL_CHARS = 1024 * 1024
 
 
 class FullProjection:
-    """Events with the message so far."""
-
     def __init__(self) -> None:
         self._fold = MessageFold(AssistantMessage(content=()))
         self._size = 0
@@ -46,8 +44,6 @@ class FullProjection:
 
 
 class ProxyProjection:
-    """Events without anything that was said before."""
-
     def project(self, event: ev.StreamEvent) -> Projected:
         match event:
             case ev.TextDelta():

@@ -46,8 +46,6 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Request:
-    """A request that has not reached its terminal."""
-
     def __init__(self, scope: Scope, message_id: str, encoding: Literal["proxy"] | None, *, whole: bool) -> None:
         self.scope = scope
         self.message_id = message_id
@@ -58,8 +56,6 @@ class _Request:
 
 
 class ServerConnection:
-    """One client, until its transport closes."""
-
     def __init__(
         self,
         limits: ConnectionLimits | None = None,
@@ -120,7 +116,6 @@ class ServerConnection:
         return self._dispatch(envelope, numbers_used)
 
     def receive_oversized(self, limit: int) -> None:
-        """A frame was too large to read; the transport skipped it."""
         self._answer_problem(Problem(reason=f"a frame exceeds the limit of {limit} bytes; send it in fragments"))
 
     def accept(self, stream_id: str) -> None:
@@ -164,7 +159,6 @@ class ServerConnection:
         self._end(scope)
 
     def _join(self, envelope: Envelope, now: float) -> Envelope | None:
-        """The whole envelope when this was its last fragment."""
         assert envelope.fragment is not None
         try:
             joined = self._reassembler.add(envelope.scope, envelope.fragment, envelope.sequence, envelope.payload, now)
@@ -339,7 +333,6 @@ class ServerConnection:
         return self._is_taken(scope) or (self._agents is not None and self._agents.is_live(scope))
 
     def _end(self, scope: Scope) -> None:
-        """The terminal was sent: the id may be used again."""
         if scope.kind == "stream_id":
             self._streams.pop(scope.id, None)
         self._listings.pop(scope, None)

@@ -113,8 +113,6 @@ _MAX_NAME: Final = 64
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a command was not taken."""
-
     code: ErrorCode
     message: str
     req_id: str | None = None
@@ -122,8 +120,6 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Shape:
-    """What a command consists of."""
-
     def __init__(self, kind: type[Any]) -> None:
         fields = msgspec.structs.fields(kind)
         self.kind = kind

@@ -68,7 +68,6 @@ class RunLookup(_Backwards):
         self._events: list[LoggedEvent] = []
 
     def take(self, events: Sequence[LoggedEvent]) -> None:
-        """The events of `window`."""
         assert self.window is not None
         self._events[:0] = events
         starts = [
@@ -107,7 +106,6 @@ class TranscriptReader(_Backwards):
         """The newest report of usage, if one was come across."""
 
     def take(self, events: Sequence[LoggedEvent]) -> None:
-        """The events of `window`."""
         assert self.window is not None
         self._reached = self.window.after
         found = []
@@ -147,7 +145,6 @@ class TranscriptReader(_Backwards):
         return self._broken
 
     def mend(self, window: Window, events: Iterable[LoggedEvent]) -> None:
-        """The events of one window of `broken_turns`."""
         texts = PartialTexts()
         for logged in events:
             if isinstance(logged, Logged):
@@ -178,7 +175,6 @@ class PartialTexts:
         return bool(self._texts)
 
     def take(self, logged: Logged) -> None:
-        """One event of a turn."""
         event = logged.event
         if isinstance(event, log.AssistantTextDelta | log.ReasoningDelta):
             key = isinstance(event, log.ReasoningDelta), event.content_index

@@ -211,7 +211,6 @@ class SharedFrame:
         self._as_item: bytes | UnsetType | None = UNSET
 
     def form(self, capabilities: Capabilities) -> bytes | None:
-        """What a client of these capabilities is sent, if anything."""
         if self.needs_streaming and not capabilities.streaming:
             return None
         if capabilities.makai:
@@ -238,7 +237,6 @@ class SharedFrame:
 
     @property
     def is_item(self) -> bool:
-        """Whether transcripts list it."""
         kind = type(self.frame)
         return kind in _ITEMS or kind in _MAKAI_ITEMS
 
@@ -250,7 +248,6 @@ class Projector:
         self.state = state
 
     def project(self, logged: LoggedEvent) -> SharedFrame | None:
-        """The frame of the next event."""
         self.state = evolve(self.state, logged)
         if not isinstance(logged, log.Logged):
             return None

@@ -35,8 +35,6 @@ _UNBOUNDED: Final = 1 << 62
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a connection may hold back or replay."""
-
     replay_events: int = 100_000
     """A client whose cursor is further behind than this has to take a snapshot."""
     drain_events: int = 500

@@ -27,7 +27,6 @@ def rfc3339(milliseconds: int) -> str:
 
 
 def session_state(session_id: str, state: engine.SessionState) -> frames.SessionStatePart:
-    """The session as `welcome` and `snapshot` show it."""
     run = state.run
     is_active = run is not None and not run.settled and run.status not in ("finished", "error")
     return frames.SessionStatePart(
@@ -46,7 +45,6 @@ def last_event_id(state: engine.SessionState) -> int:
 
 
 def run_state(run: engine.Run, window: tuple[frames.TranscriptItem, ...] | UnsetType = UNSET) -> frames.RunState:
-    """The run as `run_status` and `snapshot` show it."""
     return frames.RunState(
         run_id=run.run_id,
         status=run.status,
@@ -94,7 +92,6 @@ def arguments(arguments_json: str) -> dict[str, Any]:
 
 
 def as_object(text: str | None) -> dict[str, Any] | None:
-    """The JSON object that a text is, if it is one."""
     if text is None:
         return None
     try:
@@ -104,14 +101,12 @@ def as_object(text: str | None) -> dict[str, Any] | None:
 
 
 def words(content: str | tuple[SessionPart, ...]) -> str:
-    """The text of an input."""
     if isinstance(content, str):
         return content
     return "\n".join(part.text for part in map(for_model, content) if isinstance(part, Text))
 
 
 def images(content: str | tuple[SessionPart, ...]) -> tuple[PastedImage, ...] | UnsetType:
-    """The pictures of an input."""
     if isinstance(content, str):
         return UNSET
     found = tuple(PastedImage(data=part.data, mime_type=part.mime_type) for part in content if isinstance(part, Image))
@@ -119,5 +114,4 @@ def images(content: str | tuple[SessionPart, ...]) -> tuple[PastedImage, ...] | 
 
 
 def present(value: Any) -> Any:
-    """The value, absent instead of null."""
     return UNSET if value is None else value

@@ -28,7 +28,6 @@ _PROMPT_CACHE_MIB = 128
 
 
 def main() -> NoReturn:
-    """Serve until told or left alone."""
     arguments = _arguments()
     _die_with_parent()
     # llama.cpp may print; only our one line may reach the real stdout.

@@ -12,8 +12,6 @@ from makai.core.errors import ModelNotFound
 
 
 class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model whose weights we know byte for byte."""
-
     name: str
     """What the user types: `makai models pull NAME`."""
     id: str
@@ -70,7 +68,6 @@ OnProgress: TypeAlias = Callable[[PullProgress], None]
 
 
 def find_model(name: str) -> LocalModel:
-    """The registry entry for a short name or a model id."""
     for model in LOCAL_MODELS.values():
         if name in (model.name, model.id):
             return model
