@@ -81,6 +81,8 @@ class ToolCall(Part, frozen=True, tag_field="type", tag="tool_call"):
 
 
 class ToolResult(Part, frozen=True, tag_field="type", tag="tool_result"):
+    """What a tool answered."""
+
     tool_call_id: str
     tool_name: str
     content: str | tuple[Text | Image, ...]
