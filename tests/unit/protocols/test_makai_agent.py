@@ -16,9 +16,20 @@ from makai.protocols.makai.commands import AskSession, ListModels
 from makai.protocols.makai.server import ConnectionLimits
 
 
+@pytest.fixture
+def fresh() -> AgentServer:
+    """A client that has said nothing yet."""
+    return AgentServer()
+
+
+@pytest.fixture
+def server() -> AgentServer:
+    """A client that is attached to its session."""
+    return AgentServer().attached()
+
+
 @pytest.mark.req("MK-AGENT-001", "MK-AGENT-002")
-def test_a_start_becomes_a_command_and_is_answered_by_ack_and_agent_started() -> None:
-    server = AgentServer()
+def test_a_start_becomes_a_command_and_is_answered_by_ack_and_agent_started(fresh: AgentServer) -> None:
     payload = {
         "model_ref": REF,
         "system_prompt": "Be brief.",
@@ -27,19 +38,19 @@ def test_a_start_becomes_a_command_and_is_answered_by_ack_and_agent_started() ->
         "options": {"max_turns": 3, "temperature": 0.5, "unheard_of": 1},
     }
     CLIENT_SCHEMA.validate(envelope("agent_start", payload, stream_id=None, session_id=new_id()))
-    assert server.ask("agent_start", payload) == []
-    command = server.command(AskSession)
+    assert fresh.ask("agent_start", payload) == []
+    command = fresh.command(AskSession)
     assert isinstance(command.request, wire.AgentStart)
-    assert (command.session_id, command.message_id) == (server.session_id, server.message_id)
+    assert (command.session_id, command.message_id) == (fresh.session_id, fresh.message_id)
     assert (command.request.options.max_turns, command.request.options.temperature) == (3, 0.5)
-    server.agents.attach(server.session_id, AgentProjection(server.session_id))
-    started = wire.AgentStarted(session_id=server.session_id, model_ref=REF, event_id=1, resumed=False)
-    server.agents.started(server.session_id, server.message_id, started)
-    ack, answer = server.heard()
-    assert (ack["type"], ack["sequence"], ack["in_reply_to"]) == ("ack", 1, server.message_id)
-    assert (answer["type"], answer["sequence"], answer["in_reply_to"]) == ("agent_started", 2, server.message_id)
-    assert answer["payload"] == {"session_id": server.session_id, "model_ref": REF, "event_id": 1, "resumed": False}
-    assert server.connection.busy
+    fresh.agents.attach(fresh.session_id, AgentProjection(fresh.session_id))
+    started = wire.AgentStarted(session_id=fresh.session_id, model_ref=REF, event_id=1, resumed=False)
+    fresh.agents.started(fresh.session_id, fresh.message_id, started)
+    ack, answer = fresh.heard()
+    assert (ack["type"], ack["sequence"], ack["in_reply_to"]) == ("ack", 1, fresh.message_id)
+    assert (answer["type"], answer["sequence"], answer["in_reply_to"]) == ("agent_started", 2, fresh.message_id)
+    assert answer["payload"] == {"session_id": fresh.session_id, "model_ref": REF, "event_id": 1, "resumed": False}
+    assert fresh.connection.busy
 
 
 @pytest.mark.parametrize(
@@ -66,15 +77,16 @@ def test_a_start_becomes_a_command_and_is_answered_by_ack_and_agent_started() ->
     ],
     ids=str,
 )
-def test_a_start_that_cannot_be_meant_is_nacked_and_its_scope_is_free_again(payload: JSON, words: str) -> None:
-    server = AgentServer()
-    (nack,) = server.ask("agent_start", payload)
+def test_a_start_that_cannot_be_meant_is_nacked_and_its_scope_is_free_again(
+    fresh: AgentServer, payload: JSON, words: str
+) -> None:
+    (nack,) = fresh.ask("agent_start", payload)
     assert (nack["type"], nack["payload"]["error_code"]) == ("nack", "invalid_request")
     assert words in nack["payload"]["reason"]
-    assert server.commands == []
-    assert not server.connection.busy
-    server.sent = 0
-    server.attached()
+    assert fresh.commands == []
+    assert not fresh.connection.busy
+    fresh.sent = 0
+    fresh.attached()
 
 
 def test_agent_requests_belong_to_a_session_and_sessions_are_limited() -> None:
@@ -92,18 +104,16 @@ def test_a_server_without_sessions_has_no_agents() -> None:
 
 
 @pytest.mark.req("MK-TOOL-011")
-def test_what_is_meant_for_a_tool_server_is_nacked_and_never_dropped() -> None:
-    server = AgentServer()
+def test_what_is_meant_for_a_tool_server_is_nacked_and_never_dropped(fresh: AgentServer) -> None:
     for kind in ("tool_register", "tool_execute", "models_request", "agent_start", "stream_request"):
-        (nack,) = server.say(envelope(kind, stream_id=None, server_id=new_id()))
+        (nack,) = fresh.say(envelope(kind, stream_id=None, server_id=new_id()))
         assert (kind, nack["payload"]["error_code"]) == (kind, "not_implemented")
-    (pong,) = server.say(envelope("ping", stream_id=None, server_id=new_id()))
+    (pong,) = fresh.say(envelope("ping", stream_id=None, server_id=new_id()))
     assert pong["type"] == "pong"
 
 
 @pytest.mark.req("MK-AGENT-003", "MK-AGENT-005", "MK-AGENT-006", "MK-AGENT-013")
-def test_a_message_is_acked_and_settled_once_with_its_own_id() -> None:
-    server = AgentServer().attached()
+def test_a_message_is_acked_and_settled_once_with_its_own_id(server: AgentServer) -> None:
     assert server.ask("agent_message", HELLO) == []
     command = server.command(AskSession)
     assert isinstance(command.request, wire.AgentMessage)
@@ -130,8 +140,7 @@ def test_a_message_is_acked_and_settled_once_with_its_own_id() -> None:
     }
 
 
-def test_the_settlement_of_another_clients_run_answers_nothing() -> None:
-    server = AgentServer().attached()
+def test_the_settlement_of_another_clients_run_answers_nothing(server: AgentServer) -> None:
     frames = server.happens(
         ev.RunStarted(run_number=1, model_ref=REF),
         ev.UserInput(input_id="theirs", content="Hello"),
@@ -142,8 +151,7 @@ def test_the_settlement_of_another_clients_run_answers_nothing() -> None:
 
 
 @pytest.mark.req("MK-AGENT-015")
-def test_a_busy_session_answers_a_message_with_agent_error() -> None:
-    server = AgentServer().attached()
+def test_a_busy_session_answers_a_message_with_agent_error(server: AgentServer) -> None:
     server.running()
     assert server.ask("agent_message", HELLO) == []
     server.agents.busy(server.session_id, server.message_id, SessionRefused("BUSY", "A run is active.", hint="Wait."))
@@ -155,19 +163,19 @@ def test_a_busy_session_answers_a_message_with_agent_error() -> None:
 
 @pytest.mark.req("MK-AGENT-019")
 @pytest.mark.parametrize("kind", ["agent_message", "agent_stop", "agent_status", "tool_list"])
-def test_what_is_asked_of_an_unknown_session_is_nacked_and_its_scope_is_free_again(kind: str) -> None:
-    server = AgentServer()
-    assert server.ask(kind, HELLO) == []
+def test_what_is_asked_of_an_unknown_session_is_nacked_and_its_scope_is_free_again(
+    fresh: AgentServer, kind: str
+) -> None:
+    assert fresh.ask(kind, HELLO) == []
     error = SessionRefused("UNKNOWN_SESSION", "There is no such session.")
-    server.agents.refuse(server.session_id, server.message_id, error)
-    (nack,) = server.heard()
+    fresh.agents.refuse(fresh.session_id, fresh.message_id, error)
+    (nack,) = fresh.heard()
     assert (nack["type"], nack["payload"]["error_code"]) == ("nack", "session_not_found")
-    assert not server.connection.busy
-    assert code_of(server.ask(kind, HELLO, sequence=2)) == "sequence_gap"
+    assert not fresh.connection.busy
+    assert code_of(fresh.ask(kind, HELLO, sequence=2)) == "sequence_gap"
 
 
-def test_a_nacked_envelope_of_an_attached_session_has_used_its_number() -> None:
-    server = AgentServer().attached()
+def test_a_nacked_envelope_of_an_attached_session_has_used_its_number(server: AgentServer) -> None:
     for payload in ({}, {"messages": 3}):
         assert code_of(server.ask("agent_message", payload)) == "invalid_request"
     assert code_of(server.ask("agent_dance")) == "not_implemented"
@@ -177,18 +185,16 @@ def test_a_nacked_envelope_of_an_attached_session_has_used_its_number() -> None:
     assert len(server.commands) == 1
 
 
-def test_requests_that_pile_up_are_refused() -> None:
-    server = AgentServer()
+def test_requests_that_pile_up_are_refused(fresh: AgentServer) -> None:
     for _ in range(MAX_UNANSWERED):
-        assert server.ask("agent_status") == []
-    assert code_of(server.ask("agent_status")) == "rate_limited"
+        assert fresh.ask("agent_status") == []
+    assert code_of(fresh.ask("agent_status")) == "rate_limited"
 
 
 @pytest.mark.req("MK-AGENT-018")
-def test_questions_about_a_session_are_answered_without_attaching() -> None:
-    server = AgentServer()
+def test_questions_about_a_session_are_answered_without_attaching(fresh: AgentServer) -> None:
     info = wire.SessionInfo(
-        session_id=server.session_id,
+        session_id=fresh.session_id,
         status="idle",
         model_ref=REF,
         mode="ask",
@@ -198,22 +204,23 @@ def test_questions_about_a_session_are_answered_without_attaching() -> None:
         usage=Usage(input=1),
         pending_permissions=(),
     )
-    server.ask("agent_status")
-    server.agents.info(server.session_id, server.message_id, info)
-    assert [(frame["type"], frame["payload"].get("status")) for frame in server.heard()] == [
+    fresh.ask("agent_status")
+    fresh.agents.info(fresh.session_id, fresh.message_id, info)
+    assert [(frame["type"], frame["payload"].get("status")) for frame in fresh.heard()] == [
         ("ack", None),
         ("session_info", "idle"),
     ]
-    assert not server.connection.busy
-    server.sent = 0
-    server.ask("tool_list", {"prefix": "lo"})
-    server.agents.info(server.session_id, server.message_id, wire.ToolListResponse(()))
-    assert [(frame["type"], frame["sequence"]) for frame in server.heard()] == [("ack", 1), ("tool_list_response", 2)]
+    assert not fresh.connection.busy
+    fresh.sent = 0
+    fresh.ask("tool_list", {"prefix": "lo"})
+    fresh.agents.info(fresh.session_id, fresh.message_id, wire.ToolListResponse(()))
+    assert [(frame["type"], frame["sequence"]) for frame in fresh.heard()] == [("ack", 1), ("tool_list_response", 2)]
 
 
 @pytest.mark.req("MK-MODEL-026")
-def test_models_are_listed_in_the_scope_of_an_attached_session_without_disturbing_its_numbers() -> None:
-    server = AgentServer().attached()
+def test_models_are_listed_in_the_scope_of_an_attached_session_without_disturbing_its_numbers(
+    server: AgentServer,
+) -> None:
     assert server.ask("models_request") == []
     command = server.command(ListModels)
     server.connection.refuse(command.scope, SessionRefused("BAD_ARGUMENT", "no"))
@@ -226,8 +233,7 @@ def test_models_are_listed_in_the_scope_of_an_attached_session_without_disturbin
 
 
 @pytest.mark.req("MK-AGENT-017")
-def test_a_stop_is_acked_and_agent_stopped_is_the_last_word() -> None:
-    server = AgentServer().attached()
+def test_a_stop_is_acked_and_agent_stopped_is_the_last_word(server: AgentServer) -> None:
     message_id = server.running()
     server.ask("agent_stop", {"reason": "enough"})
     command = server.command(AskSession)
@@ -246,8 +252,7 @@ def test_a_stop_is_acked_and_agent_stopped_is_the_last_word() -> None:
 
 
 @pytest.mark.parametrize("begins_anew", [True, False])
-def test_after_agent_stopped_a_client_counts_on_or_begins_anew(begins_anew: bool) -> None:
-    server = AgentServer().attached()
+def test_after_agent_stopped_a_client_counts_on_or_begins_anew(server: AgentServer, begins_anew: bool) -> None:
     server.ask("agent_stop")
     server.agents.accept(server.session_id, server.message_id)
     server.agents.stopped(server.session_id, server.message_id, None)
@@ -261,8 +266,7 @@ def test_after_agent_stopped_a_client_counts_on_or_begins_anew(begins_anew: bool
     assert nack["payload"]["error_code"] == "session_not_found"
 
 
-def test_requests_that_wait_when_the_session_is_let_go_of_are_refused() -> None:
-    server = AgentServer().attached()
+def test_requests_that_wait_when_the_session_is_let_go_of_are_refused(server: AgentServer) -> None:
     server.ask("agent_status")
     waiting = server.message_id
     server.ask("agent_stop")
@@ -275,8 +279,7 @@ def test_requests_that_wait_when_the_session_is_let_go_of_are_refused() -> None:
     assert server.heard() == []
 
 
-def test_a_session_that_is_lost_settles_what_this_client_waits_for() -> None:
-    server = AgentServer().attached()
+def test_a_session_that_is_lost_settles_what_this_client_waits_for(server: AgentServer) -> None:
     message_id = server.running()
     server.agents.lost(server.session_id, SessionRefused("UNKNOWN_SESSION", "The session was deleted."))
     error, stopped = server.heard()
@@ -290,9 +293,8 @@ def test_a_session_that_is_lost_settles_what_this_client_waits_for() -> None:
     assert not server.connection.busy
 
 
-def test_nothing_is_said_about_sessions_that_nobody_is_attached_to() -> None:
-    server = AgentServer()
-    agents = server.agents
+def test_nothing_is_said_about_sessions_that_nobody_is_attached_to(fresh: AgentServer) -> None:
+    agents = fresh.agents
     agents.attach("x", AgentProjection("x"))
     agents.logged("x", ev.Logged(event_id=1, ts=1, event=ev.RunStarted(run_number=1, model_ref=REF), run_id="r"))
     agents.execute("x", execution())
@@ -303,4 +305,4 @@ def test_nothing_is_said_about_sessions_that_nobody_is_attached_to() -> None:
     agents.busy("x", "m", SessionRefused("BUSY", "x"))
     agents.stopped("x", "m", None)
     agents.lost("x", SessionRefused("UNKNOWN_SESSION", "x"))
-    assert server.heard() == []
+    assert fresh.heard() == []

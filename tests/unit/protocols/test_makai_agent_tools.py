@@ -11,10 +11,18 @@ from makai.protocols.makai.agent_payloads import ToolResultMessage
 from makai.protocols.makai.commands import AnswerTool
 
 
-@pytest.mark.req("MK-TOOL-002", "MK-TOOL-003", "MK-TOOL-004")
-def test_a_client_is_told_to_execute_after_the_start_of_the_execution_and_its_result_is_taken_once() -> None:
+@pytest.fixture
+def server() -> AgentServer:
+    """A client that is attached to its session, in which a run is active."""
     server = AgentServer().attached()
     server.running()
+    return server
+
+
+@pytest.mark.req("MK-TOOL-002", "MK-TOOL-003", "MK-TOOL-004")
+def test_a_client_is_told_to_execute_after_the_start_of_the_execution_and_its_result_is_taken_once(
+    server: AgentServer,
+) -> None:
     server.happens(called())
     server.agents.execute(server.session_id, execution())
     assert server.heard() == []
@@ -35,18 +43,14 @@ def test_a_client_is_told_to_execute_after_the_start_of_the_execution_and_its_re
     assert (answer.session_id, answer.result.tool_call_id) == (server.session_id, "c1")
 
 
-def test_a_call_whose_start_was_told_already_is_executed_at_once() -> None:
-    server = AgentServer().attached()
-    server.running()
+def test_a_call_whose_start_was_told_already_is_executed_at_once(server: AgentServer) -> None:
     server.happens(called(), ev.ToolStarted(call_id="c1"))
     server.agents.execute(server.session_id, execution())
     assert kinds(server.heard()) == ["tool_execute"]
 
 
 @pytest.mark.req("MK-TOOL-007", "MK-TOOL-008")
-def test_results_are_matched_by_id_in_any_order_and_unknown_or_second_ones_are_nacked() -> None:
-    server = AgentServer().attached()
-    server.running()
+def test_results_are_matched_by_id_in_any_order_and_unknown_or_second_ones_are_nacked(server: AgentServer) -> None:
     for call_id in ("c1", "c2"):
         server.happens(called(call_id), ev.ToolStarted(call_id=call_id))
         server.agents.execute(server.session_id, execution(call_id))
@@ -64,9 +68,7 @@ def test_results_are_matched_by_id_in_any_order_and_unknown_or_second_ones_are_n
 
 
 @pytest.mark.req("MK-TOOL-008", "MK-TOOL-010")
-def test_a_result_that_nobody_wants_any_more_is_nacked() -> None:
-    server = AgentServer().attached()
-    server.running()
+def test_a_result_that_nobody_wants_any_more_is_nacked(server: AgentServer) -> None:
     server.happens(called(), ev.ToolStarted(call_id="c1"))
     server.agents.execute(server.session_id, execution())
     server.agents.withdraw(server.session_id, "c1")
@@ -75,9 +77,7 @@ def test_a_result_that_nobody_wants_any_more_is_nacked() -> None:
     assert code_of(Server().say(envelope("tool_result", {"tool_call_id": "c1", "content": "?"}))) == "not_implemented"
 
 
-def test_a_question_is_asked_and_settled_once_whoever_decided() -> None:
-    server = AgentServer().attached()
-    server.running()
+def test_a_question_is_asked_and_settled_once_whoever_decided(server: AgentServer) -> None:
     question = asked(
         title="Look at the sea",
         diffs=(ev.FileDiff(path="a", old_text=None, new_text="b"),),
@@ -107,17 +107,13 @@ def test_a_question_is_asked_and_settled_once_whoever_decided() -> None:
     ]
 
 
-def test_what_a_rule_decided_was_never_a_question() -> None:
-    server = AgentServer().attached()
-    server.running()
+def test_what_a_rule_decided_was_never_a_question(server: AgentServer) -> None:
     frames = server.happens(called(), ev.ApprovalDecided(call_id="c1", decision="approve", by="rule"))
     assert events_of(frames) == ["tool_call"]
     assert kinds(frames) == ["agent_event"]
 
 
-def test_a_question_from_before_the_client_came_is_asked_once() -> None:
-    server = AgentServer().attached()
-    server.running()
+def test_a_question_from_before_the_client_came_is_asked_once(server: AgentServer) -> None:
     server.agents.ask_again(server.session_id, asked(), "run")
     server.agents.ask_again(server.session_id, asked(), "run")
     assert kinds(server.heard()) == ["permission_request"]
@@ -126,9 +122,7 @@ def test_a_question_from_before_the_client_came_is_asked_once() -> None:
 
 
 @pytest.mark.req("MK-TOOL-006")
-def test_a_failed_tool_is_told_as_failed() -> None:
-    server = AgentServer().attached()
-    server.running()
+def test_a_failed_tool_is_told_as_failed(server: AgentServer) -> None:
     frames = server.happens(
         called(), ev.ToolStarted(call_id="c1"), ev.ToolFinished(call_id="c1", content=(), is_error=True)
     )

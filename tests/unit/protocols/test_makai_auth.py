@@ -35,9 +35,13 @@ def code(frame: JSON) -> str:
     return str(frame["payload"]["error_code"])
 
 
+@pytest.fixture
+def flow_id(server: Server) -> str:
+    return login(server)
+
+
 @pytest.mark.req("MK-AUTH-001", "MK-AUTH-002", "MK-ENV-012")
-def test_a_provider_query_gets_ack_and_then_its_answer() -> None:
-    server = Server()
+def test_a_provider_query_gets_ack_and_then_its_answer(server: Server) -> None:
     query = envelope("auth_providers_request")
     (ack,) = server.say(query)
     command = server.command(wire.ListProviders)
@@ -65,9 +69,7 @@ def test_a_provider_query_gets_ack_and_then_its_answer() -> None:
 
 
 @pytest.mark.req("MK-AUTH-003", "MK-AUTH-004", "MK-AUTH-005", "MK-AUTH-006", "MK-AUTH-007", "MK-AUTH-012")
-def test_a_login_says_exactly_this() -> None:
-    server = Server()
-    flow_id = login(server)
+def test_a_login_says_exactly_this(server: Server, flow_id: str) -> None:
     whose = {"flow_id": flow_id, "provider_id": "acme"}
     auth = server.connection.auth
     auth.event(flow_id, wire.AuthEvent(progress=wire.AuthProgress(**whose, message="Connecting")))
@@ -91,9 +93,9 @@ def test_a_login_says_exactly_this() -> None:
 
 
 @pytest.mark.req("MK-AUTH-010")
-def test_an_answer_for_another_flow_is_refused_and_one_for_another_prompt_is_passed_on_to_be_ignored() -> None:
-    server = Server()
-    flow_id = login(server)
+def test_an_answer_for_another_flow_is_refused_and_one_for_another_prompt_is_passed_on_to_be_ignored(
+    server: Server, flow_id: str
+) -> None:
     server.connection.auth.event(flow_id, prompt(flow_id))
     server.heard()
     (nack,) = server.say(answer(flow_id, payload={"flow_id": new_id()}))
@@ -104,9 +106,7 @@ def test_an_answer_for_another_flow_is_refused_and_one_for_another_prompt_is_pas
 
 
 @pytest.mark.req("MK-AUTH-011", "MK-AUTH-014")
-def test_a_cancel_is_acked_and_the_flow_ends_once() -> None:
-    server = Server()
-    flow_id = login(server)
+def test_a_cancel_is_acked_and_the_flow_ends_once(server: Server, flow_id: str) -> None:
     cancel = envelope("auth_cancel", {"flow_id": flow_id}, stream_id=flow_id, sequence=2)
     (ack,) = server.say(cancel)
     assert (ack["type"], server.commands) == ("ack", [wire.AuthCancel(flow_id)])
@@ -125,9 +125,7 @@ def test_a_cancel_is_acked_and_the_flow_ends_once() -> None:
 
 
 @pytest.mark.req("MK-AUTH-008")
-def test_a_query_during_a_login_does_not_disturb_its_numbering() -> None:
-    server = Server()
-    flow_id = login(server)
+def test_a_query_during_a_login_does_not_disturb_its_numbering(server: Server, flow_id: str) -> None:
     query = envelope("auth_providers_request")
     server.say(query)
     server.connection.auth.providers(Scope("stream_id", query["stream_id"]), ())
@@ -156,8 +154,7 @@ BAD: list[tuple[str, JSON]] = [
 
 
 @pytest.mark.parametrize(("kind", "payload"), BAD)
-def test_a_malformed_auth_request_is_nacked(kind: str, payload: JSON) -> None:
-    server = Server()
+def test_a_malformed_auth_request_is_nacked(server: Server, kind: str, payload: JSON) -> None:
     (nack,) = server.say(envelope(kind, payload))
     assert (code(nack), server.commands) == ("invalid_request", [])
 
@@ -167,16 +164,13 @@ def test_a_login_in_a_session_scope_is_refused() -> None:
     assert code_of(Server().say(envelope("auth_login_start", FLOW, **ids))) == "invalid_request"
 
 
-def test_sequences_hold_inside_a_running_login() -> None:
-    server = Server()
-    flow_id = login(server)
+def test_sequences_hold_inside_a_running_login(server: Server, flow_id: str) -> None:
     for sequence, fault in ((0, "invalid_sequence"), (1, "duplicate_sequence"), (5, "sequence_gap")):
         assert code_of(server.say(answer(flow_id, sequence))) == fault
 
 
 @pytest.mark.req("MK-ENV-008")
-def test_every_auth_frame_fits_the_schema() -> None:
-    server = Server()
+def test_every_auth_frame_fits_the_schema(server: Server) -> None:
     client = jsonschema_rs.validator_for(makai_client_schema())
     told = jsonschema_rs.validator_for(makai_server_schema())
     start = envelope("auth_login_start", FLOW | {"account": "work"})

@@ -70,8 +70,7 @@ UNREADABLE = [
 
 @pytest.mark.req("MK-ENV-017")
 @pytest.mark.parametrize("frame", UNREADABLE)
-def test_input_without_a_readable_id_gets_the_hosts_error_frame(frame: bytes) -> None:
-    server = Server()
+def test_input_without_a_readable_id_gets_the_hosts_error_frame(server: Server, frame: bytes) -> None:
     (answer,) = server.say(frame)
     assert (answer["type"], answer["code"], answer["protocol_version"]) == ("error", "unknown_envelope", "1")
     assert answer["message"]
@@ -95,9 +94,8 @@ FAULTS: list[JSON] = [
 
 @pytest.mark.req("MK-ENV-019", "MK-ENV-011")
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_a_faulty_envelope_with_a_readable_id_is_nacked(fault: JSON) -> None:
+def test_a_faulty_envelope_with_a_readable_id_is_nacked(server: Server, fault: JSON) -> None:
     value = ask(**fault)
-    server = Server()
     (nack,) = server.say(value)
     assert server.commands == []
     stream_id = value.get("stream_id")
@@ -125,9 +123,8 @@ def test_a_missing_payload_is_nacked() -> None:
 
 
 @pytest.mark.req("MK-ENV-020")
-def test_two_scope_ids_are_refused_and_not_routed_by_chance() -> None:
+def test_two_scope_ids_are_refused_and_not_routed_by_chance(server: Server) -> None:
     value = ask(session_id=new_id())
-    server = Server()
     (nack,) = server.say(value)
     assert (nack["payload"]["error_code"], nack["stream_id"]) == ("invalid_request", value["message_id"])
     assert server.commands == []
@@ -149,12 +146,11 @@ def test_an_unknown_type_is_nacked_by_name() -> None:
 
 
 @pytest.mark.req("MK-ENV-009")
-def test_unknown_keys_are_ignored_everywhere() -> None:
+def test_unknown_keys_are_ignored_everywhere(server: Server) -> None:
     value = ask(x_trace="abc", nonsense={"deep": [1]})
     value["payload"]["future"] = True
     value["payload"]["context"]["future"] = {"a": 1}
     value["payload"]["context"]["messages"][0]["future"] = 7
-    server = Server()
     assert server.say(value) == []
     assert len(server.commands) == 1
 
@@ -186,8 +182,7 @@ def test_a_ping_is_answered_in_its_scope_without_an_ack() -> None:
         }
 
 
-def test_pings_are_exempt_from_inbound_sequences_and_counted_outbound() -> None:
-    server = Server()
+def test_pings_are_exempt_from_inbound_sequences_and_counted_outbound(server: Server) -> None:
     stream_id = new_id()
     pongs = [server.say(envelope("ping", stream_id=stream_id, sequence=number))[0] for number in (1, 1, 0, 99)]
     assert [pong["sequence"] for pong in pongs] == [1, 2, 3, 4]

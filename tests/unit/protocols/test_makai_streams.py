@@ -38,8 +38,7 @@ def code(frame: dict[str, Any]) -> str:
 
 @pytest.mark.req("MK-ENV-001", "MK-ENV-002", "MK-ENV-004", "MK-ENV-005", "MK-ENV-010", "MK-ENV-012", "MK-PROV-010")
 @pytest.mark.req("MK-PROV-014", "MK-PROV-015", "MK-PROV-019", "MK-ENV-022")
-def test_a_stream_in_full_encoding_says_exactly_this() -> None:
-    server = Server()
+def test_a_stream_in_full_encoding_says_exactly_this(server: Server) -> None:
     request = ask()
     assert server.say(request) == []
     server.connection.accept(request["stream_id"])
@@ -76,8 +75,7 @@ def test_a_stream_in_full_encoding_says_exactly_this() -> None:
 
 
 @pytest.mark.req("MK-PROV-020", "MK-PROV-021")
-def test_a_stream_in_proxy_encoding_never_repeats_content() -> None:
-    server = Server()
+def test_a_stream_in_proxy_encoding_never_repeats_content(server: Server) -> None:
     frames = server.play(server.open(ask(encoding="proxy")), HELLO)
     assert {frame["encoding"] for frame in frames} == {"proxy"}
     usage = {"input": 3, "output": 2}
@@ -104,7 +102,7 @@ def test_a_stream_in_proxy_encoding_never_repeats_content() -> None:
 
 
 @pytest.mark.req("MK-PROV-022")
-def test_a_tool_call_in_proxy_encoding_ends_with_only_what_its_deltas_did_not_carry() -> None:
+def test_a_tool_call_in_proxy_encoding_ends_with_only_what_its_deltas_did_not_carry(server: Server) -> None:
     signed = ToolCall(tool_call_id="c", name="t", arguments_json="{}", thought_signature="sig")
     plain = ToolCall(tool_call_id="d", name="t", arguments_json="{}")
     events: list[ev.StreamEvent] = [
@@ -113,7 +111,6 @@ def test_a_tool_call_in_proxy_encoding_ends_with_only_what_its_deltas_did_not_ca
         ev.ToolCallEnd(0, signed),
         ev.ToolCallEnd(1, plain),
     ]
-    server = Server()
     frames = server.play(server.open(ask(encoding="proxy")), events)
     assert [frame["payload"] for frame in frames] == [
         {"content_index": 0, "id": "c", "name": "t"},
@@ -126,8 +123,7 @@ def test_a_tool_call_in_proxy_encoding_ends_with_only_what_its_deltas_did_not_ca
 
 
 @pytest.mark.req("MK-ENV-023")
-def test_an_unknown_encoding_is_full() -> None:
-    server = Server()
+def test_an_unknown_encoding_is_full(server: Server) -> None:
     frames = server.play(server.open(ask(encoding="brotli")), HELLO[:1])
     assert "encoding" not in frames[0]
     assert "partial" in frames[0]["payload"]
@@ -135,14 +131,13 @@ def test_an_unknown_encoding_is_full() -> None:
 
 @pytest.mark.req("MK-PROV-003")
 @pytest.mark.parametrize("encoding", ["full", "proxy"])
-def test_a_complete_request_gets_the_whole_message_and_no_events(encoding: str) -> None:
-    server = Server()
+def test_a_complete_request_gets_the_whole_message_and_no_events(server: Server, encoding: str) -> None:
     (result,) = server.play(server.open(ask("complete_request", encoding=encoding)), HELLO)
     assert (result["type"], result["payload"], result["sequence"]) == ("result", FINAL_JSON, 2)
 
 
 @pytest.mark.req("MK-PROV-016", "MK-PROV-017", "MK-PROV-018")
-def test_a_failure_is_told_by_one_event_and_one_terminal() -> None:
+def test_a_failure_is_told_by_one_event_and_one_terminal(server: Server) -> None:
     failed = ev.Failed(
         reason="error",
         error_code="rate_limited",
@@ -153,7 +148,6 @@ def test_a_failure_is_told_by_one_event_and_one_terminal() -> None:
         hint="Wait.",
         usage=Usage(input=1),
     )
-    server = Server()
     event, terminal = server.play(server.open(), [failed])
     assert (event["type"], event["payload"]) == (
         "error",
@@ -177,8 +171,7 @@ def test_a_failure_is_told_by_one_event_and_one_terminal() -> None:
     )
 
 
-def test_partial_is_left_out_of_a_message_above_a_megabyte() -> None:
-    server = Server()
+def test_partial_is_left_out_of_a_message_above_a_megabyte(server: Server) -> None:
     stream_id = server.open()
     big = "x" * (1024 * 1024 + 1)
     frames = server.play(stream_id, [ev.Start(EMPTY), ev.TextStart(0), ev.TextDelta(0, big), ev.TextDelta(0, "y")])
@@ -200,8 +193,7 @@ REFUSALS = [
 
 @pytest.mark.req("MK-ENV-013")
 @pytest.mark.parametrize(("error", "payload"), REFUSALS)
-def test_what_is_refused_gets_one_nack_and_nothing_else(error: Any, payload: dict[str, Any]) -> None:
-    server = Server()
+def test_what_is_refused_gets_one_nack_and_nothing_else(server: Server, error: Any, payload: dict[str, Any]) -> None:
     request = ask()
     server.say(request)
     server.connection.refuse(scope(request["stream_id"]), error)
@@ -211,8 +203,7 @@ def test_what_is_refused_gets_one_nack_and_nothing_else(error: Any, payload: dic
 
 
 @pytest.mark.req("MK-PROV-001", "MK-PROV-002")
-def test_the_server_is_asked_to_resolve_a_ref_or_a_whole_model() -> None:
-    server = Server()
+def test_the_server_is_asked_to_resolve_a_ref_or_a_whole_model(server: Server) -> None:
     server.say(ask())
     command = server.command(OpenStream)
     assert command.model == "scripted/scripted@echo"
@@ -243,16 +234,14 @@ BAD_REQUESTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("payload", BAD_REQUESTS, ids=str)
-def test_a_request_that_cannot_be_meant_is_nacked(payload: dict[str, Any]) -> None:
-    server = Server()
+def test_a_request_that_cannot_be_meant_is_nacked(server: Server, payload: dict[str, Any]) -> None:
     assert code_of(server.say(envelope("stream_request", payload))) == "invalid_request"
     assert server.commands == []
     assert not server.connection.busy
 
 
 @pytest.mark.req("MK-PROV-036")
-def test_an_id_in_use_is_refused_without_disturbing_its_stream() -> None:
-    server = Server()
+def test_an_id_in_use_is_refused_without_disturbing_its_stream(server: Server) -> None:
     stream_id = server.open()
     (nack,) = server.say(ask(stream_id=stream_id, sequence=2))
     assert (code(nack), nack["sequence"]) == ("stream_already_exists", 2)
@@ -262,8 +251,7 @@ def test_an_id_in_use_is_refused_without_disturbing_its_stream() -> None:
 
 
 @pytest.mark.req("MK-PROV-036", "MK-ENV-005")
-def test_many_streams_interleave_and_each_counts_for_itself() -> None:
-    server = Server()
+def test_many_streams_interleave_and_each_counts_for_itself(server: Server) -> None:
     ids = [server.open() for _ in range(20)]
     frames = []
     for event in HELLO:
@@ -289,8 +277,7 @@ def test_the_hundred_and_first_stream_is_refused_until_another_ends() -> None:
 @pytest.mark.parametrize(
     ("sequence", "fault"), [(0, "invalid_sequence"), (1, "duplicate_sequence"), (3, "sequence_gap")]
 )
-def test_a_wrong_number_is_nacked_and_not_executed(sequence: int, fault: str) -> None:
-    server = Server()
+def test_a_wrong_number_is_nacked_and_not_executed(server: Server, sequence: int, fault: str) -> None:
     stream_id = server.open()
     assert code_of(server.say(ask(stream_id=stream_id, sequence=sequence))) == fault
     assert server.commands == []
@@ -301,8 +288,7 @@ def test_a_new_scope_starts_at_one(sequence: int, fault: str) -> None:
     assert code_of(Server().say(ask(sequence=sequence))) == fault
 
 
-def test_a_scope_is_forgotten_after_its_terminal() -> None:
-    server = Server()
+def test_a_scope_is_forgotten_after_its_terminal(server: Server) -> None:
     request = ask()
     for _ in range(2):
         server.open(request)
@@ -312,8 +298,7 @@ def test_a_scope_is_forgotten_after_its_terminal() -> None:
 
 @pytest.mark.req("MK-PROV-031", "MK-PROV-033")
 @pytest.mark.parametrize("encoding", ["full", "proxy"])
-def test_an_abort_is_acked_and_ends_the_stream_at_once(encoding: str) -> None:
-    server = Server()
+def test_an_abort_is_acked_and_ends_the_stream_at_once(server: Server, encoding: str) -> None:
     stream_id = server.open(ask(encoding=encoding))
     server.play(stream_id, HELLO[:3])
     abort = envelope("abort_request", {"target_stream_id": stream_id, "reason": "enough"})
@@ -336,8 +321,7 @@ def test_an_abort_is_acked_and_ends_the_stream_at_once(encoding: str) -> None:
 
 
 @pytest.mark.req("MK-PROV-033", "MK-PROV-010")
-def test_an_abort_before_anything_came_still_gives_a_lawful_stream() -> None:
-    server = Server()
+def test_an_abort_before_anything_came_still_gives_a_lawful_stream(server: Server) -> None:
     request = ask()
     server.say(request)
     frames = server.say(envelope("abort_request", {"target_stream_id": request["stream_id"]}))
@@ -346,8 +330,7 @@ def test_an_abort_before_anything_came_still_gives_a_lawful_stream() -> None:
 
 
 @pytest.mark.req("MK-PROV-034")
-def test_aborting_what_does_not_run_is_nacked_and_causes_nothing() -> None:
-    server = Server()
+def test_aborting_what_does_not_run_is_nacked_and_causes_nothing(server: Server) -> None:
     finished = server.open()
     server.play(finished, HELLO)
     for target in (finished, new_id(), "garbage"):
@@ -356,24 +339,21 @@ def test_aborting_what_does_not_run_is_nacked_and_causes_nothing() -> None:
 
 
 @pytest.mark.req("MK-PROV-035")
-def test_aborting_one_of_several_leaves_the_others_running() -> None:
-    server = Server()
+def test_aborting_one_of_several_leaves_the_others_running(server: Server) -> None:
     first, second = server.open(), server.open()
     server.say(envelope("abort_request", {"target_stream_id": first}))
     assert server.play(second, HELLO)[-1]["type"] == "result"
 
 
 @pytest.mark.req("MK-ENV-016")
-def test_goodbye_ends_the_connection_without_an_answer() -> None:
-    server = Server()
+def test_goodbye_ends_the_connection_without_an_answer(server: Server) -> None:
     assert server.say(envelope("goodbye", {"reason": "done"})) == []
     assert server.commands == [EndConnection()]
 
 
 @pytest.mark.req("MK-MODEL-001", "MK-MODEL-003", "MK-MODEL-027", "MK-ENV-004")
 @pytest.mark.parametrize("scope_kind", ["stream_id", "session_id"])
-def test_a_models_request_gets_ack_then_its_response_in_either_scope(scope_kind: str) -> None:
-    server = Server()
+def test_a_models_request_gets_ack_then_its_response_in_either_scope(server: Server, scope_kind: str) -> None:
     request = envelope("models_request", {"provider_id": "acme"}, **{"stream_id": None, scope_kind: new_id()})
     assert server.say(request) == []
     command = server.command(ListModels)
@@ -396,8 +376,7 @@ def test_a_wrongly_typed_filter_is_nacked(payload: dict[str, Any]) -> None:
 
 
 @pytest.mark.req("MK-MODEL-029")
-def test_a_models_request_cannot_be_aborted_and_still_gets_its_answer() -> None:
-    server = Server()
+def test_a_models_request_cannot_be_aborted_and_still_gets_its_answer(server: Server) -> None:
     request = envelope("models_request")
     server.say(request)
     command = server.command(ListModels)
@@ -417,10 +396,9 @@ def test_what_is_not_built_yet_is_nacked_not_implemented(kind: str) -> None:
     assert code_of(Server().say(envelope(kind))) == "not_implemented"
 
 
-def test_assistant_history_keeps_who_made_it() -> None:
+def test_assistant_history_keeps_who_made_it(server: Server) -> None:
     request = ask()
     request["payload"]["context"]["messages"].append(FINAL_JSON)
-    server = Server()
     server.say(request)
     command = server.command(OpenStream)
     assert isinstance(command.context.messages[1], AssistantMessage)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import streams as ref
-from support.streams import ask, assert_reference, decode, decode_pieces, decode_whole, done, failed, model
+from support.streams import ask, assert_reference, decode, decode_whole, done, failed, model
 
 from makai.core.content import Text
 from makai.core.messages import UserMessage
@@ -96,15 +96,6 @@ def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
 
     assert_reference(events, Usage(input=10, output=8, reasoning=3))
     assert done(events).response_id == "trace_1"
-
-
-def test_a_stream_is_the_same_at_every_cut() -> None:
-    request = ask(gemini())
-    expected = decode(API, request, REFERENCE)
-
-    assert decode(API, request, REFERENCE, chunk=1) == expected
-    for cut in range(len(REFERENCE)):
-        assert decode_pieces(API, request, (REFERENCE[:cut], REFERENCE[cut:])) == expected
 
 
 def test_a_whole_answer_is_unwrapped_and_its_own_id_wins() -> None:

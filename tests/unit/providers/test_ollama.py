@@ -6,16 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support import streams as ref
-from support.streams import ask, assert_reference, decode, decode_pieces, decode_whole, done, failed, kinds, model
+from support.streams import ask, assert_reference, decode, decode_whole, done, failed, kinds, model
 
 from makai.core import stream_events as ev
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
-from makai.core.model import Model, ModelCapability, ReasoningEffort
+from makai.core.model import Model, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.secret import Secret
 from makai.core.usage import Usage
@@ -216,11 +214,6 @@ def test_effort_becomes_think(name: str, effort: ReasoningEffort, think: object)
     assert body_of(qwen(name), reasoning_effort=effort)["think"] == think
 
 
-@pytest.mark.req("MK-PROV-006")
-def test_effort_is_ignored_by_a_model_that_cannot_reason() -> None:
-    assert "think" not in body_of(qwen(capabilities=(ModelCapability.CHAT,)), reasoning_effort="high")
-
-
 def test_no_tools_are_offered_when_none_may_be_called() -> None:
     assert "tools" not in body_of(qwen(), tools=(WEATHER,), tool_choice=ToolChoice(mode="none"))
     assert "tools" in body_of(qwen(), tools=(WEATHER,), tool_choice=ToolChoice(mode="auto"))
@@ -229,13 +222,6 @@ def test_no_tools_are_offered_when_none_may_be_called() -> None:
 def test_audio_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="ollama does not take audio"):
         body_of(qwen(), UserMessage(content=(Audio(data="AAAA", mime_type="audio/wav"),)))
-
-
-def test_a_schema_that_is_no_object_is_refused_with_the_tools_name() -> None:
-    broken = ToolDefinition(name="odd", description="", parameters_schema_json="nope")
-
-    with pytest.raises(InvalidRequest, match="tool 'odd'"):
-        body_of(qwen(), tools=(broken,))
 
 
 # ---------------------------------------------------------------- answer
@@ -249,16 +235,6 @@ def test_a_stream_becomes_events_however_it_is_cut() -> None:
     assert decode(API, request, STREAM, chunk=1) == expected
     assert decode(API, request, STREAM, chunk=7) == expected
     assert decode(API, request, STREAM.rstrip()) == expected
-
-
-def test_a_short_stream_is_the_same_at_every_cut() -> None:
-    request = ask(qwen())
-    short = line({"thinking": "☂"}) + line({"content": "é"}) + line(done=True)
-    expected = decode(API, request, short)
-
-    assert kinds(expected)[-1] == "done"
-    for cut in range(len(short)):
-        assert decode_pieces(API, request, (short[:cut], short[cut:])) == expected
 
 
 def test_a_stream_that_calls_itself_json_is_the_same_answer() -> None:
@@ -305,12 +281,6 @@ def test_done_reasons_become_stop_reasons(reason: str | None, expected: StopReas
     assert done(events).stop_reason == expected
 
 
-def test_nothing_after_the_last_line_counts() -> None:
-    request = ask(qwen())
-
-    assert decode(API, request, STREAM + line({"content": "more"}) + b"{") == streamed_events(request.model)
-
-
 def test_an_error_line_keeps_what_had_arrived_and_hides_the_key() -> None:
     error = b'{"error":"model runner has unexpectedly stopped, key test-key"}\n'
 
@@ -328,22 +298,13 @@ def test_the_status_of_an_error_line_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "noise",
-    [b"{\n", b"<html>\n</html>\n", b'{"message":3}\n', b"[" * 100_000 + b"\n", b'{"error":' + b"[" * 100_000 + b"\n"],
+    "noise", [b"{", b"<html>\n</html>", b'{"message":3}', b"[" * 100_000, b'{"error":' + b"[" * 100_000]
 )
-def test_a_line_that_is_no_json_is_an_error_that_names_the_provider(noise: bytes) -> None:
-    last = failed(decode(API, ask(qwen()), noise))
+def test_a_whole_answer_that_is_no_json_is_an_error_that_names_the_provider(noise: bytes) -> None:
+    last = failed(decode_whole(API, ask(qwen()), noise))
 
     assert last.error_message.startswith("ollama sent an event that is not valid JSON: ")
-    assert decode_whole(API, ask(qwen()), noise.rstrip())[-1] == last
-
-
-def test_invalid_utf8_in_arguments_is_an_error() -> None:
-    noise = b'{"message":{"tool_calls":[{"function":{"name":"f","arguments":{"a":"\xff"}}}]}}\n'
-
-    last = failed(decode(API, ask(qwen()), noise))
-
-    assert last.error_message.startswith("ollama sent an event that is not valid JSON: ")
+    assert decode(API, ask(qwen()), noise + b"\n")[-1] == last
 
 
 def test_a_line_without_end_is_an_error() -> None:
@@ -378,8 +339,3 @@ def test_nulls_and_missing_fields_are_nothing() -> None:
     )
 
     assert kinds(decode(API, ask(qwen()), stream)) == ["start", "text_start", "text_delta", "text_end", "done"]
-
-
-@given(st.binary(max_size=200), st.sampled_from([1, 3, None]))
-def test_no_bytes_make_the_decoder_raise_anything_but_our_errors(noise: bytes, chunk: int | None) -> None:
-    assert isinstance(decode(API, ask(qwen()), noise, chunk)[-1], ev.Done | ev.Failed)

@@ -2,19 +2,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support import streams as ref
 from support.fixtures import fixture
-from support.profiles import examples
 from support.streams import ask, assert_reference, body_of, decode, decode_whole, done, failed, model
 
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
-from makai.core.model import ChatQuirks, ModelCapability
+from makai.core.model import ChatQuirks
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
-from makai.core.stream_events import Done, Failed
 from makai.core.usage import Usage
 from makai.providers.openai_completions import OpenAICompletions
 
@@ -67,7 +63,7 @@ def test_the_recorded_stream_becomes_the_reference_answer() -> None:
     assert done(events).response_id == "chat_1"
 
 
-@pytest.mark.parametrize("chunk", range(1, 80))
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
 def test_the_answer_is_the_same_however_the_bytes_are_cut(chunk: int) -> None:
     assert decode(API, ask(CHAT), REFERENCE_STREAM, chunk) == decode(API, ask(CHAT), REFERENCE_STREAM)
 
@@ -164,13 +160,6 @@ def test_a_whole_completion_gives_the_same_parts() -> None:
     }
     content = done(decode_whole(API, ask(CHAT), msgspec.json.encode(body))).content
     assert set(map(type, content)) == set(map(type, ref.REFERENCE_CONTENT))
-
-
-@given(data=st.binary(max_size=200) | st.text().map(lambda text: f"data: {text}\n\n".encode("utf-8", "replace")))
-@examples(300)
-def test_arbitrary_bytes_end_in_one_terminal_event(data: bytes) -> None:
-    events = decode(API, ask(CHAT), data)
-    assert sum(isinstance(event, Done | Failed) for event in events) == 1
 
 
 # ------------------------------------------------------------------ recordings of a real llama.cpp server
@@ -333,13 +322,6 @@ def test_options_reach_the_request() -> None:
     }
 
 
-@pytest.mark.req("MK-PROV-006")
-def test_effort_is_left_out_for_a_model_that_does_not_reason() -> None:
-    plain = model("openai-completions", capabilities=(ModelCapability.CHAT,), quirks=ChatQuirks(reasoning="effort"))
-    sent = msgspec.json.decode(API.request(ask(plain, options=StreamOptions(reasoning_effort="high"))).body)
-    assert "reasoning_effort" not in sent
-
-
 EFFORTS = [
     ({"reasoning": "openrouter"}, "high", {"reasoning": {"effort": "high"}}),
     ({"reasoning": "openrouter"}, "off", {"reasoning": {"enabled": False}}),
@@ -409,7 +391,3 @@ def test_audio_is_taken_as_wav_or_mp3_and_other_kinds_are_refused() -> None:
     ]
     with pytest.raises(InvalidRequest, match="audio/ogg"):
         body(Context(messages=(UserMessage(content=(Audio(data="AA==", mime_type="audio/ogg"),)),)))
-
-
-def test_a_request_without_a_credential_has_no_authorization_header() -> None:
-    assert "Authorization" not in API.request(ask(CHAT, secret=None)).headers

@@ -159,10 +159,6 @@ def test_a_plain_request_says_nothing_that_was_not_asked_for() -> None:
     }
 
 
-def test_without_a_key_no_credential_is_sent() -> None:
-    assert "Authorization" not in API.request(ask(MODEL, secret=None)).headers
-
-
 @pytest.mark.parametrize(
     ("model_id", "effort", "reasoning"),
     [
@@ -190,18 +186,12 @@ def test_effort_is_moved_to_what_the_model_family_accepts(model_id: str, effort:
     assert body.get("reasoning") == reasoning
 
 
-@pytest.mark.req("MK-PROV-006")
-def test_effort_is_ignored_by_a_model_that_does_not_reason() -> None:
+def test_a_model_that_does_not_reason_gets_its_temperature_beside_an_effort() -> None:
     target = model(API.id, id="gpt-4.1", capabilities=(ModelCapability.CHAT,))
-
     body = sent(options=StreamOptions(reasoning_effort="high", temperature=0.5, top_p=0.9), target=target)
 
-    assert {key: body.get(key) for key in ("reasoning", "include", "temperature", "top_p")} == {
-        "reasoning": None,
-        "include": None,
-        "temperature": 0.5,
-        "top_p": 0.9,
-    }
+    assert {"reasoning", "include"}.isdisjoint(body)
+    assert (body["temperature"], body["top_p"]) == (0.5, 0.9)
 
 
 def test_temperature_goes_to_a_reasoning_model_only_while_it_does_not_reason() -> None:
@@ -283,15 +273,3 @@ def test_a_long_tool_id_is_shortened_alike_for_the_call_and_its_result() -> None
 def test_audio_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(InvalidRequest, match="audio"):
         said(UserMessage(content=(Audio(data="aGk=", mime_type="audio/wav"),)))
-
-
-def test_a_tool_whose_schema_is_no_object_is_refused_by_name() -> None:
-    broken = ToolDefinition(name="broken", description="", parameters_schema_json="[]")
-
-    with pytest.raises(InvalidRequest, match="broken"):
-        sent(Context(messages=(), tools=(broken,)))
-
-
-def test_text_that_no_json_can_hold_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="Unicode"):
-        said(UserMessage(content="\ud800"))

@@ -1,38 +1,27 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from support.answers import Push, endings, perform, pushes
 from support.profiles import examples
-from support.streams import model, new_parts
+from support.streams import TIMESTAMP, assert_lawful, done, model, new_parts
 
 from makai.core import stream_events as ev
-from makai.core.content import Text, Thinking, ToolCall
+from makai.core.content import AssistantPart, Text, Thinking, ToolCall
 from makai.core.errors import RateLimited
 from makai.core.messages import AssistantMessage
 from makai.core.usage import Price, Usage
-
-STARTS = {ev.TextStart: "text", ev.ThinkingStart: "thinking", ev.ToolCallStart: "tool"}
-DELTAS = {ev.TextDelta: "text", ev.ThinkingDelta: "thinking", ev.ToolCallDelta: "tool"}
-ENDS = {ev.TextEnd: "text", ev.ThinkingEnd: "thinking", ev.ToolCallEnd: "tool"}
+from makai.providers.parts import Parts
 
 
-def check_the_law(events: list[ev.StreamEvent]) -> None:
-    """`start` once and first; blocks open, grow and close; one terminal, last."""
-    assert isinstance(events[0], ev.Start)
-    assert sum(isinstance(event, ev.Start) for event in events) == 1
-    assert [isinstance(event, ev.TERMINAL) for event in events] == [False] * (len(events) - 1) + [True]
-    open_blocks: dict[int, str] = {}
-    next_index = 0
-    for event in events[1:-1]:
-        if kind := STARTS.get(type(event)):
-            assert event.content_index == next_index  # type: ignore[union-attr]
-            open_blocks[next_index] = kind
-            next_index += 1
-        elif kind := DELTAS.get(type(event)):
-            assert open_blocks[event.content_index] == kind  # type: ignore[union-attr]
-        elif kind := ENDS.get(type(event)):
-            assert open_blocks.pop(event.content_index) == kind  # type: ignore[union-attr]
-    if isinstance(events[-1], ev.Done):
-        assert not open_blocks
+@pytest.fixture
+def parts() -> Parts:
+    return new_parts(model("x"))
+
+
+def message(*content: AssistantPart, **fields: Any) -> AssistantMessage:
+    who = {"provider": "acme", "api": "x", "model": "test-model", "timestamp": TIMESTAMP}
+    return AssistantMessage(content=content, **{**who, **fields})
 
 
 @pytest.mark.req("MK-PROV-011", "MK-PROV-012", "MK-PROV-013")
@@ -41,7 +30,7 @@ def check_the_law(events: list[ev.StreamEvent]) -> None:
 def test_whatever_a_vendor_sends_the_events_keep_the_law(steps: list[Push], ending: Push) -> None:
     parts = new_parts(model("x"))
     perform(parts, steps, ending)
-    check_the_law(parts.take())
+    assert_lawful(parts.take())
 
 
 @given(steps=pushes, ending=endings)
@@ -57,33 +46,26 @@ def test_nothing_follows_the_terminal_event(steps: list[Push], ending: Push) -> 
 
 @pytest.mark.req("MK-PROV-026")
 @pytest.mark.parametrize("size", range(1, 30))
-def test_arguments_cut_anywhere_come_out_as_they_were_written(size: int) -> None:
+def test_arguments_cut_anywhere_come_out_as_they_were_written(parts: Parts, size: int) -> None:
     written = '{"path":"a\\u00e9\\n\\"b\\"","deep":{"k":[1,2.50,null]}, "é": "☂"}'
-    parts = new_parts(model("x"))
     parts.tool(0, "call_9", "write")
     for at in range(0, len(written), size):
         parts.arguments(0, written[at : at + size])
     parts.done("tool_use")
-    done = parts.take()[-1]
-    assert isinstance(done, ev.Done)
-    assert done.message.content == (ToolCall(tool_call_id="call_9", name="write", arguments_json=written),)
+    assert done(parts.take()).content == (ToolCall(tool_call_id="call_9", name="write", arguments_json=written),)
 
 
 @pytest.mark.parametrize("arguments", ['{"a":', "[1]", "nonsense", '{"a":NaN}', "{}{}", '"text"', "[" * 5000])
-def test_malformed_arguments_are_kept_and_marked_never_replaced(arguments: str) -> None:
-    parts = new_parts(model("x"))
+def test_malformed_arguments_are_kept_and_marked_never_replaced(parts: Parts, arguments: str) -> None:
     parts.tool(0, "c", "t")
     parts.arguments(0, arguments)
     parts.done("tool_use")
-    done = parts.take()[-1]
-    assert isinstance(done, ev.Done)
-    (call,) = done.message.tool_calls()
+    (call,) = done(parts.take()).tool_calls()
     assert call.arguments_json == arguments
     assert call.arguments_error is not None
 
 
-def test_a_tool_without_parameters_gets_an_empty_object_that_is_also_a_delta() -> None:
-    parts = new_parts(model("x"))
+def test_a_tool_without_parameters_gets_an_empty_object_that_is_also_a_delta(parts: Parts) -> None:
     parts.tool(0, "c", "t")
     parts.end(0)
     assert parts.take() == [
@@ -93,74 +75,49 @@ def test_a_tool_without_parameters_gets_an_empty_object_that_is_also_a_delta() -
     ]
 
 
-def test_a_call_without_an_id_gets_one() -> None:
-    parts = new_parts(model("x"))
+def test_a_call_without_an_id_gets_one(parts: Parts) -> None:
     parts.tool(0, None, "t")
     assert parts.take() == [ev.ToolCallStart(0, "made_1", "t")]
 
 
-def test_stop_after_a_tool_call_means_tool_use() -> None:
-    parts = new_parts(model("x"))
+def test_stop_after_a_tool_call_means_tool_use(parts: Parts) -> None:
     parts.tool(0, "c", "t")
     parts.done("end_turn")
-    done = parts.take()[-1]
-    assert isinstance(done, ev.Done)
-    assert (done.reason, done.message.stop_reason) == ("tool_use", "tool_use")
+    assert done(parts.take()).stop_reason == "tool_use"
 
 
-def test_a_redacted_thought_keeps_its_signature() -> None:
-    parts = new_parts(model("x"))
+def test_a_redacted_thought_keeps_its_signature(parts: Parts) -> None:
     parts.open_thinking(0)
     parts.sign(0, "opaque")
     parts.end(0, redacted=True)
     parts.text(1, "Hi")
     parts.done("end_turn")
-    done = parts.take()[-1]
-    assert isinstance(done, ev.Done)
-    assert done.message.content == (Thinking(thinking="", thinking_signature="opaque", redacted=True), Text(text="Hi"))
+    assert done(parts.take()).content == (
+        Thinking(thinking="", thinking_signature="opaque", redacted=True),
+        Text(text="Hi"),
+    )
 
 
 def test_the_cost_is_in_the_final_message() -> None:
     parts = new_parts(model("x", price=Price(input=2, output=10)))
     parts.usage = Usage(input=500_000, output=100_000)
     parts.done("end_turn", response_id="resp_7")
-    (done,) = parts.take()
-    assert done == ev.Done(
-        "end_turn",
-        AssistantMessage(
-            content=(),
-            provider="acme",
-            api="x",
-            model="test-model",
-            timestamp=1_760_000_000_000,
-            stop_reason="end_turn",
-            response_id="resp_7",
-            usage=Usage(input=500_000, output=100_000, cost_usd=2.0),
-        ),
-    )
+    usage = Usage(input=500_000, output=100_000, cost_usd=2.0)
+    assert parts.take() == [ev.Done("end_turn", message(stop_reason="end_turn", response_id="resp_7", usage=usage))]
 
 
-def test_a_failure_keeps_what_had_arrived_and_says_how_long_to_wait() -> None:
-    parts = new_parts(model("x"))
+def test_a_failure_keeps_what_had_arrived_and_says_how_long_to_wait(parts: Parts) -> None:
     parts.text(0, "Hel")
     parts.take()
     parts.fail(RateLimited("too fast", provider_id="acme", retry_after_ms=2000, hint="Wait."))
-    (failed,) = parts.take()
-    assert isinstance(failed, ev.Failed)
-    assert failed == ev.Failed(
-        reason="error",
-        error_code="rate_limited",
-        error_message="too fast",
-        message=AssistantMessage(
-            content=(Text(text="Hel"),),
-            provider="acme",
-            api="x",
-            model="test-model",
-            timestamp=1_760_000_000_000,
-            stop_reason="error",
+    assert parts.take() == [
+        ev.Failed(
+            reason="error",
+            error_code="rate_limited",
             error_message="too fast",
-        ),
-        retry_after_ms=2000,
-        provider_id="acme",
-        hint="Wait.",
-    )
+            message=message(Text(text="Hel"), stop_reason="error", error_message="too fast"),
+            retry_after_ms=2000,
+            provider_id="acme",
+            hint="Wait.",
+        )
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.minicodex import SESSION, Room, events_of, of, types
+from support.minicodex import SESSION, Client, Room, events_of, of, types
 from support.session_trials import Trial
 
 from makai.core.errors import SessionRefused, StorageUnavailable
@@ -27,9 +27,7 @@ def notices(trial: Trial, number: int) -> None:
 
 
 @pytest.mark.req("MC-CMD-006")
-def test_no_event_is_handed_out_between_a_command_and_its_answer() -> None:
-    room = Room()
-    client = room.client()
+def test_no_event_is_handed_out_between_a_command_and_its_answer(room: Room, client: Client) -> None:
     request = the_request(client.connection, "send", text="hi")
     assert isinstance(request, Ask)
     room.trial.do(msgspec.structs.replace(request.command, now=1))
@@ -41,9 +39,7 @@ def test_no_event_is_handed_out_between_a_command_and_its_answer() -> None:
 
 
 @pytest.mark.req("MC-ENV-005", "MC-ENV-007")
-def test_replies_have_no_event_id_and_repeat_the_req_id_only_when_there_was_one() -> None:
-    client = Room().client()
-
+def test_replies_have_no_event_id_and_repeat_the_req_id_only_when_there_was_one(client: Client) -> None:
     assert client.say("abort", req_id="q") == [
         {"type": "error", "code": "NOT_RUNNING", "message": "No run is active.", "req_id": "q"}
     ]
@@ -52,9 +48,7 @@ def test_replies_have_no_event_id_and_repeat_the_req_id_only_when_there_was_one(
 
 
 @pytest.mark.req("MC-CMD-009")
-def test_a_rejected_command_changes_nothing() -> None:
-    room = Room()
-    client = room.client()
+def test_a_rejected_command_changes_nothing(room: Room, client: Client) -> None:
     client.say("send", text="hi")
     before, log = client.say("get_snapshot"), list(room.trial.log)
 
@@ -81,16 +75,13 @@ def test_commands_need_a_greeting() -> None:
     assert of(client.say("get_snapshot"), "error")["code"] == "INVALID_COMMAND"
 
 
-def test_a_command_for_another_session_is_refused() -> None:
-    client = Room().client()
-
+def test_a_command_for_another_session_is_refused(client: Client) -> None:
     error = of(client.say("send", text="hi", session_id="s-2"), "error")
 
     assert (error["code"], error["details"]) == ("BAD_ARGUMENT", {"field": "session_id"})
 
 
-def test_clients_of_equal_capabilities_share_the_bytes_of_a_frame_and_of_a_snapshot() -> None:
-    room = Room()
+def test_clients_of_equal_capabilities_share_the_bytes_of_a_frame_and_of_a_snapshot(room: Room) -> None:
     clients = [room.connect("streaming") for _ in range(3)]
     for client in clients:
         the_hello = the_request(client.connection, "hello", v="1.0.0", client_capabilities=["streaming"])
@@ -124,9 +115,7 @@ def test_a_session_nobody_knows_is_refused_and_the_client_may_try_another() -> N
     assert types(client.say("resume", session_id=SESSION)) == ["accepted", "welcome", "snapshot"]
 
 
-def test_a_deleted_session_says_so() -> None:
-    client = Room().client()
-
+def test_a_deleted_session_says_so(client: Client) -> None:
     client.connection.session_gone()
 
     assert of(client.hear(), "error")["code"] == "UNKNOWN_SESSION"
@@ -135,8 +124,7 @@ def test_a_deleted_session_says_so() -> None:
 
 @pytest.mark.req("MC-RESUME-003")
 @pytest.mark.parametrize("fields", [{}, {"last_seen_event_id": None}], ids=str)
-def test_a_resume_without_a_cursor_is_a_fresh_load(fields: dict[str, Any]) -> None:
-    room = Room()
+def test_a_resume_without_a_cursor_is_a_fresh_load(room: Room, fields: dict[str, Any]) -> None:
     room.client().say("send", text="hi")
 
     assert types(room.connect().say("resume", **fields)) == ["accepted", "welcome", "snapshot"]
@@ -170,17 +158,12 @@ def test_a_cursor_that_cannot_be_replayed_asks_for_a_snapshot_which_restores_eve
     assert events_of(client.say("send", text="more")) == events_of(writer.hear())
 
 
-def test_a_following_client_keeps_following_after_a_refused_resume() -> None:
-    room = Room()
-    client = room.client()
-
+def test_a_following_client_keeps_following_after_a_refused_resume(room: Room, client: Client) -> None:
     assert types(client.say("resume", last_seen_event_id=99)) == ["error"]
     assert types(client.say("send", text="hi")) == ["accepted", "run_status starting", "user_text"]
 
 
-def test_a_resume_while_following_goes_back_to_the_cursor() -> None:
-    room = Room()
-    client = room.client()
+def test_a_resume_while_following_goes_back_to_the_cursor(room: Room, client: Client) -> None:
     heard = client.say("send", text="hi")
 
     again = client.say("resume", last_seen_event_id=0)
@@ -189,8 +172,7 @@ def test_a_resume_while_following_goes_back_to_the_cursor() -> None:
     assert again[2:] == heard[1:]
 
 
-def test_what_a_command_leads_to_waits_for_its_answer_also_while_the_log_is_replayed() -> None:
-    room = Room()
+def test_what_a_command_leads_to_waits_for_its_answer_also_while_the_log_is_replayed(room: Room) -> None:
     room.client().say("send", text="hi")
     room.trial.answer("Hello.")
     room.view = room.opened_view()
@@ -212,8 +194,7 @@ def test_what_a_command_leads_to_waits_for_its_answer_also_while_the_log_is_repl
     assert [frame["event_id"] for frame in events_of(heard)] == [5, 7, 9, 10, 12, 13]
 
 
-def test_a_client_that_resumes_while_the_log_is_read_gets_nothing_of_the_old_place() -> None:
-    room = Room()
+def test_a_client_that_resumes_while_the_log_is_read_gets_nothing_of_the_old_place(room: Room) -> None:
     room.client().say("send", text="hi")
     room.trial.answer("Hello.")
     room.view = room.opened_view()
@@ -230,9 +211,7 @@ def test_a_client_that_resumes_while_the_log_is_read_gets_nothing_of_the_old_pla
 
 
 @pytest.mark.req("MC-CMD-004", "MC-EVT-003")
-def test_a_snapshot_comes_after_everything_it_contains_and_what_follows_is_newer() -> None:
-    room = Room()
-    client = room.client()
+def test_a_snapshot_comes_after_everything_it_contains_and_what_follows_is_newer(room: Room, client: Client) -> None:
     client.say("send", text="hi")
     room.trial.answer("Hello.")
 
@@ -244,9 +223,7 @@ def test_a_snapshot_comes_after_everything_it_contains_and_what_follows_is_newer
     assert client.hear() == []
 
 
-def test_a_snapshot_waits_for_what_its_client_was_told_was_accepted() -> None:
-    room = Room()
-    client = room.client()
+def test_a_snapshot_waits_for_what_its_client_was_told_was_accepted(room: Room, client: Client) -> None:
     client.say("send", text="hi")
 
     request: Any = the_request(client.connection, "get_snapshot")
@@ -313,9 +290,7 @@ def test_replies_that_nobody_reads_stop_the_reading_of_commands() -> None:
 
 
 @pytest.mark.req("MC-EVT-010")
-def test_a_heartbeat_says_its_interval() -> None:
-    client = Room().client()
-
+def test_a_heartbeat_says_its_interval(client: Client) -> None:
     client.connection.beat(15_000)
 
     assert client.hear() == [{"type": "heartbeat", "interval_ms": 15_000}]
@@ -332,8 +307,9 @@ def test_a_heartbeat_says_its_interval() -> None:
         (RuntimeError("secret"), {"code": "INTERNAL_ERROR", "message": "The server failed."}),
     ],
 )
-def test_failures_are_told_without_what_is_not_for_clients(error: Exception, expected: dict[str, Any]) -> None:
-    client = Room().client()
+def test_failures_are_told_without_what_is_not_for_clients(
+    client: Client, error: Exception, expected: dict[str, Any]
+) -> None:
     request = the_request(client.connection, "send", text="hi", req_id="r")
 
     client.connection.refused(request, error)
@@ -341,9 +317,7 @@ def test_failures_are_told_without_what_is_not_for_clients(error: Exception, exp
     assert client.hear() == [{"type": "error", "req_id": "r", **expected}]
 
 
-def test_a_new_hello_changes_what_the_client_sees() -> None:
-    room = Room()
-    client = room.client()
+def test_a_new_hello_changes_what_the_client_sees(room: Room, client: Client) -> None:
     client.say("send", text="hi")
     client.names = ("streaming",)
 

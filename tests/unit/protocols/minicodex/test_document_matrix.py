@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.minicodex import JSON, SESSION, Room, events_of, of, types
+from support.minicodex import JSON, SESSION, Client, Room, events_of, of, types
 from support.session_trials import finished
 
 from makai.core import session_events as ev
@@ -31,10 +31,7 @@ def test_a_fresh_connection_says_hello_and_gets_welcome_and_snapshot() -> None:
 
 
 @pytest.mark.req("MC-CMD-002", "MC-CMD-006", "MC-RUN-001", "MC-RUN-002", "MC-RUN-004", "MC-EVT-004")
-def test_a_plain_run_is_accepted_answered_finished_and_done() -> None:
-    room = Room()
-    client = room.client()
-
+def test_a_plain_run_is_accepted_answered_finished_and_done(room: Room, client: Client) -> None:
     heard = client.say("send", text="hi", req_id="r-2")
     room.trial.answer("Hello.")
     heard += client.hear()
@@ -66,9 +63,7 @@ def test_a_plain_run_is_accepted_answered_finished_and_done() -> None:
 
 
 @pytest.mark.req("MC-APPR-001", "MC-APPR-002", "MC-RUN-003", "MC-EVT-007", "MC-EVT-008", "MC-EVT-009")
-def test_an_approved_tool_runs_and_the_run_finishes_without_turn_done() -> None:
-    room = Room()
-    client = room.client()
+def test_an_approved_tool_runs_and_the_run_finishes_without_turn_done(room: Room, client: Client) -> None:
     client.say("send", text="list")
     room.trial.call("c1", ask=True)
     asked_for = client.hear()
@@ -101,8 +96,7 @@ def test_an_approved_tool_runs_and_the_run_finishes_without_turn_done() -> None:
 
 
 @pytest.mark.req("MC-RUN-008", "MC-RUN-009")
-def test_an_abort_in_the_middle_ends_in_turn_done() -> None:
-    room = Room()
+def test_an_abort_in_the_middle_ends_in_turn_done(room: Room) -> None:
     client = room.client("streaming")
     client.say("send", text="write a book")
     room.trial.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Once"))
@@ -119,9 +113,9 @@ def test_an_abort_in_the_middle_ends_in_turn_done() -> None:
 
 
 @pytest.mark.req("MC-RUN-008", "MC-APPR-004")
-def test_an_aborted_run_with_tool_output_ends_in_turn_done_too_and_denies_what_waits() -> None:
-    room = Room()
-    client = room.client()
+def test_an_aborted_run_with_tool_output_ends_in_turn_done_too_and_denies_what_waits(
+    room: Room, client: Client
+) -> None:
     client.say("send", text="go")
     room.trial.call("c1", "c2", ask=True)
     client.hear()
@@ -145,8 +139,7 @@ def test_an_aborted_run_with_tool_output_ends_in_turn_done_too_and_denies_what_w
 
 
 @pytest.mark.req("MC-RESUME-001", "MC-RESUME-002", "MC-ENV-006")
-def test_a_refreshed_client_hears_exactly_what_it_missed_and_then_goes_on() -> None:
-    room = Room()
+def test_a_refreshed_client_hears_exactly_what_it_missed_and_then_goes_on(room: Room) -> None:
     first = room.client()
     live = first.say("send", text="hi")
     cursor = live[-1]["event_id"]
@@ -163,8 +156,7 @@ def test_a_refreshed_client_hears_exactly_what_it_missed_and_then_goes_on() -> N
 
 
 @pytest.mark.req("MC-RUN-011", "MC-ENV-007", "MC-CMD-004")
-def test_all_clients_hear_the_same_events_and_only_the_requester_is_answered() -> None:
-    room = Room()
+def test_all_clients_hear_the_same_events_and_only_the_requester_is_answered(room: Room) -> None:
     one, two = room.client(), room.client()
 
     heard = one.say("send", text="hi", req_id="mine")
@@ -176,9 +168,9 @@ def test_all_clients_hear_the_same_events_and_only_the_requester_is_answered() -
 
 
 @pytest.mark.req("MC-RUN-006", "MC-RUN-005")
-def test_a_repeated_client_msg_id_is_accepted_and_ignored_during_after_and_after_a_restart() -> None:
-    room = Room()
-    client = room.client()
+def test_a_repeated_client_msg_id_is_accepted_and_ignored_during_after_and_after_a_restart(
+    room: Room, client: Client
+) -> None:
     client.say("send", text="hi", client_msg_id="m-1")
 
     assert client.say("send", text="hi", client_msg_id="m-1") == [{"type": "accepted"}]
@@ -193,9 +185,7 @@ def test_a_repeated_client_msg_id_is_accepted_and_ignored_during_after_and_after
 
 
 @pytest.mark.req("MC-APPR-003")
-def test_a_denied_call_is_not_run_and_the_run_goes_on() -> None:
-    room = Room()
-    client = room.client()
+def test_a_denied_call_is_not_run_and_the_run_goes_on(room: Room, client: Client) -> None:
     client.say("send", text="go")
     room.trial.call("c1", ask=True)
     client.hear()
@@ -218,8 +208,7 @@ def test_a_denied_call_is_not_run_and_the_run_goes_on() -> None:
 
 
 @pytest.mark.req("MC-APPR-005", "MC-APPR-006", "MC-APPR-007")
-def test_only_the_first_decision_counts() -> None:
-    room = Room()
+def test_only_the_first_decision_counts(room: Room) -> None:
     one, two = room.client(), room.client()
     one.say("send", text="go")
     room.trial.call("c1", ask=True)
@@ -234,9 +223,7 @@ def test_only_the_first_decision_counts() -> None:
 
 
 @pytest.mark.req("MC-APPR-008")
-def test_calls_that_wait_together_are_decided_one_by_one() -> None:
-    room = Room()
-    client = room.client()
+def test_calls_that_wait_together_are_decided_one_by_one(room: Room, client: Client) -> None:
     client.say("send", text="go")
     room.trial.call("c1", "c2", ask=True)
     client.hear()
@@ -246,8 +233,7 @@ def test_calls_that_wait_together_are_decided_one_by_one() -> None:
 
 
 @pytest.mark.req("MC-APPR-009", "MC-RESUME-005")
-def test_a_question_outlives_its_clients_and_is_in_the_snapshot() -> None:
-    room = Room()
+def test_a_question_outlives_its_clients_and_is_in_the_snapshot(room: Room) -> None:
     room.client().say("send", text="go")
     room.trial.call("c1", ask=True)
     room.restart()
@@ -264,9 +250,7 @@ def test_a_question_outlives_its_clients_and_is_in_the_snapshot() -> None:
 
 
 @pytest.mark.req("MC-RUN-007", "MC-ENV-005")
-def test_a_failure_is_logged_for_everyone_and_the_next_send_is_accepted() -> None:
-    room = Room()
-    client = room.client()
+def test_a_failure_is_logged_for_everyone_and_the_next_send_is_accepted(room: Room, client: Client) -> None:
     client.say("send", text="hi")
     room.trial.report(ev.RunFailed(code="rate_limited", message="Slow down.", hint="Wait."))
 
@@ -286,18 +270,14 @@ def test_a_failure_is_logged_for_everyone_and_the_next_send_is_accepted() -> Non
 
 
 @pytest.mark.req("MC-RUN-010")
-def test_an_abort_needs_a_run_and_the_right_one() -> None:
-    room = Room()
-    client = room.client()
-
+def test_an_abort_needs_a_run_and_the_right_one(room: Room, client: Client) -> None:
     assert of(client.say("abort"), "error")["code"] == "NOT_RUNNING"
     client.say("send", text="hi")
     assert of(client.say("abort", run_id="other"), "error")["code"] == "STALE_RUN_ID"
     assert room.trial.run.status == "starting"
 
 
-def test_a_call_that_its_server_interrupted_says_so_only_with_makai() -> None:
-    room = Room()
+def test_a_call_that_its_server_interrupted_says_so_only_with_makai(room: Room) -> None:
     plain, page = room.client(), room.client("makai.1")
     plain.say("send", text="go")
     room.trial.call("c1", ask=True)

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from support.minicodex import ANY_COMMAND, BOTH, SESSION, Room, of, types
+from support.minicodex import ANY_COMMAND, BOTH, SESSION, Client, Room, of, types
 
 from makai.core.content import Image, Text
 from makai.core.errors import RefusalCode
@@ -31,9 +31,7 @@ def refusal(capabilities: Capabilities = PLAIN, /, **fields: Any) -> tuple[str, 
 @pytest.mark.parametrize(
     "text", ["", "nonsense", "{", "[]", "null", "7", '"hello"', "{}", '{"type":"dance"}', '{"type":7}', '{"type":null}']
 )
-def test_what_is_no_command_is_invalid_and_the_connection_goes_on(text: str) -> None:
-    client = Room().client()
-
+def test_what_is_no_command_is_invalid_and_the_connection_goes_on(client: Client, text: str) -> None:
     assert of(client.say_raw(text), "error")["code"] == "INVALID_COMMAND"
     assert types(client.say("ping")) == ["accepted"]
 
@@ -137,8 +135,7 @@ def test_fields_beyond_the_document_need_their_capability(fields: dict[str, Any]
     ANY_COMMAND.validate(fields)
 
 
-def test_a_resume_may_bring_the_capability_it_needs() -> None:
-    room = Room()
+def test_a_resume_may_bring_the_capability_it_needs(room: Room) -> None:
     client = room.connect(*BOTH)
 
     heard = client.say("resume", session_id=SESSION, last_seen_event_id=0, client_capabilities=list(BOTH))

@@ -28,8 +28,7 @@ def snapshot(room: Room, *capabilities: str, **fields: Any) -> JSON:
 
 
 @pytest.mark.req("MC-EVT-002", "MC-EVT-006")
-def test_a_document_snapshot_lists_items_without_common_fields() -> None:
-    room = Room()
+def test_a_document_snapshot_lists_items_without_common_fields(room: Room) -> None:
     talk(room.trial, "hi")
 
     shown = snapshot(room)
@@ -44,8 +43,7 @@ def test_a_document_snapshot_lists_items_without_common_fields() -> None:
     assert "before" not in shown
 
 
-def test_with_makai_the_transcript_is_made_of_the_frames_themselves() -> None:
-    room = Room()
+def test_with_makai_the_transcript_is_made_of_the_frames_themselves(room: Room) -> None:
     client = room.client("makai.1")
     client.say("send", text="go")
     room.trial.call("c1", ask=True)
@@ -63,8 +61,7 @@ def test_with_makai_the_transcript_is_made_of_the_frames_themselves() -> None:
 
 
 @pytest.mark.req("MC-EVT-005")
-def test_the_window_is_what_the_newest_run_said_and_only_there_when_asked_for() -> None:
-    room = Room()
+def test_the_window_is_what_the_newest_run_said_and_only_there_when_asked_for(room: Room) -> None:
     talk(room.trial, "one", "two")
 
     assert "transcript_window" not in snapshot(room)["run_state"]
@@ -73,8 +70,7 @@ def test_the_window_is_what_the_newest_run_said_and_only_there_when_asked_for() 
     assert len(shown["transcript"]) == 4
 
 
-def test_a_text_that_is_arriving_is_shown_in_part_to_those_who_can_tell() -> None:
-    room = Room()
+def test_a_text_that_is_arriving_is_shown_in_part_to_those_who_can_tell(room: Room) -> None:
     room.trial.send("go")
     room.trial.report(
         TurnStarted(turn=1),
@@ -94,8 +90,7 @@ def test_a_text_that_is_arriving_is_shown_in_part_to_those_who_can_tell() -> Non
 
 
 @pytest.mark.parametrize("is_opened_anew", [False, True])
-def test_a_text_that_broke_off_stays_in_the_transcript(is_opened_anew: bool) -> None:
-    room = Room()
+def test_a_text_that_broke_off_stays_in_the_transcript(room: Room, is_opened_anew: bool) -> None:
     room.trial.send("go")
     room.trial.report(
         TurnStarted(turn=1), AssistantTextDelta(content_index=0, delta="Onc"), TurnEnded(turn=1, stop_reason="error")
@@ -111,8 +106,7 @@ def test_a_text_that_broke_off_stays_in_the_transcript(is_opened_anew: bool) -> 
     ]
 
 
-def test_details_follow_the_welcome_of_clients_with_makai() -> None:
-    room = Room()
+def test_details_follow_the_welcome_of_clients_with_makai(room: Room) -> None:
     room.trial.do(SetTitle(now=1, title="Tea"))
     room.trial.send("go")
     room.trial.send("later", delivery="queue", client_msg_id="m")
@@ -176,8 +170,7 @@ def test_a_snapshot_and_its_older_pages_are_the_whole_transcript(
     assert all(0 < len(one["items"]) <= limit for one in older if one["before"] is not None)
 
 
-def test_a_single_item_is_shown_however_large_it_is() -> None:
-    room = Room()
+def test_a_single_item_is_shown_however_large_it_is(room: Room) -> None:
     talk(room.trial, "x" * (pages.TRANSCRIPT_BYTES + 1))
 
     assert types(snapshot(room)["transcript"]) == ["assistant_text"]
@@ -185,8 +178,7 @@ def test_a_single_item_is_shown_however_large_it_is() -> None:
     assert types(older["items"]) == ["user_text"]
 
 
-def test_a_long_session_is_opened_without_reading_all_of_it() -> None:
-    room = Room()
+def test_a_long_session_is_opened_without_reading_all_of_it(room: Room) -> None:
     talk(room.trial, *(f"{number} " + "x" * 20_000 for number in range(400)))
     reader = TranscriptReader(room.trial.state.last_event_id + 1)
     read = 0
