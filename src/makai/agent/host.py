@@ -16,16 +16,19 @@ from makai.tools.base import CallDescription
 
 
 class AgentHost(Protocol):
-    """The surroundings of one run; a part of `harness.base.RunPort`. What it raises ends the run unchanged."""
+    """The surroundings of one run. What they raise ends the run; let it pass through unchanged."""
 
     async def emit(self, event: ev.SessionEvent) -> None:
-        """Log a fact. The order of calls is the order of facts; a cancelled wait does not take the fact back."""
+        """Log a fact. The order of calls is the order of facts; a cancelled wait does not take the fact back.
+
+        `tool_started` and `user_message` are durable on return, everything else soon after.
+        """
 
     def emit_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
         """Log a delta now, if that needs no waiting; False when it was not taken and has to be emitted instead."""
 
     def steering(self) -> Sequence[ev.UserInput]:
-        """The input since the last call, to be read before the next turn. The loop emits what it takes."""
+        """The inputs since the last call that are meant for this run. Emit each of them when the agent has read it."""
 
     def call_id(self, vendor_call_id: str) -> str:
         """An id for a call that its model named so, unique in the session and never given out before."""

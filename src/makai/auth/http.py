@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import urllib.parse
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import msgspec
@@ -56,9 +55,7 @@ class HttpPool:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -88,13 +85,10 @@ class AuthHttp(HttpPool):
     async def get(self, url: str, headers: Fields | None = None, *, deadline_s: float = DEADLINE_S) -> HttpAnswer:
         return await self._request("GET", url, headers or {}, None, deadline_s)
 
-    async def post_form(
-        self, url: str, form: Fields, headers: Fields | None = None, *, deadline_s: float = DEADLINE_S
-    ) -> HttpAnswer:
+    async def post_form(self, url: str, form: Fields, *, deadline_s: float = DEADLINE_S) -> HttpAnswer:
         """POST a form (RFC 6749 section 4.1.3)."""
-        body = urllib.parse.urlencode(revealed(form)).encode()
-        headers = {**(headers or {}), "Content-Type": "application/x-www-form-urlencoded"}
-        return await self._request("POST", url, headers, body, deadline_s)
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        return await self._request("POST", url, headers, urllib.parse.urlencode(revealed(form)).encode(), deadline_s)
 
     async def post_json(
         self, url: str, body: Mapping[str, Any], headers: Fields | None = None, *, deadline_s: float = DEADLINE_S

@@ -85,6 +85,7 @@ class RunningLogin:
     ) -> None:
         self.provider_id = provider_id
         self.flow_id = flow_id
+        self._about = {"flow_id": flow_id, "provider_id": provider_id}
         self.result: LoginResult | None = None
         """None while it runs."""
         self._events: deque[LoginEvent] = deque()
@@ -127,10 +128,10 @@ class RunningLogin:
             await self._news.wait()
 
     async def auth_url(self, url: str, instructions: str = "") -> None:
-        self._emit(LoginUrl(flow_id=self.flow_id, provider_id=self.provider_id, url=url, instructions=instructions))
+        self._emit(LoginUrl(**self._about, url=url, instructions=instructions))
 
     async def progress(self, message: str) -> None:
-        self._emit(LoginProgress(flow_id=self.flow_id, provider_id=self.provider_id, message=message))
+        self._emit(LoginProgress(**self._about, message=message))
 
     async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
         while True:
@@ -144,15 +145,7 @@ class RunningLogin:
         waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._prompts[prompt_id] = waiting
         try:
-            self._emit(
-                LoginPrompt(
-                    flow_id=self.flow_id,
-                    provider_id=self.provider_id,
-                    prompt_id=prompt_id,
-                    message=message,
-                    allow_empty=allow_empty,
-                )
-            )
+            self._emit(LoginPrompt(**self._about, prompt_id=prompt_id, message=message, allow_empty=allow_empty))
             return await waiting
         finally:
             del self._prompts[prompt_id]
@@ -195,14 +188,13 @@ class RunningLogin:
         return None
 
     def _settle(self, failure: MakaiError | None) -> None:
-        about = {"flow_id": self.flow_id, "provider_id": self.provider_id}
         last: LoginSuccess | LoginFailed
         if failure is None:
-            self.result, last = "success", LoginSuccess(**about)
+            self.result, last = "success", LoginSuccess(**self._about)
         elif isinstance(failure, Aborted):
-            self.result, last = "cancelled", LoginFailed(**about, code=CANCELLED, message=str(failure))
+            self.result, last = "cancelled", LoginFailed(**self._about, code=CANCELLED, message=str(failure))
         else:
-            self.result, last = "failed", LoginFailed(**about, code=failure.code, message=str(failure))
+            self.result, last = "failed", LoginFailed(**self._about, code=failure.code, message=str(failure))
         self._on_end(self, str(failure) if failure else "")
         self._events.append(last)
         self._news.set()

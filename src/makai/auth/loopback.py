@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from makai.auth.oauth import Callback
-from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ParseError
+from makai.auth.oauth import Callback, try_again
+from makai.core.errors import InvalidRequest, MakaiError, ParseError
 from makai.core.secret import Secret
 
 WAIT_S: Final = 300.0
@@ -59,12 +59,8 @@ class CallbackListener:
             async with asyncio.timeout(WAIT_S):
                 return await asyncio.shield(self._answer)
         except TimeoutError:
-            provider_id = self._callback.provider_id
-            raise AuthRequired(
-                f"The browser brought no answer within {WAIT_S / 60:g} minutes.",
-                provider_id=provider_id,
-                hint=f"Start again: `makai auth login {provider_id}`",
-            ) from None
+            late = f"The browser brought no answer within {WAIT_S / 60:g} minutes."
+            raise try_again(late, self._callback.provider_id) from None
 
     def respond(self, head: bytes) -> Page:
         """Judge one request by its head (up to the empty line); the first valid one settles the login."""

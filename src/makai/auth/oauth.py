@@ -22,7 +22,7 @@ from typing import Any, Final, TypeGuard
 import msgspec
 
 from makai.auth.credentials import safe_origin
-from makai.auth.http import Fields, HttpAnswer
+from makai.auth.http import Fields, HttpAnswer, revealed
 from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiError, ParseError, ProviderError
 from makai.core.secret import Secret
 from makai.wire.strict_json import decode
@@ -96,6 +96,13 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     revocation_endpoint: str = ""
 
 
+ENDPOINTS: Final = ServerMetadata.__struct_fields__[1:]
+
+
+def try_again(message: str, provider_id: str) -> AuthRequired:
+    return AuthRequired(message, provider_id=provider_id, hint=f"Try again: `makai auth login {provider_id}`")
+
+
 def new_pkce() -> Pkce:
     """A fresh pair: 256 random bits, S256 (RFC 7636 section 4.1 and 4.2)."""
     verifier = secrets.token_urlsafe(32)
@@ -108,11 +115,10 @@ def new_state() -> Secret:
     return Secret(secrets.token_urlsafe(32))
 
 
-def with_query(url: str, parameters: Mapping[str, str | Secret]) -> str:
+def with_query(url: str, parameters: Fields) -> str:
     """The URL with these parameters added to whatever query it has; empty ones are left out."""
     parts = urllib.parse.urlsplit(url)
-    shown = {name: value.reveal() if isinstance(value, Secret) else value for name, value in parameters.items()}
-    query = urllib.parse.urlencode({name: value for name, value in shown.items() if value})
+    query = urllib.parse.urlencode({name: value for name, value in revealed(parameters).items() if value})
     return urllib.parse.urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, query))), fragment=""))
 
 
@@ -156,12 +162,9 @@ def code_form(code: Secret, *, client_id: str, client_secret: Secret | None, red
     }
 
 
-def refresh_form(refresh: Secret, *, client_id: str, client_secret: Secret | None, scope: str = "") -> Fields:
+def refresh_form(refresh: Secret, *, client_id: str, client_secret: Secret | None) -> Fields:
     """Trade a refresh token for new tokens (RFC 6749 section 6)."""
-    form: dict[str, str | Secret] = {"grant_type": "refresh_token", "refresh_token": refresh}
-    if scope:
-        form["scope"] = scope
-    return {**form, **_client(client_id, client_secret)}
+    return {"grant_type": "refresh_token", "refresh_token": refresh, **_client(client_id, client_secret)}
 
 
 def device_form(device_code: Secret, *, client_id: str, client_secret: Secret | None) -> Fields:
@@ -187,16 +190,12 @@ def read_token_answer(answer: HttpAnswer, *, provider_id: str, now_ms: int) -> T
     if not (isinstance(kind, str) and kind.lower() in ("bearer", "")):
         # RFC 6749 section 7.1: "The client MUST NOT use an access token if it does not understand the token type."
         raise ProviderError("The login server issued a kind of token we cannot use.", provider_id=provider_id)
-    lifetime = _seconds(fields.get("expires_in"))
-    if lifetime is None:
-        expires_at_ms = local_expiry_ms(jwt_claims(access).get("exp"), answer, now_ms)
-    else:
-        expires_at_ms = now_ms + lifetime * 1000
-    scope = fields.get("scope")
+    lifetime, scope = _seconds(fields.get("expires_in")), fields.get("scope")
+    expires_in_token = local_expiry_ms(jwt_claims(access).get("exp"), answer, now_ms) if lifetime is None else None
     return TokenAnswer(
         access=access,
         refresh=_token(fields, "refresh_token"),
-        expires_at_ms=expires_at_ms,
+        expires_at_ms=expires_in_token if lifetime is None else now_ms + lifetime * 1000,
         scope=scope if isinstance(scope, str) else "",
         id_token=_token(fields, "id_token"),
     )
@@ -238,7 +237,7 @@ def read_metadata(answer: HttpAnswer, *, issuer: str, provider_id: str) -> Serve
             hint=f"Check `issuer` in [providers.{provider_id}.login] of config.toml.",
         )
     found: dict[str, str] = {"issuer": str(fields["issuer"])}
-    for name in ("authorization_endpoint", "token_endpoint", "device_authorization_endpoint", "revocation_endpoint"):
+    for name in ENDPOINTS:
         value = fields.get(name)
         if _is_line(value):
             safe_origin(value)
@@ -277,8 +276,7 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
         if "error" in fields:
             raise refusal(fields["error"], fields.get("error_description", ""), provider_id=self.provider_id)
         if not fields.get("code"):
-            hint = f"Try again: `makai auth login {self.provider_id}`"
-            raise AuthRequired("The login page sent no code.", provider_id=self.provider_id, hint=hint)
+            raise try_again("The login page sent no code.", self.provider_id)
         return Secret(fields["code"])
 
     def read_pasted(self, text: str) -> Secret:
@@ -314,7 +312,7 @@ def refusal(error: object, description: object, *, provider_id: str) -> MakaiErr
         return InvalidGrant(message, provider_id=provider_id, hint=f"Log in again: `makai auth login {provider_id}`")
     if code in _PASSING:
         return ProviderError(message, provider_id=provider_id, vendor_code=code, hint="Try again in a while.")
-    return AuthRequired(message, provider_id=provider_id, hint=f"Try again: `makai auth login {provider_id}`")
+    return try_again(message, provider_id)
 
 
 def error_code(answer: HttpAnswer) -> str:

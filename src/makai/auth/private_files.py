@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from makai.core.errors import InvalidRequest, MakaiError
@@ -54,7 +53,7 @@ class FileLock:
     def __enter__(self) -> FileLock:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
 

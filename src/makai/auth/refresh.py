@@ -10,29 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from makai.aio.cancellation import consume_exception
 from makai.auth.credentials import DEFAULT_ACCOUNT, Account, ApiKey, OAuthToken, secret_of
 from makai.auth.flows import vendors
 from makai.auth.http import AuthHttp
 from makai.auth.oauth import read_token_answer, refresh_form, revocation_form
 from makai.auth.private_files import FileLock, pauses
 from makai.auth.store import CredentialStore, unix_milliseconds
-from makai.core.errors import (
-    AuthError,
-    AuthExpired,
-    AuthRefreshFailed,
-    AuthRequired,
-    InvalidGrant,
-    MakaiError,
-    ProviderError,
-)
+from makai.core import errors
 from makai.core.secret import Secret
 
 EXPIRY_MARGIN_MS: Final = 60_000
@@ -51,8 +43,8 @@ async def refresh_oauth2(token: OAuthToken, http: AuthHttp) -> OAuthToken:
     """The standard procedure (RFC 6749 section 6)."""
     server = urllib.parse.urlsplit(token.token_url).hostname or "its server"
     if token.refresh is None or not token.token_url:
-        raise InvalidGrant("This login cannot be refreshed.", provider_id=server)
-    now_ms = time.time_ns() // 1_000_000
+        raise errors.InvalidGrant("This login cannot be refreshed.", provider_id=server)
+    now_ms = unix_milliseconds()
     form = refresh_form(token.refresh, client_id=token.client_id, client_secret=token.client_secret)
     answer = read_token_answer(await http.post_form(token.token_url, form), provider_id=server, now_ms=now_ms)
     return msgspec.structs.replace(
@@ -84,7 +76,7 @@ async def revoke(token: OAuthToken, http: AuthHttp) -> bool:
     post = http.post_json if token.provider_data.get("revocation_encoding") == "json" else http.post_form
     try:
         answer = await post(endpoint, form, deadline_s=REVOKE_S)
-    except MakaiError:
+    except errors.MakaiError:
         return False
     return 200 <= answer.status < 300
 
@@ -116,7 +108,7 @@ class Refresher:
         if stale != rejected and not self._expires_within(account, EXPIRY_MARGIN_MS):
             return account
         if isinstance(account.credential, ApiKey):
-            raise AuthRequired(
+            raise errors.AuthRequired(
                 f"{provider_id} refused the stored API key.", provider_id=provider_id, hint=_login(provider_id, account)
             )
         key = (provider_id, account.name, stale)
@@ -126,14 +118,13 @@ class Refresher:
         try:
             # A cancelled caller must not stop a request whose answer is the only copy of the next token.
             return await asyncio.shield(task)
-        except AuthRefreshFailed:
+        except errors.AuthRefreshFailed:
             if stale == rejected or self._expires_within(account, 0):
                 raise
             return account  # it was early: what there is still works
 
-    def status(self, provider_id: str, account_name: str) -> Literal["refreshing"] | None:
-        """Whether this process is refreshing that account."""
-        return "refreshing" if any(key[:2] == (provider_id, account_name) for key in self._running) else None
+    def is_refreshing(self, provider_id: str, account_name: str) -> bool:
+        return any(key[:2] == (provider_id, account_name) for key in self._running)
 
     async def aclose(self) -> None:
         """Wait up to `CLOSE_DEADLINE_S` for refreshes under way, then cancel them."""
@@ -146,9 +137,9 @@ class Refresher:
     async def _refresh(self, provider_id: str, stale: Account) -> Account:
         try:
             return await self._refresh_in_turn(provider_id, stale)
-        except AuthError:
+        except errors.AuthError:
             raise
-        except MakaiError as error:  # of the store or a lock
+        except errors.MakaiError as error:  # of the store or a lock
             raise _failed(provider_id, error.message) from None
 
     async def _refresh_in_turn(self, provider_id: str, stale: Account) -> Account:
@@ -180,7 +171,7 @@ class Refresher:
         try:
             async with asyncio.timeout(ANSWER_DEADLINE_S):
                 answer = await self._ask(procedure, token)
-        except InvalidGrant:
+        except errors.InvalidGrant:
             # Final only if the store still holds what was refused: a process elsewhere, on a file system whose locks do
             # not reach us, or a new login may have been faster.
             if (current := self._stored(provider_id, stale.name)).credential != token:
@@ -189,7 +180,7 @@ class Refresher:
             raise _over(provider_id, stale) from None
         except TimeoutError:
             raise _failed(provider_id, f"no answer within {ANSWER_DEADLINE_S:g} seconds") from None
-        except MakaiError as error:
+        except errors.MakaiError as error:
             raise _failed(provider_id, error.message) from None
         if answer.refresh is None:
             # RFC 6749 section 6: the server "MAY issue a new refresh token"; else the old one stays in use
@@ -203,7 +194,7 @@ class Refresher:
         """Ask, and once more if no answer came: servers accept the repetition of a request whose answer was lost."""
         try:
             return await procedure(token, self._http)
-        except ProviderError as error:
+        except errors.ProviderError as error:
             if error.status is not None:
                 raise
         return await procedure(token, self._http)
@@ -211,7 +202,7 @@ class Refresher:
     def _stored(self, provider_id: str, account_name: str | None) -> Account:
         account = self._store.snapshot().account(provider_id, account_name)
         if account is None:
-            raise AuthRequired(
+            raise errors.AuthRequired(
                 f"There is no login for {provider_id}" + (f" named {account_name!r}." if account_name else "."),
                 provider_id=provider_id,
                 hint=_login(provider_id, None),
@@ -230,8 +221,7 @@ class Refresher:
 
     def _ended(self, key: tuple[str, str, Secret], task: asyncio.Task[Account]) -> None:
         del self._running[key]
-        if not task.cancelled():
-            task.exception()  # marks it as retrieved: the callers may all have been cancelled
+        consume_exception(task)  # the callers may all have been cancelled
 
     def _lock_path(self, provider_id: str, account_name: str) -> Path:
         folder = self._store.home / "locks"
@@ -243,16 +233,16 @@ class Refresher:
         return folder / f"refresh-{name}.lock"
 
 
-def _failed(provider_id: str, why: str) -> AuthRefreshFailed:
-    return AuthRefreshFailed(
+def _failed(provider_id: str, why: str) -> errors.AuthRefreshFailed:
+    return errors.AuthRefreshFailed(
         f"The login for {provider_id} could not be refreshed: {why.rstrip('.')}.",
         provider_id=provider_id,
         hint="The login is kept; try again.",
     )
 
 
-def _over(provider_id: str, account: Account) -> AuthExpired:
-    return AuthExpired(
+def _over(provider_id: str, account: Account) -> errors.AuthExpired:
+    return errors.AuthExpired(
         f"The login for {provider_id} has expired.", provider_id=provider_id, hint=_login(provider_id, account)
     )
 

@@ -165,7 +165,7 @@ class AuthRuntime:
             case ApiKey():
                 return "authenticated"
             case OAuthToken(expires_at_ms=expires_at_ms, refresh=refresh):
-                if self._refresher is not None and self._refresher.status(provider_id, account.name) == "refreshing":
+                if self._refresher is not None and self._refresher.is_refreshing(provider_id, account.name):
                     return "refreshing"
                 over = expires_at_ms is not None and expires_at_ms <= unix_milliseconds()
                 return "expired" if over and refresh is None else "authenticated"

@@ -68,14 +68,6 @@ class ProviderAccounts(msgspec.Struct, frozen=True, kw_only=True):
     accounts: dict[str, Account] = {}
 
 
-class UnreadableEntry(Exception):
-    """Which provider's entry has another shape. It says nothing of what is in it: that may be a secret."""
-
-    def __init__(self, provider_id: str) -> None:
-        super().__init__(provider_id)
-        self.provider_id = provider_id
-
-
 class StoreSnapshot(msgspec.Struct, frozen=True):
     """The stored accounts at one moment."""
 
@@ -239,15 +231,20 @@ class CredentialStore:
                 entries = strict_json.decode(file.read(MAX_BYTES + 1), max_bytes=MAX_BYTES)
             if not isinstance(entries, dict):
                 raise self._refused("holds no JSON object")
-            return version, entries, StoreSnapshot(understood(entries))
+            return version, entries, StoreSnapshot({name: self._logins(name, entry) for name, entry in entries.items()})
         except OSError as error:
             raise self._refused(f"cannot be read ({error.strerror})") from None
         except ParseError:
             raise self._refused("holds no valid JSON") from None
-        except UnreadableEntry as error:
-            raise self._refused(f"has an entry for {error.provider_id!r} that this version cannot read") from None
         finally:
             os.close(descriptor)
+
+    def _logins(self, provider_id: str, entry: Any) -> ProviderAccounts:
+        try:
+            return _logins(provider_id, entry)
+        except (msgspec.ValidationError, ParseError):
+            # It says nothing of what is in the entry: that may be a secret.
+            raise self._refused(f"has an entry for {provider_id!r} that this version cannot read") from None
 
     def _check_home(self) -> None:
         status = os.stat(self.home)
@@ -289,21 +286,10 @@ def _saved_now(account: Account) -> Account:
     return msgspec.structs.replace(account, saved_at_ms=unix_milliseconds())
 
 
-def understood(entries: Entries) -> dict[str, ProviderAccounts]:
-    """What the entries mean; all of them, or `UnreadableEntry`."""
-    logins: dict[str, ProviderAccounts] = {}
-    for provider_id, entry in entries.items():
-        try:
-            logins[provider_id] = _logins(provider_id, entry)
-        except (msgspec.ValidationError, ParseError):
-            raise UnreadableEntry(provider_id) from None
-    return logins
-
-
 def plain(logins: ProviderAccounts) -> dict[str, Any]:
     accounts = {
         name: {
-            **msgspec.to_builtins(account.credential, enc_hook=_revealed),
+            **msgspec.to_builtins(account.credential, enc_hook=Secret.reveal),
             "origins": list(account.origins),
             "label": account.label,
             "saved_at_ms": account.saved_at_ms,
@@ -357,10 +343,8 @@ def _logins(provider_id: str, entry: Any) -> ProviderAccounts:
 
 def _account(name: str, fields: dict[str, Any]) -> Account:
     credential: StoredCredential = msgspec.convert(fields, StoredCredential, dec_hook=_hidden)
-    about = msgspec.convert(fields, _AboutAccount)
-    return Account(
-        name=name, credential=credential, origins=about.origins, label=about.label, saved_at_ms=about.saved_at_ms
-    )
+    about = msgspec.structs.asdict(msgspec.convert(fields, _AboutAccount))
+    return Account(name=name, credential=credential, **about)
 
 
 def _older_account(provider_id: str, older: _OlderEntry) -> Account:
@@ -383,12 +367,6 @@ def _hidden(kind: type, value: Any) -> Secret:
     if kind is Secret and isinstance(value, str):
         return Secret(value)
     raise msgspec.ValidationError("not a secret")
-
-
-def _revealed(value: Any) -> str:
-    if isinstance(value, Secret):
-        return value.reveal()
-    raise NotImplementedError(type(value).__name__)
 
 
 class Keychain:

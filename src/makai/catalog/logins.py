@@ -12,6 +12,7 @@ import msgspec
 
 from makai.auth.credentials import origin_of, safe_origin
 from makai.auth.flows import FlowName, KeyCheck, LoginProvider
+from makai.auth.oauth import ServerMetadata
 from makai.catalog.models import ModelRow
 from makai.catalog.vendors import ASSUMED_CAPABILITIES, ListingKind, Vendor, VendorTable, base_url_of, key_source_of
 from makai.core.config import Config, LoginConfig, ProviderConfig
@@ -19,14 +20,14 @@ from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
 from makai.core.usage import Price
 
-_CHECKS: dict[ListingKind, tuple[str, str, str, dict[str, str]]] = {
-    "openai": ("/models", "Authorization", "Bearer ", {}),
-    "anthropic": ("/v1/models", "x-api-key", "", {"anthropic-version": "2023-06-01"}),
-    "google": ("/v1beta/models", "x-goog-api-key", "", {}),
+_CHECKS: dict[ListingKind, KeyCheck] = {
+    "openai": KeyCheck(url="/models"),
+    "anthropic": KeyCheck(url="/v1/models", header="x-api-key", prefix="", headers={"anthropic-version": "2023-06-01"}),
+    "google": KeyCheck(url="/v1beta/models", header="x-goog-api-key", prefix=""),
     # OpenRouter lists its models to anyone; this says whether the key works.
-    "openrouter": ("/key", "Authorization", "Bearer ", {}),
+    "openrouter": KeyCheck(url="/key"),
 }
-"""How a vendor's list of models is asked for with a key: path, header, prefix, further headers."""
+"""How a vendor's list of models is asked for with a key, at a path below its base URL."""
 
 
 class VendorLogin(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,9 +152,7 @@ def _from_vendor(vendor: Vendor, environ: Mapping[str, str]) -> LoginProvider:
         origins=tuple(sorted(source.origins)),
         key_variables=vendor.key_variables,
         required=vendor.needs_key,
-        check=None
-        if check is None
-        else KeyCheck(url=base_url + check[0], header=check[1], prefix=check[2], headers=check[3]),
+        check=msgspec.structs.replace(check, url=base_url + check.url) if check else None,
     )
 
 
@@ -207,22 +206,17 @@ def with_login_config(provider: LoginProvider, login: LoginConfig) -> LoginProvi
         provider = with_vendor_login(provider)
     else:
         provider = msgspec.structs.replace(provider, flow="oidc")
-    written = {
+    addresses = {name: getattr(login, name) for name in ServerMetadata.__struct_fields__ if getattr(login, name)}
+    for name, url in addresses.items():
+        _check(provider.id, name, url)
+    others = {
         "client_id": login.client_id,
-        "issuer": login.issuer,
-        "authorization_endpoint": login.authorization_endpoint,
-        "token_endpoint": login.token_endpoint,
-        "device_authorization_endpoint": login.device_authorization_endpoint,
-        "revocation_endpoint": login.revocation_endpoint,
         "scope": " ".join(login.scopes),
         "flow": login.flow,
-        "redirect_port": str(login.redirect_port) if login.redirect_port else None,
-        "send_as": login.send_as if login.send_as != "Authorization" else None,
+        "redirect_port": str(login.redirect_port) if login.redirect_port else "",
+        "send_as": login.send_as if login.send_as != "Authorization" else "",
     }
-    options = {name: value for name, value in written.items() if value}
-    for name in ("issuer", *(name for name in options if name.endswith("_endpoint"))):
-        if name in options:
-            _check(provider.id, name, options[name])
+    options = addresses | {name: value for name, value in others.items() if value}
     return msgspec.structs.replace(
         provider,
         options={**provider.options, **options},

@@ -27,8 +27,6 @@ _ESCAPE_BYTES = re.compile(rb"%([0-9A-F]{2})")
 
 
 class ModelRef(msgspec.Struct, frozen=True):
-    """What a `model_ref` says."""
-
     provider_id: str
     api: str
     model_id: str
@@ -44,28 +42,19 @@ def format_model_ref(provider_id: str, api: str, model_id: str) -> str:
     _check_part(api, "api")
     if not model_id:
         raise ModelRefError("the model id is empty", kind="missing_model_id")
-    if len(model_id) > MAX_MODEL_ID_LENGTH:
-        raise ModelRefError(
-            f"the model id is longer than {MAX_MODEL_ID_LENGTH} characters", kind="invalid_model_id_encoding"
-        )
+    _check_length(model_id, MAX_MODEL_ID_LENGTH, "model id")
     try:
         encoded = "".join([_ESCAPED[byte] for byte in model_id.encode()])
     except UnicodeEncodeError:
         raise ModelRefError("the model id has a lone surrogate", kind="invalid_utf8_model_id") from None
     ref = f"{provider_id}/{api}@{encoded}"
-    if len(ref) > MAX_REF_LENGTH:
-        raise ModelRefError(
-            f"the model_ref is longer than {MAX_REF_LENGTH} characters", kind="invalid_model_id_encoding"
-        )
+    _check_length(ref, MAX_REF_LENGTH, "model_ref")
     return ref
 
 
 def parse_model_ref(text: str) -> ModelRef:
     """The triple of a canonical ref. Only what `format_model_ref` can write is accepted."""
-    if len(text) > MAX_REF_LENGTH:
-        raise ModelRefError(
-            f"the model_ref is longer than {MAX_REF_LENGTH} characters", kind="invalid_model_id_encoding"
-        )
+    _check_length(text, MAX_REF_LENGTH, "model_ref")
     provider_id, slash, rest = text.partition("/")
     api, at, encoded = rest.partition("@")
     if not slash or not at:
@@ -107,8 +96,10 @@ def _decode_model_id(encoded: str) -> str:
         model_id = raw.decode()
     except UnicodeDecodeError:
         raise ModelRefError("the model id is not UTF-8", kind="invalid_utf8_model_id") from None
-    if len(model_id) > MAX_MODEL_ID_LENGTH:
-        raise ModelRefError(
-            f"the model id is longer than {MAX_MODEL_ID_LENGTH} characters", kind="invalid_model_id_encoding"
-        )
+    _check_length(model_id, MAX_MODEL_ID_LENGTH, "model id")
     return model_id
+
+
+def _check_length(text: str, longest: int, what: str) -> None:
+    if len(text) > longest:
+        raise ModelRefError(f"the {what} is longer than {longest} characters", kind="invalid_model_id_encoding")

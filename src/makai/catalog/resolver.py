@@ -19,17 +19,8 @@ from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.secret import Secret
 
 DEFAULT_ORDER = (
-    "anthropic",
-    "openai",
-    "google",
-    "openrouter",
-    "xai",
-    "mistral",
-    "deepseek",
-    "groq",
-    "cerebras",
-    "together",
-    "fireworks",
+    *("anthropic", "openai", "google", "openrouter", "xai", "mistral", "deepseek", "groq"),
+    *("cerebras", "together", "fireworks"),
 )
 """Whose credential decides the default model; after them comes the model on this machine."""
 

@@ -1,11 +1,9 @@
-"""The vendors, as data.
-
-In: nothing. Out: `VENDORS`. A row states facts of the vendor's own documentation; no code branches on a vendor's name.
-"""
+"""The vendors, as data: facts of each vendor's own documentation. No code branches on a vendor's name."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from makai.catalog.vendors import Vendor, VendorTable
 from makai.core.model import ChatQuirks
@@ -15,6 +13,16 @@ CHAT = "openai-completions"
 RESPONSES = "openai-responses"
 MESSAGES = "anthropic-messages"
 GOOGLE = "google-generative-ai"
+_V1 = {CHAT: "/v1", RESPONSES: "/v1"}
+_EFFORT = ChatQuirks(max_tokens_field="max_completion_tokens", reasoning="effort")
+_REPLAYED = ChatQuirks(reasoning="effort", reasoning_replay="reasoning_content")
+
+
+def _compatible(id: str, name: str, root: str, prefix: str, **facts: Any) -> Vendor:
+    """A vendor of OpenAI's Chat Completions at /v1; `prefix` is what the names of its variables begin with."""
+    variables = {"key_variables": (f"{prefix}_API_KEY",), "base_url_variable": f"{prefix}_BASE_URL"}
+    return Vendor(id=id, name=name, api=CHAT, root=root, **{"paths": {CHAT: "/v1"}, **variables, **facts})
+
 
 VENDORS: tuple[Vendor, ...] = (
     Vendor(
@@ -87,14 +95,8 @@ VENDORS: tuple[Vendor, ...] = (
         listing="none",
         option_variables={"api_version": ("AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION")},
     ),
-    Vendor(
-        id="openrouter",
-        name="OpenRouter",
-        api=CHAT,
-        root="https://openrouter.ai/api",
-        paths={CHAT: "/v1"},
-        key_variables=("OPENROUTER_API_KEY",),
-        base_url_variable="OPENROUTER_BASE_URL",
+    _compatible(
+        *("openrouter", "OpenRouter", "https://openrouter.ai/api", "OPENROUTER"),
         default_model="openrouter/auto",
         listing="openrouter",
         quirks=ChatQuirks(
@@ -103,26 +105,11 @@ VENDORS: tuple[Vendor, ...] = (
             anthropic_cache_control=True,
         ),
     ),
-    Vendor(
-        id="xai",
-        name="xAI",
-        api=CHAT,
-        root="https://api.x.ai",
-        paths={CHAT: "/v1", RESPONSES: "/v1"},
-        key_variables=("XAI_API_KEY",),
-        base_url_variable="XAI_BASE_URL",
-        default_model="grok-4.7",
-        aliases=("grok",),
-        quirks=ChatQuirks(max_tokens_field="max_completion_tokens", reasoning="effort"),
+    _compatible(
+        "xai", "xAI", "https://api.x.ai", "XAI", paths=_V1, default_model="grok-4.7", aliases=("grok",), quirks=_EFFORT
     ),
-    Vendor(
-        id="mistral",
-        name="Mistral",
-        api=CHAT,
-        root="https://api.mistral.ai",
-        paths={CHAT: "/v1"},
-        key_variables=("MISTRAL_API_KEY",),
-        base_url_variable="MISTRAL_BASE_URL",
+    _compatible(
+        *("mistral", "Mistral", "https://api.mistral.ai", "MISTRAL"),
         default_model="mistral-medium-latest",
         quirks=ChatQuirks(
             stream_usage=False,  # the last chunk has usage anyway, and unknown fields are refused
@@ -136,14 +123,9 @@ VENDORS: tuple[Vendor, ...] = (
             prompt_cache_key=True,
         ),
     ),
-    Vendor(
-        id="deepseek",
-        name="DeepSeek",
-        api=CHAT,
-        root="https://api.deepseek.com",
+    _compatible(
+        *("deepseek", "DeepSeek", "https://api.deepseek.com", "DEEPSEEK"),
         paths={CHAT: ""},
-        key_variables=("DEEPSEEK_API_KEY",),
-        base_url_variable="DEEPSEEK_BASE_URL",
         default_model="deepseek-flash",
         quirks=ChatQuirks(
             reasoning="thinking_type",
@@ -152,52 +134,24 @@ VENDORS: tuple[Vendor, ...] = (
             json_schema="json_object",
         ),
     ),
-    Vendor(
-        id="groq",
-        name="Groq",
-        api=CHAT,
-        root="https://api.groq.com/openai",
-        paths={CHAT: "/v1"},
-        key_variables=("GROQ_API_KEY",),
-        base_url_variable="GROQ_BASE_URL",
-        default_model="openai/gpt-oss-120b",
-        quirks=ChatQuirks(max_tokens_field="max_completion_tokens", reasoning="effort"),
+    _compatible(
+        "groq", "Groq", "https://api.groq.com/openai", "GROQ", default_model="openai/gpt-oss-120b", quirks=_EFFORT
     ),
-    Vendor(
-        id="cerebras",
-        name="Cerebras",
-        api=CHAT,
-        root="https://api.cerebras.ai",
-        paths={CHAT: "/v1"},
-        key_variables=("CEREBRAS_API_KEY",),
-        base_url_variable="CEREBRAS_BASE_URL",
-        default_model="gpt-oss-120b",
-        quirks=ChatQuirks(max_tokens_field="max_completion_tokens", reasoning="effort"),
+    _compatible(
+        "cerebras", "Cerebras", "https://api.cerebras.ai", "CEREBRAS", default_model="gpt-oss-120b", quirks=_EFFORT
     ),
-    Vendor(
-        id="together",
-        name="Together AI",
-        api=CHAT,
-        root="https://api.together.xyz",
-        paths={CHAT: "/v1"},
-        key_variables=("TOGETHER_API_KEY",),
-        base_url_variable="TOGETHER_BASE_URL",
+    _compatible(
+        *("together", "Together AI", "https://api.together.xyz", "TOGETHER"),
         key_origins=("https://api.together.xyz", "https://api.together.ai"),
         default_model="zai-org/GLM-5.3",
         aliases=("togetherai",),
-        quirks=ChatQuirks(reasoning="effort", reasoning_replay="reasoning_content"),
+        quirks=_REPLAYED,
     ),
-    Vendor(
-        id="fireworks",
-        name="Fireworks AI",
-        api=CHAT,
-        root="https://api.fireworks.ai/inference",
-        paths={CHAT: "/v1"},
-        key_variables=("FIREWORKS_API_KEY",),
-        base_url_variable="FIREWORKS_BASE_URL",
+    _compatible(
+        *("fireworks", "Fireworks AI", "https://api.fireworks.ai/inference", "FIREWORKS"),
         default_model="accounts/fireworks/models/glm-5p3",
         aliases=("fireworks-ai",),
-        quirks=ChatQuirks(reasoning="effort", reasoning_replay="reasoning_content"),
+        quirks=_REPLAYED,
     ),
     Vendor(
         id="ollama",
@@ -214,14 +168,9 @@ VENDORS: tuple[Vendor, ...] = (
         listing="ollama",
         quirks=ChatQuirks(reasoning="effort", reasoning_efforts=("none", "low", "medium", "high")),
     ),
-    Vendor(
-        id="vllm",
-        name="vLLM",
-        api=CHAT,
-        root="http://127.0.0.1:8000",
-        paths={CHAT: "/v1", RESPONSES: "/v1"},
-        key_variables=("VLLM_API_KEY",),
-        base_url_variable="VLLM_BASE_URL",
+    _compatible(
+        *("vllm", "vLLM", "http://127.0.0.1:8000", "VLLM"),
+        paths=_V1,
         needs_key=False,
         quirks=ChatQuirks(reasoning="enable_thinking"),
     ),

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from makai.agent.host import AgentHost
 from makai.core import session_events as ev
 from makai.core.content import Image, Text
 from makai.core.errors import MakaiError
@@ -148,8 +149,8 @@ class RunContext(Protocol):
         """Of the turns that ended."""
 
 
-class RunPort(Protocol):
-    """One run as its harness sees it. What it raises ends the run; let it pass through unchanged."""
+class RunPort(AgentHost, Protocol):
+    """One run as its harness sees it."""
 
     @property
     def session_id(self) -> str: ...
@@ -162,15 +163,6 @@ class RunPort(Protocol):
     @property
     def is_aborted(self) -> bool:
         """A user stopped the run. A cancellation without it means that this process lets go of the session."""
-
-    async def emit(self, event: ev.SessionEvent) -> None:
-        """Log a fact. The order of calls is the order of facts; a cancelled wait does not take the fact back.
-
-        `tool_started` and `user_message` are durable on return, everything else soon after.
-        """
-
-    def emit_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
-        """Log a delta now, if that needs no waiting; False when it was not taken and has to be emitted instead."""
 
     def check_storable(self, event: ev.SessionEvent) -> None:
         """Raise `InvalidRequest` when the log cannot hold this fact, so that a harness can report less instead."""
@@ -190,20 +182,8 @@ class RunPort(Protocol):
     async def grants(self) -> Sequence[tuple[str, bool]]:
         """The rules that people set while deciding calls, for this session or its folder: text, and allow or deny."""
 
-    def steering(self) -> Sequence[ev.UserInput]:
-        """The inputs since the last call that are meant for this run. Emit each of them when the agent has read it."""
-
     async def until_steered(self) -> None:
         """Return when `steering` has input, for agents that can read it at any time."""
-
-    def call_id(self, vendor_call_id: str) -> str:
-        """An id for a call that its model named so, unique in the session and never given out before."""
-
-    def position(self) -> int:
-        """The number of the last committed fact; later facts get higher ones."""
-
-    def now(self) -> float:
-        """Seconds of a monotonic clock."""
 
     def elapsed_s(self) -> float:
         """How long the run has taken so far, restarts included."""

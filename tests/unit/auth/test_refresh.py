@@ -337,11 +337,11 @@ async def test_many_tasks_share_one_refresh_and_it_is_visible(store: CredentialS
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         tasks = [group.create_task(source.fresh("test")) for _ in range(20)]
         await asked.wait()
-        assert (source.status("test", "default"), source.status("test", "other")) == ("refreshing", None)
+        assert (source.is_refreshing("test", "default"), source.is_refreshing("test", "other")) == (True, False)
         may_answer.set()
 
     assert [task.result().credential for task in tasks] == [token(2)] * 20
-    assert (len(server.sent), source.status("test", "default")) == (1, None)
+    assert (len(server.sent), source.is_refreshing("test", "default")) == (1, False)
 
 
 async def test_a_caller_that_goes_away_does_not_stop_the_refresh(store: CredentialStore) -> None:
@@ -374,7 +374,7 @@ async def test_closing_stops_a_refresh_that_takes_too_long(
         with pytest.raises(asyncio.CancelledError):
             await caller
 
-    assert (kept(store), source.status("test", "default")) == (EXPIRED, None)
+    assert (kept(store), source.is_refreshing("test", "default")) == (EXPIRED, False)
 
 
 async def test_two_processes_ask_once(store: CredentialStore) -> None:

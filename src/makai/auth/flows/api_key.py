@@ -14,6 +14,7 @@ from typing import Final
 from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.flows import KeyCheck, LoginIO, LoginProvider, account_of, known_origins
 from makai.auth.http import AuthHttp
+from makai.auth.oauth import try_again
 from makai.auth.store import unix_milliseconds
 from makai.core.errors import AuthRequired, ProviderError
 from makai.core.secret import Secret
@@ -60,11 +61,7 @@ async def ask(io: LoginIO, provider: LoginProvider, message: str) -> Secret:
         if text and len(text) <= MAX_KEY and text.isascii() and text.isprintable() and " " not in text:
             return Secret(text)
         await io.progress("That is not an API key: it must be one word of plain letters, digits and signs.")
-    raise AuthRequired(
-        f"No usable API key for {provider.name} was given.",
-        provider_id=provider.id,
-        hint=f"Try again: `makai auth login {provider.id}`",
-    )
+    raise try_again(f"No usable API key for {provider.name} was given.", provider.id)
 
 
 async def try_key(io: LoginIO, provider: LoginProvider, http: AuthHttp, key: Secret, check: KeyCheck) -> None:
@@ -98,9 +95,7 @@ async def login_test_fixture(io: LoginIO, provider: LoginProvider, http: AuthHtt
     """A login without a vendor and without network, for tests (see `catalog.logins`): the answer must be "ok"."""
     answer = await io.prompt('Type "ok" to log in:')
     if answer.strip() != "ok":
-        raise AuthRequired(
-            'The answer was not "ok".', provider_id=provider.id, hint=f"Try again: `makai auth login {provider.id}`"
-        )
+        raise try_again('The answer was not "ok".', provider.id)
     token = OAuthToken(
         access=Secret(f"test-fixture-{secrets.token_urlsafe(16)}"), expires_at_ms=unix_milliseconds() + TEST_LIFETIME_MS
     )

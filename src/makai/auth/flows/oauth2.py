@@ -12,29 +12,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from makai.auth import oauth
 from makai.auth.credentials import Account, OAuthToken, safe_origin
 from makai.auth.flows import LoginIO, LoginProvider, account_of, required_option
 from makai.auth.http import AuthHttp
 from makai.auth.loopback import CallbackListener, listen
-from makai.auth.oauth import (
-    Callback,
-    DeviceAuthorization,
-    Pkce,
-    ServerMetadata,
-    TokenAnswer,
-    authorization_url,
-    code_form,
-    device_form,
-    error_code,
-    jwt_claims,
-    new_pkce,
-    new_state,
-    read_device_answer,
-    read_metadata,
-    read_token_answer,
-)
 from makai.auth.store import unix_milliseconds
-from makai.core.errors import AuthRequired, InvalidRequest, ParseError, ProviderError
+from makai.core.errors import InvalidRequest, ParseError, ProviderError
 from makai.core.secret import Secret
 
 PASTE_AFTER_S: Final = 20.0
@@ -52,7 +36,7 @@ _PASTE_ONLY: Final = "Log in in the browser. It ends at a page that does not ope
 class BrowserLogin(msgspec.Struct, frozen=True, kw_only=True):
     """What a login in the browser needs to know."""
 
-    url: Callable[[str, Pkce, Secret], str]
+    url: Callable[[str, oauth.Pkce, Secret], str]
     """From redirect URI, PKCE pair and state: the page to open."""
     issuer: str = ""
     host: str = "127.0.0.1"
@@ -66,7 +50,7 @@ class Code(msgspec.Struct, frozen=True):
 
     code: Secret
     redirect_uri: str
-    pkce: Pkce
+    pkce: oauth.Pkce
 
 
 class Switched(Exception):
@@ -78,8 +62,8 @@ async def browser_code(io: LoginIO, provider: LoginProvider, login: BrowserLogin
 
     With a `switch_word`, the user may answer it instead of an address: `Switched`.
     """
-    pkce, state = new_pkce(), new_state()
-    callback = Callback(
+    pkce, state = oauth.new_pkce(), oauth.new_state()
+    callback = oauth.Callback(
         provider_id=provider.id, state=state, path=login.path, state_in_path=login.state_in_path, issuer=login.issuer
     )
     async with AsyncExitStack() as stack:
@@ -96,7 +80,9 @@ async def browser_code(io: LoginIO, provider: LoginProvider, login: BrowserLogin
         return Code(code, redirect_uri, pkce)
 
 
-async def _first_answer(io: LoginIO, callback: Callback, listener: CallbackListener | None, switch_word: str) -> Secret:
+async def _first_answer(
+    io: LoginIO, callback: oauth.Callback, listener: CallbackListener | None, switch_word: str
+) -> Secret:
     """The code from the browser or from the user, whichever comes first; the other wait is cancelled."""
     if listener is None:
         code = await _pasted(io, callback, _PASTE_ONLY, allow_empty=False, switch_word=switch_word)
@@ -115,7 +101,7 @@ async def _first_answer(io: LoginIO, callback: Callback, listener: CallbackListe
         await asyncio.gather(browser, user, return_exceptions=True)
 
 
-async def _pasted_later(io: LoginIO, callback: Callback, switch_word: str) -> Secret | None:
+async def _pasted_later(io: LoginIO, callback: oauth.Callback, switch_word: str) -> Secret | None:
     """None when the user leaves it to the browser."""
     await asyncio.sleep(PASTE_AFTER_S)
     message = _PASTE + (f' Or type "{switch_word}" to log in with a code instead.' if switch_word else "")
@@ -123,7 +109,7 @@ async def _pasted_later(io: LoginIO, callback: Callback, switch_word: str) -> Se
 
 
 async def _pasted(
-    io: LoginIO, callback: Callback, message: str, *, allow_empty: bool, switch_word: str
+    io: LoginIO, callback: oauth.Callback, message: str, *, allow_empty: bool, switch_word: str
 ) -> Secret | None:
     """None when the answer is empty."""
     for _ in range(PASTE_ATTEMPTS):
@@ -136,11 +122,7 @@ async def _pasted(
             return callback.read_pasted(answer)
         except ParseError as error:
             await io.progress(f"{error.message} Copy the whole address of the last page.")
-    raise AuthRequired(
-        "No usable address was pasted.",
-        provider_id=callback.provider_id,
-        hint=f"Start again: `makai auth login {callback.provider_id}`",
-    )
+    raise oauth.try_again("No usable address was pasted.", callback.provider_id)
 
 
 async def browser_token(
@@ -151,14 +133,14 @@ async def browser_token(
     token_endpoint: str,
     *,
     switch_word: str = "",
-) -> TokenAnswer:
+) -> oauth.TokenAnswer:
     code = await browser_code(io, provider, login, switch_word=switch_word)
     await io.progress("Fetching the tokens.")
     return await exchange(provider, http, code, token_endpoint)
 
 
-async def exchange(provider: LoginProvider, http: AuthHttp, code: Code, token_endpoint: str) -> TokenAnswer:
-    form = code_form(
+async def exchange(provider: LoginProvider, http: AuthHttp, code: Code, token_endpoint: str) -> oauth.TokenAnswer:
+    form = oauth.code_form(
         code.code,
         client_id=provider.options["client_id"],
         client_secret=provider.client_secret,
@@ -166,16 +148,16 @@ async def exchange(provider: LoginProvider, http: AuthHttp, code: Code, token_en
         pkce=code.pkce,
     )
     now_ms = unix_milliseconds()
-    return read_token_answer(await http.post_form(token_endpoint, form), provider_id=provider.id, now_ms=now_ms)
+    return oauth.read_token_answer(await http.post_form(token_endpoint, form), provider_id=provider.id, now_ms=now_ms)
 
 
 def standard_page(
     endpoint: str, provider: LoginProvider, extra: dict[str, str] | None = None
-) -> Callable[[str, Pkce, Secret], str]:
+) -> Callable[[str, oauth.Pkce, Secret], str]:
     """`BrowserLogin.url` of a server that keeps to the standard."""
 
-    def url(redirect_uri: str, pkce: Pkce, state: Secret) -> str:
-        return authorization_url(
+    def url(redirect_uri: str, pkce: oauth.Pkce, state: Secret) -> str:
+        return oauth.authorization_url(
             endpoint,
             client_id=provider.options["client_id"],
             redirect_uri=redirect_uri,
@@ -201,33 +183,33 @@ T = TypeVar("T")
 
 async def device_login(
     io: LoginIO, provider: LoginProvider, http: AuthHttp, device_endpoint: str, token_endpoint: str
-) -> TokenAnswer:
+) -> oauth.TokenAnswer:
     """RFC 8628: the user enters a short code on any device while this side polls."""
     client_id, scope = provider.options["client_id"], provider.options.get("scope", "")
     asked = {"client_id": client_id} | ({"scope": scope} if scope else {})
-    device = read_device_answer(await http.post_form(device_endpoint, asked), provider_id=provider.id)
+    device = oauth.read_device_answer(await http.post_form(device_endpoint, asked), provider_id=provider.id)
     await show(io, device)
-    form = device_form(device.device_code, client_id=client_id, client_secret=provider.client_secret)
+    form = oauth.device_form(device.device_code, client_id=client_id, client_secret=provider.client_secret)
 
-    async def ask() -> TokenAnswer | str:
+    async def ask() -> oauth.TokenAnswer | str:
         now_ms = unix_milliseconds()
         answer = await http.post_form(token_endpoint, form)
-        code = error_code(answer)
+        code = oauth.error_code(answer)
         if code in ("authorization_pending", "slow_down"):
             return code
-        return read_token_answer(answer, provider_id=provider.id, now_ms=now_ms)
+        return oauth.read_token_answer(answer, provider_id=provider.id, now_ms=now_ms)
 
     return await poll(provider, ask, device)
 
 
-async def show(io: LoginIO, device: DeviceAuthorization) -> None:
+async def show(io: LoginIO, device: oauth.DeviceAuthorization) -> None:
     """Tell the user what to type where; the code is shown even where the link already holds it (section 3.3.1)."""
     instructions = f"Open {device.verification_uri} on any device and enter the code {device.user_code}"
     await io.auth_url(device.verification_uri_complete or device.verification_uri, instructions)
     await io.progress("Waiting for the code to be entered.")
 
 
-async def poll(provider: LoginProvider, ask: Callable[[], Awaitable[T | str]], device: DeviceAuthorization) -> T:
+async def poll(provider: LoginProvider, ask: Callable[[], Awaitable[T | str]], device: oauth.DeviceAuthorization) -> T:
     """Call `ask` until it gives more than a reason to wait. A server out of reach is asked again, ever less often."""
     interval = float(max(device.interval_s, 1))
     ends_at = monotonic() + min(device.expires_in_s, MAX_WAIT_S)
@@ -248,14 +230,7 @@ async def poll(provider: LoginProvider, ask: Callable[[], Awaitable[T | str]], d
             interval += SLOW_DOWN_S
     if unreachable is not None:
         raise unreachable
-    raise AuthRequired(
-        "The code was not entered in time.",
-        provider_id=provider.id,
-        hint=f"Start again: `makai auth login {provider.id}`",
-    )
-
-
-_ENDPOINTS = ("authorization_endpoint", "token_endpoint", "device_authorization_endpoint", "revocation_endpoint")
+    raise oauth.try_again("The code was not entered in time.", provider.id)
 
 
 async def login_oidc(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
@@ -276,20 +251,22 @@ async def login_oidc(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Ac
     return account_of(provider, token_of(provider, answer, server), label=label_of(answer))
 
 
-async def _metadata(provider: LoginProvider, http: AuthHttp) -> ServerMetadata:
+async def _metadata(provider: LoginProvider, http: AuthHttp) -> oauth.ServerMetadata:
     """What the server says of itself; what the user wrote wins."""
-    written = {name: provider.options[name] for name in _ENDPOINTS if provider.options.get(name)}
+    written = {name: provider.options[name] for name in oauth.ENDPOINTS if provider.options.get(name)}
     for url in written.values():
         safe_origin(url)
     issuer = provider.options.get("issuer", "")
     if not issuer:
-        return msgspec.convert(written, ServerMetadata)
+        return msgspec.convert(written, oauth.ServerMetadata)
     answer = await http.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-    found = read_metadata(answer, issuer=issuer, provider_id=provider.id)
+    found = oauth.read_metadata(answer, issuer=issuer, provider_id=provider.id)
     return msgspec.structs.replace(found, **written)
 
 
-def token_of(provider: LoginProvider, answer: TokenAnswer, server: ServerMetadata, **data: str) -> OAuthToken:
+def token_of(
+    provider: LoginProvider, answer: oauth.TokenAnswer, server: oauth.ServerMetadata, **data: str
+) -> OAuthToken:
     """What is kept of a standard answer: everything that refreshing and revoking need."""
     kept = {"revocation_endpoint": server.revocation_endpoint, "send_as": provider.options.get("send_as", ""), **data}
     return OAuthToken(
@@ -304,9 +281,9 @@ def token_of(provider: LoginProvider, answer: TokenAnswer, server: ServerMetadat
     )
 
 
-def label_of(answer: TokenAnswer) -> str:
+def label_of(answer: oauth.TokenAnswer) -> str:
     """Whose account it is, for people."""
-    claims = jwt_claims(answer.id_token)
+    claims = oauth.jwt_claims(answer.id_token)
     for name in ("email", "preferred_username", "name", "sub"):
         value = claims.get(name)
         if isinstance(value, str) and value.isprintable() and 0 < len(value) <= 200:
@@ -314,7 +291,7 @@ def label_of(answer: TokenAnswer) -> str:
     return ""
 
 
-def _known(provider: LoginProvider, server: ServerMetadata, *names: str) -> list[str]:
+def _known(provider: LoginProvider, server: oauth.ServerMetadata, *names: str) -> list[str]:
     for name in names:
         if not getattr(server, name):
             raise InvalidRequest(

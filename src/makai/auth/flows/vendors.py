@@ -6,21 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
+from makai.auth import oauth
 from makai.auth.credentials import Account, ApiKey, OAuthToken, safe_origin
 from makai.auth.flows import LoginIO, LoginProvider, account_of, oauth2, required_option
 from makai.auth.flows.api_key import try_key
 from makai.auth.flows.oauth2 import BrowserLogin
 from makai.auth.http import AuthHttp, HttpAnswer
-from makai.auth.oauth import (
-    DeviceAuthorization,
-    Pkce,
-    ServerMetadata,
-    TokenAnswer,
-    jwt_claims,
-    local_expiry_ms,
-    successful_object,
-    with_query,
-)
 from makai.auth.store import unix_milliseconds
 from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiError, ProviderError
 from makai.core.secret import Secret
@@ -39,7 +30,7 @@ async def login_openai_codex(io: LoginIO, provider: LoginProvider, http: AuthHtt
     """
     required_option(provider, "client_id")
     issuer = required_option(provider, "issuer").rstrip("/")
-    server = ServerMetadata(
+    server = oauth.ServerMetadata(
         authorization_endpoint=f"{issuer}/oauth/authorize",
         token_endpoint=f"{issuer}/oauth/token",
         revocation_endpoint=f"{issuer}/oauth/revoke",
@@ -51,7 +42,7 @@ async def login_openai_codex(io: LoginIO, provider: LoginProvider, http: AuthHtt
         answer = await oauth2.browser_token(io, provider, http, browser, server.token_endpoint, switch_word=SWITCH_WORD)
     except oauth2.Switched:
         answer = await _codex_device_answer(io, provider, http, issuer, server.token_endpoint)
-    claims = jwt_claims(answer.id_token).get(_CLAIM)
+    claims = oauth.jwt_claims(answer.id_token).get(_CLAIM)
     account_id = claims.get("chatgpt_account_id") if isinstance(claims, dict) else None
     if not isinstance(account_id, str) or not account_id.isprintable():
         raise ProviderError(
@@ -63,9 +54,9 @@ async def login_openai_codex(io: LoginIO, provider: LoginProvider, http: AuthHtt
 
 async def _codex_device_answer(
     io: LoginIO, provider: LoginProvider, http: AuthHttp, issuer: str, token_endpoint: str
-) -> TokenAnswer:
+) -> oauth.TokenAnswer:
     """OpenAI's device flow: like RFC 8628, but it ends in a code that is then traded like the browser's."""
-    started = successful_object(
+    started = oauth.successful_object(
         await http.post_json(
             f"{issuer}/api/accounts/deviceauth/usercode", {"client_id": provider.options["client_id"]}
         ),
@@ -79,22 +70,22 @@ async def _codex_device_answer(
         answer = await http.post_json(f"{issuer}/api/accounts/deviceauth/token", body)
         if answer.status in (403, 404):  # not typed yet
             return "authorization_pending"
-        fields = successful_object(answer, provider_id=provider.id)
+        fields = oauth.successful_object(answer, provider_id=provider.id)
         code, verifier = fields.get("authorization_code"), fields.get("code_verifier")
         if not (isinstance(code, str) and isinstance(verifier, str)):
             raise AuthRequired("OpenAI's answer holds no authorization code.", provider_id=provider.id)
-        return oauth2.Code(Secret(code), f"{issuer}/deviceauth/callback", Pkce(Secret(verifier), ""))
+        return oauth2.Code(Secret(code), f"{issuer}/deviceauth/callback", oauth.Pkce(Secret(verifier), ""))
 
     code = await oauth2.poll(provider, ask, device)
     return await oauth2.exchange(provider, http, code, token_endpoint)
 
 
-def _codex_device(fields: dict[str, Any], page: str, provider_id: str) -> DeviceAuthorization:
+def _codex_device(fields: dict[str, Any], page: str, provider_id: str) -> oauth.DeviceAuthorization:
     identifier, user_code = fields.get("device_auth_id"), fields.get("user_code", fields.get("usercode"))
     if not (isinstance(identifier, str) and isinstance(user_code, str) and user_code.isprintable()):
         raise ProviderError("OpenAI's answer holds no code to type.", provider_id=provider_id)
     interval = str(fields.get("interval", "5")).strip()  # comes as text
-    return DeviceAuthorization(
+    return oauth.DeviceAuthorization(
         device_code=Secret(identifier),
         user_code=user_code,
         verification_uri=page,
@@ -151,7 +142,7 @@ async def refresh_copilot(token: OAuthToken, http: AuthHttp) -> OAuthToken:
     return msgspec.structs.replace(
         token,
         access=Secret(str(fields["token"])),
-        expires_at_ms=local_expiry_ms(fields.get("expires_at"), answer, now_ms),
+        expires_at_ms=oauth.local_expiry_ms(fields.get("expires_at"), answer, now_ms),
         provider_data={**token.provider_data, "base_url": base_url.rstrip("/")},
     )
 
@@ -169,7 +160,7 @@ def _copilot_fields(answer: HttpAnswer) -> dict[str, object]:
             provider_id=COPILOT_ID,
             hint="Check the subscription in GitHub's settings, or log in with another account.",
         )
-    fields = successful_object(answer, provider_id=COPILOT_ID)
+    fields = oauth.successful_object(answer, provider_id=COPILOT_ID)
     token = fields.get("token")
     if not (isinstance(token, str) and token and token.isascii() and token.isprintable()):
         raise ProviderError("GitHub's answer holds no Copilot token.", provider_id=COPILOT_ID)
@@ -180,7 +171,7 @@ async def _github_user(http: AuthHttp, api: str, token: Secret) -> str:
     """Only a label: a login does not fail for want of it."""
     try:
         answer = await http.get(f"{api}/user", {"Authorization": Secret(f"Bearer {token.reveal()}")}, deadline_s=10)
-        name = successful_object(answer, provider_id=COPILOT_ID).get("login")
+        name = oauth.successful_object(answer, provider_id=COPILOT_ID).get("login")
     except MakaiError:
         return ""
     return name if isinstance(name, str) and name.isprintable() and len(name) <= 200 else ""
@@ -207,7 +198,7 @@ async def login_google_gemini_cli(io: LoginIO, provider: LoginProvider, http: Au
             "Google's login needs the client secret of your own OAuth client (type: desktop app).",
             hint=f"Set client_id and client_secret in [providers.{provider.id}.login] of config.toml, or {variable}.",
         )
-    server = ServerMetadata(**{name: provider.options.get(name) or url for name, url in GOOGLE.items()})
+    server = oauth.ServerMetadata(**{name: provider.options.get(name) or url for name, url in GOOGLE.items()})
     extra = {"access_type": "offline", "prompt": "consent"}
     browser = BrowserLogin(url=oauth2.standard_page(server.authorization_endpoint, provider, extra))
     answer = await oauth2.browser_token(io, provider, http, browser, server.token_endpoint)
@@ -225,7 +216,7 @@ async def _google_project(io: LoginIO, provider: LoginProvider, http: AuthHttp, 
             {"metadata": _METADATA},
             {"Authorization": Secret(f"Bearer {access.reveal()}")},
         )
-        project = successful_object(answer, provider_id=provider.id).get("cloudaicompanionProject")
+        project = oauth.successful_object(answer, provider_id=provider.id).get("cloudaicompanionProject")
     except MakaiError:
         project = None
     if isinstance(project, dict):
@@ -247,9 +238,9 @@ async def login_openrouter(io: LoginIO, provider: LoginProvider, http: AuthHttp)
     """
     page = required_option(provider, "authorization_endpoint")
 
-    def url(redirect_uri: str, pkce: Pkce, state: Secret) -> str:
+    def url(redirect_uri: str, pkce: oauth.Pkce, state: Secret) -> str:
         asked = {"callback_url": redirect_uri, "code_challenge": pkce.challenge, "code_challenge_method": "S256"}
-        return with_query(page, asked)
+        return oauth.with_query(page, asked)
 
     code = await oauth2.browser_code(io, provider, BrowserLogin(url=url, host="localhost", state_in_path=True))
     if code.code.reveal().startswith(OPENROUTER_KEY_PREFIX):
@@ -267,7 +258,7 @@ async def login_openrouter(io: LoginIO, provider: LoginProvider, http: AuthHttp)
             provider_id=provider.id,
             hint=f"Codes work once and soon expire. Start again: `makai auth login {provider.id}`",
         )
-    key = successful_object(answer, provider_id=provider.id).get("key")
+    key = oauth.successful_object(answer, provider_id=provider.id).get("key")
     if not (isinstance(key, str) and key and key.isascii() and key.isprintable()):
         raise ProviderError("OpenRouter's answer holds no key.", provider_id=provider.id)
     return account_of(provider, ApiKey(key=Secret(key)))
