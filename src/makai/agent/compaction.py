@@ -48,8 +48,6 @@ class NotShorter(Exception):
 
 
 class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Replaces the older part of a conversation."""
-
     text: str
     count: int
     """How many messages it stands for."""

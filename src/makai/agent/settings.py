@@ -81,8 +81,6 @@ class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A limit that was reached."""
-
     kind: LimitKind
     stop_reason: StopReason
     """The nearest word there is; `kind` says exactly which limit it was."""
@@ -90,7 +88,6 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 def turns_reached(settings: AgentSettings, turns: int) -> Limit | None:
-    """The limit of turns, when there can be no further one."""
     if settings.max_turns is None or turns < settings.max_turns:
         return None
     return Limit("turns", "max_turns", f"The run reached its limit of {settings.max_turns} turns.")

@@ -54,8 +54,6 @@ class PreparedCall(msgspec.Struct, kw_only=True):
 
 
 class ToolCalls:
-    """The tools of a run and the calls to them."""
-
     def __init__(
         self, host: AgentHost, recorder: Recorder, tools: Mapping[str, Tool], decide: Decide, settings: AgentSettings
     ) -> None:

@@ -157,12 +157,10 @@ class Workbench:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What the user should know now."""
         servers = (_server_notice(status, self._offline) for status in self.servers)
         return (*self._notices, *(notice for notice in servers if notice is not None))
 
     def take_notices(self) -> tuple[Notice, ...]:
-        """The notices that were not taken before."""
         news = tuple(notice for notice in dict.fromkeys(self.notices) if notice not in self._taken)
         self._taken.update(news)
         return news
@@ -249,8 +247,6 @@ class Workbench:
 
 
 class _Sandbox:
-    """What confines the children of a session."""
-
     def __init__(self, detection: Detection, spec: WorkbenchSpec, roots: Sequence[str], scratch: Scratch) -> None:
         self._detection = detection
         self._spec = spec
@@ -268,7 +264,6 @@ class _Sandbox:
         return self._detection.wrap(self._policy(), argv)
 
     def wrap_online(self, argv: Sequence[str]) -> Sequence[str]:
-        """The same, with network."""
         return self._detection.wrap(self._policy(network=True), argv)
 
     def holding(self) -> AbstractContextManager[None]:

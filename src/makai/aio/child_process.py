@@ -129,7 +129,6 @@ class ChildProcess:
 
     @classmethod
     async def start_command(cls, argv: Sequence[str], cwd: int, env: Mapping[str, str]) -> ChildProcess:
-        """A supervised child that reads nothing and writes one stream."""
         return await cls.start(argv, env=env, cwd=cwd, supervised=True, takes_input=False, merge_stderr=True)
 
     @property

@@ -50,7 +50,6 @@ class CallbackListener:
 
     @property
     def redirect_uri(self) -> str:
-        """Where the login server must send the browser."""
         return f"http://{self._authority}{self._callback.redirect_path}"
 
     async def code(self) -> Secret:
@@ -93,7 +92,6 @@ class CallbackListener:
         return Page(HTTPStatus.OK, "makai has received the answer. You can close this page and go back.")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request."""
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)

@@ -87,8 +87,6 @@ class DeviceAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an OAuth server does what."""
-
     issuer: str = ""
     authorization_endpoint: str = ""
     token_endpoint: str = ""
@@ -202,7 +200,6 @@ def read_token_answer(answer: HttpAnswer, *, provider_id: str, now_ms: int) -> T
 
 
 def read_device_answer(answer: HttpAnswer, *, provider_id: str) -> DeviceAuthorization:
-    """What to show to the user, or the error."""
     fields = successful_object(answer, provider_id=provider_id)
     device_code = _token(fields, "device_code")
     user_code = fields.get("user_code")

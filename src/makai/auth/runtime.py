@@ -33,8 +33,6 @@ class AccountStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider and whether it can be used."""
-
     id: str
     name: str
     auth_status: AuthStatus

@@ -74,7 +74,6 @@ class StoreSnapshot(msgspec.Struct, frozen=True):
     logins: dict[str, ProviderAccounts] = {}
 
     def account(self, provider_id: str, name: str | None = None) -> Account | None:
-        """The account of that name, or the provider's default account."""
         if logins := self.logins.get(provider_id):
             return logins.accounts.get(logins.default if name is None else name)
         return None
@@ -147,8 +146,6 @@ class CredentialStore:
         return self._modify(provider_id, change)
 
     def set_default(self, provider_id: str, name: str) -> None:
-        """Use this account wherever none is named."""
-
         def change(logins: ProviderAccounts) -> ProviderAccounts:
             if name not in logins.accounts:
                 raise InvalidRequest(
@@ -431,7 +428,6 @@ def find_key(source: KeySource, environ: Mapping[str, str]) -> Credential | None
 
 
 def credential_of(provider_id: str, account: Account) -> Credential:
-    """The credential to send for a stored account."""
     stored = account.credential
     token = stored if isinstance(stored, OAuthToken) else None
     return Credential(

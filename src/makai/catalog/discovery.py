@@ -105,7 +105,6 @@ class ProviderListing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listing_request(vendor: Vendor, base_url: str, secret: Secret | None, cursor: str = "") -> ListingRequest:
-    """The request for one page of the vendor's list."""
     kind = _KINDS[vendor.listing]
     query = kind.query(cursor)
     url = base_url.rstrip("/") + kind.path + (f"?{query}" if query else "")
@@ -152,8 +151,6 @@ def is_offered(vendor: Vendor, told: ModelRow, known: ModelRow | None) -> bool:
 
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """How one kind of list is asked for and read."""
-
     path: str
     entries: str
     """The field that holds the models; some servers send the bare list."""

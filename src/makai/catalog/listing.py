@@ -25,7 +25,6 @@ STATIC_MAX_AGE_MS = 3_600_000
 def descriptor_of(
     row: ModelRow, api: str, auth_status: AuthStatus, source: ModelSource, *, base_url: str = ""
 ) -> ModelDescriptor:
-    """The descriptor of a row that is served by this API."""
     return ModelDescriptor(
         model_ref=format_model_ref(row.provider, api, row.id),
         model_id=row.id,

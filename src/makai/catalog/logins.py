@@ -185,7 +185,6 @@ def with_vendor_login(provider: LoginProvider) -> LoginProvider:
 
 
 def configured(provider_id: str, config: ProviderConfig) -> LoginProvider:
-    """The login of a provider that only config.toml knows."""
     provider = LoginProvider(
         id=provider_id,
         name=config.name or provider_id,

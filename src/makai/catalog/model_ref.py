@@ -11,6 +11,7 @@ import re
 import msgspec
 
 from makai.core.errors import ModelRefError
+from makai.core.model import Model
 
 MAX_REF_LENGTH = 4096
 MAX_PART_LENGTH = 256
@@ -37,7 +38,6 @@ class ModelRef(msgspec.Struct, frozen=True):
 
 
 def format_model_ref(provider_id: str, api: str, model_id: str) -> str:
-    """The canonical ref of a triple."""
     _check_part(provider_id, "provider_id")
     _check_part(api, "api")
     if not model_id:
@@ -50,6 +50,10 @@ def format_model_ref(provider_id: str, api: str, model_id: str) -> str:
     ref = f"{provider_id}/{api}@{encoded}"
     _check_length(ref, MAX_REF_LENGTH, "model_ref")
     return ref
+
+
+def ref_of(model: Model) -> str:
+    return format_model_ref(model.provider, model.api, model.id)
 
 
 def parse_model_ref(text: str) -> ModelRef:

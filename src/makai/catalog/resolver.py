@@ -29,8 +29,6 @@ _UNSTATED_CAPABILITIES = (ModelCapability.CHAT, ModelCapability.STREAMING)
 
 
 class ListingAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What it takes to ask a vendor for its list of models."""
-
     base_url: str
     secret: Secret | None
 

@@ -242,5 +242,4 @@ VENDORS: tuple[Vendor, ...] = (
 
 @cache
 def builtin_vendors() -> VendorTable:
-    """The vendors that makai knows without asking."""
     return VendorTable(VENDORS)

@@ -186,8 +186,6 @@ def default_command(provider: str, account: str) -> None:
 
 
 def _with_runtime(given: Backend | None, work: Callable[[Backend], Awaitable[int]]) -> int:
-    """Run `work` with the given runtime, or with one that is closed afterwards."""
-
     async def run() -> int:
         if given is not None:
             return await work(given)

@@ -43,8 +43,6 @@ class WeightsCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class SandboxCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What confines the commands of agents on this machine."""
-
     works: bool
     text: str
 
@@ -66,8 +64,6 @@ class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Checkup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything `makai doctor` reports."""
-
     makai: str
     python: str
     platform: str

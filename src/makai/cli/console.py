@@ -75,7 +75,6 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def plain(text: str, **_style: object) -> str:
-    """The `Paint` of a pipe."""
     return text
 
 
@@ -139,7 +138,6 @@ def exit_code(error: MakaiError) -> int:
 
 
 def explain(error: MakaiError) -> None:
-    """Print what happened and what to do."""
     note(harmless(f"makai: {error.message}", sys.stderr), fg="red")
     if hint := hint_of(error):
         note(harmless(f"       {hint}", sys.stderr))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from makai.catalog.listing import list_models
-from makai.catalog.model_ref import format_model_ref
+from makai.catalog.model_ref import ref_of
 from makai.catalog.models import (
     AuthStatus,
     ModelDescriptor,
@@ -146,7 +146,6 @@ def _counted(count: int, noun: str) -> str:
 
 
 def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor, ProviderAccess | None]:
-    """The model that a name stands for."""
     # The runtime's own resolver: it also knows the models that only a running makai has.
     from makai.providers.runtime import ModelRuntime
 
@@ -157,7 +156,7 @@ def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor,
     known = [one for one in resolver.descriptors() if (one.provider_id, one.model_id) == (model.provider, model.id)]
     base = known[0] if known else None
     descriptor = ModelDescriptor(
-        model_ref=format_model_ref(model.provider, model.api, model.id),
+        model_ref=ref_of(model),
         model_id=model.id,
         display_name=model.name,
         provider_id=model.provider,

@@ -26,8 +26,6 @@ from makai.providers.logins import Logins
 
 
 class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether a provider can be used, and what is missing."""
-
     provider: str
     name: str
     ready: bool

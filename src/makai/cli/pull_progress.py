@@ -20,7 +20,6 @@ _STEP_PERCENT = 20
 
 @contextmanager
 def show_progress(stream: TextIO) -> Iterator[OnProgress]:
-    """Yields a callback that shows progress on this stream."""
     if not stream.isatty():
         yield plain_progress(note)
         return

@@ -19,11 +19,8 @@ FORMATS = ("text", "json", "stream-json")
 EFFORTS = ("off", "minimal", "low", "medium", "high", "xhigh")
 """`core.model.ReasoningEffort`, written out so that help needs no import of it."""
 MODE_ALIASES = {
-    "default": "ask",
-    "acceptEdits": "accept_edits",
-    "accept-edits": "accept_edits",
-    "bypassPermissions": "full_access",
-    "full-access": "full_access",
+    **{"default": "ask", "acceptEdits": "accept_edits", "accept-edits": "accept_edits"},
+    **{"bypassPermissions": "full_access", "full-access": "full_access"},
 }
 """The names in Claude Code and Codex."""
 
@@ -34,6 +31,9 @@ class FiniteRange(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         return number if math.isfinite(number) else self.fail(f"{value!r} is not a number.", param, ctx)
+
+
+POSITIVE = FiniteRange(min=0, min_open=True)
 
 
 class ModeType(click.Choice[str]):
@@ -71,15 +71,8 @@ _TOOL_OPTIONS = (
 )
 _LIMIT_OPTIONS = (
     click.option("--max-turns", type=click.IntRange(min=1), help="Stop after this many turns of the model."),
-    click.option(
-        "--max-budget-usd",
-        type=FiniteRange(min=0, min_open=True),
-        metavar="USD",
-        help="Stop before the run costs more than this.",
-    ),
-    click.option(
-        "--max-seconds", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", help="Stop after this time."
-    ),
+    click.option("--max-budget-usd", type=POSITIVE, metavar="USD", help="Stop before the run costs more than this."),
+    click.option("--max-seconds", type=POSITIVE, metavar="SECONDS", help="Stop after this time."),
 )
 _MODEL_OPTIONS = (
     MODEL_OPTION,
@@ -90,7 +83,7 @@ _MODEL_OPTIONS = (
     click.option("--effort", type=click.Choice(EFFORTS), help="How much the model reasons first."),
     click.option(
         "--stall-timeout",
-        type=FiniteRange(min=0, min_open=True),
+        type=POSITIVE,
         metavar="SECONDS",
         help="Fail when the model sends nothing for this long.  [default: 300]",
     ),
@@ -103,7 +96,6 @@ _MODEL_OPTIONS = (
 
 
 def _with_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options in the order of the help text."""
     for option in reversed((*_MODEL_OPTIONS, *_SESSION_OPTIONS, *_TOOL_OPTIONS, *_LIMIT_OPTIONS)):
         function = option(function)
     return function

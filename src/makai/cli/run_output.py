@@ -27,25 +27,9 @@ from makai.core.visible_text import one_line
 
 SCHEMA_VERSION: Final = 1
 SHOWN: Final = (
-    ev.UserInput
-    | ev.TurnStarted
-    | ev.TurnEnded
-    | ev.AssistantTextDelta
-    | ev.ReasoningDelta
-    | ev.AssistantText
-    | ev.Reasoning
-    | ev.ToolCalled
-    | ev.ApprovalRequested
-    | ev.ApprovalDecided
-    | ev.ToolStarted
-    | ev.ToolProgress
-    | ev.ToolFinished
-    | ev.PlanUpdated
-    | ev.UsageReported
-    | ev.Notice
-    | ev.Compacted
-    | ev.RunAborted
-    | ev.RunResumed
+    *(ev.UserInput, ev.TurnStarted, ev.TurnEnded, ev.AssistantTextDelta, ev.ReasoningDelta, ev.AssistantText),
+    *(ev.Reasoning, ev.ToolCalled, ev.ApprovalRequested, ev.ApprovalDecided, ev.ToolStarted, ev.ToolProgress),
+    *(ev.ToolFinished, ev.PlanUpdated, ev.UsageReported, ev.Notice, ev.Compacted, ev.RunAborted, ev.RunResumed),
 )
 _PRIVATE: Final = ("signature", "vendor_call_id", "client_msg_id")
 """Opaque data of vendors that is of no use to a script."""
@@ -229,8 +213,4 @@ def _error_object(error: MakaiError) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-OUTPUTS: Final[dict[str, type[TextOutput]]] = {
-    "text": TextOutput,
-    "json": JsonOutput,
-    "stream-json": StreamJsonOutput,
-}
+OUTPUTS: Final = {"text": TextOutput, "json": JsonOutput, "stream-json": StreamJsonOutput}

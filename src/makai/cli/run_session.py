@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import msgspec
 
-from makai.catalog.model_ref import format_model_ref, parse_model_ref
+from makai.catalog.model_ref import parse_model_ref, ref_of
 from makai.cli.console import EXIT_INTERRUPTED, exit_code, note
 from makai.cli.json_schema import OutputSchema
 from makai.cli.line_reader import LineReader
@@ -26,7 +26,7 @@ from makai.cli.run_approvals import CLIENT_NAME, RunApprovals
 from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, TextOutput
 from makai.cli.run_request import RunRequest
 from makai.cli.session_access import is_ours, open_sessions
-from makai.cli.session_selection import find_session, newest_session
+from makai.cli.session_selection import chosen_session
 from makai.core import session_events as ev
 from makai.core.errors import Aborted, MakaiError, ModelRefError, SessionRefused, TransportError, error_from_code
 from makai.core.messages import AssistantMessage, StopReason
@@ -46,7 +46,6 @@ SETTLE_S: Final = 2.0
 
 
 async def answer(request: RunRequest, output_format: str) -> int:
-    """Open the models and sessions, run the prompt, and return the exit code."""
     output = OUTPUTS[output_format](hold=request.terms.options.json_schema is not None)
     with _cancelled_by_sigterm() as was_terminated:
         try:
@@ -139,10 +138,7 @@ async def run_in_session(
 async def _session_for(request: RunRequest, sessions: Sessions, models: ModelRuntime, owns_models: bool) -> str:
     if request.is_new:
         return await _create(request, sessions, models, owns_models)
-    if request.resume is not None:
-        summary = await find_session(sessions, request.resume)
-    else:
-        summary = await newest_session(sessions, request.cwd)
+    summary = await chosen_session(sessions, request.resume, request.cwd)
     await _adjust(request, sessions, models, summary.session_id)
     return summary.session_id
 
@@ -155,7 +151,7 @@ async def _create(request: RunRequest, sessions: Sessions, models: ModelRuntime,
     can_use_tools = request.tools and ModelCapability.TOOLS in model.capabilities
     return await sessions.dispatch(
         CreateSession(
-            model_ref=format_model_ref(model.provider, model.api, model.id),
+            model_ref=ref_of(model),
             mode=request.mode or "ask",
             cwd=request.cwd,
             roots=request.roots,
@@ -167,8 +163,7 @@ async def _create(request: RunRequest, sessions: Sessions, models: ModelRuntime,
 async def _adjust(request: RunRequest, sessions: Sessions, models: ModelRuntime, session_id: str) -> None:
     """Options of the command line change an existing session from here on."""
     if request.model is not None:
-        model = models.resolve(request.model)
-        model_ref = format_model_ref(model.provider, model.api, model.id)
+        model_ref = ref_of(models.resolve(request.model))
         await sessions.dispatch(RunCommand(session_id, SetModel(now=0, model_ref=model_ref)))
     if request.mode is not None:
         await sessions.dispatch(RunCommand(session_id, SetMode(now=0, mode=request.mode)))
@@ -182,8 +177,6 @@ async def _adjust(request: RunRequest, sessions: Sessions, models: ModelRuntime,
 
 
 class _Run:
-    """One prompt, from sending it to the settlement of its run."""
-
     def __init__(self, request: RunRequest, sessions: Sessions, session_id: str, output: TextOutput) -> None:
         self._request = request
         self._sessions = sessions

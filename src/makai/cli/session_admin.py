@@ -73,7 +73,6 @@ async def examine(*, only_check: bool) -> LogReport:
 
 
 def report_lines(report: LogReport, *, repaired: bool) -> list[str]:
-    """What a check of the log found, and what was done about it."""
     read = f"{report.sessions:,} sessions with {report.events:,} events"
     if not report.problems:
         return [f"{read}: no damage found."]

@@ -48,13 +48,13 @@ def _did_you_mean(wanted: str, known: list[SessionSummary]) -> str:
     return f"Did you mean {meant.session_id}{title}? {LIST_HINT}"
 
 
-async def every_session(sessions: Sessions, folder: str | None = None) -> list[SessionSummary]:
-    """All sessions, or all of a folder, newest first; read page by page."""
+async def every_session(sessions: Sessions) -> list[SessionSummary]:
+    """All sessions, newest first; read page by page."""
     found: dict[str, SessionSummary] = {}
     before: int | None = None
     limit = _PAGE
     while True:
-        page = await sessions.dispatch(ListSessions(SessionFilter(limit=limit, updated_before_ms=before, cwd=folder)))
+        page = await sessions.dispatch(ListSessions(SessionFilter(limit=limit, updated_before_ms=before)))
         fresh = {summary.session_id: summary for summary in page if summary.session_id not in found}
         found |= fresh
         if len(page) < limit:
@@ -66,8 +66,10 @@ async def every_session(sessions: Sessions, folder: str | None = None) -> list[S
             limit *= 2
 
 
-async def newest_session(sessions: Sessions, folder: str) -> SessionSummary:
-    """The session of a folder that changed last and is not closed."""
+async def chosen_session(sessions: Sessions, given: str | None, folder: str) -> SessionSummary:
+    """The session of that id; without one, the session of the folder that changed last and is not closed."""
+    if given is not None:
+        return await find_session(sessions, given)
     for summary in await sessions.dispatch(ListSessions(SessionFilter(cwd=folder))):
         if summary.status != "closed" and not summary.damaged:
             return summary

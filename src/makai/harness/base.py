@@ -51,7 +51,6 @@ Settlement: TypeAlias = ev.RunFinished | ev.RunFailed
 
 
 def run_failed(error: MakaiError, usage: Usage | None = None) -> ev.RunFailed:
-    """The settlement of a run that an error ended."""
     return ev.RunFailed(
         usage=usage or Usage(),
         code=error.code,
@@ -82,8 +81,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call to a tool that a client declared."""
-
     session_id: str
     run_id: str
     call_id: str
@@ -92,8 +89,6 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the client's tool answered."""
-
     content: tuple[Text | Image, ...]
     is_error: bool = False
     details_json: str | None = None

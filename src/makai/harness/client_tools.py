@@ -21,8 +21,6 @@ UNAVAILABLE = "tool_unavailable: the client that declared this tool is not conne
 
 
 class ToolExecutor:
-    """A client's registration for the tools of a session."""
-
     def __init__(self, executors: list[ToolExecutor], execute: Execute) -> None:
         self.execute = execute
         self.unregistered = asyncio.Event()
@@ -68,8 +66,6 @@ class ToolExecutors:
 
 
 class ClientTool:
-    """One declared tool for one run."""
-
     def __init__(self, definition: ToolDefinition, port: RunPort) -> None:
         self.definition = definition
         self._port = port

@@ -140,7 +140,6 @@ class CappedOutput:
 
     @property
     def omitted(self) -> int:
-        """How many bytes `text` leaves out."""
         return max(0, self.total - 2 * self._half)
 
     def text(self) -> str:

@@ -83,7 +83,6 @@ def main() -> None:
 
 
 def search(request: SearchRequest) -> Iterator[Report]:
-    """What is found, as it is found, then `Ended`."""
     seeker = _Seeker(request)
     try:
         for count, report in enumerate(seeker.reports()):
@@ -192,7 +191,6 @@ def _worth_looking(
 
 
 def _cut(text: str, position: int) -> str:
-    """The part of a long line that matters."""
     if len(text) <= MAX_LINE:
         return text
     begin = max(0, min(position - MAX_LINE // 4, len(text) - MAX_LINE))

@@ -187,7 +187,6 @@ class Workspace:
         await asyncio.to_thread(self._write, path, content, expected)
 
     def checked_for_writing(self, path: str, expected: Place | None = None) -> Place:
-        """Where a write to `path` goes; `FileRefused` when it may not be written, or leads elsewhere than expected."""
         root, relative = self._mapped(path)
         if not root.writable:
             raise FileRefused(f"{printable(path)} can be read, not written.")

@@ -57,8 +57,6 @@ class IncomingNotification(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """The result of a request made here."""
-
     id: RequestId
     result: msgspec.Raw
 

@@ -23,8 +23,6 @@ _MODULES = {"anthropic": "api_key", "api_key": "api_key", "oidc": "oauth2", "tes
 
 
 class LoginIO(Protocol):
-    """How a flow talks to the user."""
-
     async def auth_url(self, url: str, instructions: str = "") -> None:
         """Show a page to open."""
 
@@ -94,7 +92,6 @@ def known_origins(provider: LoginProvider) -> tuple[str, ...]:
 
 
 def required_option(provider: LoginProvider, name: str) -> str:
-    """An option without which the flow cannot start."""
     if value := provider.options.get(name, ""):
         return value
     variable = provider.option_variables.get(name)

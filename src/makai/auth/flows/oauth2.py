@@ -34,8 +34,6 @@ _PASTE_ONLY: Final = "Log in in the browser. It ends at a page that does not ope
 
 
 class BrowserLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """What a login in the browser needs to know."""
-
     url: Callable[[str, oauth.Pkce, Secret], str]
     """From redirect URI, PKCE pair and state: the page to open."""
     issuer: str = ""

@@ -18,8 +18,6 @@ TYPING_S: Final = 1.0
 
 
 class ApprovalFocus:
-    """The approval that the user can answer now, if any."""
-
     def __init__(self) -> None:
         self.call_id: str | None = None
         self.focused = False
@@ -48,7 +46,6 @@ class ApprovalFocus:
         return first is not None
 
     def typed(self, now: float) -> None:
-        """Something was typed into the line."""
         self._typed_at = now
         if self.call_id is not None and self.focused and not self.is_ready(now):
             self.focused = False

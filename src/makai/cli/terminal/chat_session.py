@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from makai.catalog.model_ref import format_model_ref
+from makai.catalog.model_ref import ref_of
 from makai.cli.terminal.styled_text import Piece, note
 from makai.cli.terminal.transcript_view import TranscriptView
 from makai.core import session_events as ev
@@ -47,8 +47,6 @@ class ModelResolver(Protocol):
 
 
 class ChatSession:
-    """The session that a chat shows and commands."""
-
     def __init__(
         self,
         sessions: Sessions,
@@ -80,7 +78,6 @@ class ChatSession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run is active or queued."""
         return self.is_running or bool(self.view.state.waiting)
 
     @property
@@ -101,7 +98,6 @@ class ChatSession:
         self._show([*head, *pieces])
 
     async def fork(self) -> str:
-        """Continue in a copy of this session."""
         session_id = await self.sessions.dispatch(ForkSession(origin=self._the_session()))
         self._switch(session_id, self._new_view(SessionState()))
         return session_id
@@ -116,10 +112,7 @@ class ChatSession:
 
     def _switch(self, session_id: str | None, view: TranscriptView) -> None:
         self.session_id, self.view = session_id, view
-        if session_id is None:
-            self._begun.clear()
-        else:
-            self._begun.set()
+        self._begun.clear() if session_id is None else self._begun.set()
         if self._follower is not None:
             self._follower.close()
 
@@ -163,7 +156,6 @@ class ChatSession:
         return await self._ask(send)
 
     async def abort(self) -> None:
-        """Stop the active run, if there is one."""
         run = self.view.state.active_run
         if run is None:
             return
@@ -207,7 +199,6 @@ class ChatSession:
         await self.set_mode(CYCLED[place % len(CYCLED)])
 
     async def set_model(self, name: str) -> None:
-        """Change the model from the next run on."""
         ref = ref_of(self.models.resolve(name))
         if self.session_id is not None:
             await self._ask(cmd.SetModel(now=0, model_ref=ref))
@@ -265,10 +256,6 @@ class ChatSession:
                 once = None
         finally:
             follower.close()
-
-
-def ref_of(model: Model) -> str:
-    return format_model_ref(model.provider, model.api, model.id)
 
 
 def terms_for(model: Model, system_prompt: str | None) -> ev.SessionTerms:

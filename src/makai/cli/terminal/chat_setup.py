@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from makai.catalog.model_ref import ref_of
 from makai.cli.console import has_colour, run_async, say, styled
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import open_sessions
-from makai.cli.session_selection import find_session, newest_session
-from makai.cli.terminal.chat_session import ChatSession, Show, ref_of, terms_for
+from makai.cli.session_selection import chosen_session
+from makai.cli.terminal.chat_session import ChatSession, terms_for
 from makai.cli.terminal.folder_trust import ask_about_trust
 from makai.cli.terminal.markdown_blocks import finished_length
 from makai.cli.terminal.plain_chat import PlainChat
@@ -24,7 +25,9 @@ from makai.core.session_events import PermissionMode, RunTerms
 from makai.core.visible_text import one_line
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.requests import CreateSession
-from makai.sessions.service import Sessions
+
+if TYPE_CHECKING:
+    from makai.cli.terminal.chat_ui import ChatUI
 
 HISTORY_FILE: Final = "chat-history"
 
@@ -42,15 +45,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     continue_newest: bool = False
 
 
-class _Frontend(Protocol):
-    """Shows a chat: on a full terminal, or line by line."""
-
-    @property
-    def show(self) -> Show: ...
-
-    async def run(self, chat: ChatSession) -> int: ...
-
-
 def converse(request: ChatRequest) -> int:
     return run_async(_converse(request))
 
@@ -66,14 +60,23 @@ async def _converse(request: ChatRequest) -> int:
         takeover = note("The process that ran the sessions has ended; this one runs them now.")
         async with open_sessions(models=models, on_takeover=lambda: frontend.show([takeover])) as sessions:
             model = models.resolve(request.model)
-            chat = _chat(request, sessions, models, model, folder, frontend)
+            terms = terms_for(model, request.system_prompt)
+            chat = ChatSession(
+                sessions,
+                models,
+                CreateSession(model_ref=ref_of(model), mode=request.mode or "ask", cwd=folder, terms=terms),
+                frontend.show,
+                me=f"terminal-{os.getpid()}",
+                finished_length=finished_length if _can_redraw() else len,
+                run_terms=RunTerms(options=StreamOptions(account=request.account)),
+            )
             await _begin(request, chat, model, folder)
             code = await frontend.run(chat)
             _say_goodbye(chat)
             return code
 
 
-def _frontend(models: ModelRuntime) -> _Frontend:
+def _frontend(models: ModelRuntime) -> ChatUI | PlainChat:
     if not _can_redraw():
         return PlainChat()
     from makai.cli.terminal.chat_ui import ChatUI
@@ -84,33 +87,13 @@ def _frontend(models: ModelRuntime) -> _Frontend:
     return ChatUI(Renderer(colour=colour, unicode=unicode), history=models.home / HISTORY_FILE, colour=colour)
 
 
-def _chat(
-    request: ChatRequest, sessions: Sessions, models: ModelRuntime, model: Model, folder: str, frontend: _Frontend
-) -> ChatSession:
-    terms = terms_for(model, request.system_prompt)
-    wanted = CreateSession(model_ref=ref_of(model), mode=request.mode or "ask", cwd=folder, terms=terms)
-    return ChatSession(
-        sessions,
-        models,
-        wanted,
-        frontend.show,
-        me=f"terminal-{os.getpid()}",
-        finished_length=finished_length if _can_redraw() else len,
-        run_terms=RunTerms(options=StreamOptions(account=request.account)),
-    )
-
-
 async def _begin(request: ChatRequest, chat: ChatSession, model: Model, folder: str) -> None:
     if request.resume is None and not request.continue_newest:
         _welcome(model, folder)
         if chat.view.state.terms.builtin_tools:
             await ask_about_trust(chat.sessions, folder)
         return
-    if request.resume is not None:
-        found = await find_session(chat.sessions, request.resume)
-    else:
-        found = await newest_session(chat.sessions, folder)
-    await chat.open(found.session_id)
+    await chat.open((await chosen_session(chat.sessions, request.resume, folder)).session_id)
     if request.model is not None:
         await chat.set_model(request.model)
     if request.mode is not None:

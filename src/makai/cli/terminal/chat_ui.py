@@ -10,10 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from makai.auth.store import unix_milliseconds
 from makai.cli.console import EXIT_INTERRUPTED, hint_of
 from makai.cli.terminal import slash_commands as slash
 from makai.cli.terminal.approval_focus import ALONE_S, ApprovalFocus
@@ -25,7 +26,6 @@ from makai.cli.terminal.screen import Screen
 from makai.cli.terminal.status_area import FRAME_MS, activity, approval_keys, footer
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, note
 from makai.core.errors import MakaiError
-from makai.core.session_events import Delivery
 from makai.core.visible_text import shown
 
 TWICE_S: Final = 2.0
@@ -47,10 +47,10 @@ class ChatUI:
             bindings(self),
             history=history,
             colour=colour,
-            on_typed=self._typed,
+            on_typed=lambda: self._focus.typed(time.monotonic()),
         )
         self._focus = ApprovalFocus()
-        self._work: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue(MAX_PENDING)
+        self._work: asyncio.Queue[Callable[[], Awaitable[object]]] = asyncio.Queue(MAX_PENDING)
         self._interrupted_at = -TWICE_S
         self._chat: ChatSession | None = None
 
@@ -89,7 +89,6 @@ class ChatUI:
                 self.chat.start_over()
 
     async def _carry_out(self) -> None:
-        """Carry out what was typed, in order."""
         while True:
             work = await self._work.get()
             try:
@@ -108,11 +107,11 @@ class ChatUI:
                 self._screen.refresh()
             was_moving = is_moving
 
-    def _do(self, work: Callable[[], Awaitable[None]]) -> None:
-        with suppress(asyncio.QueueFull):
+    def _do(self, work: Callable[[], Awaitable[object]]) -> None:
+        if self._work.full():
+            self._screen.bell()
+        else:
             self._work.put_nowait(work)
-            return
-        self._screen.bell()
 
     def _explain(self, error: MakaiError) -> None:
         hint = hint_of(error)
@@ -135,7 +134,7 @@ class ChatUI:
         self._focus.sent(time.monotonic())
         command = slash.parse(text)
         if command is None:
-            self._do(lambda: self._send(text))
+            self._do(lambda: self.chat.send(text))
             return
         name, argument = command
         self.show([note(shown(f"> {text}"), gap=True)])
@@ -151,10 +150,7 @@ class ChatUI:
 
     def steer(self, text: str) -> None:
         self._focus.sent(time.monotonic())
-        self._do(lambda: self._send(text, "steer"))
-
-    async def _send(self, text: str, delivery: Delivery = "queue") -> None:
-        await self.chat.send(text, delivery)
+        self._do(lambda: self.chat.send(text, "steer"))
 
     def stop(self) -> None:
         if self._focus.reason_for is not None:
@@ -205,7 +201,6 @@ class ChatUI:
             asyncio.get_running_loop().call_later(ALONE_S, self._answered)
 
     def _answered(self) -> None:
-        """The key stayed alone, so it is an answer."""
         key = self._focus.settled()
         asked = self.chat.view.questions.get(self._focus.call_id or "")
         if key is None or asked is None:
@@ -222,15 +217,12 @@ class ChatUI:
         elif key == "v" and (whole := self.chat.view.unfolded_questions.get(asked.call_id)) is not None:
             self.show([whole])
 
-    def _typed(self) -> None:
-        self._focus.typed(time.monotonic())
-
     # ------------------------------------------------------------ drawing
 
     def _region(self, width: int, rows: int) -> str:
         view = self.chat.view
-        below = self._renderer.fitted([*activity(view, _now_ms()), *self._question(), *self._completions()], width)
-        below = below[-rows:]
+        status = [*activity(view, unix_milliseconds()), *self._question(), *self._completions()]
+        below = self._renderer.fitted(status, width)[-rows:]
         words = self._words(width, rows - len(below) - 2) if view.text.strip() else []
         return "\n".join([*(["", *words] if words else []), "", *below])
 
@@ -251,7 +243,7 @@ class ChatUI:
         return approval_keys(
             asked,
             len(self.chat.view.questions),
-            _now_ms(),
+            unix_milliseconds(),
             ready=self._focus.is_ready(time.monotonic()),
             focused=self._focus.focused,
             is_long=asked.call_id in self.chat.view.unfolded_questions,
@@ -269,10 +261,6 @@ class ChatUI:
     def _prompt(self) -> str:
         style = line(Span("why? " if self._focus.reason_for is not None else "> ", "user"))
         return self._renderer.fitted([style], 10)[0]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class _LogHandler(logging.Handler):

@@ -1,9 +1,9 @@
-"""Which key does what in an interactive chat. What an action does is the business of `Actions`."""
+"""Which key does what in an interactive chat. What an action does is the business of `ChatUI`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application.current import get_app
 from prompt_toolkit.buffer import Buffer
@@ -14,25 +14,14 @@ from prompt_toolkit.keys import Keys
 
 from makai.cli.terminal.slash_commands import completions
 
+if TYPE_CHECKING:
+    from makai.cli.terminal.chat_ui import ChatUI
+
 for _shift_enter in ("\x1b[13;2u", "\x1b[27;2;13~"):
     ANSI_SEQUENCES[_shift_enter] = Keys.ControlJ
 
 
-class Actions(Protocol):
-    def submit(self, text: str) -> None: ...
-    def steer(self, text: str) -> None: ...
-    def stop(self) -> None: ...
-    def interrupt(self, line_was_empty: bool) -> None: ...
-    def leave(self) -> None: ...
-    def next_mode(self) -> None: ...
-    def unfold(self) -> None: ...
-    def suspend(self) -> None: ...
-    def move_focus(self) -> None: ...
-    def takes_answers(self) -> bool: ...
-    def answer(self, key: str) -> None: ...
-
-
-def bindings(actions: Actions) -> KeyBindings:
+def bindings(actions: ChatUI) -> KeyBindings:
     """The keys of a chat, in addition to those of the line editor."""
     keys = KeyBindings()
     answering = Condition(actions.takes_answers)

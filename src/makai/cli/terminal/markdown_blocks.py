@@ -51,7 +51,6 @@ def _parser() -> MarkdownIt:
 
 
 def _starts(text: str) -> list[int]:
-    """Offsets of the top-level blocks."""
     lines = [token.map[0] for token in _parser().parse(text) if token.level == 0 and token.map is not None]
     if not lines:
         return []

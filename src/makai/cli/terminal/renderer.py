@@ -132,8 +132,6 @@ def _markdown_class() -> Any:
     from rich.text import Text
 
     class LeftHeading(markdown.Heading):
-        """A left-aligned heading without a box."""
-
         def __rich_console__(self, console: Any, options: Any) -> Any:
             marks = Text("#" * int(self.tag[1:]) + " ", style=self.style_name)
             yield marks.append_text(self.text)

@@ -44,7 +44,6 @@ class _SteadyOutput(Vt100_Output):
 
     @contextmanager
     def one_frame(self) -> Iterator[None]:
-        """Everything inside is one write."""
         self.hold()
         try:
             yield
@@ -115,7 +114,6 @@ class Screen:
             self._app.exit(result=code)
 
     def print(self, text: str) -> None:
-        """Print above the status area."""
         if not text:
             self.refresh()
             return
@@ -127,7 +125,6 @@ class Screen:
                 self._draw()
 
     def refresh(self) -> None:
-        """Redraw the status area soon."""
         if self._app.is_running:
             self._app.invalidate()
 

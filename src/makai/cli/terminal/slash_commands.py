@@ -199,7 +199,6 @@ def unknown(text: str) -> str:
 
 
 def completions(text: str) -> list[SlashCommand]:
-    """Commands that begin with what is typed."""
     if not text.startswith("/") or " " in text or "\n" in text:
         return []
     begun = text[1:].lower()

@@ -57,7 +57,6 @@ def note(text: str, style: Style = "dim", *, gap: bool = False) -> Lines:
 
 
 def plain(pieces: Iterable[Piece]) -> str:
-    """Pieces as text without styles."""
     return "".join(_plain(piece) for piece in pieces)
 
 

@@ -8,7 +8,7 @@ the run are not kept twice: `state` is the engine's own, evolved here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -79,7 +79,6 @@ class TranscriptView:
         self._thinks_since = 0
 
     def take_all(self, events: Iterable[LoggedEvent]) -> list[Piece]:
-        """What these events add to the transcript."""
         return [piece for event in events for piece in self.take(event)]
 
     def take(self, logged: LoggedEvent) -> list[Piece]:
@@ -89,7 +88,7 @@ class TranscriptView:
         if not isinstance(logged, ev.Logged):
             return []
         step = _STEPS.get(type(logged.event))
-        return [] if step is None else step(self, logged.event, logged)
+        return [] if step is None else step(self, logged.event, logged) or []
 
     # ------------------------------------------------------------ words
 
@@ -125,12 +124,11 @@ class TranscriptView:
         self.text, self._printed = "", 0
         return [Markdown(text=shown(text), begins=printed == 0)] if printed or text.strip() else []
 
-    def _on_thinking_delta(self, event: ev.ReasoningDelta, logged: ev.Logged) -> list[Piece]:
+    def _on_thinking_delta(self, event: ev.ReasoningDelta, logged: ev.Logged) -> None:
         self._heard()
         if not self.thinking:
             self._thinks_since = logged.ts
         self.thinking += event.delta
-        return []
 
     def _on_thinking(self, event: ev.Reasoning, logged: ev.Logged) -> list[Piece]:
         self._heard()
@@ -146,10 +144,9 @@ class TranscriptView:
 
     # ------------------------------------------------------------ calls
 
-    def _on_called(self, event: ev.ToolCalled, logged: ev.Logged) -> list[Piece]:
+    def _on_called(self, event: ev.ToolCalled, logged: ev.Logged) -> None:
         self._heard()
         self.calls[event.call_id] = OpenCall(fact=event)
-        return []
 
     def _on_asked(self, event: ev.ApprovalRequested, logged: ev.Logged) -> list[Piece]:
         self.questions[event.call_id] = event
@@ -173,15 +170,13 @@ class TranscriptView:
             return [Lines(lines=((*decided.lines[0], Span(f"  ({about})", "dim")),))]
         return [decided]
 
-    def _on_started(self, event: ev.ToolStarted, logged: ev.Logged) -> list[Piece]:
+    def _on_started(self, event: ev.ToolStarted, logged: ev.Logged) -> None:
         if (call := self.calls.get(event.call_id)) is not None:
             call.started_at = logged.ts
-        return []
 
-    def _on_progress(self, event: ev.ToolProgress, logged: ev.Logged) -> list[Piece]:
+    def _on_progress(self, event: ev.ToolProgress, logged: ev.Logged) -> None:
         if (call := self.calls.get(event.call_id)) is not None:
             call.output = (call.output + event.text)[-MAX_PROGRESS_CHARS:]
-        return []
 
     def _on_finished(self, event: ev.ToolFinished, logged: ev.Logged) -> list[Piece]:
         call = self.calls.pop(event.call_id, None)
@@ -196,14 +191,11 @@ class TranscriptView:
     def _on_run_started(self, event: ev.RunStarted, logged: ev.Logged) -> list[Piece]:
         self.waits_since = logged.ts
         self.failure = None
-        if event.purpose == "compaction":
-            return [note("Summarising the conversation…", gap=True)]
-        return []
+        return [note("Summarising the conversation…", gap=True)] if event.purpose == "compaction" else []
 
-    def _on_turn_started(self, event: ev.TurnStarted, logged: ev.Logged) -> list[Piece]:
+    def _on_turn_started(self, event: ev.TurnStarted, logged: ev.Logged) -> None:
         self.waits_since = logged.ts
         self.notice = None
-        return []
 
     def _on_turn_ended(self, event: ev.TurnEnded, logged: ev.Logged) -> list[Piece]:
         self._heard()
@@ -249,9 +241,8 @@ class TranscriptView:
     def _on_plan(self, event: ev.PlanUpdated, logged: ev.Logged) -> list[Piece]:
         return [Lines(lines=(line(Span("Plan", "bold")), *map(_step, event.entries)), gap=True)]
 
-    def _on_usage(self, event: ev.UsageReported, logged: ev.Logged) -> list[Piece]:
+    def _on_usage(self, event: ev.UsageReported, logged: ev.Logged) -> None:
         self.usage = event
-        return []
 
     def _on_notice(self, event: ev.Notice, logged: ev.Logged) -> list[Piece]:
         self.notice = event
@@ -271,11 +262,14 @@ def _step(entry: ev.PlanEntry) -> Line:
     return line(Span(f"  {mark} {one_line(entry.content)}", style))
 
 
-def _says(text: Callable[[Any], str]) -> Callable[[TranscriptView, Any, ev.Logged], list[Piece]]:
+_Step: TypeAlias = Callable[[TranscriptView, Any, ev.Logged], list[Piece] | None]
+
+
+def _says(text: Callable[[Any], str]) -> _Step:
     return lambda view, event, logged: [note(text(event))]
 
 
-_STEPS: Final[dict[type, Callable[[TranscriptView, Any, ev.Logged], list[Piece]]]] = {
+_STEPS: Final[dict[type, _Step]] = {
     ev.UserInput: TranscriptView._on_user,
     ev.AssistantTextDelta: TranscriptView._on_text_delta,
     ev.AssistantText: TranscriptView._on_text,

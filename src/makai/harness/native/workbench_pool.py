@@ -26,8 +26,6 @@ _CLOSE_S: Final = 10.0
 
 
 class _Entry:
-    """A workbench and the task it lives in."""
-
     def __init__(self, session_id: str, spec: WorkbenchSpec) -> None:
         self.session_id = session_id
         self.spec = spec

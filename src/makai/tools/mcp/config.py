@@ -63,8 +63,6 @@ class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server behind a URL: streamable HTTP, or the older SSE transport."""
-
     name: str
     transport: Literal["http", "sse"] = "http"
     url: str

@@ -33,7 +33,6 @@ def user_limit(max_processes: int) -> int:
 
 
 def counts_processes() -> bool:
-    """Whether the limit holds for this user on this system."""
     return os.geteuid() != 0 or process_group_of(1024) is not None
 
 

@@ -185,7 +185,6 @@ def is_beneath(path: str, folder: str) -> bool:
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """`paths` without those that are inside another one."""
     kept: list[str] = []
     for path in sorted(set(paths), key=lambda one: (one.count("/"), one)):
         if not any(is_beneath(path, other) for other in kept):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from support.live_sessions import SCENARIO_MODEL, scripted_models
 
-from makai.cli.terminal.chat_session import ChatSession, ref_of, terms_for
+from makai.catalog.model_ref import ref_of
+from makai.cli.terminal.chat_session import ChatSession, terms_for
 from makai.cli.terminal.slash_commands import carry_out
 from makai.cli.terminal.styled_text import Piece, plain
 from makai.core.errors import InvalidRequest, SessionRefused
