@@ -12,7 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from support.serving import BEARER, SUBPROTOCOL, TOKEN, Site, http_session, serving
+from support.serving import BEARER, SUBPROTOCOL, Site, http_session, serving
+from support.transports import TOKEN
 
 from makai.core.secret import Secret
 from makai.server.page_routes import add_page

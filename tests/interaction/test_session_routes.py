@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 from support.minicodex_client import BOTH
-from support.serving import BEARER, TOKEN, serving
+from support.serving import BEARER, serving
+from support.transports import TOKEN
 
 from makai.core.version import __version__
 from makai.server.demo import TITLE

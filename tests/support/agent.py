@@ -134,7 +134,6 @@ class FakeTool:
 
 
 def said(content: str | tuple[UserPart, ...], input_id: str = "i1") -> ev.UserInput:
-    """Words of a user as a fact."""
     return ev.UserInput(input_id=input_id, content=content)
 
 
@@ -174,7 +173,6 @@ def turn(
     total: Usage | None = None,
     context_tokens: int | None = None,
 ) -> list[ev.SessionEvent]:
-    """The facts of a turn that the model finished."""
     usage = usage or Usage()
     return [
         ev.TurnStarted(turn=number),
@@ -197,7 +195,6 @@ def text(words: str, content_index: int = 0) -> list[ev.SessionEvent]:
 def called(
     name: str, call_id: str = "c1", arguments_json: str = "{}", kind: str = "read", content_index: int = 0
 ) -> ev.ToolCalled:
-    """A call to a `FakeTool`."""
     return ev.ToolCalled(
         call_id=call_id,
         name=name,

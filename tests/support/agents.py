@@ -92,8 +92,6 @@ def codes(frames: list[JSON]) -> list[str | None]:
 
 
 class AgentHouse:
-    """One server, its sessions, and any number of connections."""
-
     def __init__(self, sessions: Sessions, log: EventLog, connect: Callable[[], Peer]) -> None:
         self.sessions = sessions
         self._log = log
@@ -103,7 +101,6 @@ class AgentHouse:
         return self._connect()
 
     def client(self, session_id: str | None = None) -> AgentPeer:
-        """A new connection, of which one session is used."""
         return AgentPeer(self.peer(), session_id)
 
     async def conversation(self, session_id: str) -> list[tuple[str, str]]:

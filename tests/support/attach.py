@@ -72,7 +72,6 @@ async def programs(home: Path, script: str = SCRIPT) -> AsyncIterator[Programs]:
 
 @asynccontextmanager
 async def pair(home: Path, script: str = SCRIPT) -> AsyncIterator[tuple[SessionRouter, SessionRouter]]:
-    """A program that owns the sessions, and one that is attached to it."""
     async with programs(home, script) as sharing:
         yield await sharing.start("owner"), await sharing.start("attached")
 
@@ -91,8 +90,6 @@ _key = lru_cache(load_or_create_token)  # which syncs a file each time
 
 
 class RawLink:
-    """An attached process that says what a test wants it to say."""
-
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
 

@@ -54,7 +54,6 @@ def refresher(home: Path) -> Refresher:
 
 @asynccontextmanager
 async def auth_child(mode: str, home: Path, number: int) -> AsyncIterator[Process]:
-    """Run the program; it does not outlive the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "support.auth_child", mode, str(home), str(number)),

@@ -76,8 +76,6 @@ class Window:
         page.on("requestfailed", self._failed)
         page.on("response", self._answered)
 
-    # ------------------------------------------------------------ what the browser complains about
-
     def allow(self, complaints: re.Pattern[str]) -> None:
         """Such complaints belong to what the test does to the page."""
         self._allowed = complaints
@@ -99,8 +97,6 @@ class Window:
         if response.status >= 400:
             self.troubles.append(f"status {response.status}: {response.request.method} {response.url}")
 
-    # ------------------------------------------------------------ what is on it
-
     def test_id(self, name: str) -> Locator:
         return self.page.get_by_test_id(name)
 
@@ -118,8 +114,6 @@ class Window:
 
     def tool(self, name: str) -> Locator:
         return self.page.locator(f"[data-testid=tool-card][data-tool={name}]")
-
-    # ------------------------------------------------------------ what a user does
 
     async def say(self, text: str) -> None:
         await self.composer.fill(text)
@@ -149,8 +143,6 @@ class Window:
         await expect(self.test_id("waiting")).to_have_count(0)
         await expect(self.test_id("spoken")).to_have_text("Ready")
 
-    # ------------------------------------------------------------ looking closely
-
     async def axe(self) -> list[Violation]:
         """Everything axe-core objects to on what is shown now."""
         script = AXE.read_text(encoding="utf-8")
@@ -166,7 +158,6 @@ class Window:
         ]
 
     async def screenshot(self, name: str) -> None:
-        """Keep what is shown, for people to look at."""
         ARTIFACTS.mkdir(exist_ok=True)
         await self.page.screenshot(path=ARTIFACTS / f"{name}.png")
 
@@ -175,8 +166,6 @@ class Window:
 
 
 class Site:
-    """A server, and a browser to look at it with."""
-
     def __init__(self, server: ServeProcess, browser: Browser) -> None:
         self.server = server
         self.browser = browser
@@ -214,7 +203,6 @@ class Site:
     async def context(
         self, *, theme: Theme = "light", size: tuple[int, int] = WIDE, phone: bool = False
     ) -> AsyncIterator[BrowserContext]:
-        """A browser profile that is logged in to the server."""
         context = await self.browser.new_context(
             viewport={"width": size[0], "height": size[1]},
             color_scheme=theme,
@@ -283,6 +271,5 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def site_of(folder: Path, browser: Browser, *, environ: Mapping[str, str] = NOTHING) -> AsyncIterator[Site]:
-    """A server of its own, which a test may kill."""
     async with serve_process(folder, "say: Hello.", environ=environ) as server:
         yield Site(server, browser)

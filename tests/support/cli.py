@@ -48,8 +48,6 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class Terminal:
-    """What a person at the terminal does and sees."""
-
     def __init__(self, process: asyncio.subprocess.Process, master: int) -> None:
         self._process = process
         self._master = master
@@ -61,7 +59,6 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     async def types(self, keys: str, *shown: str) -> None:
-        """Press keys, then wait until these texts were shown."""
         self.press(keys)
         await self.shows(*shown)
 
@@ -91,8 +88,6 @@ class Terminal:
 
 
 class Cli:
-    """Runs makai with one home and one set of variables."""
-
     def __init__(self, home: Path, environ: Environ = NOTHING) -> None:
         self.home = home
         self._environ = environ

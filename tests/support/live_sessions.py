@@ -89,7 +89,6 @@ class Desk:
         return await self.sessions.dispatch(RunCommand(self.session_id, command))
 
     async def run(self, text: str, *, terms: ev.RunTerms | None = None) -> ev.RunFinished | ev.RunFailed:
-        """Send a message and read to the end of its run."""
         await self.send(text, terms=terms)
         return await self.until_settled()
 
@@ -112,7 +111,6 @@ class Desk:
                     return found
 
     async def until_settled(self) -> ev.RunFinished | ev.RunFailed:
-        """Read to the end of the run, and say how it ended."""
         event = (await self.until(lambda logged: isinstance(logged.event, ev.RunFinished | ev.RunFailed))).event
         assert isinstance(event, ev.RunFinished | ev.RunFailed)
         return event
@@ -156,7 +154,6 @@ async def new_session(
     cwd: Path | None = None,
     terms: ev.SessionTerms | None = None,
 ) -> AsyncIterator[tuple[OwnedSessions, Desk]]:
-    """The owner of one new session, and a client of it."""
     async with owned_sessions(folder, scenario, log) as sessions:
         yield sessions, await desk(sessions, mode=mode, cwd=cwd, terms=terms)
 

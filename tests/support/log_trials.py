@@ -180,8 +180,6 @@ def power_cuts(disk: Disk, *, rounds: int, careless: bool = False) -> CrashRepor
 
 
 class TracedReport(msgspec.Struct, frozen=True):
-    """What a process under strace, with one of its system calls tampered with, went through."""
-
     acknowledged: int
     refused: tuple[str, ...]
     unreadable: int

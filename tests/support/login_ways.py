@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -56,7 +55,10 @@ async def open_way(kind: str, cli: Cli, provider_id: str, model_ref: str) -> Asy
             async with connect(environ=cli.environment({})) as client:
                 yield PythonSdk(client, provider_id, model_ref)
         elif kind == "python over websocket":
-            async with serving(cli) as url, connect(url, token=server_token(cli)) as client:
+            async with (
+                cli.serving() as (_, url),
+                connect(url.replace("http", "ws", 1), token=server_token(cli)) as client,
+            ):
                 yield PythonSdk(client, provider_id, model_ref)
         elif kind == "raw envelopes":
             async with open_peer("stdio", cli.environment({})) as peer:
@@ -66,30 +68,23 @@ async def open_way(kind: str, cli: Cli, provider_id: str, model_ref: str) -> Asy
                 yield way
 
 
-@asynccontextmanager
-async def serving(cli: Cli) -> AsyncIterator[str]:
-    """A `makai serve` of its own; its WebSocket address."""
-    async with cli.started("serve", "--port", "0") as process:
-        assert process.stdout is not None
-        async with asyncio.timeout(DEADLINE_S):
-            line = (await process.stdout.readline()).decode()
-        found = re.search(r"http(://\S+)", line)
-        assert found is not None, line
-        yield f"ws{found[1]}"
+class _OfOneProvider:
+    def __init__(self, provider_id: str, model_ref: str) -> None:
+        self._provider_id = provider_id
+        self._model_ref = model_ref
+        self.told: list[str] = []
 
 
 def server_token(cli: Cli) -> str:
     return (cli.home / "server-token").read_text(encoding="utf-8").strip()
 
 
-class CommandLine:
+class CommandLine(_OfOneProvider):
     """`makai auth …` and `makai run`, a process each."""
 
-    def __init__(self, cli: Cli, provider_id: str, model_ref: str) -> None:
+    def __init__(self, cli: Cli, *asked_for: str) -> None:
         self._cli = cli
-        self._provider_id = provider_id
-        self._model_ref = model_ref
-        self.told: list[str] = []
+        super().__init__(*asked_for)
 
     async def status(self) -> str:
         finished = await self._cli("auth", "providers", "--json")
@@ -119,14 +114,10 @@ class CommandLine:
         return str(answer["text"])
 
 
-class PythonSdk:
-    """`makai.connect`, wherever to."""
-
-    def __init__(self, client: MakaiClient, provider_id: str, model_ref: str) -> None:
+class PythonSdk(_OfOneProvider):
+    def __init__(self, client: MakaiClient, *asked_for: str) -> None:
         self._client = client
-        self._provider_id = provider_id
-        self._model_ref = model_ref
-        self.told: list[str] = []
+        super().__init__(*asked_for)
 
     async def status(self) -> str:
         providers = await self._client.auth.list_providers()
@@ -157,14 +148,12 @@ class PythonSdk:
         return answer.text
 
 
-class RawEnvelopes:
+class RawEnvelopes(_OfOneProvider):
     """Frames written and read one by one, as a stranger's client would."""
 
-    def __init__(self, peer: Peer, provider_id: str, model_ref: str) -> None:
+    def __init__(self, peer: Peer, *asked_for: str) -> None:
         self._peer = peer
-        self._provider_id = provider_id
-        self._model_ref = model_ref
-        self.told: list[str] = []
+        super().__init__(*asked_for)
 
     async def status(self) -> str:
         frames = await self._talk(envelope("auth_providers_request"), "auth_providers_response")
@@ -250,7 +239,6 @@ class TypeScriptSdk:
 
 @asynccontextmanager
 async def typescript(cli: Cli, provider_id: str, model_ref: str) -> AsyncIterator[TypeScriptSdk]:
-    """The TypeScript SDK, which starts `makai stdio` with this Python."""
     node = shutil.which("node")
     if node is None or not SDK.exists():
         pytest.skip("NO TYPESCRIPT SDK: node is missing, or `npm run build` was not run in sdk/typescript")

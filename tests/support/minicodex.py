@@ -52,15 +52,11 @@ DOCUMENT_FRAME = jsonschema_rs.validator_for(as_the_document(minicodex_server_sc
 
 
 class Room:
-    """One session and everyone who is connected to it."""
-
     def __init__(self, trial: Trial | None = None, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self.trial = Trial().create() if trial is None else trial
         self.limits = limits
         self.view = self.opened_view()
         self.ids = count(1)
-
-    # ------------------------------------------------------------ what an owner does
 
     def opened_view(self) -> SessionView:
         """The view of someone who has only the log."""
@@ -106,8 +102,6 @@ DELTA_TAGS = ("text_delta", "thinking_delta")
 
 
 class Client:
-    """One connection, with what it was sent so far."""
-
     def __init__(self, room: Room, capabilities: tuple[str, ...], session_id: str | None) -> None:
         self.room = room
         self.names = capabilities
@@ -117,8 +111,6 @@ class Client:
             client_name="web",
             limits=room.limits,
         )
-
-    # ------------------------------------------------------------ what it says
 
     def say(self, kind: str, **fields: Any) -> list[JSON]:
         """Send a command and hear everything there is to hear."""
@@ -158,8 +150,6 @@ class Client:
 
     def hello(self) -> list[JSON]:
         return self.say("hello", v="1.0.0", client_capabilities=list(self.names))
-
-    # ------------------------------------------------------------ what it hears
 
     def hear(self) -> list[JSON]:
         """Everything there is to hear, checked against the schema of what this client may see."""
@@ -209,11 +199,9 @@ def types(frames: list[JSON]) -> list[str]:
 
 
 def events_of(frames: list[JSON]) -> list[JSON]:
-    """Logged events only."""
     return [frame for frame in frames if "event_id" in frame and frame["type"] != "snapshot"]
 
 
 def of(frames: list[JSON], kind: str) -> JSON:
-    """The only frame of this type."""
     (found,) = [frame for frame in frames if frame["type"] == kind]
     return found

@@ -40,8 +40,6 @@ class MinicodexClient:
         self._numbers = count(1)
         self._name = uuid4().hex[:8]
 
-    # ------------------------------------------------------------ what it says
-
     async def say(self, kind: str, **fields: Any) -> None:
         await self.say_raw(msgspec.json.encode({"type": kind, **fields}).decode())
 
@@ -67,8 +65,6 @@ class MinicodexClient:
         await self.say(kind, req_id=req_id, **fields)
         reply = (await self.until(lambda frame: frame.get("req_id") == req_id))[-1]
         return "accepted" if reply["type"] == "accepted" else str(reply["code"])
-
-    # ------------------------------------------------------------ what it hears
 
     async def hear(self) -> JSON:
         """The next frame; raises `Ended`."""

@@ -41,6 +41,11 @@ class Page:
         self.room.trial.now += 10
         self.client.say(kind, **fields)
 
+    def greeted(self) -> Page:
+        more = {"client_capabilities": list(self.client.names)} if self.client.names else {}
+        self.quietly("hello", v="1.0.0", **more)
+        return self
+
     def report(self, *events: Any) -> None:
         self.room.trial.now += 10
         self.room.trial.report(*events)
@@ -65,8 +70,7 @@ def hello() -> Page:
 
 
 def plain_run() -> Page:
-    page = Page()
-    page.quietly("hello", v="1.0.0")
+    page = Page().greeted()
     page.say("send", text="Hello!", client_msg_id="m-1", req_id="3")
     page.report(ev.TurnStarted(turn=1), ev.Reasoning(content_index=0, text="A greeting."))
     page.report(ev.AssistantText(content_index=1, text="Hello. What can I do?"))
@@ -76,8 +80,7 @@ def plain_run() -> Page:
 
 
 def approval() -> Page:
-    page = Page()
-    page.quietly("hello", v="1.0.0")
+    page = Page().greeted()
     page.quietly("send", text="Which branch is this?")
     call = ev.ToolCalled(call_id="call_1", name="shell", arguments_json='{"command":"git branch"}')
     asked = ev.ApprovalRequested(call_id="call_1", name="shell", arguments_json=call.arguments_json, digest="d1")
@@ -96,8 +99,7 @@ def approval() -> Page:
 
 
 def abort() -> Page:
-    page = Page()
-    page.quietly("hello", v="1.0.0")
+    page = Page().greeted()
     page.quietly("send", text="Write a book.")
     page.report(ev.TurnStarted(turn=1))
     page.lines.clear()
@@ -107,16 +109,14 @@ def abort() -> Page:
 
 
 def failure() -> Page:
-    page = Page()
-    page.quietly("hello", v="1.0.0")
+    page = Page().greeted()
     page.quietly("send", text="Hello!")
     page.report(ev.RunFailed(code="auth_required", message="No key for acme.", hint="Log in."))
     return page
 
 
 def resume() -> Page:
-    page = Page(limits=Limits(replay_events=5))
-    page.quietly("hello", v="1.0.0")
+    page = Page(limits=Limits(replay_events=5)).greeted()
     page.quietly("send", text="Hello!")
     page.room.trial.answer("Hello.")
     page.client = Client(page.room, (), SESSION)
@@ -142,8 +142,7 @@ def refusals() -> Page:
 
 
 def streaming() -> Page:
-    page = Page("streaming")
-    page.quietly("hello", v="1.0.0", client_capabilities=["streaming"])
+    page = Page("streaming").greeted()
     page.quietly("send", text="Hello!")
     page.report(ev.TurnStarted(turn=1))
     page.lines.clear()
@@ -156,8 +155,7 @@ def streaming() -> Page:
 
 
 def signs_of_life() -> Page:
-    page = Page(limits=Limits(drain_events=3))
-    page.quietly("hello", v="1.0.0")
+    page = Page(limits=Limits(drain_events=3)).greeted()
     page.client.connection.beat(15_000)
     page.hear(page.client.hear())
     page.room.trial.send("Hello!")
@@ -181,8 +179,7 @@ def makai_settings() -> Page:
 
 
 def makai_run() -> Page:
-    page = Page(*BOTH)
-    page.quietly("hello", v="1.0.0", client_capabilities=list(BOTH))
+    page = Page(*BOTH).greeted()
     page.say("send", text="Rename it.", images=[{"data": "iVBORw0KGgo=", "mime_type": "image/png"}])
     page.report(ev.TurnStarted(turn=1))
     page.say("send", text="And test it.", delivery="queue", client_msg_id="m-2")
@@ -221,8 +218,7 @@ def makai_run() -> Page:
 
 
 def makai_more() -> Page:
-    page = Page(*BOTH)
-    page.quietly("hello", v="1.0.0", client_capabilities=list(BOTH))
+    page = Page(*BOTH).greeted()
     page.quietly("send", text="Hello!")
     page.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Hel"))
     page.lines.clear()

@@ -41,7 +41,6 @@ class OidcServer(msgspec.Struct, frozen=True):
 
 @pytest.fixture(scope="session")
 def oidc_server() -> Iterator[OidcServer]:
-    """npm's `oidc-provider` on loopback; ends with the session."""
     with started() as server:
         yield server
 

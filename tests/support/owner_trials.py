@@ -176,8 +176,6 @@ class Trial:
         assert {task.get_name() for task in asyncio.all_tasks() - before} == set()
         return report
 
-    # ------------------------------------------------------------ owners
-
     async def _own(self, models: ModelRuntime) -> None:
         self._log.is_lost = False
         recover_all = self._random.random() < 0.5
@@ -190,8 +188,6 @@ class Trial:
             self._log.is_lost = self._random.random() < 0.5
             await self._sessions.close()
             await self._own(models)
-
-    # ------------------------------------------------------------ clients
 
     async def _client(self, actions: int) -> None:
         choices = self._choices()
@@ -293,8 +289,6 @@ class Trial:
             raise ValueError("a tool that breaks")
         return ToolAnswer(content=(Text(text="seen"),))
 
-    # ------------------------------------------------------------ readers
-
     async def _follow(self) -> None:
         session_id = self._any()
         last = await self._log.last(session_id)
@@ -332,8 +326,6 @@ class Trial:
                 follower.close()
             await asyncio.sleep(0.001)  # until there is another owner
 
-    # ------------------------------------------------------------ the end
-
     async def _come_to_rest(self) -> None:
         """Everything that waits is answered or aborted, until nothing does."""
         async with asyncio.timeout(REST_S):
@@ -364,8 +356,6 @@ class Trial:
         """What the watch has to have been given by now."""
         records = [record for record in await self._log.everything(watch.session_id) if record.event_id > watch.after]
         return records if watch.deltas else [record for record in records if b'_delta"' not in record.line[:120]]
-
-    # ------------------------------------------------------------ the check
 
     async def _check(self) -> Report:
         for watch in self._watches:

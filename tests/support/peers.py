@@ -16,25 +16,21 @@ from typing import Any
 
 import msgspec
 
-from makai.core.home import home_directory
-from makai.core.secret import Secret
+from makai.client.connect import MakaiClientOptions, open_channel
 from makai.protocols.makai.server import ConnectionLimits
 from makai.providers.runtime import ModelRuntime
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
-from makai.server.session_source import SessionSource
 from makai.transports.channel import Channel
-from makai.transports.grpc import connect_grpc, serve_grpc
-from makai.transports.guard import Guard, GuardConfig
+from makai.transports.guard import GuardConfig
 from makai.transports.memory import memory_pair
-from makai.transports.sse import connect_sse
-from makai.transports.stdio_child import spawn_stdio
-from makai.transports.websocket import connect_websocket
+from support.sdk import TOKEN, served, sessions_of
 from support.transports import loopback
 from support.wire import JSON, encode
 
+__all__ = ["TOKEN", "TRANSPORTS", "Peer", "listen", "open_peer", "open_server"]
+
 TRANSPORTS = ("memory", "stdio", "websocket", "sse", "grpc")
-TOKEN = Secret("test-token-0123456789")
 DEADLINE_S = 60.0
 
 
@@ -70,7 +66,6 @@ class Peer:
 async def open_peer(
     kind: str, environ: Mapping[str, str], limits: ConnectionLimits | None = None
 ) -> AsyncIterator[Peer]:
-    """A client connected to a new server over one transport."""
     async with open_server(kind, environ, limits) as connect:
         yield await connect()
 
@@ -85,48 +80,31 @@ async def open_server(
     """
     async with AsyncExitStack() as stack:
         if kind == "stdio":
-            open_channel: Callable[[], Awaitable[Channel]] = partial(
-                spawn_stdio, [sys.executable, "-m", "makai", "stdio"], {**_inherited(), **environ}
-            )
+            command = (sys.executable, "-m", "makai", "stdio")
+            options = MakaiClientOptions(command=command, environ={**_inherited(), **environ})
         else:
-            runtime = ModelRuntime(environ)
-            stack.push_async_callback(runtime.close)
-            sessions = SessionSource(runtime, home_directory(environ))
-            stack.push_async_callback(sessions.close)
+            runtime = await stack.enter_async_context(ModelRuntime(environ))
+            sessions = await stack.enter_async_context(sessions_of(runtime))
             server = MakaiServer(runtime, limits, sessions=sessions.get)
-            open_channel = await _opener(kind, server, stack)
+            if kind == "memory":
+                group = await stack.enter_async_context(asyncio.TaskGroup())
+            else:
+                options = MakaiClientOptions(url=await stack.enter_async_context(served(kind, server)), token=TOKEN)
 
         async def connect() -> Peer:
-            channel = await open_channel()
+            if kind == "memory":
+                channel, theirs = memory_pair()
+                stack.push_async_callback(theirs.close)
+                group.create_task(server.serve(theirs))
+            else:
+                channel = await open_channel(options)
             stack.push_async_callback(channel.close)
             return Peer(channel)
 
         yield connect
 
 
-async def _opener(kind: str, server: MakaiServer, stack: AsyncExitStack) -> Callable[[], Awaitable[Channel]]:
-    """What opens one more channel to a server in this process."""
-    if kind == "memory":
-        group = await stack.enter_async_context(asyncio.TaskGroup())
-
-        async def pair() -> Channel:
-            ours, theirs = memory_pair()
-            stack.push_async_callback(theirs.close)
-            group.create_task(server.serve(theirs))
-            return ours
-
-        return pair
-    if kind == "grpc":
-        guard = Guard(GuardConfig(token=TOKEN, port=0))
-        grpc = await serve_grpc("127.0.0.1", 0, guard, server.serve)
-        stack.push_async_callback(grpc.close)
-        return partial(connect_grpc, f"grpc://127.0.0.1:{grpc.port}", TOKEN)
-    url = await listen(server, stack)
-    return partial(connect_websocket if kind == "websocket" else connect_sse, f"{url}/v1/makai", TOKEN)
-
-
 async def listen(server: MakaiServer, stack: AsyncExitStack) -> str:
-    """The HTTP application on a free loopback port; its address."""
     port = await stack.enter_async_context(loopback(partial(make_app, server), GuardConfig(TOKEN, port=0)))
     return f"http://127.0.0.1:{port}"
 

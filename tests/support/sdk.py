@@ -103,7 +103,6 @@ class FakeServer:
 
 
 def fake_server() -> tuple[Channel, FakeServer]:
-    """A channel for a client, and the server at its other end."""
     ours, theirs = memory_pair()
     return ours, FakeServer(theirs)
 
@@ -173,10 +172,13 @@ async def sessions_of(runtime: ModelRuntime) -> AsyncIterator[SessionSource]:
 @asynccontextmanager
 async def listening(kind: str, backend: Backend, sessions: SessionSource | None = None) -> AsyncIterator[str]:
     """The URL of a server on loopback; without sessions it runs no agents."""
-    makai, config = (
-        MakaiServer(backend, sessions=None if sessions is None else sessions.get),
-        GuardConfig(TOKEN, port=0),
-    )
+    async with served(kind, MakaiServer(backend, sessions=None if sessions is None else sessions.get)) as url:
+        yield url
+
+
+@asynccontextmanager
+async def served(kind: str, makai: MakaiServer) -> AsyncIterator[str]:
+    config = GuardConfig(TOKEN, port=0)
     if kind != "grpc":
         async with loopback(partial(make_app, makai), config) as port:
             yield f"{'ws' if kind == 'websocket' else 'http'}://127.0.0.1:{port}"

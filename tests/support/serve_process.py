@@ -47,7 +47,6 @@ class ServeProcess:
         return {"Authorization": f"Bearer {self.token}"}
 
     async def start(self) -> None:
-        """Start it; returns when it listens."""
         environ = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(SOURCES),

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
-from aiohttp import web
 
-from makai.core.secret import Secret
 from makai.core.session_events import PermissionMode, SessionTerms
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
 from makai.server.app import make_app
@@ -22,26 +20,25 @@ from makai.server.minicodex_connection import HEARTBEAT_S
 from makai.server.session_source import SessionSource
 from makai.sessions.requests import CreateSession
 from makai.sessions.service import Sessions
-from makai.transports.guard import Guard, GuardConfig
+from makai.transports.guard import GuardConfig
 from support.live_sessions import SCENARIO_MODEL, scripted_models
 from support.minicodex_client import BOTH, MinicodexClient
+from support.transports import TOKEN, loopback
 
-TOKEN = Secret("a-token-for-tests-0123456789-abcdef")
 BEARER: Mapping[str, str] = {"Authorization": f"Bearer {TOKEN.reveal()}"}
 SUBPROTOCOL = "minicodex.v1"
 
 
 class Site:
-    def __init__(self, runner: web.AppRunner, port: int, sessions: Sessions, http: aiohttp.ClientSession) -> None:
-        self._runner = runner
+    def __init__(self, listening: AsyncExitStack, port: int, sessions: Sessions, http: aiohttp.ClientSession) -> None:
+        self._listening = listening
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.sessions = sessions
         self.http = http
 
     async def stop(self) -> None:
-        """Serve no more; the sessions stay."""
-        await self._runner.cleanup()
+        await self._listening.aclose()
 
     async def session(
         self, *, mode: PermissionMode = "ask", cwd: Path | None = None, terms: SessionTerms | None = None
@@ -66,7 +63,6 @@ class Site:
         return await connected(self.http, self.url, session_id, *capabilities, headers=headers, protocols=protocols)
 
     async def client(self, session_id: str | None = None, *capabilities: str) -> MinicodexClient:
-        """A client that said hello and has its snapshot."""
         client = await self.connect(session_id, *capabilities)
         await client.hello()
         return client
@@ -130,26 +126,17 @@ async def http_session() -> AsyncIterator[aiohttp.ClientSession]:
 async def serving(
     folder: Path, scenario: str, *, limits: Limits = DEFAULT_LIMITS, heartbeat_s: float = HEARTBEAT_S
 ) -> AsyncIterator[Site]:
-    """The server over the sessions of `folder/makai-home`."""
     home = folder / "makai-home"
     home.mkdir(mode=0o700, exist_ok=True)
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(scripted_models(folder, scenario))
         source = SessionSource(models, home, durable=True)
         stack.push_async_callback(source.close)
-        listener = socket.create_server(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-        app = make_app(
-            MakaiServer(models, sessions=source.get),
-            Guard(GuardConfig(token=TOKEN, port=port)),
-            minicodex_limits=limits,
-            heartbeat_s=heartbeat_s,
-        )
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        await web.SockSite(runner, listener).start()
+        server = MakaiServer(models, sessions=source.get)
+        app = partial(make_app, server, minicodex_limits=limits, heartbeat_s=heartbeat_s)
+        listening = await stack.enter_async_context(AsyncExitStack())
+        port = await listening.enter_async_context(loopback(app, GuardConfig(TOKEN, port=0)))
         http = await stack.enter_async_context(http_session())
         async with asyncio.timeout(60):
             sessions = await source.get()
-        yield Site(runner, port, sessions, http)
+        yield Site(listening, port, sessions, http)

@@ -30,8 +30,6 @@ class Trial:
         self.effects: list[AnyEffect] = []
         self.now = 1_000
 
-    # ------------------------------------------------------------ the engine
-
     def do(self, command: Command) -> Decision:
         decision = decide(self.state, command)
         self.log.extend(decision.events)
@@ -51,8 +49,6 @@ class Trial:
         """The server died and is back: all it knows is the log."""
         self.state = fold(self.log)
         return self.do(Recovered(now=self.now, can_resume=can_resume))
-
-    # ------------------------------------------------------------ what is usual
 
     def create(self) -> Trial:
         self.do(Create(now=self.now, model_ref=MODEL_REF))
@@ -93,8 +89,6 @@ class Trial:
 
     def run_tool(self, call_id: str) -> None:
         self.report(ev.ToolStarted(call_id=call_id), finished(call_id))
-
-    # ------------------------------------------------------------ what came of it
 
     @property
     def run(self) -> Run:

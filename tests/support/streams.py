@@ -140,7 +140,6 @@ def without_signatures(content: tuple[AssistantPart, ...]) -> tuple[AssistantPar
 
 
 def done(events: list[StreamEvent]) -> AssistantMessage:
-    """The message of an answer that is complete."""
     last = events[-1]
     assert isinstance(last, ev.Done), last
     assert last.reason == last.message.stop_reason

@@ -48,8 +48,6 @@ class Accepted:
 
 
 class _Served:
-    """The channel of a server, in the hands of a test."""
-
     def __init__(self, channel: Channel, over: asyncio.Event) -> None:
         self.max_frame_bytes = channel.max_frame_bytes
         self._channel = channel

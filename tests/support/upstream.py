@@ -151,7 +151,6 @@ def dies_after(body: bytes) -> Script:
 
 
 def chat_stream(*texts: str, finish: str | None = "stop", done: bool = True) -> bytes:
-    """A chat completions event stream that says these texts."""
     chunks: list[Any] = [{"choices": [{"delta": {"content": text}}]} for text in texts]
     if finish:
         chunks.append({"choices": [{"delta": {}, "finish_reason": finish}]})

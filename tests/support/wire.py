@@ -56,14 +56,11 @@ CommandT = TypeVar("CommandT")
 
 
 class Server:
-    """A `ServerConnection` that is spoken to in dicts."""
-
     def __init__(self, limits: ConnectionLimits | None = None) -> None:
         self.connection = ServerConnection(limits, clock=lambda: NOW_MS)
         self.commands: list[Command] = []
 
     def say(self, value: Any, now: float | None = None) -> list[JSON]:
-        """Send one frame; the frames that came back."""
         self.commands = self.connection.receive(encode(value), time.monotonic() if now is None else now)
         return self.heard()
 

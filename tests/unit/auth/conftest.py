@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from makai.auth.flows import oauth2
@@ -18,3 +23,19 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     monkeypatch.setattr(oauth2, "sleep", sleep)
     monkeypatch.setattr(oauth2, "monotonic", lambda: sum(recorded))
     return recorded
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home in a folder, neither of which is there."""
+    return tmp_path / "parent" / "home"
+
+
+@pytest.fixture
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets an operation of `os` fail for want of space."""
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return lambda operation: monkeypatch.setattr(os, operation, full)

@@ -6,12 +6,12 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from support.login_servers import auth_runtime
 from support.people import query_of
 
 from makai.auth import login as login_module
@@ -30,14 +30,10 @@ ACME = LoginProvider(
 ABOUT: dict[str, Any] = {"flow_id": "f1", "provider_id": "test-fixture"}
 
 
-@asynccontextmanager
-async def runtime(
-    home: Path, *providers: LoginProvider, environ: dict[str, str] | None = None
-) -> AsyncIterator[AuthRuntime]:
-    async with AuthHttp() as http, asyncio.timeout(60):
-        made = AuthRuntime(CredentialStore(home), providers or (TEST_FIXTURE, ACME), http, environ or {})
-        yield made
-        await made.close()
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[AuthRuntime]:
+    async with auth_runtime(tmp_path, TEST_FIXTURE, ACME) as runtime:
+        yield runtime
 
 
 async def follow(flow: RunningLogin, *typed: str) -> list[LoginEvent]:
@@ -63,7 +59,7 @@ def statuses(made: AuthRuntime) -> dict[str, str]:
 
 
 async def test_a_login_asks_stores_and_succeeds(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
+    async with auth_runtime(tmp_path, TEST_FIXTURE, ACME) as made:
         flow = made.start_login("test-fixture", "f1")
         assert (flow.result, statuses(made)["test-fixture"]) == (None, "login_in_progress")
 
@@ -76,96 +72,86 @@ async def test_a_login_asks_stores_and_succeeds(tmp_path: Path) -> None:
             "success",
             {"test-fixture": "authenticated", "acme": "login_required"},
         )
-    async with runtime(tmp_path) as another:
+    async with auth_runtime(tmp_path, TEST_FIXTURE, ACME) as another:
         assert statuses(another)["test-fixture"] == "authenticated"
 
 
-async def test_an_empty_answer_asks_again(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        events = await follow(made.start_login("test-fixture", "f1"), "", "  ", "ok")
+async def test_an_empty_answer_asks_again(made: AuthRuntime) -> None:
+    events = await follow(made.start_login("test-fixture", "f1"), "", "  ", "ok")
 
-    assert [event.prompt_id for event in events if isinstance(event, LoginPrompt)] == [
-        "prompt-1",
-        "prompt-2",
-        "prompt-3",
-    ]
+    prompts = [event.prompt_id for event in events if isinstance(event, LoginPrompt)]
+    assert prompts == ["prompt-1", "prompt-2", "prompt-3"]
     assert events[-1] == LoginSuccess(**ABOUT)
 
 
 @pytest.mark.req("MK-AUTH-021")
-async def test_a_failed_login_is_an_error_and_the_providers_last_error(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        flow = made.start_login("test-fixture", "f1")
-        message = 'The answer was not "ok". Try again: `makai auth login test-fixture`'
+async def test_a_failed_login_is_an_error_and_the_providers_last_error(made: AuthRuntime) -> None:
+    flow = made.start_login("test-fixture", "f1")
+    message = 'The answer was not "ok". Try again: `makai auth login test-fixture`'
 
-        assert (await follow(flow, "no"))[-1] == LoginFailed(**ABOUT, code="auth_required", message=message)
-        assert flow.result == "failed"
-        assert made.list_providers()[0] == ProviderStatus(
-            id="test-fixture", name="Test fixture", auth_status="failed", last_error=message
+    assert (await follow(flow, "no"))[-1] == LoginFailed(**ABOUT, code="auth_required", message=message)
+    assert flow.result == "failed"
+    assert made.list_providers()[0] == ProviderStatus(
+        id="test-fixture", name="Test fixture", auth_status="failed", last_error=message
+    )
+    await follow(made.start_login("test-fixture", "f2"), "ok")
+    assert (made.list_providers()[0].auth_status, made.list_providers()[0].last_error) == ("authenticated", "")
+
+
+async def test_an_unknown_provider_is_a_failed_login(made: AuthRuntime) -> None:
+    flow = made.start_login("unknown", "f1")
+    assert await follow(flow) == [
+        LoginFailed(
+            flow_id="f1",
+            provider_id="unknown",
+            code="invalid_request",
+            message="There is no provider of that name to log in to. There are: acme, test-fixture.",
         )
-        await follow(made.start_login("test-fixture", "f2"), "ok")
-        assert (made.list_providers()[0].auth_status, made.list_providers()[0].last_error) == ("authenticated", "")
+    ]
+    assert (flow.result, statuses(made)) == ("failed", {"test-fixture": "login_required", "acme": "login_required"})
 
 
-async def test_an_unknown_provider_is_a_failed_login(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        flow = made.start_login("unknown", "f1")
-        assert await follow(flow) == [
-            LoginFailed(
-                flow_id="f1",
-                provider_id="unknown",
-                code="invalid_request",
-                message="There is no provider of that name to log in to. There are: acme, test-fixture.",
-            )
-        ]
-        assert (flow.result, statuses(made)) == ("failed", {"test-fixture": "login_required", "acme": "login_required"})
+async def test_cancelling_ends_a_flow_that_waits_for_an_answer(made: AuthRuntime, tmp_path: Path) -> None:
+    flow = made.start_login("test-fixture", "f1")
+    prompt = await first(flow, LoginPrompt)
+
+    assert flow.cancel()
+    assert await follow(flow) == [LoginFailed(**ABOUT, code="cancelled", message="The login was cancelled.")]
+    assert flow.result == "cancelled"
+    assert isinstance(prompt, LoginPrompt)
+    assert (flow.cancel(), flow.answer(prompt.prompt_id, "ok")) == (False, False)
+    assert statuses(made)["test-fixture"] == "login_required", "cancelled is not failed"
+    assert not (tmp_path / "auth.json").exists()
 
 
-async def test_cancelling_ends_a_flow_that_waits_for_an_answer(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        flow = made.start_login("test-fixture", "f1")
-        prompt = await first(flow, LoginPrompt)
-
-        assert flow.cancel()
-        assert await follow(flow) == [LoginFailed(**ABOUT, code="cancelled", message="The login was cancelled.")]
-        assert flow.result == "cancelled"
-        assert isinstance(prompt, LoginPrompt)
-        assert (flow.cancel(), flow.answer(prompt.prompt_id, "ok")) == (False, False)
-        assert statuses(made)["test-fixture"] == "login_required", "cancelled is not failed"
-        assert not (tmp_path / "auth.json").exists()
+async def test_cancelling_before_the_first_step_ends_the_flow_too(made: AuthRuntime) -> None:
+    flow = made.start_login("test-fixture", "f1")
+    assert flow.cancel()
+    assert [type(event) for event in await follow(flow)] == [LoginFailed]
+    assert flow.result == "cancelled"
 
 
-async def test_cancelling_before_the_first_step_ends_the_flow_too(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        flow = made.start_login("test-fixture", "f1")
-        assert flow.cancel()
-        assert [type(event) for event in await follow(flow)] == [LoginFailed]
-        assert flow.result == "cancelled"
+async def test_an_answer_counts_once_and_only_for_its_question(made: AuthRuntime) -> None:
+    flow = made.start_login("test-fixture", "f1")
+    await first(flow, LoginPrompt)
+
+    assert not flow.answer("prompt-2", "ok")
+    assert flow.answer("prompt-1", "ok")
+    assert not flow.answer("prompt-1", "no"), "answered twice"
+    assert await flow.ended() == "success"
+    assert not flow.answer("prompt-1", "ok"), "late"
 
 
-async def test_an_answer_counts_once_and_only_for_its_question(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        flow = made.start_login("test-fixture", "f1")
-        await first(flow, LoginPrompt)
-
-        assert not flow.answer("prompt-2", "ok")
-        assert flow.answer("prompt-1", "ok")
-        assert not flow.answer("prompt-1", "no"), "answered twice"
-        assert await flow.ended() == "success"
-        assert not flow.answer("prompt-1", "ok"), "late"
-
-
-async def test_a_cancel_after_success_changes_nothing(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        flow = made.start_login("test-fixture", "f1")
-        events = await follow(flow, "ok")
-        assert not flow.cancel()
-        assert (flow.result, events[-1]) == ("success", LoginSuccess(**ABOUT))
-        assert CredentialStore(tmp_path).snapshot().account("test-fixture") is not None
+async def test_a_cancel_after_success_changes_nothing(made: AuthRuntime, tmp_path: Path) -> None:
+    flow = made.start_login("test-fixture", "f1")
+    events = await follow(flow, "ok")
+    assert not flow.cancel()
+    assert (flow.result, events[-1]) == ("success", LoginSuccess(**ABOUT))
+    assert CredentialStore(tmp_path).snapshot().account("test-fixture") is not None
 
 
 async def test_a_cancel_that_comes_while_the_login_is_being_stored_is_too_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: AuthRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storing, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -177,69 +163,58 @@ async def test_a_cancel_that_comes_while_the_login_is_being_stored_is_too_late(
         save(store, provider_id, account)
 
     monkeypatch.setattr(CredentialStore, "save", slow_save)
-    async with runtime(tmp_path) as made:
-        flow = made.start_login("test-fixture", "f1")
-        await first(flow, LoginPrompt)
-        flow.answer("prompt-1", "ok")
-        await storing.wait()
-        assert not flow.cancel()
-        go_on.set()
-        assert await flow.ended() == "success"
+    flow = made.start_login("test-fixture", "f1")
+    await first(flow, LoginPrompt)
+    flow.answer("prompt-1", "ok")
+    await storing.wait()
+    assert not flow.cancel()
+    go_on.set()
+    assert await flow.ended() == "success"
 
 
-async def test_several_logins_run_at_once_each_with_its_own_answers(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        flows = [made.start_login("test-fixture", f"f{n}", account=f"a{n}") for n in range(5)]
-        results = await asyncio.gather(*(follow(flow, "ok" if n % 2 else "no") for n, flow in enumerate(flows)))
+async def test_several_logins_run_at_once_each_with_its_own_answers(made: AuthRuntime) -> None:
+    flows = [made.start_login("test-fixture", f"f{n}", account=f"a{n}") for n in range(5)]
+    results = await asyncio.gather(*(follow(flow, "ok" if n % 2 else "no") for n, flow in enumerate(flows)))
 
-        assert [type(events[-1]) for events in results] == [
-            LoginFailed,
-            LoginSuccess,
-            LoginFailed,
-            LoginSuccess,
-            LoginFailed,
-        ]
-        assert {event.flow_id for event in results[3]} == {"f3"}
-        [status] = [provider for provider in made.list_providers() if provider.id == "test-fixture"]
-        assert sorted(account.name for account in status.accounts) == ["a1", "a3"]
+    endings = [type(events[-1]) for events in results]
+    assert endings == [LoginFailed, LoginSuccess, LoginFailed, LoginSuccess, LoginFailed]
+    assert {event.flow_id for event in results[3]} == {"f3"}
+    [status] = [provider for provider in made.list_providers() if provider.id == "test-fixture"]
+    assert sorted(account.name for account in status.accounts) == ["a1", "a3"]
 
 
-async def test_the_runtime_ends_what_runs_when_it_closes(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        flows = [made.start_login("test-fixture", f"f{n}") for n in range(3)]
-        await first(flows[0], LoginPrompt)
-        await made.close()
-        assert [flow.result for flow in flows] == ["cancelled"] * 3
+async def test_the_runtime_ends_what_runs_when_it_closes(made: AuthRuntime) -> None:
+    flows = [made.start_login("test-fixture", f"f{n}") for n in range(3)]
+    await first(flows[0], LoginPrompt)
+    await made.close()
+    assert [flow.result for flow in flows] == ["cancelled"] * 3
 
 
-async def test_a_login_that_nobody_finishes_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_login_that_nobody_finishes_ends_by_itself(made: AuthRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_module, "FLOW_S", 0.05)
-    async with runtime(tmp_path) as made:
-        events = await follow(made.start_login("test-fixture", "f1"))
+    events = await follow(made.start_login("test-fixture", "f1"))
     assert isinstance(events[-1], LoginFailed)
     assert "was not finished within" in events[-1].message
 
 
-async def test_more_flows_than_the_bound_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_flows_than_the_bound_are_refused(made: AuthRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("makai.auth.runtime.MAX_FLOWS", 2)
-    async with runtime(tmp_path) as made:
-        kept = [made.start_login("test-fixture", f"f{n}") for n in range(2)]
-        for flow in kept:
-            await first(flow, LoginPrompt)
-        refused = made.start_login("test-fixture", "f9")
-        assert "2 logins are already running" in str(await follow(refused))
-        assert [flow.result for flow in kept] == [None, None]
+    kept = [made.start_login("test-fixture", f"f{n}") for n in range(2)]
+    for flow in kept:
+        await first(flow, LoginPrompt)
+    refused = made.start_login("test-fixture", "f9")
+    assert "2 logins are already running" in str(await follow(refused))
+    assert [flow.result for flow in kept] == [None, None]
 
 
-async def test_a_home_that_cannot_be_used_is_found_before_anybody_is_asked(tmp_path: Path) -> None:
+async def test_a_home_that_cannot_be_used_is_found_before_anybody_is_asked(made: AuthRuntime, tmp_path: Path) -> None:
     (tmp_path / "auth.json").write_text("not json")
     (tmp_path / "auth.json").chmod(0o600)
-    async with runtime(tmp_path) as made:
-        events = await follow(made.start_login("test-fixture", "f1"), "ok")
-        assert [type(event) for event in events] == [LoginFailed]
-        assert f"{tmp_path}/auth.json" in str(events[0])
-        assert set(statuses(made).values()) == {"unknown"}
-        assert "auth.json" in made.list_providers()[0].last_error
+    events = await follow(made.start_login("test-fixture", "f1"), "ok")
+    assert [type(event) for event in events] == [LoginFailed]
+    assert f"{tmp_path}/auth.json" in str(events[0])
+    assert set(statuses(made).values()) == {"unknown"}
+    assert "auth.json" in made.list_providers()[0].last_error
     assert (tmp_path / "auth.json").read_text() == "not json"
 
 
@@ -279,17 +254,16 @@ def test_statuses_tell_keys_tokens_and_variables_apart(tmp_path: Path) -> None:
     )
 
 
-async def test_logging_out_forgets_one_account(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as made:
-        for name in ("work", "home"):
-            await follow(made.start_login("test-fixture", f"f-{name}", account=name), "ok")
+async def test_logging_out_forgets_one_account(made: AuthRuntime) -> None:
+    for name in ("work", "home"):
+        await follow(made.start_login("test-fixture", f"f-{name}", account=name), "ok")
 
-        assert await made.logout("test-fixture", "work")
-        assert not await made.logout("test-fixture", "work")
-        assert [account.name for account in made.list_providers()[0].accounts] == ["home"]
-        assert await made.logout("test-fixture")
-        assert statuses(made)["test-fixture"] == "login_required"
-        assert not await made.logout("unknown")
+    assert await made.logout("test-fixture", "work")
+    assert not await made.logout("test-fixture", "work")
+    assert [account.name for account in made.list_providers()[0].accounts] == ["home"]
+    assert await made.logout("test-fixture")
+    assert statuses(made)["test-fixture"] == "login_required"
+    assert not await made.logout("unknown")
 
 
 async def test_options_come_from_the_environment_and_win(tmp_path: Path) -> None:
@@ -301,7 +275,7 @@ async def test_options_come_from_the_environment_and_win(tmp_path: Path) -> None
         options={"authorization_endpoint": "https://sso.example/a", "token_endpoint": "https://sso.example/t"},
         option_variables={"client_id": "CORP_CLIENT", "client_secret": "CORP_SECRET"},
     )
-    async with runtime(tmp_path, provider, environ={"CORP_CLIENT": "mine", "CORP_SECRET": "hidden"}) as made:
+    async with auth_runtime(tmp_path, provider, environ={"CORP_CLIENT": "mine", "CORP_SECRET": "hidden"}) as made:
         flow = made.start_login("corp", "f1")
         event = await first(flow, LoginUrl)
         assert isinstance(event, LoginUrl)

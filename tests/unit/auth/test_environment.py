@@ -45,11 +45,8 @@ def test_variables_are_tried_in_order_and_empty_ones_are_absent() -> None:
     both = {"GEMINI_API_KEY": "first", "GOOGLE_API_KEY": "second"}
     blank = {"GEMINI_API_KEY": "  ", "GOOGLE_API_KEY": "second\n"}
     found = [find_key(GOOGLE, environ) for environ in (both, blank, {})]
-    assert [(key.source, key.secret.reveal()) if key else None for key in found] == [
-        ("GEMINI_API_KEY", "first"),
-        ("GOOGLE_API_KEY", "second"),
-        None,
-    ]
+    keys = [(key.source, key.secret.reveal()) if key else None for key in found]
+    assert keys == [("GEMINI_API_KEY", "first"), ("GOOGLE_API_KEY", "second"), None]
 
 
 def test_a_missing_key_says_which_variable_to_set() -> None:

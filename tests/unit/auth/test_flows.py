@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.login_servers import ORIGIN, form_of, jwt, log_in, says
+from support.login_servers import DEVICE, ORIGIN, form_of, jwt, log_in, says
 from support.people import Person, query_of, redirected
 from support.upstream import Request, Script, answers, refuses, upstream
 
@@ -21,9 +21,6 @@ from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiE
 from makai.core.secret import Secret
 
 ACME = LoginProvider(id="acme", name="Acme", origins=(ORIGIN,))
-
-
-# API keys
 
 
 async def test_a_key_is_tried_before_it_is_kept() -> None:
@@ -83,9 +80,6 @@ async def test_a_provider_without_address_is_refused_before_anything_is_asked() 
     with pytest.raises(InvalidRequest, match="not known where Azure is reached"):
         await log_in(person, LoginProvider(id="azure", name="Azure"))
     assert person.prompts == []
-
-
-# The browser flow
 
 
 def oidc(url: str, **options: str) -> LoginProvider:
@@ -224,8 +218,7 @@ async def test_an_empty_answer_leaves_it_to_the_browser(monkeypatch: pytest.Monk
 async def test_the_browser_ends_a_question_that_nobody_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oauth2, "PASTE_AFTER_S", 0.0)
     async with upstream(says({"access_token": "at"})) as server:
-        account = await log_in(Person(opens=redirected()), oidc(server.url))
-    assert isinstance(account.credential, OAuthToken)
+        assert isinstance((await log_in(Person(opens=redirected()), oidc(server.url))).credential, OAuthToken)
 
 
 async def test_a_taken_port_leaves_pasting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,15 +257,6 @@ async def test_a_login_that_is_set_up_wrongly_says_what_to_write_where(options: 
     assert person.urls == []
 
 
-# The device flow
-
-DEVICE = {
-    "device_code": "d",
-    "user_code": "ABCD-EFGH",
-    "verification_uri": "https://sso.example/device",
-    "expires_in": 600,
-    "interval": 2,
-}
 PENDING = says({"error": "authorization_pending"}, 400)
 SLOW_DOWN = says({"error": "slow_down"}, 400)
 
@@ -299,26 +283,22 @@ async def test_the_device_flow_asks_no_more_often_than_told(waits: list[float]) 
 
 
 @pytest.mark.parametrize(
-    ("script", "kind", "words"),
+    ("lifetime_s", "scripts", "kind", "words", "waited"),
     [
-        (says({"error": "access_denied"}, 400), AuthRequired, "access was denied"),
-        (says({"error": "expired_token"}, 400), AuthRequired, "not entered in time"),
+        (600, [PENDING, says({"error": "access_denied"}, 400)], AuthRequired, "access was denied", [2, 2]),
+        (600, [PENDING, says({"error": "expired_token"}, 400)], AuthRequired, "was not entered in time", [2, 2]),
+        (9, [PENDING], AuthRequired, "The code was not entered in time", [2, 2, 2, 2]),
+        (60, [refuses(503)], ProviderError, "HTTP status 503", [2, 4, 8, 16]),
     ],
+    ids=["denied", "the server says the code is old", "the code expires", "the server stays away"],
 )
-async def test_the_device_flow_ends_when_the_server_says_so(
-    waits: list[float], script: Script, kind: type[MakaiError], words: str
+async def test_the_device_flow_ends(
+    waits: list[float], lifetime_s: int, scripts: list[Script], kind: type[MakaiError], words: str, waited: list[float]
 ) -> None:
-    async with upstream(says(DEVICE), PENDING, script) as server:
+    async with upstream(says({**DEVICE, "expires_in": lifetime_s}), *scripts) as server:
         with pytest.raises(kind, match=words):
             await log_in(Person(), device(server.url))
-    assert waits == [2, 2]
-
-
-async def test_the_device_flow_stops_when_the_code_expires(waits: list[float]) -> None:
-    async with upstream(says({**DEVICE, "expires_in": 9}), PENDING) as server:
-        with pytest.raises(AuthRequired, match="The code was not entered in time"):
-            await log_in(Person(), device(server.url))
-    assert waits == [2, 2, 2, 2]
+    assert waits == waited
 
 
 async def test_the_device_flow_outlives_a_server_that_is_away_for_a_while(waits: list[float]) -> None:
@@ -327,16 +307,6 @@ async def test_the_device_flow_outlives_a_server_that_is_away_for_a_while(waits:
         account = await log_in(Person(), device(server.url))
     assert isinstance(account.credential, OAuthToken)
     assert waits == [2, 4, 8, 8]
-
-
-async def test_a_server_that_stays_away_is_named_in_the_end(waits: list[float]) -> None:
-    async with upstream(says({**DEVICE, "expires_in": 60}), refuses(503)) as server:
-        with pytest.raises(ProviderError, match="HTTP status 503"):
-            await log_in(Person(), device(server.url))
-    assert waits == [2, 4, 8, 16]
-
-
-# After the login
 
 
 async def test_a_refresh_keeps_what_the_server_does_not_repeat() -> None:
@@ -380,9 +350,6 @@ async def test_a_login_is_ended_at_its_server_as_far_as_possible(status: int, en
         assert not await revoke(OAuthToken(access=Secret("at")), http)
 
 
-# Data
-
-
 def test_config_describes_a_login() -> None:
     text = """
     [providers.corp]
@@ -423,22 +390,16 @@ def test_config_replaces_the_client_of_a_known_vendor_but_not_its_flow() -> None
     known = with_vendor_login(LoginProvider(id="openai-codex", name="ChatGPT"))
     mine = with_login_config(known, LoginConfig(client_id="mine"))
 
-    assert (mine.flow, mine.options["client_id"], mine.options["issuer"]) == (
-        "openai_codex",
-        "mine",
-        "https://auth.openai.com",
-    )
+    client, issuer = mine.options["client_id"], mine.options["issuer"]
+    assert (mine.flow, client, issuer) == ("openai_codex", "mine", "https://auth.openai.com")
 
 
 def test_config_gives_google_a_client() -> None:
     login = LoginConfig(client_id="mine.apps.example", client_secret="hidden")
     provider = configured("google-gemini-cli", ProviderConfig(base_url="https://x.example", login=login))
 
-    assert (provider.flow, provider.options["client_id"], provider.client_secret) == (
-        "google_gemini_cli",
-        "mine.apps.example",
-        Secret("hidden"),
-    )
+    assert (provider.flow, provider.options["client_id"]) == ("google_gemini_cli", "mine.apps.example")
+    assert provider.client_secret == Secret("hidden")
     assert "cloud-platform" in provider.options["scope"]
 
 

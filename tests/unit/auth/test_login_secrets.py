@@ -7,12 +7,12 @@ import base64
 import json
 import logging
 import traceback
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from support.login_servers import auth_runtime
 from support.people import redirected
 from support.upstream import Request, Script, answers, upstream
 
@@ -21,7 +21,6 @@ from makai.auth.flows import KeyCheck, LoginProvider, oauth2
 from makai.auth.http import AuthHttp
 from makai.auth.login import LoginFailed, LoginPrompt, LoginUrl, RunningLogin
 from makai.auth.refresh import refresh_oauth2
-from makai.auth.runtime import AuthRuntime
 from makai.auth.store import CredentialStore
 from makai.catalog.logins import TEST_FIXTURE
 from makai.core.errors import MakaiError
@@ -55,14 +54,6 @@ CANARIES = [
     "CANARY" + "f" * 200,
 ]
 assert len(set(CANARIES)) == 25
-
-
-@asynccontextmanager
-async def runtime(home: Path, provider: LoginProvider, environ: dict[str, str]) -> AsyncIterator[AuthRuntime]:
-    async with AuthHttp() as http, asyncio.timeout(60):
-        made = AuthRuntime(CredentialStore(home), [provider], http, environ)
-        yield made
-        await made.close()
 
 
 class Watch(logging.Handler):
@@ -101,11 +92,8 @@ def echoes(canary: str, status: int) -> Script:
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         sent = f"{canary} {request.path} {request.headers} {request.body.decode()}"
-        body = {
-            "error": "invalid_grant" if "token" in request.path else canary,
-            "error_description": sent,
-            canary: sent,
-        }
+        error = "invalid_grant" if "token" in request.path else canary
+        body = {"error": error, "error_description": sent, canary: sent}
         await answers(json.dumps(body).encode(), status, "application/json", X_Echo=canary)(request, writer)
 
     return script
@@ -116,7 +104,7 @@ def page(canary: str) -> Script:
 
 
 async def watched_login(watch: Watch, home: Path, provider: LoginProvider, *typed: str, code: str = "") -> RunningLogin:
-    async with runtime(home, provider, {"CORP_SECRET": typed[0] if typed else code}) as made:
+    async with auth_runtime(home, provider, environ={"CORP_SECRET": typed[0] if typed else code}) as made:
         flow = made.start_login(provider.id, "f1")
         left = list(typed)
         async for event in flow:
@@ -220,16 +208,10 @@ async def test_an_unforeseen_failure_is_reported_without_its_words(
         raise KeyError(quoted)
 
     monkeypatch.setattr("makai.auth.flows.api_key.login_test_fixture", broken)
-    async with runtime(tmp_path, TEST_FIXTURE, {}) as made:
+    async with auth_runtime(tmp_path, TEST_FIXTURE) as made:
         events = [event async for event in made.start_login("test-fixture", "f1")]
 
-    assert events == [
-        LoginFailed(
-            flow_id="f1",
-            provider_id="test-fixture",
-            code="internal_error",
-            message="The login failed because of an internal error. Please report this.",
-        )
-    ]
+    why = "The login failed because of an internal error. Please report this."
+    assert events == [LoginFailed(flow_id="f1", provider_id="test-fixture", code="internal_error", message=why)]
     assert "KeyError" in caplog.text
     assert quoted not in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,6 +14,12 @@ from makai.core.errors import AuthRequired, InvalidRequest
 from makai.core.secret import Secret
 
 CALLBACK = Callback(provider_id="acme", state=Secret("right"))
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[CallbackListener]:
+    async with listen(CALLBACK) as listening:
+        yield listening
 
 
 def port_of(listener: CallbackListener) -> int:
@@ -75,27 +82,26 @@ async def test_the_right_answer_is_taken_and_the_port_closes() -> None:
         (f"/callback?code=evil&state=right&{'&'.join(['a=1'] * 60)}", 400, "cannot be read"),
     ],
 )
-async def test_what_is_not_the_answer_changes_nothing(target: str, status: int, words: str) -> None:
-    async with listen(CALLBACK) as listener:
-        got, page = await ask(listener, target)
-        assert (got, words in page) == (status, True)
+async def test_what_is_not_the_answer_changes_nothing(
+    listener: CallbackListener, target: str, status: int, words: str
+) -> None:
+    got, page = await ask(listener, target)
+    assert (got, words in page) == (status, True)
 
-        assert (await ask(listener))[0] == 200
-        assert await listener.code() == Secret("c0de")
+    assert (await ask(listener))[0] == 200
+    assert await listener.code() == Secret("c0de")
 
 
 @pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "OPTIONS"])
-async def test_only_get_is_an_answer(method: str) -> None:
-    async with listen(CALLBACK) as listener:
-        assert (await ask(listener, method=method))[0] == 405
-        assert (await ask(listener))[0] == 200
+async def test_only_get_is_an_answer(listener: CallbackListener, method: str) -> None:
+    assert (await ask(listener, method=method))[0] == 405
+    assert (await ask(listener))[0] == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost:1", "127.0.0.1", "evil.example:80\r\nHost: 127.0.0.1"])
-async def test_a_foreign_host_is_dns_rebinding(host: str) -> None:
-    async with listen(CALLBACK) as listener:
-        assert (await ask(listener, host=host))[0] == 403
-        assert (await ask(listener))[0] == 200
+async def test_a_foreign_host_is_dns_rebinding(listener: CallbackListener, host: str) -> None:
+    assert (await ask(listener, host=host))[0] == 403
+    assert (await ask(listener))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -108,46 +114,41 @@ async def test_a_foreign_host_is_dns_rebinding(host: str) -> None:
         b"\r\n\r\n",
     ],
 )
-async def test_bytes_that_are_no_request_of_a_browser(request_bytes: bytes) -> None:
-    async with listen(CALLBACK) as listener:
-        assert (await send(port_of(listener), request_bytes))[0] == 400
-        assert (await ask(listener))[0] == 200
+async def test_bytes_that_are_no_request_of_a_browser(listener: CallbackListener, request_bytes: bytes) -> None:
+    assert (await send(port_of(listener), request_bytes))[0] == 400
+    assert (await ask(listener))[0] == 200
 
 
-async def test_a_second_answer_is_told_so_and_the_first_one_counts() -> None:
-    async with listen(CALLBACK) as listener:
-        assert [(await ask(listener))[0], (await ask(listener, "/callback?code=other&state=right"))[0]] == [200, 410]
-        assert await listener.code() == Secret("c0de")
+async def test_a_second_answer_is_told_so_and_the_first_one_counts(listener: CallbackListener) -> None:
+    assert [(await ask(listener))[0], (await ask(listener, "/callback?code=other&state=right"))[0]] == [200, 410]
+    assert await listener.code() == Secret("c0de")
 
 
 @pytest.mark.parametrize(
     ("query", "words"), [("error=access_denied&state=right", "access was denied"), ("state=right", "sent no code")]
 )
-async def test_a_refusal_by_the_server_ends_the_wait(query: str, words: str) -> None:
-    async with listen(CALLBACK) as listener:
-        status, page = await ask(listener, f"/callback?{query}")
+async def test_a_refusal_by_the_server_ends_the_wait(listener: CallbackListener, query: str, words: str) -> None:
+    status, page = await ask(listener, f"/callback?{query}")
 
-        assert (status, words in page) == (400, True)
-        with pytest.raises(AuthRequired, match=words):
-            await listener.code()
-
-
-async def test_a_page_never_repeats_markup_of_the_request() -> None:
-    async with listen(CALLBACK) as listener:
-        _, page = await ask(listener, "/callback?error=<script>x</script>&error_description=<b>x</b>&state=right")
-
-        assert "<script" not in page
-        assert "<b>" not in page
+    assert (status, words in page) == (400, True)
+    with pytest.raises(AuthRequired, match=words):
+        await listener.code()
 
 
-async def test_a_thousand_wrong_requests_do_not_keep_the_right_one_out() -> None:
-    async with listen(CALLBACK) as listener:
-        for _ in range(50):
-            crowd = [ask(listener, "/callback?code=evil&state=wrong") for _ in range(20)]
-            assert {status for status, _ in await asyncio.gather(*crowd)} == {400}
+async def test_a_page_never_repeats_markup_of_the_request(listener: CallbackListener) -> None:
+    _, page = await ask(listener, "/callback?error=<script>x</script>&error_description=<b>x</b>&state=right")
 
-        assert (await ask(listener))[0] == 200
-        assert await listener.code() == Secret("c0de")
+    assert "<script" not in page
+    assert "<b>" not in page
+
+
+async def test_a_thousand_wrong_requests_do_not_keep_the_right_one_out(listener: CallbackListener) -> None:
+    for _ in range(50):
+        crowd = [ask(listener, "/callback?code=evil&state=wrong") for _ in range(20)]
+        assert {status for status, _ in await asyncio.gather(*crowd)} == {400}
+
+    assert (await ask(listener))[0] == 200
+    assert await listener.code() == Secret("c0de")
 
 
 async def test_connections_that_say_nothing_are_bounded_and_end_with_the_login() -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -64,14 +62,12 @@ def account(credential: OAuthToken | ApiKey, name: str = "default") -> Account:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def store(home: Path, monkeypatch: pytest.MonkeyPatch) -> CredentialStore:
+    """One login, whose token is expired."""
     monkeypatch.setattr(makai.auth.store, "unix_milliseconds", lambda: NOW_MS)
-    return CredentialStore(home)
+    kept = CredentialStore(home)
+    kept.save("test", account(EXPIRED))
+    return kept
 
 
 def refresher(store: CredentialStore, procedure: Procedure, now_ms: int = NOW_MS) -> Refresher:
@@ -109,7 +105,6 @@ async def test_a_token_that_is_good_is_returned_at_once_without_a_lock(home: Pat
 
 async def test_an_expired_token_is_refreshed_and_kept(store: CredentialStore) -> None:
     server = Server(token(2))
-    store.save("test", account(EXPIRED))
     source = refresher(store, server)
 
     assert (await source.fresh("test")).credential == token(2)
@@ -163,8 +158,6 @@ async def test_each_account_is_refreshed_for_itself(store: CredentialStore) -> N
 
 
 async def test_an_answer_without_a_refresh_token_leaves_the_old_one_in_use(store: CredentialStore) -> None:
-    store.save("test", account(EXPIRED))
-
     await refresher(store, Server(token(2, refreshable=False))).fresh("test")
 
     assert kept(store) == msgspec.structs.replace(token(2), refresh=Secret("refresh-1"))
@@ -174,6 +167,7 @@ async def test_an_answer_without_a_refresh_token_leaves_the_old_one_in_use(store
 
 
 async def test_without_a_login_one_is_required(store: CredentialStore) -> None:
+    store.remove("test")
     source = refresher(store, Server(token(2)))
 
     with pytest.raises(
@@ -228,7 +222,6 @@ async def test_any_other_failure_passes_and_the_login_is_kept(
     store: CredentialStore, failure: errors.MakaiError
 ) -> None:
     server = Server(failure)
-    store.save("test", account(EXPIRED))
     source = refresher(store, server)
 
     with pytest.raises(errors.AuthRefreshFailed) as caught:
@@ -256,7 +249,6 @@ async def test_a_failure_before_the_token_is_over_goes_unnoticed(store: Credenti
 
 async def test_invalid_grant_is_final_but_removes_nothing(store: CredentialStore) -> None:
     server = Server(errors.InvalidGrant("over", provider_id="test"), token(4))
-    store.save("test", account(EXPIRED))
     source = refresher(store, server)
 
     for _ in range(3):
@@ -274,14 +266,11 @@ async def test_invalid_grant_means_nothing_when_somebody_else_was_faster(store: 
         CredentialStore(store.home).save("test", account(token(2)))
         raise errors.InvalidGrant("over", provider_id="test")
 
-    store.save("test", account(EXPIRED))
-
     assert (await refresher(store, overtaken).fresh("test")).credential == token(2)
 
 
 async def test_a_lost_answer_is_asked_for_once_more(store: CredentialStore) -> None:
     lost = errors.ProviderError("the connection failed")
-    store.save("test", account(EXPIRED))
     once = Server(lost, token(2))
     twice = Server(lost, lost, token(2))
 
@@ -332,7 +321,6 @@ async def test_a_server_that_is_down_for_a_moment_costs_no_login(store: Credenti
 async def test_many_tasks_share_one_refresh_and_it_is_visible(store: CredentialStore) -> None:
     procedure, asked, may_answer = holding(token(2))
     server = Server(procedure)
-    store.save("test", account(EXPIRED))
     source = refresher(store, server)
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         tasks = [group.create_task(source.fresh("test")) for _ in range(20)]
@@ -346,7 +334,6 @@ async def test_many_tasks_share_one_refresh_and_it_is_visible(store: CredentialS
 
 async def test_a_caller_that_goes_away_does_not_stop_the_refresh(store: CredentialStore) -> None:
     procedure, asked, may_answer = holding(token(2))
-    store.save("test", account(EXPIRED))
     source = refresher(store, procedure)
     async with asyncio.timeout(DEADLINE_S):
         caller = asyncio.create_task(source.fresh("test"))
@@ -365,7 +352,6 @@ async def test_closing_stops_a_refresh_that_takes_too_long(
 ) -> None:
     monkeypatch.setattr(makai.auth.refresh, "CLOSE_DEADLINE_S", 0.01)
     procedure, asked, _ = holding(token(2))
-    store.save("test", account(EXPIRED))
     source = refresher(store, procedure)
     async with asyncio.timeout(DEADLINE_S):
         caller = asyncio.create_task(source.fresh("test"))
@@ -381,7 +367,6 @@ async def test_two_processes_ask_once(store: CredentialStore) -> None:
     """The second one is done as soon as the first has saved."""
     procedure, asked, may_answer = holding(token(2))
     other = Server(token(3))
-    store.save("test", account(EXPIRED))
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         first = group.create_task(refresher(store, procedure).fresh("test"))
         await asked.wait()
@@ -395,7 +380,6 @@ async def test_two_processes_ask_once(store: CredentialStore) -> None:
 async def test_the_store_is_read_again_inside_the_lock(store: CredentialStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process was done between our first look and our turn."""
     server = Server(token(3))
-    store.save("test", account(EXPIRED))
 
     def acquired_late(lock: FileLock) -> bool:
         monkeypatch.undo()
@@ -413,7 +397,6 @@ async def test_a_process_that_hangs_with_the_lock_does_not_hang_the_others(
 ) -> None:
     monkeypatch.setattr(makai.auth.refresh, "LOCK_DEADLINE_S", 0.01)
     server = Server(token(2))
-    store.save("test", account(EXPIRED))
     await refresher(store, server).fresh("test")
     store.save("test", account(EXPIRED))
     (lock,) = (home / "locks").iterdir()
@@ -426,7 +409,6 @@ async def test_a_process_that_hangs_with_the_lock_does_not_hang_the_others(
 async def test_a_server_that_never_answers_is_given_up(store: CredentialStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(makai.auth.refresh, "ANSWER_DEADLINE_S", 0.01)
     procedure, _, _ = holding(token(2))
-    store.save("test", account(EXPIRED))
 
     with pytest.raises(errors.AuthRefreshFailed, match=r"no answer within 0\.01 seconds"):
         await refresher(store, procedure).fresh("test")
@@ -438,8 +420,6 @@ async def test_a_logout_during_a_refresh_is_not_undone(store: CredentialStore) -
         CredentialStore(store.home).remove("test")
         return token(2)
 
-    store.save("test", account(EXPIRED))
-
     with pytest.raises(errors.AuthRequired):
         await refresher(store, logged_out).fresh("test")
     assert kept(store) is None
@@ -450,8 +430,6 @@ async def test_a_login_during_a_refresh_counts(store: CredentialStore) -> None:
         CredentialStore(store.home).save("test", account(token(9)))
         return token(2)
 
-    store.save("test", account(EXPIRED))
-
     assert (await refresher(store, logged_in).fresh("test")).credential == token(9)
     assert kept(store) == token(9)
 
@@ -460,24 +438,18 @@ async def test_a_login_during_a_refresh_counts(store: CredentialStore) -> None:
 
 
 async def test_a_token_is_not_spent_when_its_successor_could_not_be_kept(
-    store: CredentialStore, monkeypatch: pytest.MonkeyPatch
+    store: CredentialStore, fill_disk: Callable[[str], None]
 ) -> None:
     server = Server(token(2))
-    store.save("test", account(EXPIRED))
+    fill_disk("fsync")
 
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(errors.AuthRefreshFailed, match="No space left on device"):
-            await refresher(store, server).fresh("test")
+    with pytest.raises(errors.AuthRefreshFailed, match="No space left on device"):
+        await refresher(store, server).fresh("test")
     assert (server.sent, kept(store)) == ([], EXPIRED)
 
 
 async def test_a_home_where_nothing_can_be_locked_is_named(home: Path, store: CredentialStore) -> None:
     server = Server(token(2))
-    store.save("test", account(EXPIRED))
     (home / "locks").write_text("in the way")
 
     with pytest.raises(errors.AuthRefreshFailed, match=r"locks cannot be made \(File exists\)"):
@@ -486,7 +458,6 @@ async def test_a_home_where_nothing_can_be_locked_is_named(home: Path, store: Cr
 
 
 async def test_a_corrupt_store_is_an_error_and_not_a_missing_login(home: Path, store: CredentialStore) -> None:
-    store.save("test", account(EXPIRED))
     (home / FILE_NAME).write_text("{")
 
     with pytest.raises(errors.MakaiError, match="holds no valid JSON") as caught:

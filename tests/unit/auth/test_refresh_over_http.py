@@ -36,9 +36,9 @@ ANSWERS: dict[str, tuple[Answer, type[AuthError]]] = {
 
 @pytest.mark.parametrize(("answer", "expected"), ANSWERS.values(), ids=ANSWERS.keys())
 async def test_only_invalid_grant_is_final_and_nothing_is_lost(
-    tmp_path: Path, answer: Answer, expected: type[AuthError]
+    home: Path, answer: Answer, expected: type[AuthError]
 ) -> None:
-    store = CredentialStore(tmp_path / "home")
+    store = CredentialStore(home)
     async with token_server() as server, AuthHttp() as http:
         store.save(PROVIDER, server.login(expires_at_ms=1))
         before = store.snapshot()
@@ -59,8 +59,8 @@ async def test_only_invalid_grant_is_final_and_nothing_is_lost(
             assert (server.issued, server.revoked) == (2, False)
 
 
-async def test_an_answer_without_a_refresh_token_leaves_the_old_one_in_use(tmp_path: Path) -> None:
-    store = CredentialStore(tmp_path / "home")
+async def test_an_answer_without_a_refresh_token_leaves_the_old_one_in_use(home: Path) -> None:
+    store = CredentialStore(home)
     async with token_server() as server, AuthHttp() as http:
         store.save(PROVIDER, server.login(expires_at_ms=1))
         server.answer_in_place = [Answer(200, b'{"access_token":"next","expires_in":3600}')]

@@ -1,25 +1,16 @@
 from __future__ import annotations
 
 import os
-import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.places import mode, umask
 
 from makai.auth.private_files import FILE_NAME, load_or_create_token
 from makai.core.errors import InvalidRequest
 
 GOOD = "0123456789abcdefghijklmnopqrstuvwxyzABCDEF_-"
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "parent" / "home"
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def plant(home: Path, text: str = GOOD, permissions: int = 0o600) -> Path:
@@ -40,11 +31,8 @@ def test_the_first_use_makes_a_token_for_this_user_alone_and_later_ones_find_it(
 
 
 def test_the_umask_does_not_widen_it(home: Path) -> None:
-    before = os.umask(0)
-    try:
+    with umask(0):
         load_or_create_token(home)
-    finally:
-        os.umask(before)
 
     assert (mode(home), mode(home / FILE_NAME)) == (0o700, 0o600)
 

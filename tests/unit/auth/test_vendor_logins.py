@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
-from support.login_servers import ORIGIN, form_of, jwt, log_in, says
+from support.login_servers import DEVICE, ORIGIN, form_of, jwt, log_in, says
 from support.people import Person, query_of, redirected
 from support.upstream import Script, refuses, upstream
 
@@ -17,14 +18,6 @@ from makai.auth.refresh import REFRESHERS
 from makai.catalog.logins import TEST_FIXTURE, VENDOR_LOGINS, with_vendor_login
 from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiError, ProviderError
 from makai.core.secret import Secret
-
-DEVICE = {
-    "device_code": "d",
-    "user_code": "ABCD-EFGH",
-    "verification_uri": "https://sso.example/device",
-    "expires_in": 600,
-    "interval": 2,
-}
 
 
 async def test_anthropic_takes_a_key_or_a_token_of_the_users_own_cli() -> None:
@@ -38,10 +31,8 @@ async def test_anthropic_takes_a_key_or_a_token_of_the_users_own_cli() -> None:
     assert token.credential == OAuthToken(access=Secret("sk-ant-oat01-t"))
     first, second = server.requests
     assert first.headers["x-api-key"] == "sk-ant-api03-k"
-    assert (second.headers["authorization"], second.headers["anthropic-beta"]) == (
-        "Bearer sk-ant-oat01-t",
-        "oauth-2025-04-20",
-    )
+    assert second.headers["authorization"] == "Bearer sk-ant-oat01-t"
+    assert second.headers["anthropic-beta"] == "oauth-2025-04-20"
     assert "x-api-key" not in second.headers
 
 
@@ -97,17 +88,12 @@ async def test_chatgpt_with_a_code_on_another_device(monkeypatch: pytest.MonkeyP
     assert waits == [3, 3, 3]
     assert 'Or type "code"' in person.prompts[0]
     assert person.instructions[1] == f"Open {server.url}/codex/device on any device and enter the code WXYZ"
-    assert [request.path for request in server.requests] == [
-        "/api/accounts/deviceauth/usercode",
-        *["/api/accounts/deviceauth/token"] * 3,
-        "/oauth/token",
-    ]
+    device = "/api/accounts/deviceauth"
+    paths = [request.path for request in server.requests]
+    assert paths == [f"{device}/usercode", *[f"{device}/token"] * 3, "/oauth/token"]
     form = form_of(server.requests[-1])
-    assert (form["code"], form["code_verifier"], form["redirect_uri"]) == (
-        "c0de",
-        "v3rifier",
-        f"{server.url}/deviceauth/callback",
-    )
+    assert (form["code"], form["code_verifier"]) == ("c0de", "v3rifier")
+    assert form["redirect_uri"] == f"{server.url}/deviceauth/callback"
 
 
 async def test_chatgpt_without_an_account_id_is_no_login(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,16 +224,14 @@ async def test_google_without_a_project_is_still_a_login() -> None:
 
 @pytest.mark.parametrize(
     ("missing", "words"),
-    [("client_id", "needs `client_id`.*GOOGLE_OAUTH_CLIENT_ID"), ("client_secret", "GOOGLE_OAUTH_CLIENT_SECRET")],
+    [
+        ({"options": {}}, "needs `client_id`.*GOOGLE_OAUTH_CLIENT_ID"),
+        ({"client_secret": None}, "GOOGLE_OAUTH_CLIENT_SECRET"),
+    ],
 )
-async def test_google_says_what_to_set(missing: str, words: str) -> None:
-    provider = google("https://x.example")
-    if missing == "client_id":
-        provider = msgspec.structs.replace(provider, options={})
-    else:
-        provider = msgspec.structs.replace(provider, client_secret=None)
+async def test_google_says_what_to_set(missing: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
-        await log_in(Person(), provider)
+        await log_in(Person(), msgspec.structs.replace(google("https://x.example"), **missing))
 
 
 def openrouter(url: str) -> LoginProvider:
