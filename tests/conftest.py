@@ -11,17 +11,14 @@ import random
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import hypothesis
 import msgspec
 import pytest
+from support.machine import RecordMeasure
 
 from tools.requirements import aligned
-
-RecordMeasure: TypeAlias = Callable[[str, str, str], None]
 
 FAULTS_FOLDER = Path(__file__).parent / "faults"
 MEASURE = "measure"

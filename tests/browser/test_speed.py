@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from playwright.async_api import Browser, Response, expect
 from support.browser import Site, Window, site_of
 from support.long_session import write_long_session
-from support.machine import slack
+from support.machine import RecordMeasure, slack
 from support.profiles import FAULTS
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

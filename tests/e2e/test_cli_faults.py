@@ -12,19 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import trustme
+from support import upstream as scripted
 from support.cli import Cli, Finished
-from support.upstream import (
-    Request,
-    Script,
-    Upstream,
-    answers,
-    chat_stream,
-    dies_after,
-    head,
-    refuses,
-    starts_then_hangs,
-    upstream,
-)
+from support.upstream import Request, Script, Upstream, answers, chat_stream, dies_after, head, refuses, upstream
 
 KEY = "sk-test-0123456789abcdefghij"
 MODELS = {
@@ -163,7 +153,9 @@ FAULTS = {
     "empty body": Fault("openai", answers(b""), "before it was complete"),
     "empty JSON body": Fault("openai", answers(b"", 200, "application/json"), "openai"),
     "stalls before the answer": Fault("openai", says_nothing, "no answer"),
-    "stalls in the middle": Fault("openai", starts_then_hangs(PARTIAL["openai"]), "nothing new for 2 s", out="Hello\n"),
+    "stalls in the middle": Fault(
+        "openai", scripted.starts_then_hangs(PARTIAL["openai"]), "nothing new for 2 s", out="Hello\n"
+    ),
     "only keep-alives": Fault("openai", sends_only_keepalives, "nothing new for 2 s", out="Hello\n"),
 }
 

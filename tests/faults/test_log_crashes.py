@@ -6,15 +6,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.log_disk import Disk, mounted_disk
 from support.log_events import steps
 from support.log_trials import CrashReport, TracedReport, killed_writers, power_cuts, tampered
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
+from support.machine import RecordMeasure
 
 from makai.core.errors import StorageUnavailable
 from makai.sessions.log.sqlite import SqliteLog

@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.log_damage import flipped_bits
 from support.log_events import steps, words
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
+from support.machine import RecordMeasure
 
 from makai.core.errors import StorageUnavailable
 from makai.sessions.log import schema

@@ -26,11 +26,6 @@ TOOL = ToolDefinition(name="look", description="Looks.", parameters_schema_json=
 CALLS_A_TOOL = 'tool: look {"where": "there"}\n---\nsay: Seen.'
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 def send(text: str = "hi") -> Send:
     return Send(now=0, input_id=f"input-{text}", content=text, client_msg_id=text)
 

@@ -29,11 +29,6 @@ from makai.transports.unix import Peer, UnixListener
 SESSION = "the-session"
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 class DyingOwner:
     """Dies when it is asked for something, having done it or not: the caller cannot know."""
 

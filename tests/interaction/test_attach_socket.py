@@ -13,18 +13,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from support.agent import ScriptedModels
 from support.attach import MODEL_REF, RawLink, pair, raw_link
 from support.log_events import pending, steps
-from support.machine import slack
+from support.machine import RecordMeasure, slack
 from support.profiles import FAULTS
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
 
 from makai.auth.private_files import load_or_create_token
 from makai.core.errors import StorageUnavailable, TransportError

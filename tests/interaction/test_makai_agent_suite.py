@@ -55,11 +55,8 @@ async def test_a_run_with_a_clients_tool(connect: Connect) -> None:
     frames = await client.execute("Rain.")
     assert frames[-2]["payload"]["arguments"] == {"at": "é\u2028☂"}
     frames += await client.execute("More rain.") + await client.hear_until("agent_result")
-    assert events_of(frames)[-1] == {
-        "type": "agent_end",
-        "stop_reason": "max_turns",
-        "usage": {"input": 20, "output": 8, "cache_read": 6},
-    }
+    usage = {"input": 20, "output": 8, "cache_read": 6}
+    assert events_of(frames)[-1] == {"type": "agent_end", "stop_reason": "max_turns", "usage": usage}
     frames = await client.run("Hi")
     assert types_of(frames)[-1] == "agent_result"
     assert [frame["sequence"] for frame in client.heard] == list(range(1, len(client.heard) + 1))

@@ -95,11 +95,8 @@ async def test_a_login_can_be_cancelled_at_its_prompt_and_what_comes_later_is_on
     await other.begin("auth_event")  # keeps a connection open that ends with its requests
     await login.begin("auth_event")
 
-    assert await login.send("auth_cancel", {}, "auth_login_result") == [
-        ACK,
-        login.error("cancelled", "The login was cancelled."),
-        login.result("cancelled"),
-    ]
+    cancelled = login.error("cancelled", "The login was cancelled.")
+    assert await login.send("auth_cancel", {}, "auth_login_result") == [ACK, cancelled, login.result("cancelled")]
     assert await login.answer("prompt-1", "ok", "ack", "nack") == [ACK]
     assert await login.send("auth_cancel", {}, "ack", "nack") == [ACK]
     assert await status(peer) == listed("login_in_progress")
@@ -111,11 +108,8 @@ async def test_a_login_that_fails_says_why_and_then_that_it_failed(peer: Peer) -
     login, unknown = Login(peer), Login(peer, "unknown")
     await login.begin("auth_event")
     why = 'The answer was not "ok". Try again: `makai auth login test-fixture`'
-    assert await login.answer("prompt-1", "no", "auth_login_result") == [
-        ACK,
-        login.error("auth_required", why),
-        login.result("failed"),
-    ]
+    failed = [ACK, login.error("auth_required", why), login.result("failed")]
+    assert await login.answer("prompt-1", "no", "auth_login_result") == failed
     assert await status(peer) == listed("failed", last_error=why)
 
     types = [kind for kind, _ in await unknown.begin("auth_login_result")]

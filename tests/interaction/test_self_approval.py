@@ -10,25 +10,15 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from support import self_approval
 from support.cli import SOURCES
 from support.live_sessions import Desk, desk
+from support.machine import RecordMeasure
 from support.places import folder_outside_tmp
-from support.self_approval import (
-    AUTH_CANARY,
-    CANARIES,
-    ENVIRON_CANARY,
-    MCP_SERVER,
-    PROTECTED_FILES,
-    READING,
-    SCRIPTS,
-    TITLE_CANARY,
-    file_attempts,
-    scenario,
-)
+from support.self_approval import AUTH_CANARY, CANARIES, ENVIRON_CANARY, MCP_SERVER, PROTECTED_FILES, READING, SCRIPTS
 from support.serve_process import ServeProcess, serve_process
 
 from makai.core import session_events as ev
@@ -38,9 +28,6 @@ from makai.sessions.commands import SetTitle
 from makai.sessions.requests import ListApprovals, RunCommand
 from makai.sessions.service import Sessions
 from makai.tools.sandbox.detect import detect
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
 
 PYTHON = os.path.realpath(sys.executable)
 
@@ -102,7 +89,7 @@ async def place(base: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pl
     _prepare(base)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    script = scenario(str(base / "makai-home"), str(base), port)
+    script = self_approval.scenario(str(base / "makai-home"), str(base), port)
     environ = {"OPENAI_API_KEY": ENVIRON_CANARY, "XDG_CACHE_HOME": str(base / "cache")}
     async with serve_process(base, script, port=port, environ=environ) as server, _attached(server) as sessions:
         yield Place(base, server, sessions)
@@ -125,7 +112,7 @@ async def _attached(server: ServeProcess) -> AsyncIterator[Sessions]:
 async def _asked(place: Place) -> tuple[Desk, ev.ApprovalRequested]:
     """A question to a person, which the agent would like to answer itself; where it all is, the agent may know."""
     waiting = await place.agent(mode="ask")
-    await place.sessions.dispatch(RunCommand(waiting.session_id, SetTitle(now=0, title=TITLE_CANARY)))
+    await place.sessions.dispatch(RunCommand(waiting.session_id, SetTitle(now=0, title=self_approval.TITLE_CANARY)))
     await waiting.send("pending")
     asked = await waiting.until_asked()
     ids = {"MK": place.server.home, "PORT": place.server.port, "PID": place.server.pid, "PY": PYTHON}
@@ -191,7 +178,7 @@ async def test_no_file_tool_of_an_agent_with_full_access_leaves_its_folders(
     succeeded = _successes(results, place.server.token)
     succeeded += [call for call, output in results.items() if call.startswith("fetch") and '"status"' in output]
     record_measure(f"self-approval by file tools: of {len(results)} attempts succeeded", "0", str(len(succeeded)))
-    assert len(results) == len(file_attempts("", "", 0))
+    assert len(results) == len(self_approval.file_attempts("", "", 0))
     assert succeeded == []
     assert place.worth_attacking() == before
     assert await _still_asked(place, waiting, asked)

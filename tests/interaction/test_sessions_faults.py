@@ -4,10 +4,11 @@ a full disk. Small here, in full size with `make faults`."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import pytest
 from support.log_disk import mounted_disk
+from support.machine import RecordMeasure
 from support.minicodex_client import BOTH
 from support.profiles import FAULTS
 from support.server_trials import (
@@ -25,9 +26,6 @@ from support.server_trials import (
 from support.serving import serving
 
 from makai.protocols.minicodex.vocabulary import ErrorCode
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
 
 DROPS = 1_000 if FAULTS else 60
 ANSWERS = 20 if FAULTS else 3

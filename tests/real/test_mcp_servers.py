@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import RecordMeasure
-from support.machine import slack
+from support.machine import RecordMeasure, slack
 from support.orphan_trials import text_of
 
 from makai.core.content import Image, Text

@@ -13,16 +13,9 @@ import msgspec
 
 from makai.auth.private_files import load_or_create_token
 from makai.core.model import ModelCapability
+from makai.protocols.attach import messages
 from makai.protocols.attach.frames import MAX_FRAME_BYTES, encoded, from_attached, from_owner
-from makai.protocols.attach.messages import (
-    AttachHello,
-    AttachWelcome,
-    FromAttached,
-    FromOwner,
-    Message,
-    hello,
-    welcome,
-)
+from makai.protocols.attach.messages import AttachHello, AttachWelcome, FromAttached, FromOwner, Message, hello
 from makai.server.owner_socket import FILE_NAME
 from makai.server.session_router import SessionRouter
 from makai.sessions.log.base import Record
@@ -133,7 +126,7 @@ class StubOwner:
         while isinstance(frame := await channel.receive(), bytes):
             message = from_attached(frame)
             if isinstance(message, AttachHello):
-                await channel.send([encoded(welcome(os.getpid()))])
+                await channel.send([encoded(messages.welcome(os.getpid()))])
             else:
                 await self._take(message, channel)
 

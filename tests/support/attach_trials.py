@@ -1,4 +1,4 @@
-"""Owners that are killed while others follow, in two sizes: small in tests/interaction, whole in tests/faults."""
+"""Owners that are killed while others follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials of a shared login in two sizes: small in tests/unit, whole in tests/faults. Each returns what happened."""
+"""Trials of a shared login. Each returns what happened."""
 
 from __future__ import annotations
 

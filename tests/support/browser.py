@@ -16,20 +16,8 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from playwright.async_api import (
-    Browser,
-    BrowserContext,
-    CDPSession,
-    ConsoleMessage,
-    Error,
-    Locator,
-    Page,
-    Request,
-    Response,
-    StorageState,
-    async_playwright,
-    expect,
-)
+from playwright import async_api
+from playwright.async_api import Browser, BrowserContext, CDPSession, ConsoleMessage, Locator, StorageState, expect
 
 from support.cli import NOTHING
 from support.serve_process import ServeProcess, serve_process
@@ -66,7 +54,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Window:
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: async_api.Page) -> None:
         self.page = page
         self.troubles: list[str] = []
         self._allowed: re.Pattern[str] | None = None
@@ -88,12 +76,12 @@ class Window:
         if message.type in ("error", "warning", "assert"):
             self.troubles.append(f"console {message.type}: {message.text} ({message.location.get('url', '')})")
 
-    def _failed(self, request: Request) -> None:
+    def _failed(self, request: async_api.Request) -> None:
         # Leaving a page gives up what it was asking for: that is no failure.
         if request.failure != "net::ERR_ABORTED":
             self.troubles.append(f"request failed: {request.method} {request.url}: {request.failure}")
 
-    def _answered(self, response: Response) -> None:
+    def _answered(self, response: async_api.Response) -> None:
         if response.status >= 400:
             self.troubles.append(f"status {response.status}: {response.request.method} {response.url}")
 
@@ -240,7 +228,7 @@ class Site:
             await window.connected()
         try:
             yield window
-        except (AssertionError, Error):
+        except (AssertionError, async_api.Error):
             test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2]
             await window.screenshot("failed-" + re.sub(r"\W+", "-", test))
             raise
@@ -261,7 +249,7 @@ def chromium_or_skip() -> str:
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
     path = chromium_or_skip()
-    async with async_playwright() as playwright:
+    async with async_api.async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
         try:
             yield browser

@@ -1,8 +1,12 @@
-"""How busy this machine is. Bars on measured time hold on a quiet one."""
+"""What tests measure, and how busy this machine is: bars on measured time hold on a quiet one."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TypeAlias
+
+RecordMeasure: TypeAlias = Callable[[str, str, str], None]
 
 
 def slack() -> float:

@@ -17,19 +17,12 @@ from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
 from makai.core.request import ToolDefinition
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.providers.runtime import ModelRuntime
+from makai.sessions import requests
 from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, Send, SetMode, SetTitle, UserCommand
 from makai.sessions.log.base import Pending, Record, SessionFilter
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
-from makai.sessions.requests import (
-    CreateSession,
-    DeleteSession,
-    ForkSession,
-    GetState,
-    ListApprovals,
-    ListSessions,
-    RunCommand,
-)
+from makai.sessions.requests import CreateSession, DeleteSession, ForkSession, GetState, ListApprovals, ListSessions
 from makai.sessions.service import ToolRegistration
 from makai.sessions.state import fold
 from support.live_sessions import SCENARIO_MODEL, decoded, kind_of, scripted_models
@@ -213,7 +206,7 @@ class Trial:
         return self._random.choice(self._known[-6:])
 
     async def _ask(self, session_id: str, command: UserCommand) -> None:
-        await self._sessions.dispatch(RunCommand(session_id, command))
+        await self._sessions.dispatch(requests.RunCommand(session_id, command))
 
     async def _create(self) -> None:
         builtin = self._random.random() < 0.8

@@ -10,15 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.json_strategies import values
 
-from makai.catalog.discovery import (
-    NOT_CHAT,
-    ListingPage,
-    ListingRequest,
-    is_offered,
-    listing_request,
-    read_listing,
-    with_known_facts,
-)
+from makai.catalog import discovery
+from makai.catalog.discovery import NOT_CHAT, ListingPage, ListingRequest, is_offered, listing_request, read_listing
 from makai.catalog.models import ModelLifecycle, ModelRow, builtin
 from makai.catalog.vendor_table import builtin_vendors
 from makai.catalog.vendors import ASSUMED_CAPABILITIES
@@ -406,7 +399,7 @@ def test_what_the_catalog_knows_is_kept_and_what_it_does_not_know_is_filled_in()
         max_output_tokens=99,
     )
 
-    assert with_known_facts(told, known) == ModelRow(
+    assert discovery.with_known_facts(told, known) == ModelRow(
         provider="acme",
         id="one-20260101",
         name="One of January",
@@ -415,4 +408,4 @@ def test_what_the_catalog_knows_is_kept_and_what_it_does_not_know_is_filled_in()
         max_output_tokens=10,
         price=Price(input=1, output=2),
     )
-    assert with_known_facts(told, None) == told
+    assert discovery.with_known_facts(told, None) == told

@@ -7,17 +7,10 @@ import json
 import msgspec
 import pytest
 
+from makai.catalog import models as catalog_models
 from makai.catalog.listing import DYNAMIC_MAX_AGE_MS, STATIC_MAX_AGE_MS, descriptor_of, list_models
 from makai.catalog.model_ref import format_model_ref, parse_model_ref
-from makai.catalog.models import (
-    AuthStatus,
-    ModelDescriptor,
-    ModelLifecycle,
-    ModelRow,
-    ModelSource,
-    ModelsRequest,
-    ModelsResponse,
-)
+from makai.catalog.models import AuthStatus, ModelDescriptor, ModelLifecycle, ModelRow, ModelSource, ModelsRequest
 from makai.catalog.resolver import Resolver
 from makai.core.errors import InvalidRequest, ModelNotFound
 from makai.core.model import ModelCapability
@@ -139,8 +132,12 @@ def test_static_answers_may_be_kept_longer_than_fetched_ones() -> None:
     fetched = model("ollama", "ollama", "new", source=ModelSource.DYNAMIC)
     static = list_models(ModelsRequest(), (COLON,), fetched_at_ms=NOW)
     mixed = list_models(ModelsRequest(), (COLON, fetched), fetched_at_ms=NOW)
-    assert static == ModelsResponse(models=(COLON,), fetched_at_ms=NOW, cache_max_age_ms=STATIC_MAX_AGE_MS)
-    assert mixed == ModelsResponse(models=(COLON, fetched), fetched_at_ms=NOW, cache_max_age_ms=DYNAMIC_MAX_AGE_MS)
+    assert static == catalog_models.ModelsResponse(
+        models=(COLON,), fetched_at_ms=NOW, cache_max_age_ms=STATIC_MAX_AGE_MS
+    )
+    assert mixed == catalog_models.ModelsResponse(
+        models=(COLON, fetched), fetched_at_ms=NOW, cache_max_age_ms=DYNAMIC_MAX_AGE_MS
+    )
     assert (STATIC_MAX_AGE_MS, DYNAMIC_MAX_AGE_MS) == (3_600_000, 300_000)
 
 

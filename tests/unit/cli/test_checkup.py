@@ -14,17 +14,8 @@ import pytest
 from support.upstream import answers, upstream
 
 from makai.catalog.vendor_table import builtin_vendors
-from makai.cli.checkup import (
-    Checkup,
-    HomeCheck,
-    ProviderCheck,
-    SandboxCheck,
-    WeightsCheck,
-    check_home,
-    checkup_text,
-    examine,
-    next_steps,
-)
+from makai.cli import checkup
+from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck, SandboxCheck, check_home, checkup_text, next_steps
 from makai.cli.provider_access import ProviderAccess, Reachability, access_of, reach_all
 
 LOCAL = ProviderCheck(
@@ -62,7 +53,7 @@ HEALTHY = Checkup(
     uvloop="0.21.0",
     xllamacpp="2026.10",
     home=HomeCheck(path="/home/ada/.makai", exists=True, mode="0700"),
-    weights=WeightsCheck(model="SmolLM2", path="/home/ada/.makai/models/m.gguf"),
+    weights=checkup.WeightsCheck(model="SmolLM2", path="/home/ada/.makai/models/m.gguf"),
     sandbox=SandboxCheck(works=True, text="bubblewrap 0.8.0. Not confined: memory"),
     providers=(KEY, OLLAMA, LOCAL),
     default_model="openai/gpt",
@@ -74,7 +65,7 @@ NAKED = msgspec.structs.replace(
     uvloop=None,
     xllamacpp=None,
     home=HomeCheck(path="/home/ada/.makai", exists=False),
-    weights=WeightsCheck(model="SmolLM2"),
+    weights=checkup.WeightsCheck(model="SmolLM2"),
     providers=(NO_KEY, OLLAMA, NO_LOCAL),
     default_model="local/smollm2-135m",
     usable=False,
@@ -217,7 +208,7 @@ async def test_addresses_that_do_not_answer_share_one_deadline() -> None:
 
 async def test_offline_tries_only_this_machine(tmp_path: Path) -> None:
     environ = {"MAKAI_HOME": str(tmp_path), "ANTHROPIC_API_KEY": "secret-value", "OLLAMA_HOST": "127.0.0.1:9"}
-    found = await examine(environ, offline=True)
+    found = await checkup.examine(environ, offline=True)
 
     reached = {one.access.provider: one.reach for one in found.providers}
     assert reached["anthropic"] is None

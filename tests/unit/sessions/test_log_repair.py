@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.log_damage import Flip, cells, flip, flipped_bits
 from support.log_events import pending, steps, words
+from support.machine import RecordMeasure
 from support.stores import change_row, sqlite_log
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
 
 from makai.core.errors import HomeInUse, LogDamaged
 from makai.core.session_events import ApprovalRequested, Logged, Notice, SessionCreated

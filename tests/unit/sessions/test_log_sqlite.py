@@ -13,16 +13,12 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.log_events import pending, steps, words
 from support.log_trials import CrashReport, killed_writers
-from support.machine import slack
+from support.machine import RecordMeasure, slack
 from support.stores import sqlite_log
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
 
 from makai.core.errors import HomeInUse, LogConflict, StorageUnavailable
 from makai.core.session_events import AssistantTextDelta, Logged, SessionCreated

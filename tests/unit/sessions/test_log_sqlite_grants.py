@@ -8,14 +8,11 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from support.log_events import NOW_MS, pending, steps, words
+from support.machine import RecordMeasure
 from support.stores import change_row, sqlite_log
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
 
 from makai.core.errors import StorageUnavailable
 from makai.core.session_events import ApprovalDecided, SessionCreated

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from support.machine import RecordMeasure
 from support.owner_trials import Trial
 from support.profiles import FAULTS
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
 
 SEEDS = range(200) if FAULTS else range(10)
 

@@ -12,16 +12,8 @@ from hypothesis import strategies as st
 
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
-from makai.tools.mcp.config import (
-    MAX_NAME,
-    HttpServer,
-    McpConfig,
-    McpServer,
-    StdioServer,
-    parse_mcp_config,
-    server_names,
-    tool_name,
-)
+from makai.tools.mcp import config as mcp_config
+from makai.tools.mcp.config import HttpServer, McpConfig, StdioServer, parse_mcp_config, server_names, tool_name
 
 ENVIRON = {"TOKEN": "s3cret", "EMPTY": "", "HOST": "mcp.example"}
 
@@ -154,7 +146,7 @@ def test_no_secret_is_printed() -> None:
 def test_the_identity_follows_what_would_be_run_or_asked() -> None:
     plain = StdioServer(name="x", command="a", args=("b",))
     same = StdioServer(name="y", command="a", args=("b",), env={"K": Secret("v")})
-    others: list[McpServer] = [
+    others: list[mcp_config.McpServer] = [
         StdioServer(name="x", command="a", args=("c",)),
         StdioServer(name="x", command="a b"),
         HttpServer(name="x", url="http://a/b"),
@@ -220,7 +212,7 @@ def test_different_tools_never_share_a_name(server: str, tool: str, other_server
     first, second = tool_name(names[server], tool), tool_name(names[other_server], other_tool)
 
     assert (first == second) == ((server, tool) == (other_server, other_tool))
-    assert len(first) <= MAX_NAME
+    assert len(first) <= mcp_config.MAX_NAME
     assert USABLE.fullmatch(first)
     # The rule `mcp__server__*` matches the tools of that server and of no other.
     assert first.startswith(f"mcp__{names[server]}__")

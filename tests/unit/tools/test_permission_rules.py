@@ -8,20 +8,10 @@ from hypothesis import strategies as st
 
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FileDiff, FilePlace
+from makai.tools import permission_rules
 from makai.tools.base import CallDescription, ToolKind
 from makai.tools.path_patterns import PathPattern, parse_path_pattern
-from makai.tools.permission_rules import (
-    AnyCall,
-    FetchCall,
-    FileCall,
-    NamedTool,
-    RuleDecision,
-    ShellCall,
-    decide_call,
-    denied_reads,
-    parse_rule,
-    parse_rules,
-)
+from makai.tools.permission_rules import AnyCall, FetchCall, FileCall, NamedTool, RuleDecision, ShellCall, parse_rules
 
 ROOT = "/srv/app"
 
@@ -31,7 +21,7 @@ def call(kind: ToolKind, subject: str, *more: str) -> CallDescription:
 
 
 def decided(tool: str, description: CallDescription, **rules: list[str]) -> RuleDecision | None:
-    return decide_call(parse_rules(workspace=ROOT, **rules), tool, description)
+    return permission_rules.decide_call(parse_rules(workspace=ROOT, **rules), tool, description)
 
 
 def test_rules_are_read_as_what_they_mean() -> None:
@@ -41,7 +31,7 @@ def test_rules_are_read_as_what_they_mean() -> None:
     ]
     texts += ["mcp__x", "mcp__x__*", "mcp__x__do_it", "todo", "Read(//etc/**)", "WebFetch", "WebFetch(domain:*.a.org)"]
 
-    assert [parse_rule(text) for text in texts] == [
+    assert [permission_rules.parse_rule(text) for text in texts] == [
         AnyCall("Bash"),
         ShellCall("git log:*"),
         AnyCall("Bash"),
@@ -73,7 +63,7 @@ def test_rules_are_read_as_what_they_mean() -> None:
 )
 def test_a_rule_that_cannot_be_read_is_named(text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_rule(text)
+        permission_rules.parse_rule(text)
 
     assert "rule" in caught.value.message
     assert repr(text) in caught.value.message or text.removeprefix("Bash(").removesuffix(")") in caught.value.message
@@ -244,7 +234,8 @@ def test_a_denied_domain_is_denied_with_all_below_it() -> None:
 def test_a_search_can_leave_denied_files_out() -> None:
     rules = parse_rules(workspace=ROOT, deny=["Read(secrets/**)", "Edit(docs/**)"])
 
-    assert [denied_reads(rules).cover(path) for path in ("secrets/a", "docs/a", "src/a")] == [True, False, False]
+    denied = permission_rules.denied_reads(rules)
+    assert [denied.cover(path) for path in ("secrets/a", "docs/a", "src/a")] == [True, False, False]
 
 
 RULES = st.sampled_from(

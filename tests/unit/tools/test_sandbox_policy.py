@@ -7,17 +7,9 @@ from pathlib import Path
 import pytest
 
 from makai.core.errors import InvalidRequest, NotSupported
+from makai.tools.sandbox import policy as sandbox_policy
 from makai.tools.sandbox.detect import Detection, detect, first_that_works, try_bubblewrap, try_landlock
-from makai.tools.sandbox.policy import (
-    PROTECTED_IN_GIT_FOLDER,
-    PROTECTED_IN_ROOTS,
-    PROTECTED_IN_USER_HOME,
-    SandboxLevel,
-    SandboxPolicy,
-    is_beneath,
-    outermost,
-    session_policy,
-)
+from makai.tools.sandbox.policy import PROTECTED_IN_GIT_FOLDER, PROTECTED_IN_ROOTS, SandboxPolicy, is_beneath
 
 
 @pytest.fixture
@@ -28,10 +20,12 @@ def folders(tmp_path: Path) -> Path:
 
 
 def policy_in(
-    folders: Path, root: str, level: SandboxLevel = "workspace-write", *, git_writable: bool = False
+    folders: Path, root: str, level: sandbox_policy.SandboxLevel = "workspace-write", *, git_writable: bool = False
 ) -> SandboxPolicy:
     homes = folders / "makai", folders / "user"
-    return session_policy(level, [folders / root], makai_home=homes[0], user_home=homes[1], git_writable=git_writable)
+    return sandbox_policy.session_policy(
+        level, [folders / root], makai_home=homes[0], user_home=homes[1], git_writable=git_writable
+    )
 
 
 def test_a_policy_holds_real_paths_of_the_sessions_roots(folders: Path) -> None:
@@ -69,7 +63,7 @@ def test_a_folder_without_a_repository_cannot_become_one(folders: Path) -> None:
 def test_who_works_in_the_home_folder_keeps_its_startup_files(folders: Path, root: str) -> None:
     policy = policy_in(folders, root)
 
-    assert {str(folders / "user" / name) for name in PROTECTED_IN_USER_HOME} <= set(policy.protected)
+    assert {str(folders / "user" / name) for name in sandbox_policy.PROTECTED_IN_USER_HOME} <= set(policy.protected)
 
 
 @pytest.mark.parametrize("root", ["makai", "makai/tmp", "link"])
@@ -99,7 +93,7 @@ def test_a_writable_folder_in_another_one_is_no_folder_of_its_own() -> None:
     policy = SandboxPolicy(level="workspace-write", roots=("/w/a/b", "/w"), extra_writable=("/cache", "/w/x"))
 
     assert policy.writable == ("/cache", "/w")
-    assert outermost(["/a/b", "/a-b", "/a", "/a/b/c"]) == ("/a", "/a-b")
+    assert sandbox_policy.outermost(["/a/b", "/a-b", "/a", "/a/b/c"]) == ("/a", "/a-b")
 
 
 CONFINED = SandboxPolicy(level="workspace-write", roots=("/usr",))

@@ -6,19 +6,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fixtures import fixture
-from support.machine import slack
-from support.shell_fuzz import ALLOW, DENY, commands, differences
-
-if TYPE_CHECKING:
-    from conftest import RecordMeasure
+from support.machine import RecordMeasure, slack
+from support.profiles import FAULTS
+from support.shell_fuzz import ALLOW, DENY, Differences, commands, differences
 
 from makai.core.errors import InvalidRequest
 from makai.tools.shell_policy import ShellRule, decide, parse_shell_rule
@@ -246,14 +244,30 @@ def test_a_character_outside_of_ascii_is_a_part_of_its_word() -> None:
     assert decide("é🎉 x", ["*"], ["é🎉:*"]) == "deny"
 
 
+@pytest.mark.scaled
+@pytest.mark.timeout(1800 if FAULTS else 180)
 def test_bash_runs_what_was_allowed_and_nothing_else(tmp_path: Path, record_measure: RecordMeasure) -> None:
-    found = differences(list(commands(1_000, seed=7)), tmp_path, seed=7, timeout_s=150)
+    count, workers = (60_000, 2) if FAULTS else (1_000, 1)
+    texts = list(commands(count, seed=2026))
 
-    record_measure(
-        "1,000 commands in bash: wrongly allowed", "0", f"{len(found.wrongly_allowed)} ({found.allowed} allowed)"
-    )
-    assert (found.wrongly_allowed, found.denied_commands_missed) == ([], [])
-    assert found.allowed > 200
+    def compare(worker: int) -> Differences:
+        (folder := tmp_path / str(worker)).mkdir()
+        return differences(texts[worker::workers], folder, seed=worker, timeout_s=1700 if FAULTS else 150)
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(workers) as pool:
+        found = list(pool.map(compare, range(workers)))
+    rate = count / (time.monotonic() - began)
+
+    wrong = [case for part in found for case in part.wrongly_allowed]
+    missed = [case for part in found for case in part.denied_commands_missed]
+    allowed, denied = sum(part.allowed for part in found), sum(part.denied for part in found)
+    name = f"{count:,} commands in bash"
+    record_measure(f"{name}: allowed but run otherwise", "0", f"{len(wrong)} ({allowed} allowed)")
+    record_measure(f"{name}: denied program run but not refused", "0", f"{len(missed)} ({denied} denied)")
+    record_measure(f"{name}: rate", "-", f"{rate:.0f}/s")
+    assert (wrong, missed) == ([], [])
+    assert allowed > count / 5
 
 
 def test_hostile_size_does_not_take_long() -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import random
 from collections.abc import AsyncIterator, Sequence
+from typing import TypeAlias
 
 import pytest
 import uvloop
@@ -22,13 +23,22 @@ TRANSPORTS = [
 ]
 BLOCKED_AFTER_S = 0.3
 
+Pair: TypeAlias = tuple[Channel, Channel]
+
 every_transport = pytest.mark.parametrize("kind", TRANSPORTS)
-both_ways = pytest.mark.parametrize("upstream", [True, False], ids=["to the server", "to the client"])
 
 
-def ends(near: Channel, far: Channel, upstream: bool) -> tuple[Channel, Channel]:
-    """(sender, receiver)"""
-    return (near, far) if upstream else (far, near)
+@pytest.fixture(params=TRANSPORTS)
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    """A client's end, and a server's."""
+    async with connected(request.param) as both:
+        yield both
+
+
+@pytest.fixture(params=[True, False], ids=["from the client", "from the server"])
+def ends(request: pytest.FixtureRequest, pair: Pair) -> Pair:
+    """The end that begins, and the other."""
+    return pair if request.param else pair[::-1]
 
 
 async def receive(channel: Channel, count: int) -> list[bytes | Oversized | None]:
@@ -45,62 +55,49 @@ def frame(number: int, text: str = "") -> bytes:
     return json.dumps({"n": number, "text": text}).encode()
 
 
-@every_transport
-@both_ways
 @pytest.mark.req("MK-TRANS-002", "MK-TRANS-006", "MK-TRANS-010", "MK-TRANS-011")
-async def test_frames_arrive_whole_and_in_order(kind: str, upstream: bool) -> None:
+async def test_frames_arrive_whole_and_in_order(ends: Pair) -> None:
     frames = [frame(number, "x" * (number * 37 % 2000)) for number in range(100)]
-    async with connected(kind) as pair:
-        sender, receiver = ends(*pair, upstream)
+    sender, receiver = ends
 
-        assert await transfer(sender, receiver, frames) == frames
-        assert await transfer(receiver, sender, frames[:3]) == frames[:3]
+    assert await transfer(sender, receiver, frames) == frames
+    assert await transfer(receiver, sender, frames[:3]) == frames[:3]
 
 
-@every_transport
-@both_ways
 @pytest.mark.req("MK-TRANS-004")
-async def test_a_frame_of_five_megabytes_passes(kind: str, upstream: bool) -> None:
+async def test_a_frame_of_five_megabytes_passes(ends: Pair) -> None:
     large = [frame(1, "5 MB " * 1_000_000), frame(2)]
-    async with connected(kind) as pair:
-        assert await transfer(*ends(*pair, upstream), large) == large
+    assert await transfer(*ends, large) == large
 
 
-@every_transport
-@both_ways
-async def test_every_character_arrives(kind: str, upstream: bool) -> None:
+async def test_every_character_arrives(ends: Pair) -> None:
     text = "\u2028 \u2029 \u0085 \x0b\x0c\x1c \r\n \U0001f600 \ufeff \ud7ff \ue000 \uffff \U0010ffff \x7f \x00"
     value = {"text": text, text: [text]}
     frames = [json.dumps(value, ensure_ascii=ascii).encode() for ascii in (True, False)] + [
         json.dumps(value, ensure_ascii=False, indent=2).encode()
     ]
-    async with connected(kind) as pair:
-        received = await transfer(*ends(*pair, upstream), frames)
+    received = await transfer(*ends, frames)
 
     assert [json.loads(frame) for frame in received if isinstance(frame, bytes)] == [value] * 3
 
 
-@every_transport
-@both_ways
 @pytest.mark.req("MK-TRANS-014")
-async def test_batches_of_concurrent_senders_do_not_mix(kind: str, upstream: bool) -> None:
+async def test_batches_of_concurrent_senders_do_not_mix(ends: Pair) -> None:
     batches = [[frame(sender, f"{number} " * 3000) for number in range(20)] for sender in range(4)]
-    async with connected(kind) as pair:
-        sender, receiver = ends(*pair, upstream)
-        async with asyncio.TaskGroup() as senders:
-            for batch in batches:
-                senders.create_task(sender.send(batch))
-            received = await receive(receiver, 80)
+    sender, receiver = ends
+    async with asyncio.TaskGroup() as senders:
+        for batch in batches:
+            senders.create_task(sender.send(batch))
+        received = await receive(receiver, 80)
 
     assert sorted(received[start : start + 20] for start in range(0, 80, 20)) == batches
 
 
-@every_transport
-async def test_when_the_client_closes_the_server_reads_the_rest_and_then_none(kind: str) -> None:
-    async with connected(kind) as (near, far):
-        _, received = await asyncio.gather(send_and_close(near, [frame(1), frame(2)]), receive(far, 4))
+async def test_when_the_client_closes_the_server_reads_the_rest_and_then_none(pair: Pair) -> None:
+    near, far = pair
+    _, received = await asyncio.gather(send_and_close(near, [frame(1), frame(2)]), receive(far, 4))
 
-        assert received == [frame(1), frame(2), None, None]
+    assert received == [frame(1), frame(2), None, None]
 
 
 @pytest.mark.parametrize("kind", [param for param in TRANSPORTS if param.id != "sse"])
@@ -117,30 +114,24 @@ async def send_and_close(channel: Channel, frames: Sequence[bytes]) -> None:
     await channel.close("that is all")
 
 
-@every_transport
-@pytest.mark.parametrize("client_closes", [True, False], ids=["client", "server"])
-async def test_nothing_can_be_sent_or_received_after_closing_which_may_be_repeated(
-    kind: str, client_closes: bool
-) -> None:
-    async with connected(kind) as pair:
-        closer, peer = ends(*pair, client_closes)
-        noticing = asyncio.create_task(read_to_the_end(peer))
-        await closer.close("first")
-        await closer.close("second")
+async def test_nothing_can_be_sent_or_received_after_closing_which_may_be_repeated(ends: Pair) -> None:
+    closer, peer = ends
+    noticing = asyncio.create_task(read_to_the_end(peer))
+    await closer.close("first")
+    await closer.close("second")
 
-        assert await closer.receive() is None
-        with pytest.raises(ChannelClosed):
-            await closer.send([frame(1)])
-        noticing.cancel()
+    assert await closer.receive() is None
+    with pytest.raises(ChannelClosed):
+        await closer.send([frame(1)])
+    noticing.cancel()
 
 
-@every_transport
-async def test_sending_to_a_client_that_has_gone_is_an_error(kind: str) -> None:
-    async with connected(kind) as (near, far):
-        await asyncio.gather(near.close(), read_to_the_end(far))
+async def test_sending_to_a_client_that_has_gone_is_an_error(pair: Pair) -> None:
+    near, far = pair
+    await asyncio.gather(near.close(), read_to_the_end(far))
 
-        with pytest.raises(ChannelClosed):
-            await send_one_by_one(far, 1000)
+    with pytest.raises(ChannelClosed):
+        await send_one_by_one(far, 1000)
 
 
 async def send_one_by_one(channel: Channel, count: int) -> None:
@@ -148,59 +139,50 @@ async def send_one_by_one(channel: Channel, count: int) -> None:
         await channel.send([frame(number, "x" * 10_000)])
 
 
-@every_transport
-@pytest.mark.parametrize("client_closes", [True, False], ids=["client", "server"])
-async def test_closing_wakes_a_waiting_receiver(kind: str, client_closes: bool) -> None:
-    async with connected(kind) as pair:
-        closer, peer = ends(*pair, client_closes)
-        noticing = asyncio.create_task(read_to_the_end(peer))
-        waiting = asyncio.create_task(closer.receive())
+async def test_closing_wakes_a_waiting_receiver(ends: Pair) -> None:
+    closer, peer = ends
+    noticing = asyncio.create_task(read_to_the_end(peer))
+    waiting = asyncio.create_task(closer.receive())
+    await asyncio.sleep(0)
+    await closer.close()
+
+    assert await waiting is None
+    noticing.cancel()
+
+
+async def test_a_cancelled_receive_loses_nothing(ends: Pair) -> None:
+    sender, receiver = ends
+    for number in range(5):
+        waiting = asyncio.create_task(receiver.receive())
         await asyncio.sleep(0)
-        await closer.close()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
 
-        assert await waiting is None
-        noticing.cancel()
-
-
-@every_transport
-@both_ways
-async def test_a_cancelled_receive_loses_nothing(kind: str, upstream: bool) -> None:
-    async with connected(kind) as pair:
-        sender, receiver = ends(*pair, upstream)
-        for number in range(5):
-            waiting = asyncio.create_task(receiver.receive())
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-
-            assert await transfer(sender, receiver, [frame(number)]) == [frame(number)]
+        assert await transfer(sender, receiver, [frame(number)]) == [frame(number)]
 
 
-@every_transport
-@both_ways
-async def test_a_slow_reader_blocks_its_sender_and_misses_nothing(kind: str, upstream: bool) -> None:
+async def test_a_slow_reader_blocks_its_sender_and_misses_nothing(ends: Pair) -> None:
     count, size = 400, 64 * 1024
     noise = random.Random(1).randbytes(size // 2).hex()  # what compresses well would fit into the kernel's buffers
-    async with connected(kind) as pair:
-        sender, receiver = ends(*pair, upstream)
-        sent = 0
+    sender, receiver = ends
+    sent = 0
 
-        async def send_all() -> None:
-            nonlocal sent
-            for number in range(count):
-                await sender.send([frame(number, noise)])
-                sent += 1
+    async def send_all() -> None:
+        nonlocal sent
+        for number in range(count):
+            await sender.send([frame(number, noise)])
+            sent += 1
 
-        sending = asyncio.create_task(send_all())
-        sent_before = -1
-        while sent > sent_before and not sending.done():
-            sent_before = sent
-            await asyncio.wait({sending}, timeout=BLOCKED_AFTER_S)
+    sending = asyncio.create_task(send_all())
+    sent_before = -1
+    while sent > sent_before and not sending.done():
+        sent_before = sent
+        await asyncio.wait({sending}, timeout=BLOCKED_AFTER_S)
 
-        # Loopback sockets hold a few megabytes in the kernel; the rest has to wait.
-        assert sent * size < 12_000_000
-        received = await receive(receiver, count)
-        await sending
+    # Loopback sockets hold a few megabytes in the kernel; the rest has to wait.
+    assert sent * size < 12_000_000
+    received = await receive(receiver, count)
+    await sending
     assert received == [frame(number, noise) for number in range(count)]
 
 
@@ -228,12 +210,11 @@ async def test_a_frame_above_the_limit_is_reported_and_skipped(kind: str) -> Non
         assert await transfer(near, far, frames) == [frame(1), Oversized(limit), frame(2)]
 
 
-@every_transport
-async def test_an_empty_batch_sends_nothing(kind: str) -> None:
-    async with connected(kind) as (near, far):
-        await far.send([])
+async def test_an_empty_batch_sends_nothing(pair: Pair) -> None:
+    near, far = pair
+    await far.send([])
 
-        assert await transfer(far, near, [frame(1)]) == [frame(1)]
+    assert await transfer(far, near, [frame(1)]) == [frame(1)]
 
 
 @every_transport

@@ -99,8 +99,7 @@ def test_our_encoding_is_that_of_the_proto_file(tmp_path: Path, monkeypatch: pyt
     ],
     ids=["none", "wrong", "truncated"],
 )
-async def test_without_the_token_nobody_is_served(token: Secret | None, message: str) -> None:
-    accepted = Accepted()
+async def test_without_the_token_nobody_is_served(accepted: Accepted, token: Secret | None, message: str) -> None:
     async with grpc_server(accepted) as url:
         with pytest.raises(TransportError, match=message):
             await connect_grpc(url, token)
@@ -118,9 +117,8 @@ async def test_wrong_tokens_are_slowed_down() -> None:
 
 
 @needs_grpc
-async def test_a_call_with_an_origin_is_refused() -> None:
+async def test_a_call_with_an_origin_is_refused(accepted: Accepted) -> None:
     grpc = importlib.import_module("grpc.aio")
-    accepted = Accepted()
     async with grpc_server(accepted) as url, grpc.insecure_channel(url.removeprefix("grpc://")) as connection:
         metadata = (("authorization", f"Bearer {TOKEN.reveal()}"), ("origin", "https://evil.example"))
         call = connection.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
@@ -131,9 +129,8 @@ async def test_a_call_with_an_origin_is_refused() -> None:
 
 
 @needs_grpc
-async def test_a_cancelled_call_is_a_peer_that_has_gone() -> None:
+async def test_a_cancelled_call_is_a_peer_that_has_gone(accepted: Accepted) -> None:
     grpc = importlib.import_module("grpc.aio")
-    accepted = Accepted()
     async with grpc_server(accepted) as url, grpc.insecure_channel(url.removeprefix("grpc://")) as connection:
         metadata = (("authorization", f"Bearer {TOKEN.reveal()}"),)
         call = connection.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
@@ -148,9 +145,8 @@ async def test_a_cancelled_call_is_a_peer_that_has_gone() -> None:
 
 
 @needs_grpc
-async def test_a_frame_above_the_limit_ends_the_call() -> None:
+async def test_a_frame_above_the_limit_ends_the_call(accepted: Accepted) -> None:
     frame = b"x" * (LIMIT + 100)
-    accepted = Accepted()
     async with grpc_server(accepted) as url:
         client = await connect_grpc(url, TOKEN)
         channel = await accepted.channel
@@ -176,8 +172,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
 
 
 @needs_grpc
-async def test_a_taken_port_is_an_error() -> None:
-    accepted = Accepted()
+async def test_a_taken_port_is_an_error(accepted: Accepted) -> None:
     async with grpc_server(accepted) as url:
         port = int(url.rpartition(":")[2])
         with pytest.raises(TransportError, match=f"Cannot listen on 127.0.0.1:{port}"):

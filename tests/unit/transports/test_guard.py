@@ -5,19 +5,8 @@ from __future__ import annotations
 import pytest
 
 from makai.core.secret import Secret
-from makai.transports.guard import (
-    BAD_TARGET,
-    FOREIGN_ORIGIN,
-    MISDIRECTED,
-    TOO_LARGE,
-    TOO_MANY_FAILURES,
-    UNAUTHORIZED,
-    FailureRate,
-    Guard,
-    GuardConfig,
-    GuardedRequest,
-    GuardRefusal,
-)
+from makai.transports import guard as guards
+from makai.transports.guard import FOREIGN_ORIGIN, MISDIRECTED, UNAUTHORIZED, FailureRate, Guard, GuardConfig
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 PORT = 8717
@@ -40,8 +29,8 @@ def check(
     host: bytes = b"127.0.0.1:8717",
     guard: Guard | None = None,
     now: float = 0.0,
-) -> GuardRefusal | None:
-    request = GuardedRequest(method, target, [(b"Host", host), *headers], "127.0.0.1")
+) -> guards.GuardRefusal | None:
+    request = guards.GuardedRequest(method, target, [(b"Host", host), *headers], "127.0.0.1")
     return (guard or Guard(CONFIG)).check(request, now)
 
 
@@ -139,7 +128,7 @@ def test_our_own_hosts_pass(host: bytes) -> None:
 
 @pytest.mark.parametrize("hosts", [[], [b"127.0.0.1:8717"] * 2, [b"127.0.0.1:8717", b"evil.com"]])
 def test_there_is_exactly_one_host(hosts: list[bytes]) -> None:
-    request = GuardedRequest("GET", "/", [BEARER, *((b"host", host) for host in hosts)], "127.0.0.1")
+    request = guards.GuardedRequest("GET", "/", [BEARER, *((b"host", host) for host in hosts)], "127.0.0.1")
 
     assert Guard(CONFIG).check(request, 0.0) == MISDIRECTED
 
@@ -172,7 +161,7 @@ def test_no_spelling_of_a_path_gets_around_the_token(target: str) -> None:
     ],
 )  # fmt: skip
 def test_a_target_that_is_no_path_is_refused(target: str) -> None:
-    assert check(BEARER, target=target) == BAD_TARGET
+    assert check(BEARER, target=target) == guards.BAD_TARGET
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
@@ -183,9 +172,11 @@ def test_only_reading_a_health_check_is_free(method: str) -> None:
 @pytest.mark.parametrize(
     ("length", "refusal"),
     [(b"0", None), (b"1000", None)]
-    + [(length, TOO_LARGE) for length in (b"1001", b"9" * 5000, b"-1", b"1e3", b"\xb2")],
+    + [(length, guards.TOO_LARGE) for length in (b"1001", b"9" * 5000, b"-1", b"1e3", b"\xb2")],
 )
-def test_a_body_above_the_limit_is_refused_before_it_is_read(length: bytes, refusal: GuardRefusal | None) -> None:
+def test_a_body_above_the_limit_is_refused_before_it_is_read(
+    length: bytes, refusal: guards.GuardRefusal | None
+) -> None:
     assert check(BEARER, (b"Content-Length", length), method="POST") == refusal
 
 
@@ -196,9 +187,9 @@ def test_a_stranger_does_not_learn_the_limit() -> None:
 def test_after_too_many_wrong_tokens_a_peer_has_to_wait_but_the_right_token_always_works() -> None:
     guard = Guard(GuardConfig(Secret(TOKEN), PORT, failures=FailureRate(burst=3, per_minute=60.0)))
 
-    assert [check(guard=guard) for _ in range(5)] == [UNAUTHORIZED] * 3 + [TOO_MANY_FAILURES] * 2
+    assert [check(guard=guard) for _ in range(5)] == [UNAUTHORIZED] * 3 + [guards.TOO_MANY_FAILURES] * 2
     assert check(BEARER, guard=guard) is None
-    assert [check(guard=guard, now=1.0) for _ in range(2)] == [UNAUTHORIZED, TOO_MANY_FAILURES]
+    assert [check(guard=guard, now=1.0) for _ in range(2)] == [UNAUTHORIZED, guards.TOO_MANY_FAILURES]
 
 
 def test_peers_are_counted_apart_and_old_ones_forgotten() -> None:
@@ -208,5 +199,5 @@ def test_peers_are_counted_apart_and_old_ones_forgotten() -> None:
     for number in range(2000):
         guard.refuse_token(f"peer {number}", 0.0)
 
-    assert first == [UNAUTHORIZED, TOO_MANY_FAILURES, UNAUTHORIZED]
+    assert first == [UNAUTHORIZED, guards.TOO_MANY_FAILURES, UNAUTHORIZED]
     assert guard.refuse_token("10.0.0.1", 0.0) == UNAUTHORIZED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
@@ -16,10 +17,14 @@ class Route:
     """Counts who reached it, and can hold them."""
 
     def __init__(self) -> None:
+        self.port = 0
         self.reached = 0
         self.entered = asyncio.Event()
         self.release = asyncio.Event()
         self.release.set()
+
+    async def ask(self, headers: str = "", **more: str) -> bytes:
+        return await exchange(self.port, request(self.port, headers, **more))
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.reached += 1
@@ -32,14 +37,19 @@ def request(port: int, headers: str = "", line: str = "POST /v1/makai HTTP/1.1",
     return f"{line}\r\nHost: {host or f'127.0.0.1:{port}'}\r\nConnection: close\r\n{headers}\r\n".encode()
 
 
+@pytest.fixture
+async def route() -> AsyncIterator[Route]:
+    found = Route()
+    async with http_server("POST", found.handle) as found.port:
+        yield found
+
+
 def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-async def test_with_token_host_and_no_origin_the_route_is_reached() -> None:
-    route = Route()
-    async with http_server("POST", route.handle) as port:
-        assert (await exchange(port, request(port, BEARER))).endswith(b"\r\n\r\ninside")
+async def test_with_token_host_and_no_origin_the_route_is_reached(route: Route) -> None:
+    assert (await route.ask(BEARER)).endswith(b"\r\n\r\ninside")
 
 
 @pytest.mark.parametrize(
@@ -54,12 +64,12 @@ async def test_with_token_host_and_no_origin_the_route_is_reached() -> None:
     ],
     ids=["no token", "wrong token", "foreign origin", "null origin", "second host", "large body"],
 )
-async def test_a_refusal_comes_before_the_handler_and_before_the_body(headers: str, expected: int) -> None:
-    route = Route()
-    async with http_server("POST", route.handle) as port:
-        body = "" if "Content-Length" in headers else "Content-Length: 1000\r\n"
-        # The body never comes. The server then waits for it a while, so that the answer is not lost; we do not.
-        answer = await exchange(port, request(port, headers + body), head_only=True)
+async def test_a_refusal_comes_before_the_handler_and_before_the_body(
+    route: Route, headers: str, expected: int
+) -> None:
+    body = "" if "Content-Length" in headers else "Content-Length: 1000\r\n"
+    # The body never comes. The server then waits for it a while, so that the answer is not lost; we do not.
+    answer = await exchange(route.port, request(route.port, headers + body), head_only=True)
 
     # aiohttp itself refuses a second Host as a malformed request
     assert status(answer) == expected or (expected == 421 and status(answer) == 400)
@@ -85,27 +95,22 @@ async def test_a_refusal_comes_before_the_handler_and_before_the_body(headers: s
         "POST /v1/makai HTTP/1.0",
     ],
 )
-async def test_no_request_line_reaches_a_handler_without_the_token(line: str) -> None:
-    route = Route()
-    async with http_server("POST", route.handle) as port:
-        answer = await exchange(port, request(port, line=line))
+async def test_no_request_line_reaches_a_handler_without_the_token(route: Route, line: str) -> None:
+    answer = await route.ask(line=line)
 
     assert status(answer) in (400, 401)
     assert route.reached == 0
 
 
 @pytest.mark.parametrize("host", ["evil.com", "127.0.0.1.nip.io:{}", "LOCALHOST:{}", "localhost", "[::]:{}", "a/b?"])
-async def test_a_foreign_host_reaches_nothing(host: str) -> None:
-    route = Route()
-    async with http_server("POST", route.handle) as port:
-        assert status(await exchange(port, request(port, BEARER, host=host.format(port)))) in (400, 421)
+async def test_a_foreign_host_reaches_nothing(route: Route, host: str) -> None:
+    assert status(await route.ask(BEARER, host=host.format(route.port))) in (400, 421)
     assert route.reached == 0
 
 
-async def test_a_preflight_is_never_answered_with_permission() -> None:
-    async with http_server("POST", Route().handle) as port:
-        preflight = "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n"
-        answer = await exchange(port, request(port, preflight, line="OPTIONS /v1/makai HTTP/1.1"))
+async def test_a_preflight_is_never_answered_with_permission(route: Route) -> None:
+    preflight = "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n"
+    answer = await route.ask(preflight, line="OPTIONS /v1/makai HTTP/1.1")
 
     assert status(answer) == 403
     assert b"access-control" not in answer.lower()
@@ -124,22 +129,20 @@ async def test_above_the_limit_connections_are_refused_and_let_in_again_later() 
     assert (status(second), status(third)) == (503, 200)
 
 
-async def test_wrong_tokens_are_slowed_down() -> None:
-    async with http_server("POST", Route().handle) as port:
-        statuses = [status(await exchange(port, request(port))) for _ in range(22)]
-        with_token = status(await exchange(port, request(port, BEARER)))
+async def test_wrong_tokens_are_slowed_down(route: Route) -> None:
+    statuses = [status(await route.ask()) for _ in range(22)]
+    with_token = status(await route.ask(BEARER))
 
     assert (statuses[0], statuses[-1], with_token) == (401, 429, 200)
 
 
-async def test_the_token_is_never_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_token_is_never_logged(route: Route, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     offer = (
         "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
         f"Sec-WebSocket-Protocol: makai.token.{TOKEN.reveal()}\r\n"
     )
-    async with http_server("POST", Route().handle) as port:
-        await exchange(port, request(port, BEARER))
-        await exchange(port, request(port, offer, line="GET /v1/makai HTTP/1.1"))
+    await route.ask(BEARER)
+    await route.ask(offer, line="GET /v1/makai HTTP/1.1")
 
     assert TOKEN.reveal() not in caplog.text

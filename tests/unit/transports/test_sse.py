@@ -86,8 +86,7 @@ async def test_a_post_is_answered_by_an_event_stream_that_ends_with_the_channel(
     assert live == 0
 
 
-async def test_a_later_post_with_the_connections_id_is_accepted_and_answered_on_the_stream() -> None:
-    accepted = Accepted()
+async def test_a_later_post_with_the_connections_id_is_accepted_and_answered_on_the_stream(accepted: Accepted) -> None:
     async with sse_server(accepted.serve) as (_, port), open_stream(port) as stream:
         channel = await accepted.channel
         first = await channel.receive()
@@ -105,9 +104,8 @@ async def test_an_unknown_connection_is_not_found(connection: str) -> None:
         assert status_and_error(await exchange(port, post(port, b"1", connection))) == (404, "stream_not_found")
 
 
-async def test_a_frame_the_server_did_not_take_is_not_accepted() -> None:
+async def test_a_frame_the_server_did_not_take_is_not_accepted(accepted: Accepted) -> None:
     """Otherwise it would be lost: the client may now post it to a new connection."""
-    accepted = Accepted()
     async with sse_server(accepted.serve) as (_, port), open_stream(port) as stream:
         channel = await accepted.channel
         assert await channel.receive() == b"1"
@@ -136,8 +134,7 @@ async def test_what_cannot_be_a_frame_is_refused(body: bytes, content_type: str,
         assert status_and_error(await exchange(port, post(port, body, content_type=content_type))) == expected
 
 
-async def test_above_the_limit_no_connection_is_opened() -> None:
-    accepted = Accepted()
+async def test_above_the_limit_no_connection_is_opened(accepted: Accepted) -> None:
     async with sse_server(accepted.serve, max_connections=1) as (server, port), open_stream(port):
         await accepted.channel
 
@@ -145,15 +142,13 @@ async def test_above_the_limit_no_connection_is_opened() -> None:
         assert server.live == 1
 
 
-async def test_an_idle_stream_is_kept_alive_by_comments() -> None:
-    accepted = Accepted()
+async def test_an_idle_stream_is_kept_alive_by_comments(accepted: Accepted) -> None:
     async with sse_server(accepted.serve, keepalive_s=0.01) as (_, port), open_stream(port) as stream:
         for _ in range(3):
             await stream.reader.readuntil(b": keep-alive\n\n")
 
 
-async def test_the_server_learns_at_once_that_its_client_has_gone() -> None:
-    accepted = Accepted()
+async def test_the_server_learns_at_once_that_its_client_has_gone(accepted: Accepted) -> None:
     async with sse_server(accepted.serve) as (server, port):
         async with open_stream(port):
             channel = await accepted.channel
@@ -165,8 +160,7 @@ async def test_the_server_learns_at_once_that_its_client_has_gone() -> None:
         await eventually(lambda: server.live == 0)
 
 
-async def test_a_closing_server_ends_every_stream() -> None:
-    accepted = Accepted()
+async def test_a_closing_server_ends_every_stream(accepted: Accepted) -> None:
     async with sse_server(accepted.serve) as (server, port), open_stream(port) as stream:
         channel = await accepted.channel
         assert await channel.receive() == b"1"
@@ -192,8 +186,7 @@ async def test_a_client_opens_a_new_stream_when_the_last_has_ended() -> None:
     assert received == [b'{"to":%d}' % number for number in range(1, 6)]
 
 
-async def test_a_client_whose_stream_breaks_is_closed_for_good() -> None:
-    accepted = Accepted()
+async def test_a_client_whose_stream_breaks_is_closed_for_good(accepted: Accepted) -> None:
     async with sse_server(accepted.serve) as (_, port):
         client = await connect_sse(f"http://127.0.0.1:{port}/v1/makai", TOKEN)
         await client.send([b"1"])

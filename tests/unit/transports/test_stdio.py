@@ -11,8 +11,9 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 import uvloop
@@ -25,6 +26,7 @@ from makai.transports.stdio_child import spawn_stdio
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+Run: TypeAlias = Callable[[Coroutine[Any, Any, object]], object]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE)}
 
 ECHO_SERVER = """
@@ -90,7 +92,7 @@ def test_closed_standard_streams_are_a_clear_error() -> None:
 
 @LOOPS
 @pytest.mark.req("MK-TRANS-002")
-def test_a_file_is_read_to_its_end(run: object) -> None:
+def test_a_file_is_read_to_its_end(run: Run) -> None:
     async def read_file() -> list[object]:
         with file_with(b'{"a":1}\r\n\n \t\r\n{"b":\t2}\nlast') as input:
             channel = StdioChannel(input, nothing())
@@ -99,12 +101,11 @@ def test_a_file_is_read_to_its_end(run: object) -> None:
             finally:
                 await channel.close()
 
-    assert callable(run)
     assert run(read_file()) == [b'{"a":1}', b'{"b":\t2}', b"last", None, None]
 
 
 @LOOPS
-def test_the_null_device_is_an_empty_input_and_takes_every_output(run: object) -> None:
+def test_the_null_device_is_an_empty_input_and_takes_every_output(run: Run) -> None:
     async def use_nothing() -> object:
         channel = StdioChannel(nothing(), nothing())
         await channel.send([b"x" * 1_000_000])
@@ -112,12 +113,11 @@ def test_the_null_device_is_an_empty_input_and_takes_every_output(run: object) -
         await channel.close()
         return received
 
-    assert callable(run)
     assert run(use_nothing()) is None
 
 
 @LOOPS
-def test_a_terminal_works_and_gets_its_mode_back(run: object) -> None:
+def test_a_terminal_works_and_gets_its_mode_back(run: Run) -> None:
     async def use_terminal() -> tuple[object, bytes, bool]:
         master, terminal = pty.openpty()
         try:
@@ -134,7 +134,6 @@ def test_a_terminal_works_and_gets_its_mode_back(run: object) -> None:
             os.close(master)
             os.close(terminal)
 
-    assert callable(run)
     assert run(use_terminal()) == (b"typed", b"typed\r\nshown\r\n", True)
 
 

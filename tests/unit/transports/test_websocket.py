@@ -107,9 +107,10 @@ DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
 
 
 @pytest.mark.req("MK-TRANS-008")
-async def test_the_client_offers_our_subprotocol_with_the_callers_headers_and_the_server_selects_it() -> None:
+async def test_the_client_offers_our_subprotocol_with_the_callers_headers_and_the_server_selects_it(
+    accepted: Accepted,
+) -> None:
     seen: dict[str, str] = {}
-    accepted = Accepted()
 
     async def handler(request: web.Request) -> web.StreamResponse:
         seen.update(request.headers)
@@ -325,9 +326,8 @@ async def test_large_frames_are_compressed_as_negotiated_and_small_ones_are_not(
             assert bool(first_byte & RSV1) == (len(sent) >= COMPRESS_FROM_BYTES)
 
 
-async def test_a_sender_cancelled_while_it_compresses_does_not_spoil_what_follows() -> None:
+async def test_a_sender_cancelled_while_it_compresses_does_not_spoil_what_follows(accepted: Accepted) -> None:
     words = b"words " * 10_000
-    accepted = Accepted()
     async with websocket_server(accepted.serve) as port:
         client = await connect_websocket(f"http://127.0.0.1:{port}/v1/makai", TOKEN)
         server = await accepted.channel
