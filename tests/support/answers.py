@@ -8,8 +8,10 @@ from typing import TypeAlias
 from hypothesis import strategies as st
 
 from makai.core.errors import ProviderError
+from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
 from makai.providers.parts import Parts
+from support.streams import model, new_parts
 
 Push: TypeAlias = Callable[[Parts], None]
 
@@ -77,3 +79,13 @@ def perform(parts: Parts, steps: list[Push], ending: Push) -> None:
     for step in steps:
         step(parts)
     ending(parts)
+
+
+def _events(steps: list[Push], ending: Push) -> list[StreamEvent]:
+    parts = new_parts(model("x"))
+    perform(parts, steps, ending)
+    return parts.take()
+
+
+answers = st.builds(_events, pushes, endings)
+"""The events of whole answers."""

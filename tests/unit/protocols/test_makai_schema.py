@@ -4,13 +4,14 @@ import jsonschema_rs
 import msgspec
 import pytest
 from hypothesis import given
-from support.answers import Push, endings, perform, pushes
+from support.answers import answers
 from support.profiles import examples
 from support.streams import model, new_parts
 from support.wire import JSON, Server, ask, envelope, new_id
 
 from makai.core.content import Audio, Image, Text, ToolCall, ToolResult
 from makai.core.errors import AuthRequired
+from makai.core.stream_events import StreamEvent
 from makai.protocols.makai import payloads as wire
 from makai.protocols.makai.client import ClientConnection
 from makai.protocols.makai.envelope import READY_FRAME, Scope
@@ -27,12 +28,9 @@ def check(frames: list[JSON]) -> None:
         SERVER.validate(frame)
 
 
-@given(steps=pushes, ending=endings)
+@given(events=answers)
 @examples(150)
-def test_every_stream_fits_in_both_encodings(steps: list[Push], ending: Push) -> None:
-    parts = new_parts(model("x"))
-    perform(parts, steps, ending)
-    events = parts.take()
+def test_every_stream_fits_in_both_encodings(events: list[StreamEvent]) -> None:
     for request in (ask(), ask(encoding="proxy"), ask("complete_request")):
         server = Server()
         check(server.play(server.open(request), events))

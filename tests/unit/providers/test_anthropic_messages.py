@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import streams as ref
 from support.fixtures import fixture
+from support.messages import call, call_block, result, said_by, text_block, thinking_block
 from support.streams import (
     ask,
     assert_lawful,
@@ -24,9 +25,9 @@ from support.streams import (
 )
 
 from makai.core import stream_events as ev
-from makai.core.content import AssistantPart, Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.content import AssistantPart, Audio, Image, Text, Thinking
 from makai.core.errors import InvalidRequest
-from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
+from makai.core.messages import AssistantMessage, StopReason, SystemMessage, UserMessage
 from makai.core.model import Model, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.secret import Secret
@@ -107,10 +108,8 @@ def conversation() -> Context:
             Thinking(thinking="", thinking_signature="opaque", redacted=True),
             Thinking(thinking="unsigned"),
             Text(text="Looking up Zürich."),
-            ToolCall(tool_call_id="toolu_1", name="get_weather", arguments_json='{"city": "Zürich"}'),
-            ToolCall(
-                tool_call_id="call|2", name="clock", arguments_json='{"tz": ', arguments_error="not a JSON object"
-            ),
+            call("toolu_1", "get_weather", '{"city": "Zürich"}'),
+            call("call|2", "clock", '{"tz": ', arguments_error="not a JSON object"),
         ),
         stop_reason="tool_use",
     )
@@ -121,12 +120,8 @@ def conversation() -> Context:
             SystemMessage(content="Speak German."),
             UserMessage(content=(Text(text="Weather? ☂"), picture, Text(text=" "))),
             own,
-            ToolMessage(
-                result=ToolResult(
-                    tool_call_id="toolu_1", tool_name="get_weather", content=(Text(text="sunny"), picture)
-                )
-            ),
-            ToolMessage(result=ToolResult(tool_call_id="call|2", tool_name="clock", content="", is_error=True)),
+            result("toolu_1", "get_weather", (Text(text="sunny"), picture)),
+            result("call|2", "clock", "", is_error=True),
             UserMessage(content="And now?"),
         ),
         tools=(WEATHER, CLOCK),
@@ -382,49 +377,32 @@ def test_thinking_between_tool_calls_needs_a_header_up_to_claude_4_5() -> None:
 
 
 def test_thinking_that_no_longer_fits_its_conversation_is_dropped_by_the_vendor() -> None:
-    own = AssistantMessage(
-        content=(Thinking(thinking="hm", thinking_signature="sig"), Text(text="Hello")),
-        provider="anthropic",
-        api="anthropic-messages",
-        model="claude-opus-5-5",
-    )
+    target = claude("claude-opus-5-5")
+    own = said_by(target, Thinking(thinking="hm", thinking_signature="sig"), Text(text="Hello"))
     context = Context(messages=(UserMessage(content="Hi"), own, UserMessage(content="Again")))
-    request = ask(claude("claude-opus-5-5"), context=context, options=StreamOptions(reasoning_effort="high"))
+    request = ask(target, context=context, options=StreamOptions(reasoning_effort="high"))
 
     assert body(request)["thinking"] == {**SHOWN, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
     assert beta(request) == "thinking-binding-controls-2026-08-01"
 
 
 @pytest.mark.parametrize(
-    ("context", "options", "complaint"),
+    ("message", "tools", "options", "complaint"),
     [
-        (Context(messages=()), StreamOptions(), "no message"),
-        (Context(messages=(UserMessage(content=" "),)), StreamOptions(), "no message"),
-        (
-            Context(messages=(UserMessage(content=(Audio(data="AA==", mime_type="audio/wav"),)),)),
-            StreamOptions(),
-            "takes no audio",
-        ),
-        (Context(messages=(UserMessage(content="\ud800"),)), StreamOptions(), "not valid Unicode"),
-        (
-            Context(
-                messages=(UserMessage(content="Hi"),),
-                tools=(ToolDefinition(name="bad", description="", parameters_schema_json="[]"),),
-            ),
-            StreamOptions(),
-            "'bad'",
-        ),
-        (Context(messages=(UserMessage(content="Hi"),)), StreamOptions(json_schema="{"), "json_schema"),
-        (
-            Context(messages=(UserMessage(content="Hi"),), tools=(CLOCK,)),
-            StreamOptions(tool_choice=ToolChoice(mode="tool")),
-            "name of a tool",
-        ),
+        (UserMessage(content=" "), (), {}, "no message"),
+        (UserMessage(content=(Audio(data="AA==", mime_type="audio/wav"),)), (), {}, "takes no audio"),
+        (UserMessage(content="Hi"), (), {"json_schema": "{"}, "json_schema"),
+        (UserMessage(content="Hi"), (CLOCK,), {"tool_choice": ToolChoice(mode="tool")}, "name of a tool"),
+        (None, (), {}, "no message"),
     ],
 )
-def test_what_the_api_cannot_express_is_refused(context: Context, options: StreamOptions, complaint: str) -> None:
+def test_what_the_api_cannot_express_is_refused(
+    message: UserMessage | None, tools: tuple[ToolDefinition, ...], options: dict[str, Any], complaint: str
+) -> None:
+    context = Context(messages=(message,) if message else (), tools=tools)
+
     with pytest.raises(InvalidRequest, match=complaint):
-        API.request(ask(claude(), context=context, options=options))
+        API.request(ask(claude(), context=context, options=StreamOptions(**options)))
 
 
 # ---------------------------------------------------------------- answers
@@ -453,8 +431,8 @@ FULL_STREAM = sse(
     *ended("tool_use", output_tokens=40),
 )
 FULL_CALLS = (
-    ToolCall(tool_call_id="toolu_1", name="get_weather", arguments_json='{"city": "Zürich"}'),
-    ToolCall(tool_call_id="toolu_2", name="clock", arguments_json="{}"),
+    call("toolu_1", "get_weather", '{"city": "Zürich"}'),
+    call("toolu_2", "clock"),
 )
 FULL_MESSAGE = answer(
     Thinking(thinking="Let me see.", thinking_signature="sig=="),
@@ -467,22 +445,11 @@ FULL_MESSAGE = answer(
 FULL_EVENTS: list[ev.StreamEvent] = [
     START,
     ev.Keepalive(),
-    ev.ThinkingStart(0),
-    ev.ThinkingDelta(0, "Let me "),
-    ev.ThinkingDelta(0, "see."),
-    ev.ThinkingEnd(0, "sig==", thinking="Let me see."),
-    ev.ThinkingStart(1),
-    ev.ThinkingEnd(1, "opaque", redacted=True),
-    ev.TextStart(2),
-    ev.TextDelta(2, "Zürich ☂"),
-    ev.TextEnd(2, text="Zürich ☂"),
-    ev.ToolCallStart(3, "toolu_1", "get_weather"),
-    ev.ToolCallDelta(3, '{"city":'),
-    ev.ToolCallDelta(3, ' "Zürich"}'),
-    ev.ToolCallEnd(3, FULL_CALLS[0]),
-    ev.ToolCallStart(4, "toolu_2", "clock"),
-    ev.ToolCallDelta(4, "{}"),
-    ev.ToolCallEnd(4, FULL_CALLS[1]),
+    *thinking_block(0, "Let me ", "see.", signature="sig=="),
+    *thinking_block(1, signature="opaque", redacted=True),
+    *text_block(2, "Zürich ☂"),
+    *call_block(3, FULL_CALLS[0], '{"city":', ' "Zürich"}'),
+    *call_block(4, FULL_CALLS[1]),
     ev.Done("tool_use", FULL_MESSAGE),
 ]
 
@@ -543,23 +510,6 @@ def test_a_whole_json_answer_gives_the_same_message() -> None:
     assert done(events) == msgspec.structs.replace(
         FULL_MESSAGE, content=(*FULL_MESSAGE.content[:3], compact, FULL_CALLS[1])
     )
-
-
-def test_hidden_thinking_keeps_its_signature() -> None:
-    stream = sse(
-        started(),
-        block(0, {"type": "thinking", "thinking": "", "signature": ""}),
-        delta(0, type="signature_delta", signature="sig"),
-        stop(0),
-        *ended("end_turn"),
-    )
-
-    assert decode(API, ask(claude()), stream) == [
-        START,
-        ev.ThinkingStart(0),
-        ev.ThinkingEnd(0, "sig"),
-        ev.Done("end_turn", answer(Thinking(thinking="", thinking_signature="sig"))),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -624,54 +574,66 @@ def test_a_stream_that_is_cut_after_its_stop_reason_is_complete() -> None:
     assert events[-1] == ev.Done("end_turn", answer(Text(text="Hi")))
 
 
-def test_unknown_events_blocks_and_deltas_are_passed_over() -> None:
-    stream = sse(
-        started(),
-        {"type": "news", "message": "a string", "index": None, "error": None},
-        block(0, {"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}}),
-        delta(0, type="input_json_delta", partial_json='{"q":1}'),
-        stop(0),
-        block(1, {"type": "text", "text": "O"}),
-        delta(1, type="citations_delta"),
-        delta(1, type="text_delta", text="K"),
-        {"type": "content_block_delta", "index": 1, "delta": None},
-        *ended("end_turn"),
-    )
-
-    assert done(decode(API, ask(claude()), stream)) == answer(Text(text="OK"))
+HIDDEN = Thinking(thinking="", thinking_signature="sig")
 
 
-def test_a_server_that_leaves_out_indexes_and_input_is_understood() -> None:
-    tool = {"type": "content_block_start", "content_block": {"type": "tool_use", "id": None, "name": "clock"}}
-    stream = sse(
-        {"type": "content_block_start", "content_block": {"type": "text", "text": ""}},
-        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Hi"}},
-        {"type": "content_block_stop"},
-        tool,
-        {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": '{"a":1}'}},
-        {"type": "content_block_stop"},
-        *ended("tool_use"),
-    )
-
-    assert done(decode(API, ask(claude()), stream)) == answer(
-        Text(text="Hi"),
-        ToolCall(tool_call_id="made_1", name="clock", arguments_json='{"a":1}'),
-        stop_reason="tool_use",
-        response_id=None,
-    )
-
-
-def test_a_server_that_gives_the_arguments_at_once_is_understood() -> None:
-    stream = sse(
-        started(),
-        block(0, {"type": "tool_use", "id": "t", "name": "clock", "input": {"a": 1}}),
-        stop(0),
-        *ended("tool_use"),
-    )
-
-    assert done(decode(API, ask(claude()), stream)).tool_calls() == (
-        ToolCall(tool_call_id="t", name="clock", arguments_json='{"a":1}'),
-    )
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        pytest.param(
+            [
+                started(),
+                {"type": "news", "message": "a string", "index": None, "error": None},
+                block(0, {"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}}),
+                delta(0, type="input_json_delta", partial_json='{"q":1}'),
+                stop(0),
+                block(1, {"type": "text", "text": "O"}),
+                delta(1, type="citations_delta"),
+                delta(1, type="text_delta", text="K"),
+                {"type": "content_block_delta", "index": 1, "delta": None},
+                *ended("end_turn"),
+            ],
+            answer(Text(text="OK")),
+            id="unknown events, blocks and deltas are passed over",
+        ),
+        pytest.param(
+            [
+                {"type": "content_block_start", "content_block": {"type": "text", "text": ""}},
+                {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Hi"}},
+                {"type": "content_block_stop"},
+                {"type": "content_block_start", "content_block": {"type": "tool_use", "id": None, "name": "clock"}},
+                {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": '{"a":1}'}},
+                {"type": "content_block_stop"},
+                *ended("tool_use"),
+            ],
+            answer(Text(text="Hi"), call("made_1", "clock", '{"a":1}'), stop_reason="tool_use", response_id=None),
+            id="indexes and input may be left out",
+        ),
+        pytest.param(
+            [
+                started(),
+                block(0, {"type": "tool_use", "id": "t", "name": "clock", "input": {"a": 1}}),
+                stop(0),
+                *ended("tool_use"),
+            ],
+            answer(call("t", "clock", '{"a":1}'), stop_reason="tool_use"),
+            id="arguments may come at once",
+        ),
+        pytest.param(
+            [
+                started(),
+                block(0, {"type": "thinking", "thinking": "", "signature": ""}),
+                delta(0, type="signature_delta", signature="sig"),
+                stop(0),
+                *ended("end_turn"),
+            ],
+            answer(HIDDEN),
+            id="hidden thinking keeps its signature",
+        ),
+    ],
+)
+def test_these_events_are_this_message(events: list[dict[str, Any]], message: AssistantMessage) -> None:
+    assert done(decode(API, ask(claude()), sse(*events))) == message
 
 
 def test_malformed_arguments_are_visible() -> None:
@@ -682,10 +644,10 @@ def test_malformed_arguments_are_visible() -> None:
         stop(0),
         *ended("max_tokens"),
     )
-    (call,) = done(decode(API, ask(claude()), stream)).tool_calls()
+    (cut,) = done(decode(API, ask(claude()), stream)).tool_calls()
 
-    assert call.arguments_json == '{"a":'
-    assert call.arguments_error is not None
+    assert cut.arguments_json == '{"a":'
+    assert cut.arguments_error is not None
 
 
 def test_blocks_that_share_an_index_do_not_mix() -> None:
@@ -710,15 +672,20 @@ def recorded(name: str) -> bytes:
     return body_of(fixture(f"{name}.raw.txt"))
 
 
-@pytest.mark.parametrize("chunk", [None, 1])
-def test_a_recorded_text_stream(chunk: int | None) -> None:
-    events = decode(API, ask(claude()), recorded("llama_server_tools/anthropic_messages_stream"), chunk)
+@pytest.mark.parametrize(
+    ("name", "chunk", "tokens", "response_id"),
+    [
+        ("stream", None, 15, "chatcmpl-1zaqKC1PXvRpmGjvP7S63bwlVx6L7xjk"),
+        ("stream", 1, 15, "chatcmpl-1zaqKC1PXvRpmGjvP7S63bwlVx6L7xjk"),
+        ("nostream", None, 17, "chatcmpl-3NdosLUJzaIC7nua1LJUkfMp2wURToid"),
+    ],
+)
+def test_a_recorded_text(name: str, chunk: int | None, tokens: int, response_id: str) -> None:
+    data, request = recorded(f"llama_server_tools/anthropic_messages_{name}"), ask(claude())
+    events = decode_whole(API, request, data) if name == "nostream" else decode(API, request, data, chunk)
 
-    assert done(events) == answer(
-        Text(text="Hello! How can I assist you today?"),
-        usage=Usage(input=15, output=10, cache_read=5),
-        response_id="chatcmpl-1zaqKC1PXvRpmGjvP7S63bwlVx6L7xjk",
-    )
+    usage = Usage(input=tokens, output=10, cache_read=5)
+    assert done(events) == answer(Text(text="Hello! How can I assist you today?"), usage=usage, response_id=response_id)
 
 
 @pytest.mark.parametrize(
@@ -731,9 +698,9 @@ def test_a_recorded_text_stream(chunk: int | None) -> None:
 )
 def test_recorded_tool_calls(name: str, tool_id: str, usage: Usage) -> None:
     message = done(decode(API, ask(claude()), recorded(f"llama_server_tools/anthropic_{name}")))
-    call = ToolCall(tool_call_id=tool_id, name="get_weather", arguments_json='{"city": "Paris"}')
+    made = call(tool_id, "get_weather", '{"city": "Paris"}')
 
-    assert (message.content, message.stop_reason, message.usage) == ((call,), "tool_use", usage)
+    assert (message.content, message.stop_reason, message.usage) == ((made,), "tool_use", usage)
 
 
 @pytest.mark.parametrize(
@@ -745,16 +712,6 @@ def test_recorded_answers_that_hit_their_limit(name: str, tokens: int) -> None:
 
     assert (message.stop_reason, message.usage.output) == ("max_tokens", tokens)
     assert len(message.text().split()) > 10
-
-
-def test_a_recorded_whole_answer() -> None:
-    events = decode_whole(API, ask(claude()), recorded("llama_server_tools/anthropic_messages_nostream"))
-
-    assert done(events) == answer(
-        Text(text="Hello! How can I assist you today?"),
-        usage=Usage(input=17, output=10, cache_read=5),
-        response_id="chatcmpl-3NdosLUJzaIC7nua1LJUkfMp2wURToid",
-    )
 
 
 # ---------------------------------------------------------------- anything at all

@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from support.upstream import Request, Script, answers, refuses, starts_then_hangs, upstream
+from support.upstream import Request, Script, Upstream, answers, refuses, starts_then_hangs, upstream
 
-from makai.catalog.models import (
-    AuthStatus,
-    ModelDescriptor,
-    ModelLifecycle,
-    ModelSource,
-    ModelsRequest,
-    ModelsResponse,
-    builtin,
-)
+from makai.catalog import models as catalog
+from makai.catalog.models import AuthStatus, ModelDescriptor, ModelSource, ModelsRequest, ModelsResponse
 from makai.catalog.resolver import Resolver
 from makai.catalog.vendor_table import builtin_vendors
 from makai.catalog.vendors import ASSUMED_CAPABILITIES
@@ -66,6 +59,27 @@ def lists(*entries: Any, field: str = "data", **more: Any) -> Script:
     return answers(msgspec.json.encode({field: models, **more}), content_type="application/json")
 
 
+OPENAI = ModelsRequest(provider_id="openai")
+VLLM = ModelsRequest(provider_id="vllm")
+
+
+@asynccontextmanager
+async def listing(
+    *scripts: Script, environ: Callable[[str], dict[str, str]] = openai_at
+) -> AsyncIterator[tuple[Upstream, ModelRuntime]]:
+    """A vendor that answers so, OpenAI when nothing else is said, and a runtime that has a key for it."""
+    async with upstream(*scripts) as server, runtime(environ(server.url)) as models:
+        yield server, models
+
+
+def vllm_at(url: str) -> dict[str, str]:
+    return {"VLLM_BASE_URL": f"{url}/v1"}
+
+
+def anthropic_at(url: str) -> dict[str, str]:
+    return {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": url}
+
+
 def of(response: ModelsResponse, provider_id: str) -> list[ModelDescriptor]:
     return [model for model in response.models if model.provider_id == provider_id]
 
@@ -77,17 +91,14 @@ def ids(models: list[ModelDescriptor]) -> list[str]:
 def built_in(provider_id: str) -> list[str]:
     return [
         row.id
-        for row in builtin().models
-        if row.provider == provider_id and not row.retired and row.lifecycle is not ModelLifecycle.DEPRECATED
+        for row in catalog.builtin().models
+        if row.provider == provider_id and not row.retired and row.lifecycle is not catalog.ModelLifecycle.DEPRECATED
     ]
 
 
 @pytest.mark.req("MK-MODEL-014", "MK-MODEL-021")
 async def test_a_vendor_with_a_credential_is_asked_and_the_others_keep_their_built_in_models() -> None:
-    async with (
-        upstream(lists("gpt-6.1-sol", "ft:gpt:acme/ü:1", "whisper-1")) as server,
-        runtime(openai_at(server.url)) as models,
-    ):
+    async with listing(lists("gpt-6.1-sol", "ft:gpt:acme/ü:1", "whisper-1")) as (server, models):
         response = await models.models(EVERYTHING)
 
     known, unknown = of(response, "openai")
@@ -101,7 +112,7 @@ async def test_a_vendor_with_a_credential_is_asked_and_the_others_keep_their_bui
         provider_id="openai",
         api="openai-responses",
         auth_status=AuthStatus.AUTHENTICATED,
-        lifecycle=ModelLifecycle.STABLE,
+        lifecycle=catalog.ModelLifecycle.STABLE,
         capabilities=ASSUMED_CAPABILITIES,
         source=ModelSource.DYNAMIC,
         base_url=f"{server.url}/v1",
@@ -116,7 +127,7 @@ async def test_a_vendor_with_a_credential_is_asked_and_the_others_keep_their_bui
 @pytest.mark.req("MK-MODEL-014")
 async def test_without_a_credential_a_vendor_is_not_asked() -> None:
     async with upstream(lists("gpt-9")) as server, runtime({"OPENAI_BASE_URL": f"{server.url}/v1"}) as models:
-        response = await models.models(ModelsRequest(provider_id="openai"))
+        response = await models.models(OPENAI)
 
     assert server.requests == []
     assert {(model.source, model.auth_status) for model in response.models} == {
@@ -145,11 +156,8 @@ async def test_a_server_on_this_machine_is_asked_without_a_key(
 
 async def test_pages_are_followed_to_the_last_one() -> None:
     first = lists({"id": "claude-x"}, has_more=True, last_id="claude-x")
-    environ = {"ANTHROPIC_API_KEY": "test-key"}
-    async with (
-        upstream(first, lists({"id": "claude-y"}, has_more=False)) as server,
-        runtime({**environ, "ANTHROPIC_BASE_URL": server.url}) as models,
-    ):
+    last = lists({"id": "claude-y"}, has_more=False)
+    async with listing(first, last, environ=anthropic_at) as (server, models):
         response = await models.models(ModelsRequest(provider_id="anthropic"))
 
     assert ids(of(response, "anthropic")) == ["claude-x", "claude-y"]
@@ -162,10 +170,7 @@ async def test_pages_are_followed_to_the_last_one() -> None:
 
 async def test_a_list_without_an_end_is_cut_off() -> None:
     endless = lists({"id": "claude-x"}, has_more=True, last_id="claude-x")
-    async with (
-        upstream(endless) as server,
-        runtime({"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}) as models,
-    ):
+    async with listing(endless, environ=anthropic_at) as (server, models):
         response = await models.models(ModelsRequest(provider_id="anthropic"))
 
     assert ids(of(response, "anthropic")) == ["claude-x"]
@@ -214,8 +219,8 @@ async def test_a_missing_or_unusable_key_fails_no_listing(key: str) -> None:
     ids=["500", "404", "301", "html", "no list", "too long"],
 )
 async def test_any_other_failure_leaves_the_built_in_models_as_they_are(script: Script) -> None:
-    async with upstream(script) as server, runtime(openai_at(server.url)) as models:
-        response = await models.models(ModelsRequest(provider_id="openai"))
+    async with listing(script) as (_, models):
+        response = await models.models(OPENAI)
 
     assert ids(of(response, "openai")) == built_in("openai")
     assert {(model.source, model.auth_status) for model in response.models} == {
@@ -243,8 +248,8 @@ async def test_an_internal_error_in_reading_one_list_does_not_fail_the_others(
         raise AssertionError("a bug")
 
     monkeypatch.setattr(discovery, "read_listing", broken)
-    async with upstream(lists("gpt-9")) as server, runtime(openai_at(server.url)) as models:
-        response = await models.models(ModelsRequest(provider_id="openai"))
+    async with listing(lists("gpt-9")) as (_, models):
+        response = await models.models(OPENAI)
 
     assert ids(of(response, "openai")) == built_in("openai")
     assert "reading the list of models of openai failed" in caplog.text
@@ -256,9 +261,9 @@ async def test_a_failure_without_built_in_models_is_a_provider_error_when_the_re
     script: Script,
 ) -> None:
     """The half of MK-MODEL-013 that is decided here; that a runtime without listing nacks is the server's."""
-    async with upstream(script) as server, runtime({"VLLM_BASE_URL": f"{server.url}/v1"}) as models:
+    async with listing(script, environ=vllm_at) as (_, models):
         with pytest.raises(ProviderError) as caught:
-            await models.models(ModelsRequest(provider_id="vllm"))
+            await models.models(VLLM)
         everything = await models.models(EVERYTHING)
 
     assert (caught.value.code, caught.value.provider_id) == ("provider_error", "vllm")
@@ -270,17 +275,15 @@ async def test_a_failure_without_built_in_models_is_a_provider_error_when_the_re
 async def test_an_unreachable_server_without_built_in_models_is_a_provider_error_that_says_where() -> None:
     async with runtime({}) as models:
         with pytest.raises(ProviderError, match=r"cannot reach vllm at http://127\.0\.0\.1:9"):
-            await models.models(ModelsRequest(provider_id="vllm"))
+            await models.models(VLLM)
 
 
 async def test_a_key_that_a_vendor_repeats_is_not_in_the_error() -> None:
     refusal = refuses(400, b'{"error": {"message": "no such key: tok-of-the-user"}}')
-    async with (
-        upstream(refusal) as server,
-        runtime({"VLLM_BASE_URL": f"{server.url}/v1", "VLLM_API_KEY": "tok-of-the-user"}) as models,
-    ):
+    with_key = {"VLLM_API_KEY": "tok-of-the-user"}
+    async with listing(refusal, environ=lambda url: vllm_at(url) | with_key) as (server, models):
         with pytest.raises(ProviderError) as caught:
-            await models.models(ModelsRequest(provider_id="vllm"))
+            await models.models(VLLM)
 
     assert server.requests[0].headers["authorization"] == "Bearer tok-of-the-user"
     assert "no such key: [secret]" in caught.value.message
@@ -300,7 +303,7 @@ async def test_filters_decide_who_is_asked() -> None:
 
 
 async def test_a_model_id_is_resolved_among_what_the_vendors_list() -> None:
-    async with upstream(lists("gpt-9")) as server, runtime(openai_at(server.url)) as models:
+    async with listing(lists("gpt-9")) as (_, models):
         found = await models.models(ModelsRequest(model_id="gpt-9"))
         with pytest.raises(ModelNotFound, match="model not found"):
             await models.models(ModelsRequest(provider_id="openai", model_id=built_in("openai")[0]))
@@ -321,15 +324,14 @@ async def test_a_list_is_kept_for_five_minutes_while_each_response_has_its_own_t
 ) -> None:
     clock = _Clock()
     monkeypatch.setattr(time, "time_ns", lambda: round(clock.now * 1_000) * 1_000_000)
-    request = ModelsRequest(provider_id="openai")
-    async with upstream(lists("gpt-9"), lists("gpt-10")) as server, runtime(openai_at(server.url)) as models:
+    async with listing(lists("gpt-9"), lists("gpt-10")) as (server, models):
         models._discovery = ModelDiscovery(models._client, models.resolver, monotonic=clock)
-        first = await models.models(request)
+        first = await models.models(OPENAI)
         clock.now += 299.9
-        cached = await models.models(request)
+        cached = await models.models(OPENAI)
         asked = len(server.requests)
         clock.now += 0.2
-        fresh = await models.models(request)
+        fresh = await models.models(OPENAI)
 
     assert (asked, len(server.requests)) == (1, 2)
     assert (first.models, ids(list(fresh.models))) == (cached.models, ["gpt-10"])
@@ -339,26 +341,18 @@ async def test_a_list_is_kept_for_five_minutes_while_each_response_has_its_own_t
 
 @pytest.mark.req("MK-MODEL-017")
 async def test_an_empty_list_of_a_vendor_is_news_and_a_built_in_list_is_not() -> None:
-    async with upstream(lists()) as server, runtime({"VLLM_BASE_URL": f"{server.url}/v1"}) as models:
-        empty = await models.models(ModelsRequest(provider_id="vllm"))
-        static = await models.models(ModelsRequest(provider_id="openai"))
+    async with listing(lists(), environ=vllm_at) as (_, models):
+        empty = await models.models(VLLM)
+        static = await models.models(OPENAI)
 
     assert (empty.models, empty.cache_max_age_ms) == ((), 300_000)
     assert static.cache_max_age_ms == 3_600_000
 
 
 async def test_refresh_asks_again_and_a_failure_is_not_kept() -> None:
-    request = ModelsRequest(provider_id="openai")
-    async with (
-        upstream(refuses(500), lists("gpt-9"), lists("gpt-10")) as server,
-        runtime(openai_at(server.url)) as models,
-    ):
-        seen = [
-            ids(list((await models.models(request)).models)),
-            ids(list((await models.models(request)).models)),
-            ids(list((await models.models(request)).models)),
-            ids(list((await models.models(request, refresh=True)).models)),
-        ]
+    async with listing(refuses(500), lists("gpt-9"), lists("gpt-10")) as (server, models):
+        refreshes = (False, False, False, True)
+        seen = [ids(list((await models.models(OPENAI, refresh=refresh)).models)) for refresh in refreshes]
 
     assert seen == [built_in("openai"), ["gpt-9"], ["gpt-9"], ["gpt-10"]]
     assert len(server.requests) == 3
@@ -368,14 +362,13 @@ async def test_another_key_is_another_cache_entry() -> None:
     async def by_key(request: Request, writer: asyncio.StreamWriter) -> None:
         await lists("model-of-" + request.headers["authorization"].removeprefix("Bearer "))(request, writer)
 
-    request = ModelsRequest(provider_id="openai")
     async with upstream(by_key) as server:
         environ = NOWHERE | openai_at(server.url, "one")
         async with ModelRuntime(environ, home=Path("/nonexistent")) as models:
             seen = []
             for key in ("one", "two", "one"):
                 environ["OPENAI_API_KEY"] = key
-                seen += ids(list((await models.models(request)).models))
+                seen += ids(list((await models.models(OPENAI)).models))
 
     assert seen == ["model-of-one", "model-of-two", "model-of-one"]
     assert len(server.requests) == 2
@@ -389,10 +382,9 @@ async def test_callers_who_come_together_share_one_question_and_one_who_leaves_d
         await go_on.wait()
         await lists("gpt-9")(request, writer)
 
-    request = ModelsRequest(provider_id="openai")
-    async with upstream(waits) as server, runtime(openai_at(server.url)) as models:
-        leaver = asyncio.ensure_future(models.models(request))
-        stayers = [asyncio.ensure_future(models.models(request)) for _ in range(3)]
+    async with listing(waits) as (server, models):
+        leaver = asyncio.ensure_future(models.models(OPENAI))
+        stayers = [asyncio.ensure_future(models.models(OPENAI)) for _ in range(3)]
         async with asyncio.timeout(60):
             await asked.wait()
             leaver.cancel()
@@ -414,7 +406,7 @@ async def test_closing_ends_a_question_that_is_under_way() -> None:
 
     async with upstream(hangs) as server, asyncio.timeout(60):
         async with runtime(openai_at(server.url)) as models:
-            caller = asyncio.ensure_future(models.models(ModelsRequest(provider_id="openai")))
+            caller = asyncio.ensure_future(models.models(OPENAI))
             await asked.wait()
         await server.closed_by_client.wait()
         await asyncio.gather(caller, return_exceptions=True)
@@ -480,12 +472,9 @@ async def test_what_a_vendor_told_is_used_when_the_model_is_run() -> None:
 
 
 async def test_a_listed_model_can_be_named_by_its_id_alone_and_makes_no_other_name_ambiguous() -> None:
-    async with (
-        upstream(lists("my-own-model", "gpt-6.1-sol")) as server,
-        runtime({"VLLM_BASE_URL": f"{server.url}/v1"}) as models,
-    ):
+    async with listing(lists("my-own-model", "gpt-6.1-sol"), environ=vllm_at) as (_, models):
         before = models.resolve("gpt-6.1-sol")
-        await models.models(ModelsRequest(provider_id="vllm"))
+        await models.models(VLLM)
         own, after = models.resolve("my-own-model"), models.resolve("gpt-6.1-sol")
 
     assert (own.provider, own.id) == ("vllm", "my-own-model")

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import streams as ref
+from support.messages import EVERY_OPTION, call_block, result, said_by, text_block, thinking_block
+from support.messages import call as made
 from support.streams import ask, assert_reference, decode, decode_whole, done, failed, kinds, model
 
 from makai.core import stream_events as ev
-from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.content import Audio, Image, Text, Thinking
 from makai.core.errors import InvalidRequest
-from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
+from makai.core.messages import AssistantMessage, StopReason, SystemMessage, UserMessage
 from makai.core.model import Model, ModelCapability, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.secret import Secret
@@ -30,12 +32,6 @@ PNG = Image(data="aVZCTw==", mime_type="image/png")
 
 def gemini(name: str = "gemini-3-pro-preview", **overrides: object) -> Model:
     return model(API.id, provider="google", id=name, base_url="http://127.0.0.1:9/", **overrides)
-
-
-def assistant(target: Model, *content: Text | Thinking | ToolCall) -> AssistantMessage:
-    return AssistantMessage(
-        content=content, provider=target.provider, api=target.api, model=target.id, stop_reason="end_turn"
-    )
 
 
 def body(request: ProviderRequest) -> dict[str, Any]:
@@ -84,39 +80,22 @@ STREAM = sse(
 
 
 def streamed_events(target: Model) -> list[ev.StreamEvent]:
-    call = ToolCall(
-        tool_call_id=ref.TOOL_ID,
-        name=ref.TOOL_NAME,
-        arguments_json=ref.TOOL_ARGUMENTS,
-        thought_signature="c2lnLWNhbGw=",
-    )
-    now = ToolCall(tool_call_id="made_1", name="now", arguments_json="{}")
-    empty = AssistantMessage(
-        content=(), provider=target.provider, api=target.api, model=target.id, timestamp=ref.TIMESTAMP
-    )
+    weather = made(ref.TOOL_ID, ref.TOOL_NAME, ref.TOOL_ARGUMENTS, thought_signature="c2lnLWNhbGw=")
+    now = made("made_1", "now")
+    empty = said_by(target, timestamp=ref.TIMESTAMP)
     message = msgspec.structs.replace(
         empty,
-        content=(Thinking(thinking=ref.THINKING), Text(text=ref.TEXT, text_signature="c2lnLXRleHQ="), call, now),
+        content=(Thinking(thinking=ref.THINKING), Text(text=ref.TEXT, text_signature="c2lnLXRleHQ="), weather, now),
         usage=Usage(input=20, output=42, cache_read=100, reasoning=12),
         stop_reason="tool_use",
         response_id="resp_1",
     )
     return [
         ev.Start(empty),
-        ev.ThinkingStart(0),
-        ev.ThinkingDelta(0, ref.THINKING[:10]),
-        ev.ThinkingDelta(0, ref.THINKING[10:]),
-        ev.ThinkingEnd(0, thinking=ref.THINKING),
-        ev.TextStart(1),
-        ev.TextDelta(1, ref.TEXT[:6]),
-        ev.TextDelta(1, ref.TEXT[6:]),
-        ev.TextEnd(1, "c2lnLXRleHQ=", ref.TEXT),
-        ev.ToolCallStart(2, ref.TOOL_ID, ref.TOOL_NAME),
-        ev.ToolCallDelta(2, ref.TOOL_ARGUMENTS),
-        ev.ToolCallEnd(2, call),
-        ev.ToolCallStart(3, "made_1", "now"),
-        ev.ToolCallDelta(3, "{}"),
-        ev.ToolCallEnd(3, now),
+        *thinking_block(0, ref.THINKING[:10], ref.THINKING[10:]),
+        *text_block(1, ref.TEXT[:6], ref.TEXT[6:], signature="c2lnLXRleHQ="),
+        *call_block(2, weather),
+        *call_block(3, now),
         ev.Done("tool_use", message),
     ]
 
@@ -132,36 +111,19 @@ def test_a_conversation_becomes_the_documented_body() -> None:
         messages=(
             SystemMessage(content="Speak French."),
             UserMessage(content=(Text(text="Où? ☂"), PNG, Audio(data="AAAA", mime_type="audio/wav"))),
-            assistant(
+            said_by(
                 target,
                 Thinking(thinking="Hmm", thinking_signature="dGhpbms="),
                 Text(text="Un moment.", text_signature="dGV4dA=="),
-                ToolCall(
-                    tool_call_id="a",
-                    name="get_weather",
-                    arguments_json='{"z": "ä", "a": 1.0}',
-                    thought_signature="Zmlyc3Q=",
-                ),
-                ToolCall(tool_call_id="b", name="get_weather", arguments_json="{broken"),
+                made("a", "get_weather", '{"z": "ä", "a": 1.0}', thought_signature="Zmlyc3Q="),
+                made("b", "get_weather", "{broken"),
             ),
-            ToolMessage(
-                result=ToolResult(tool_call_id="b", tool_name="get_weather", content="no such place", is_error=True)
-            ),
-            ToolMessage(result=ToolResult(tool_call_id="a", tool_name="get_weather", content=(Text(text="rain"), PNG))),
+            result("b", "get_weather", "no such place", is_error=True),
+            result("a", "get_weather", (Text(text="rain"), PNG)),
             UserMessage(content="And tomorrow?"),
         ),
     )
-    options = StreamOptions(
-        temperature=0.5,
-        top_p=0.9,
-        max_tokens=100,
-        stop=("END",),
-        reasoning_effort="high",
-        tool_choice=ToolChoice(mode="tool", name="get_weather"),
-        json_schema='{"type":"object"}',
-        session_id="s",
-        metadata={"k": "v"},
-    )
+    options = msgspec.structs.replace(EVERY_OPTION, tool_choice=ToolChoice(mode="tool", name="get_weather"))
 
     prepared = API.request(ask(target, context=context, options=options))
 
@@ -310,15 +272,9 @@ def test_before_gemini_3_a_schema_gives_way_to_tools() -> None:
 
 def test_only_the_first_foreign_call_of_a_turn_gets_the_stand_in_signature() -> None:
     target = gemini()
-    calls = tuple(
-        ToolCall(tool_call_id=name, name="f", arguments_json="{}", thought_signature="not ours") for name in ("a", "b")
-    )
-    foreign = AssistantMessage(
-        content=(Thinking(thinking="Let me see", thinking_signature="x"), *calls),
-        provider="anthropic",
-        api="anthropic-messages",
-        model="claude",
-    )
+    calls = (made(name, "f", thought_signature="not ours") for name in ("a", "b"))
+    claude = model("anthropic-messages", "anthropic")
+    foreign = said_by(claude, Thinking(thinking="Let me see", thinking_signature="x"), *calls)
 
     assert body_of(target, UserMessage(content="Hi"), foreign)["contents"][1] == {
         "role": "model",
@@ -332,14 +288,14 @@ def test_only_the_first_foreign_call_of_a_turn_gets_the_stand_in_signature() -> 
 
 def test_before_gemini_3_calls_stay_unsigned_and_images_follow_all_responses() -> None:
     target = gemini("gemini-2.5-pro")
-    calls = assistant(
+    calls = said_by(
         target,
-        ToolCall(tool_call_id="a", name="f", arguments_json="{}"),
-        ToolCall(tool_call_id="b", name="g", arguments_json="{}"),
+        made("a", "f"),
+        made("b", "g"),
     )
     results = [
-        ToolMessage(result=ToolResult(tool_call_id="a", tool_name="f", content=(PNG,))),
-        ToolMessage(result=ToolResult(tool_call_id="b", tool_name="g", content="done")),
+        result("a", "f", (PNG,)),
+        result("b", "g", "done"),
     ]
     responses = [
         {"functionResponse": {"id": "a", "name": "f", "response": {"output": ""}}},
@@ -373,12 +329,8 @@ def test_an_empty_conversation_is_refused_here() -> None:
 
 
 def test_a_stream_becomes_events_however_it_is_cut() -> None:
-    request = ask(gemini())
-    expected = streamed_events(request.model)
-
-    assert decode(API, request, STREAM) == expected
-    assert decode(API, request, STREAM, chunk=1) == expected
-    assert decode(API, request, STREAM, chunk=7) == expected
+    for size in (None, 1, 7):
+        assert decode(API, ask(gemini()), STREAM, size) == streamed_events(gemini())
 
 
 def test_an_array_of_events_is_the_same_answer() -> None:
@@ -531,29 +483,10 @@ def test_nulls_and_missing_fields_are_nothing() -> None:
     assert kinds(decode(API, ask(gemini()), stream)) == ["start", "text_start", "text_delta", "text_end", "done"]
 
 
+FIELDS = ["candidates", "content", "parts", "text", "functionCall", "name", "args", "id", "error", "finishReason"]
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "candidates",
-                    "content",
-                    "parts",
-                    "text",
-                    "functionCall",
-                    "name",
-                    "args",
-                    "id",
-                    "error",
-                    "finishReason",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
     max_leaves=12,
 )
 

@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 from support import streams as ref
+from support.messages import EVERY_OPTION, call_block, result, said_by, text_block, thinking_block
+from support.messages import call as made
 from support.streams import ask, assert_reference, decode, decode_whole, done, failed, kinds, model
 
 from makai.core import stream_events as ev
-from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.content import Audio, Image, Text, Thinking
 from makai.core.errors import InvalidRequest
-from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
+from makai.core.messages import StopReason, SystemMessage, UserMessage
 from makai.core.model import Model, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.secret import Secret
@@ -67,9 +69,8 @@ STREAM = b"".join(
 
 
 def streamed_events(target: Model) -> list[ev.StreamEvent]:
-    weather = ToolCall(tool_call_id=ref.TOOL_ID, name=ref.TOOL_NAME, arguments_json=ref.TOOL_ARGUMENTS)
-    now = ToolCall(tool_call_id="made_1", name="now", arguments_json="{}")
-    empty = AssistantMessage(content=(), provider="ollama", api=API.id, model=target.id, timestamp=ref.TIMESTAMP)
+    weather, now = made(ref.TOOL_ID, ref.TOOL_NAME, ref.TOOL_ARGUMENTS), made("made_1", "now")
+    empty = said_by(target, timestamp=ref.TIMESTAMP)
     message = msgspec.structs.replace(
         empty,
         content=(Thinking(thinking=ref.THINKING), Text(text=ref.TEXT), weather, now),
@@ -78,20 +79,10 @@ def streamed_events(target: Model) -> list[ev.StreamEvent]:
     )
     return [
         ev.Start(empty),
-        ev.ThinkingStart(0),
-        ev.ThinkingDelta(0, ref.THINKING[:10]),
-        ev.ThinkingDelta(0, ref.THINKING[10:]),
-        ev.ThinkingEnd(0, thinking=ref.THINKING),
-        ev.TextStart(1),
-        ev.TextDelta(1, ref.TEXT[:6]),
-        ev.TextDelta(1, ref.TEXT[6:]),
-        ev.TextEnd(1, text=ref.TEXT),
-        ev.ToolCallStart(2, ref.TOOL_ID, ref.TOOL_NAME),
-        ev.ToolCallDelta(2, ref.TOOL_ARGUMENTS),
-        ev.ToolCallEnd(2, weather),
-        ev.ToolCallStart(3, "made_1", "now"),
-        ev.ToolCallDelta(3, "{}"),
-        ev.ToolCallEnd(3, now),
+        *thinking_block(0, ref.THINKING[:10], ref.THINKING[10:]),
+        *text_block(1, ref.TEXT[:6], ref.TEXT[6:]),
+        *call_block(2, weather),
+        *call_block(3, now),
         ev.Done("tool_use", message),
     ]
 
@@ -101,16 +92,14 @@ def streamed_events(target: Model) -> list[ev.StreamEvent]:
 
 def test_a_conversation_becomes_the_documented_body() -> None:
     target = qwen()
-    said = AssistantMessage(
-        content=(
+    said = said_by(
+        target,
+        *(
             Thinking(thinking="Hmm"),
             Text(text="Un moment."),
-            ToolCall(tool_call_id="a", name="get_weather", arguments_json='{"z": "ä", "a": 1.0}'),
-            ToolCall(tool_call_id="b", name="get_weather", arguments_json="{broken"),
+            made("a", "get_weather", '{"z": "ä", "a": 1.0}'),
+            made("b", "get_weather", "{broken"),
         ),
-        provider=target.provider,
-        api=target.api,
-        model=target.id,
     )
     context = Context(
         system_prompt="Be brief.",
@@ -119,23 +108,11 @@ def test_a_conversation_becomes_the_documented_body() -> None:
             UserMessage(content=(Text(text="Où?"), Text(text="☂"), PNG)),
             SystemMessage(content="Speak French."),
             said,
-            ToolMessage(result=ToolResult(tool_call_id="a", tool_name="get_weather", content=(Text(text="rain"), PNG))),
-            ToolMessage(
-                result=ToolResult(tool_call_id="b", tool_name="get_weather", content="no such place", is_error=True)
-            ),
+            result("a", "get_weather", (Text(text="rain"), PNG)),
+            result("b", "get_weather", "no such place", is_error=True),
         ),
     )
-    options = StreamOptions(
-        temperature=0.5,
-        top_p=0.9,
-        max_tokens=100,
-        stop=("END",),
-        reasoning_effort="high",
-        tool_choice=ToolChoice(mode="required"),
-        json_schema='{"type":"object"}',
-        session_id="s",
-        metadata={"k": "v"},
-    )
+    options = msgspec.structs.replace(EVERY_OPTION, tool_choice=ToolChoice(mode="required"))
 
     prepared = API.request(ask(target, context=context, options=options))
 
@@ -231,9 +208,8 @@ def test_a_stream_becomes_events_however_it_is_cut() -> None:
     request = ask(qwen())
     expected = streamed_events(request.model)
 
-    assert decode(API, request, STREAM) == expected
-    assert decode(API, request, STREAM, chunk=1) == expected
-    assert decode(API, request, STREAM, chunk=7) == expected
+    for size in (None, 1, 7):
+        assert decode(API, request, STREAM, size) == expected
     assert decode(API, request, STREAM.rstrip()) == expected
 
 

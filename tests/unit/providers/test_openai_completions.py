@@ -4,11 +4,12 @@ import msgspec
 import pytest
 from support import streams as ref
 from support.fixtures import fixture
+from support.messages import call, result, said_by
 from support.streams import ask, assert_reference, body_of, decode, decode_whole, done, failed, model
 
-from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.content import Audio, Image, Text, Thinking
 from makai.core.errors import InvalidRequest
-from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
+from makai.core.messages import AssistantMessage, StopReason, SystemMessage, UserMessage
 from makai.core.model import ChatQuirks
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.usage import Usage
@@ -77,8 +78,8 @@ def test_parallel_tool_calls_may_interleave() -> None:
         finish("tool_calls"),
     )
     assert done(decode(API, ask(CHAT), stream)).content == (
-        ToolCall(tool_call_id="a", name="read", arguments_json='{"y":1}'),
-        ToolCall(tool_call_id="b", name="write", arguments_json='{"x":2}'),
+        call("a", "read", '{"y":1}'),
+        call("b", "write", '{"x":2}'),
     )
 
 
@@ -88,7 +89,7 @@ def test_calls_that_are_all_numbered_zero_are_told_apart_by_their_ids() -> None:
         delta(tool_calls=[call_piece(0, '{"b":2}', id="b", name="read")]),
         finish("tool_calls"),
     )
-    assert [call.arguments_json for call in done(decode(API, ask(CHAT), stream)).tool_calls()] == [
+    assert [made.arguments_json for made in done(decode(API, ask(CHAT), stream)).tool_calls()] == [
         '{"a":1}',
         '{"b":2}',
     ]
@@ -96,8 +97,8 @@ def test_calls_that_are_all_numbered_zero_are_told_apart_by_their_ids() -> None:
 
 def test_arguments_given_as_an_object_are_written_as_json() -> None:
     stream = sse(delta(tool_calls=[{"function": {"name": "t", "arguments": {"a": [1]}}}]), finish("tool_calls"))
-    (call,) = done(decode(API, ask(CHAT), stream)).tool_calls()
-    assert (call.tool_call_id, call.arguments_json) == ("made_1", '{"a":[1]}')
+    (made,) = done(decode(API, ask(CHAT), stream)).tool_calls()
+    assert (made.tool_call_id, made.arguments_json) == ("made_1", '{"a":[1]}')
 
 
 REASONS: list[tuple[str, StopReason]] = [
@@ -179,8 +180,8 @@ def test_recorded_llama_streams_are_read_to_their_end(folder: str) -> None:
 
 def test_a_recorded_llama_tool_call_is_assembled() -> None:
     message = done(decode(API, ask(CHAT), recorded("llama_server_tools/chat_tools_auto_stream.raw.txt")))
-    (call,) = message.tool_calls()
-    assert (call.name, call.arguments_json) == ("get_weather", '{"city": "Paris"}')
+    (made,) = message.tool_calls()
+    assert (made.name, made.arguments_json) == ("get_weather", '{"city": "Paris"}')
     assert message.stop_reason == "tool_use"
 
 
@@ -196,24 +197,14 @@ CONVERSATION = Context(
     system_prompt="Be brief.",
     messages=(
         UserMessage(content=(Text(text="What is this? é"), Image(data="aGk=", mime_type="image/png"))),
-        AssistantMessage(
-            content=(
-                Thinking(thinking="A picture.", thinking_signature="sig"),
-                Text(text="I look."),
-                ToolCall(tool_call_id="call_1", name=ref.TOOL_NAME, arguments_json='{"city":"Paris"}'),
-            ),
-            provider="acme",
-            api="openai-completions",
-            model="test-model",
+        said_by(
+            CHAT,
+            Thinking(thinking="A picture.", thinking_signature="sig"),
+            Text(text="I look."),
+            call("call_1", ref.TOOL_NAME, '{"city":"Paris"}'),
             stop_reason="tool_use",
         ),
-        ToolMessage(
-            result=ToolResult(
-                tool_call_id="call_1",
-                tool_name=ref.TOOL_NAME,
-                content=(Text(text="sunny"), Image(data="eHk=", mime_type="image/jpeg")),
-            )
-        ),
+        result("call_1", ref.TOOL_NAME, (Text(text="sunny"), Image(data="eHk=", mime_type="image/jpeg"))),
         SystemMessage(content="Answer in French."),
         UserMessage(content="And now?"),
     ),
@@ -372,8 +363,8 @@ def test_a_failed_tool_says_so_and_a_user_message_may_need_an_answer_between() -
     context = Context(
         messages=(
             UserMessage(content="Go"),
-            AssistantMessage(content=(ToolCall(tool_call_id="c", name="t", arguments_json="{}"),)),
-            ToolMessage(result=ToolResult(tool_call_id="c", tool_name="t", content="no such file", is_error=True)),
+            AssistantMessage(content=(call("c", "t"),)),
+            result("c", "t", "no such file", is_error=True),
             UserMessage(content="Well?"),
         )
     )

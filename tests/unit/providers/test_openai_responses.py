@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.messages import call, result, said_by
 from support.streams import TOOL_NAME, ask, model
 
-from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.content import Audio, Image, Text, Thinking
 from makai.core.errors import InvalidRequest
-from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from makai.core.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from makai.core.model import Model, ModelCapability
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.secret import Secret
@@ -32,7 +33,7 @@ def said(*messages: Message) -> Any:
 
 
 def own(*content: Any) -> AssistantMessage:
-    return AssistantMessage(content=content, provider="openai", api=API.id, model="gpt-5.1", stop_reason="end_turn")
+    return said_by(MODEL, *content, stop_reason="end_turn")
 
 
 def test_a_whole_conversation_becomes_input_items() -> None:
@@ -47,19 +48,11 @@ def test_a_whole_conversation_becomes_input_items() -> None:
             own(
                 Thinking(thinking="hm", thinking_signature=signature),
                 Text(text="Moment.", text_signature="commentary"),
-                ToolCall(tool_call_id="call_1", name=TOOL_NAME, arguments_json='{"city":"Zürich"}'),
-                ToolCall(tool_call_id="call_2", name=TOOL_NAME, arguments_json='{"city":', arguments_error="cut"),
+                call("call_1", TOOL_NAME, '{"city":"Zürich"}'),
+                call("call_2", TOOL_NAME, '{"city":', arguments_error="cut"),
             ),
-            ToolMessage(
-                result=ToolResult(
-                    tool_call_id="call_1",
-                    tool_name=TOOL_NAME,
-                    content=(Text(text="18 °C"), Image(data="bWFw", mime_type="image/jpeg")),
-                )
-            ),
-            ToolMessage(
-                result=ToolResult(tool_call_id="call_2", tool_name=TOOL_NAME, content="bad input", is_error=True)
-            ),
+            result("call_1", TOOL_NAME, (Text(text="18 °C"), Image(data="bWFw", mime_type="image/jpeg"))),
+            result("call_2", TOOL_NAME, "bad input", is_error=True),
             SystemMessage(content="Now in English."),
             UserMessage(content="And?"),
         ),
@@ -224,11 +217,9 @@ def test_cache_retention_is_asked_for_in_the_words_of_the_family(
 
 
 def test_a_long_session_id_becomes_a_cache_key_of_legal_length() -> None:
-    session_id = "s" * 65
+    key = sent(options=StreamOptions(session_id="s" * 65))["prompt_cache_key"]
 
-    key = sent(options=StreamOptions(session_id=session_id))["prompt_cache_key"]
-
-    assert key == hashlib.sha256(session_id.encode()).hexdigest()
+    assert key == hashlib.sha256(b"s" * 65).hexdigest()
 
 
 @pytest.mark.parametrize("mode", ["auto", "none", "required"])
@@ -239,12 +230,9 @@ def test_tool_choice_modes_keep_their_names(mode: Any) -> None:
 
 
 def test_reasoning_of_another_model_goes_back_as_words_and_without_its_signature() -> None:
-    foreign = AssistantMessage(
-        content=(Thinking(thinking="hm", thinking_signature="sig"), Text(text="Hi", text_signature="final_answer")),
-        provider="anthropic",
-        api="anthropic-messages",
-        model="claude",
-        stop_reason="end_turn",
+    foreign = said_by(
+        model("anthropic-messages", "anthropic"),
+        *(Thinking(thinking="hm", thinking_signature="sig"), Text(text="Hi", text_signature="final_answer")),
     )
 
     assert said(UserMessage(content="Hi"), foreign)[1:] == [
@@ -261,10 +249,7 @@ def test_own_reasoning_that_cannot_be_proven_is_left_out(signature: str | None) 
 
 
 def test_a_long_tool_id_is_shortened_alike_for_the_call_and_its_result() -> None:
-    call = ToolCall(tool_call_id="x" * 80, name=TOOL_NAME, arguments_json="{}")
-    result = ToolResult(tool_call_id="x" * 80, tool_name=TOOL_NAME, content="ok")
-
-    items = said(own(call), ToolMessage(result=result))
+    items = said(own(call("x" * 80, TOOL_NAME)), result("x" * 80, TOOL_NAME, "ok"))
 
     assert items[0]["call_id"] == items[1]["call_id"]
     assert len(items[0]["call_id"]) <= 64

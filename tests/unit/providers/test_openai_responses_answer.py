@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import streams as ref
 from support.fixtures import fixture
+from support.messages import call, result, said_by, text_block, thinking_block
 from support.streams import (
     ask,
     assert_lawful,
@@ -24,8 +25,8 @@ from support.streams import (
 )
 
 from makai.core import stream_events as ev
-from makai.core.content import Text, Thinking, ToolCall, ToolResult
-from makai.core.messages import AssistantMessage, ToolMessage, UserMessage
+from makai.core.content import AssistantPart, Text, Thinking
+from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.request import Context
 from makai.core.usage import Usage
 from makai.providers.openai_responses import OpenAIResponses
@@ -41,16 +42,9 @@ def sse(*events: dict[str, Any]) -> bytes:
     )
 
 
-def answer(**fields: Any) -> AssistantMessage:
-    defaults: dict[str, Any] = {
-        "provider": "openai",
-        "api": API.id,
-        "model": "gpt-5.1",
-        "timestamp": ref.TIMESTAMP,
-        "response_id": "resp_1",
-        "stop_reason": "end_turn",
-    }
-    return AssistantMessage(**{**defaults, **fields})
+def answer(*content: AssistantPart, **fields: Any) -> AssistantMessage:
+    defaults = {"timestamp": ref.TIMESTAMP, "response_id": "resp_1", "stop_reason": "end_turn"}
+    return said_by(MODEL, *content, **{**defaults, **fields})
 
 
 def created() -> dict[str, Any]:
@@ -84,6 +78,12 @@ REASONING_SIGNATURE = (
     '{"type":"reasoning","summary":[{"type":"summary_text","text":"One."},{"type":"summary_text","text":"Two."}],'
     '"id":"rs_1","encrypted_content":"secret=="}'
 )
+FULL_USAGE = {
+    "input_tokens": 100,
+    "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+    "output_tokens": 50,
+    "output_tokens_details": {"reasoning_tokens": 20},
+}
 FULL_STREAM = sse(
     created(),
     {"type": "response.in_progress", "response": {"id": "resp_1"}},
@@ -109,38 +109,21 @@ FULL_STREAM = sse(
     {"type": "response.function_call_arguments.done", "output_index": 2, "arguments": '{"x":1}'},
     finished(2, type="function_call", id="fc_1", call_id="call_1", name="a", arguments='{"x":1}'),
     finished(3, type="function_call", id="fc_2", call_id="call_2", name="b", arguments='{"y":2}'),
-    ended(
-        output=[],
-        usage={
-            "input_tokens": 100,
-            "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
-            "output_tokens": 50,
-            "output_tokens_details": {"reasoning_tokens": 20},
-        },
-    ),
+    ended(output=[], usage=FULL_USAGE),
 )
-CALL_A = ToolCall(tool_call_id="call_1", name="a", arguments_json='{"x":1}')
-CALL_B = ToolCall(tool_call_id="call_2", name="b", arguments_json='{"y":2}')
+CALL_A, CALL_B = call("call_1", "a", '{"x":1}'), call("call_2", "b", '{"y":2}')
 FULL_ANSWER = answer(
-    content=(
-        Thinking(thinking="One.\n\nTwo.", thinking_signature=REASONING_SIGNATURE),
-        Text(text="Héllo", text_signature="commentary"),
-        CALL_A,
-        CALL_B,
-    ),
+    Thinking(thinking="One.\n\nTwo.", thinking_signature=REASONING_SIGNATURE),
+    Text(text="Héllo", text_signature="commentary"),
+    CALL_A,
+    CALL_B,
     usage=Usage(input=30, output=50, cache_read=60, cache_write=10, reasoning=20),
     stop_reason="tool_use",
 )
 FULL_EVENTS: list[ev.StreamEvent] = [
-    ev.Start(answer(content=(), response_id=None, stop_reason=None)),
-    ev.ThinkingStart(0),
-    ev.ThinkingDelta(0, "On"),
-    ev.ThinkingDelta(0, "e."),
-    ev.ThinkingDelta(0, "\n\nTwo."),
-    ev.ThinkingEnd(0, REASONING_SIGNATURE, thinking="One.\n\nTwo."),
-    ev.TextStart(1),
-    ev.TextDelta(1, "Hé"),
-    ev.TextDelta(1, "llo"),
+    ev.Start(answer(response_id=None, stop_reason=None)),
+    *thinking_block(0, "On", "e.", "\n\nTwo.", signature=REASONING_SIGNATURE),
+    *text_block(1, "Hé", "llo", signature="commentary")[:-1],
     ev.Keepalive(),
     ev.TextEnd(1, "commentary", "Héllo"),
     ev.ToolCallStart(2, "call_1", "a"),
@@ -163,22 +146,13 @@ def test_a_stream_with_reasoning_text_and_parallel_calls_gives_the_same_events_h
 
 def test_what_a_model_answered_can_be_sent_back_to_it() -> None:
     said = done(decode(API, REQUEST, FULL_STREAM))
-    results = [
-        ToolMessage(result=ToolResult(tool_call_id=call.tool_call_id, tool_name=call.name, content="ok"))
-        for call in said.tool_calls()
-    ]
+    results = [result(made.tool_call_id, made.name, "ok") for made in said.tool_calls()]
 
     again = API.request(ask(MODEL, context=Context(messages=(UserMessage(content="Hi"), said, *results))))
 
-    assert [item["type"] for item in msgspec.json.decode(again.body)["input"]] == [
-        "message",
-        "reasoning",
-        "message",
-        "function_call",
-        "function_call",
-        "function_call_output",
-        "function_call_output",
-    ]
+    kinds_sent = " ".join(item["type"] for item in msgspec.json.decode(again.body)["input"])
+    calls_and_results = "function_call function_call function_call_output function_call_output"
+    assert kinds_sent == f"message reasoning message {calls_and_results}"
 
 
 @pytest.mark.req("MK-PROV-009")
@@ -215,111 +189,98 @@ def test_reasoning_without_words_is_kept_for_its_signature() -> None:
     assert events[1:3] == [ev.ThinkingStart(0), ev.ThinkingEnd(0, signature, redacted=True)]
 
 
-def test_open_reasoning_text_without_positions_becomes_thinking_that_can_go_back() -> None:
-    """llama.cpp: no summary, no encryption, the text itself, events without output_index."""
-    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": ""}
-    data = sse(
-        {"type": "response.output_item.added", "item": {**item, "content": []}},
-        {"type": "response.reasoning_text.delta", "item_id": "rs_1", "delta": "Hm"},
-        {"type": "response.reasoning_text.delta", "item_id": "rs_1", "delta": "m."},
-        {
-            "type": "response.output_item.done",
-            "item": {**item, "content": [{"type": "reasoning_text", "text": "Hmm."}]},
-        },
-        ended(),
-    )
-
-    signature = '{"type":"reasoning","summary":[],"id":"rs_1","content":[{"type":"reasoning_text","text":"Hmm."}]}'
-    assert done(decode(API, REQUEST, data)).content == (Thinking(thinking="Hmm.", thinking_signature=signature),)
+def text(words: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": words}
 
 
-def test_what_was_never_streamed_arrives_with_the_end_of_its_item() -> None:
-    data = sse(
-        finished(0, type="reasoning", id="rs_1", summary=[{"type": "summary_text", "text": "Hm."}]),
-        finished(1, type="message", id="msg_1", content=[{"type": "output_text", "text": "Hello"}]),
-        added(2, type="function_call", id="fc_1", call_id="call_1", name="a"),
-        finished(2, type="function_call", id="fc_1", call_id="call_1", name="a", arguments='{"x":1}'),
-        finished(3, type="function_call", id="fc_2", call_id="call_2", name="b", arguments='{"y":2}'),
-        ended(),
-    )
-
-    assert done(decode(API, REQUEST, data)).content == (
-        Thinking(thinking="Hm."),
-        Text(text="Hello"),
-        CALL_A,
-        CALL_B,
-    )
+def fc(number: int, name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": name, **fields}
 
 
-def test_items_that_only_the_last_event_holds_still_arrive() -> None:
-    data = sse(
-        added(0, type="message", id="msg_1"),
-        delta("output_text", 0, "Hel", content_index=0),
-        ended(
-            output=[
-                {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Hello"}]},
-                {"type": "function_call", "call_id": "call_1", "name": "a", "arguments": '{"x":1}'},
-            ]
-        ),
-    )
+OPEN_REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": ""}
+OPEN_TEXT = [{"type": "reasoning_text", "text": "Hmm."}]
+OPEN_SIGNATURE = '{"type":"reasoning","summary":[],"id":"rs_1","content":[{"type":"reasoning_text","text":"Hmm."}]}'
+HELLO = {"type": "message", "content": [text("Hello")]}
+STREAMS = {
+    "what was never streamed arrives with the end of its item": (
+        [
+            finished(0, type="reasoning", id="rs_1", summary=[{"type": "summary_text", "text": "Hm."}]),
+            finished(1, **HELLO, id="msg_1"),
+            added(2, **fc(1, "a")),
+            finished(2, **fc(1, "a", arguments='{"x":1}')),
+            finished(3, **fc(2, "b", arguments='{"y":2}')),
+            ended(),
+        ],
+        (Thinking(thinking="Hm."), Text(text="Hello"), CALL_A, CALL_B),
+    ),
+    "items that only the last event holds still arrive": (
+        [
+            added(0, type="message", id="msg_1"),
+            delta("output_text", 0, "Hel", content_index=0),
+            ended(output=[HELLO | {"id": "msg_1"}, fc(1, "a", arguments='{"x":1}')]),
+        ],
+        (Text(text="Hello"), CALL_A),
+    ),
+    "deltas that name no item belong to the current one": (
+        [
+            {"type": "response.output_item.added", "item": {"type": "message"}},
+            {"type": "response.output_text.delta", "delta": "Hi"},
+            {"type": "response.output_item.done", "item": {"type": "message"}},
+            {"type": "response.output_item.added", "item": {"type": "function_call", "call_id": "call_1", "name": "a"}},
+            {"type": "response.function_call_arguments.delta", "delta": '{"x":1}'},
+            {"type": "response.output_item.done", "item": {"type": "function_call", "call_id": "call_1", "name": "a"}},
+            ended(),
+        ],
+        (Text(text="Hi"), CALL_A),
+    ),
+    "only positions are stable: some gateways encrypt item ids differently in every event": (
+        [
+            added(0, type="message", id="aaa"),
+            delta("output_text", 0, "Hel", content_index=0, item_id="bbb"),
+            delta("output_text", 0, "lo", content_index=0, item_id="ccc"),
+            finished(0, **HELLO, id="ddd"),
+            ended(output=[HELLO | {"id": "eee"}]),
+        ],
+        (Text(text="Hello"),),
+    ),
+    "every content part of a message is its own block": (
+        [
+            added(0, type="message", id="m", phase="final_answer"),
+            delta("output_text", 0, "One", content_index=0),
+            delta("output_text", 0, "Two", content_index=1),
+            finished(0, type="message", id="m", content=[text("One"), text("Two"), text("Three")]),
+            ended(),
+        ],
+        tuple(Text(text=words, text_signature="final_answer") for words in ("One", "Two", "Three")),
+    ),
+    "items and events of other kinds are passed over": (
+        [
+            added(0, type="tool_search_call", arguments={"not": "text"}),
+            {"type": "response.web_search_call.searching", "delta": {"not": "text"}},
+            finished(0, type="tool_search_call", arguments={"not": "text"}),
+            added(1, type="message", id="m"),
+            delta("output_text", 1, "Hi", content_index=0),
+            finished(1, type="message", id="m", content=[text("Hi")]),
+            ended(output=[{"type": "tool_search_call", "arguments": {}}, {"type": "message"}]),
+        ],
+        (Text(text="Hi"),),
+    ),
+    "llama.cpp's open reasoning, without positions, becomes thinking that can go back": (
+        [
+            {"type": "response.output_item.added", "item": {**OPEN_REASONING, "content": []}},
+            {"type": "response.reasoning_text.delta", "item_id": "rs_1", "delta": "Hm"},
+            {"type": "response.reasoning_text.delta", "item_id": "rs_1", "delta": "m."},
+            {"type": "response.output_item.done", "item": {**OPEN_REASONING, "content": OPEN_TEXT}},
+            ended(),
+        ],
+        (Thinking(thinking="Hmm.", thinking_signature=OPEN_SIGNATURE),),
+    ),
+}
 
-    assert done(decode(API, REQUEST, data)).content == (Text(text="Hello"), CALL_A)
 
-
-def test_deltas_that_name_no_item_belong_to_the_current_one() -> None:
-    data = sse(
-        {"type": "response.output_item.added", "item": {"type": "message"}},
-        {"type": "response.output_text.delta", "delta": "Hi"},
-        {"type": "response.output_item.done", "item": {"type": "message"}},
-        {"type": "response.output_item.added", "item": {"type": "function_call", "call_id": "call_1", "name": "a"}},
-        {"type": "response.function_call_arguments.delta", "delta": '{"x":1}'},
-        {"type": "response.output_item.done", "item": {"type": "function_call", "call_id": "call_1", "name": "a"}},
-        ended(),
-    )
-
-    assert done(decode(API, REQUEST, data)).content == (Text(text="Hi"), CALL_A)
-
-
-def test_ids_that_change_from_event_to_event_do_no_harm() -> None:
-    """Some gateways encrypt item ids differently in every event: only positions are stable."""
-    data = sse(
-        added(0, type="message", id="aaa"),
-        delta("output_text", 0, "Hel", content_index=0, item_id="bbb"),
-        delta("output_text", 0, "lo", content_index=0, item_id="ccc"),
-        finished(0, type="message", id="ddd", content=[{"type": "output_text", "text": "Hello"}]),
-        ended(output=[{"type": "message", "id": "eee", "content": [{"type": "output_text", "text": "Hello"}]}]),
-    )
-
-    assert done(decode(API, REQUEST, data)).content == (Text(text="Hello"),)
-
-
-def test_every_content_part_of_a_message_is_its_own_block() -> None:
-    texts = [{"type": "output_text", "text": text} for text in ("One", "Two", "Three")]
-    data = sse(
-        added(0, type="message", id="m", phase="final_answer"),
-        delta("output_text", 0, "One", content_index=0),
-        delta("output_text", 0, "Two", content_index=1),
-        finished(0, type="message", id="m", content=texts),
-        ended(),
-    )
-
-    assert done(decode(API, REQUEST, data)).content == tuple(
-        Text(text=text, text_signature="final_answer") for text in ("One", "Two", "Three")
-    )
-
-
-def test_items_and_events_of_other_kinds_are_passed_over() -> None:
-    data = sse(
-        added(0, type="tool_search_call", arguments={"not": "text"}),
-        {"type": "response.web_search_call.searching", "delta": {"not": "text"}},
-        finished(0, type="tool_search_call", arguments={"not": "text"}),
-        added(1, type="message", id="m"),
-        delta("output_text", 1, "Hi", content_index=0),
-        finished(1, type="message", id="m", content=[{"type": "output_text", "text": "Hi"}]),
-        ended(output=[{"type": "tool_search_call", "arguments": {}}, {"type": "message"}]),
-    )
-
-    assert done(decode(API, REQUEST, data + b"data: [DONE]\n\n")).content == (Text(text="Hi"),)
+@pytest.mark.parametrize(("events", "content"), STREAMS.values(), ids=STREAMS)
+def test_a_stream_becomes_this_content(events: list[dict[str, Any]], content: tuple[AssistantPart, ...]) -> None:
+    assert done(decode(API, REQUEST, sse(*events) + b"data: [DONE]\n\n")).content == content
 
 
 def test_nulls_are_as_good_as_nothing() -> None:
@@ -331,7 +292,7 @@ def test_nulls_are_as_good_as_nothing() -> None:
         {"type": "response.completed", "response": None},
     )
 
-    assert done(decode(API, REQUEST, data)) == answer(content=(), response_id=None)
+    assert done(decode(API, REQUEST, data)) == answer(response_id=None)
 
 
 def test_a_tool_call_whose_arguments_were_cut_says_so() -> None:
@@ -369,7 +330,7 @@ def test_a_refusal_is_text_and_the_reason_to_stop() -> None:
         ended(),
     )
 
-    assert done(decode(API, REQUEST, data)) == answer(content=(Text(text="I will not."),), stop_reason="refusal")
+    assert done(decode(API, REQUEST, data)) == answer(Text(text="I will not."), stop_reason="refusal")
 
 
 # ---------------------------------------------------------------- failures
@@ -429,21 +390,11 @@ def test_a_whole_response_gives_the_same_message_as_the_stream() -> None:
         "error": None,
         "output": [
             REASONING_ITEM,
-            {
-                "type": "message",
-                "id": "msg_1",
-                "content": [{"type": "output_text", "text": "Héllo"}],
-                "phase": "commentary",
-            },
-            {"type": "function_call", "call_id": "call_1", "name": "a", "arguments": '{"x":1}'},
-            {"type": "function_call", "call_id": "call_2", "name": "b", "arguments": '{"y":2}'},
+            {"type": "message", "id": "msg_1", "content": [text("Héllo")], "phase": "commentary"},
+            fc(1, "a", arguments='{"x":1}'),
+            fc(2, "b", arguments='{"y":2}'),
         ],
-        "usage": {
-            "input_tokens": 100,
-            "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
-            "output_tokens": 50,
-            "output_tokens_details": {"reasoning_tokens": 20},
-        },
+        "usage": FULL_USAGE,
     }
 
     assert done(decode_whole(API, REQUEST, msgspec.json.encode(body))) == FULL_ANSWER

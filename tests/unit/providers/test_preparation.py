@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import messages
+from support.messages import said_by
 
 from makai.core.content import AssistantPart, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
@@ -18,21 +20,20 @@ from makai.core.request import Context
 from makai.providers.preparation import NO_RESULT, ToolIdRule, arguments_object, identity, normalised_tool_id, prepare
 
 MODEL = Model(id="m-1", api="some-api", provider="acme", base_url="http://127.0.0.1:9")
+OTHER = msgspec.structs.replace(MODEL, provider="other")
 HELLO = UserMessage(content="Hello")
 
 
 def said(*content: AssistantPart, own: bool = True, stop: StopReason = "end_turn") -> AssistantMessage:
-    return AssistantMessage(
-        content=content, provider="acme" if own else "other", api="some-api", model="m-1", stop_reason=stop
-    )
+    return said_by(MODEL if own else OTHER, *content, stop_reason=stop)
 
 
 def call(tool_id: str, signature: str | None = None) -> ToolCall:
-    return ToolCall(tool_call_id=tool_id, name="look", arguments_json="{}", thought_signature=signature)
+    return messages.call(tool_id, "look", thought_signature=signature)
 
 
 def result(tool_id: str, content: str = "42", *, is_error: bool = False) -> ToolMessage:
-    return ToolMessage(result=ToolResult(tool_call_id=tool_id, tool_name="look", content=content, is_error=is_error))
+    return messages.result(tool_id, "look", content, is_error=is_error)
 
 
 def prepared(*messages: Message, tool_id: ToolIdRule = identity) -> tuple[Message, ...]:
@@ -131,28 +132,23 @@ def test_orphan_and_second_results_are_removed() -> None:
 
 
 def test_a_result_gets_the_name_of_its_call() -> None:
-    nameless = ToolMessage(result=ToolResult(tool_call_id="a", tool_name="", content="42"))
-
-    assert prepared(said(call("a")), nameless) == (said(call("a")), result("a"))
+    assert prepared(said(call("a")), messages.result("a", "", "42")) == (said(call("a")), result("a"))
 
 
 def test_ids_that_a_model_uses_again_become_unique_and_stay_with_their_results() -> None:
     first = (said(call("x"), call("x")), result("x", "1"), result("x", "2"))
     second = (said(call("x")), result("x", "3"))
 
-    messages = prepared(*first, *second)
+    ready = prepared(*first, *second)
 
     calls = [
-        made.tool_call_id
-        for message in messages
-        if isinstance(message, AssistantMessage)
-        for made in message.tool_calls()
+        made.tool_call_id for message in ready if isinstance(message, AssistantMessage) for made in message.tool_calls()
     ]
-    results = [(m.result.tool_call_id, m.result.content) for m in messages if isinstance(m, ToolMessage)]
+    results = [(m.result.tool_call_id, m.result.content) for m in ready if isinstance(m, ToolMessage)]
     assert calls[0] == "x"
     assert len(set(calls)) == 3
     assert results == list(zip(calls, ["1", "2", "3"], strict=True))
-    assert prepared(*first) == messages[:3], "a growing conversation keeps the ids it had"
+    assert prepared(*first) == ready[:3], "a growing conversation keeps the ids it had"
 
 
 def test_calls_without_an_id_get_one() -> None:
@@ -171,9 +167,7 @@ def test_a_rule_that_cannot_tell_ids_apart_is_refused() -> None:
 
 
 def test_images_in_results_survive() -> None:
-    picture = ToolMessage(
-        result=ToolResult(tool_call_id="a", tool_name="look", content=(Image(data="AA==", mime_type="image/png"),))
-    )
+    picture = messages.result("a", "look", (Image(data="AA==", mime_type="image/png"),))
 
     assert prepared(said(call("a")), picture) == (said(call("a")), picture)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -56,6 +58,14 @@ async def ask(home: Path, environ: dict[str, str] | None = None, options: Stream
         return [event async for event in runtime.stream("corp/m", HI, options)]
 
 
+@asynccontextmanager
+async def served(home: Path, script: Script | None = None) -> AsyncIterator[Upstream]:
+    """A model that answers so, configured as the provider corp."""
+    async with upstream(script or answers(chat_stream("Hello"))) as model:
+        gateway(home, model.url)
+        yield model
+
+
 def sent(server: Upstream) -> list[str]:
     """The tokens the server was shown, in order."""
     return [request.headers.get("authorization", "none").removeprefix("Bearer ") for request in server.requests]
@@ -78,8 +88,7 @@ def wants(good: str) -> Script:
 
 @pytest.mark.req("MK-AUTH-016")
 async def test_a_stored_key_is_used_and_wins_over_the_environment(tmp_path: Path) -> None:
-    async with upstream(answers(chat_stream("Hello"))) as model:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path) as model:
         await ask(tmp_path, {"CORP_KEY": "from-environment"})
         keep(tmp_path, ApiKey(key=Secret("from-login")), model.url)
         keep(tmp_path, ApiKey(key=Secret("from-work")), model.url, "work")
@@ -92,8 +101,7 @@ async def test_a_stored_key_is_used_and_wins_over_the_environment(tmp_path: Path
 
 @pytest.mark.req("MK-AUTH-018")
 async def test_without_any_credential_the_request_is_refused_before_it_is_sent(tmp_path: Path) -> None:
-    async with upstream(answers(chat_stream("Hello"))) as model:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path) as model:
         with pytest.raises(AuthRequired) as refused:
             await ask(tmp_path)
         assert refused.value.provider_id == "corp"
@@ -103,8 +111,7 @@ async def test_without_any_credential_the_request_is_refused_before_it_is_sent(t
 
 @pytest.mark.req("MK-AUTH-019")
 async def test_an_expired_token_is_refreshed_before_anything_is_sent(tmp_path: Path) -> None:
-    async with upstream(wants("a2")) as model, upstream(issues("a2")) as server:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path, wants("a2")) as model, upstream(issues("a2")) as server:
         keep(tmp_path, token("a1", expires_in_ms=-1, token_url=server.url + "/token"), model.url)
         events = await ask(tmp_path)
         assert isinstance(events[-1], Done)
@@ -115,8 +122,7 @@ async def test_an_expired_token_is_refreshed_before_anything_is_sent(tmp_path: P
 
 
 async def test_a_token_that_is_refused_is_refreshed_and_the_request_sent_once_more(tmp_path: Path) -> None:
-    async with upstream(wants("a2")) as model, upstream(issues("a2")) as server:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path, wants("a2")) as model, upstream(issues("a2")) as server:
         keep(tmp_path, token("a1", token_url=server.url + "/token"), model.url)
         events = await ask(tmp_path)
         assert isinstance(events[-1], Done)
@@ -125,8 +131,7 @@ async def test_a_token_that_is_refused_is_refreshed_and_the_request_sent_once_mo
 
 
 async def test_a_second_refusal_is_told_and_not_tried_again(tmp_path: Path) -> None:
-    async with upstream(refuses(401)) as model, upstream(issues("a2")) as server:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path, refuses(401)) as model, upstream(issues("a2")) as server:
         keep(tmp_path, token("a1", token_url=server.url + "/token"), model.url)
         last = (await ask(tmp_path))[-1]
         assert isinstance(last, Failed)
@@ -146,8 +151,7 @@ REFRESH_ANSWERS: list[tuple[Script, type[MakaiError]]] = [
 async def test_a_refresh_that_fails_has_its_typed_code_and_keeps_the_login(
     tmp_path: Path, answer: Script, error: type[MakaiError]
 ) -> None:
-    async with upstream(answers(chat_stream("Hello"))) as model, upstream(answer) as server:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path) as model, upstream(answer) as server:
         keep(tmp_path, token("a1", expires_in_ms=-1, token_url=server.url + "/token"), model.url)
         with pytest.raises(error):
             await ask(tmp_path)
@@ -157,8 +161,7 @@ async def test_a_refresh_that_fails_has_its_typed_code_and_keeps_the_login(
 
 @pytest.mark.req("MK-AUTH-020")
 async def test_a_refusal_whose_refresh_fails_says_so_in_the_stream(tmp_path: Path) -> None:
-    async with upstream(refuses(401)) as model, upstream(refuses(400, b'{"error":"invalid_grant"}')) as server:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path, refuses(401)) as model, upstream(refuses(400, b'{"error":"invalid_grant"}')) as server:
         keep(tmp_path, token("a1", token_url=server.url + "/token"), model.url)
         last = (await ask(tmp_path))[-1]
         assert isinstance(last, Failed)
@@ -167,16 +170,14 @@ async def test_a_refusal_whose_refresh_fails_says_so_in_the_stream(tmp_path: Pat
 
 
 async def test_an_expired_token_without_a_way_to_refresh_is_auth_expired(tmp_path: Path) -> None:
-    async with upstream(answers(chat_stream("Hello"))) as model:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path) as model:
         keep(tmp_path, token("a1", expires_in_ms=-1, refresh=None), model.url)
         with pytest.raises(AuthExpired):
             await ask(tmp_path)
 
 
 async def test_a_login_is_never_sent_to_an_address_a_caller_names(tmp_path: Path) -> None:
-    async with upstream(answers(chat_stream("Hello"))) as model, upstream(answers(chat_stream("Hello"))) as thief:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path) as model, upstream(answers(chat_stream("Hello"))) as thief:
         keep(tmp_path, ApiKey(key=Secret("precious")), model.url)
         stolen = Model(id="m", api="openai-completions", provider="corp", base_url=thief.url)
         async with ModelRuntime({}, home=tmp_path) as runtime:
@@ -186,8 +187,7 @@ async def test_a_login_is_never_sent_to_an_address_a_caller_names(tmp_path: Path
 
 
 async def test_a_token_may_travel_in_a_header_of_the_gateways_choice(tmp_path: Path) -> None:
-    async with upstream(answers(chat_stream("Hello"))) as model:
-        gateway(tmp_path, model.url)
+    async with served(tmp_path) as model:
         own_header = msgspec.structs.replace(token("a1"), provider_data={"send_as": "X-Corp-Token"})
         keep(tmp_path, own_header, model.url)
         await ask(tmp_path)
