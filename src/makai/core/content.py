@@ -95,6 +95,9 @@ class ToolResult(Part, frozen=True, tag_field="type", tag="tool_result"):
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, Text))
 
+    def images(self) -> list[Image]:
+        return [part for part in self.content if isinstance(part, Image)]
+
 
 AssistantPart: TypeAlias = Text | Thinking | ToolCall
 UserPart: TypeAlias = Text | Image | Audio

@@ -6,7 +6,7 @@ that turns a `ProviderRequest` into stream events; `providers.http.HttpProvider`
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Hashable
 from typing import Any, Protocol
 
 import msgspec
@@ -82,6 +82,18 @@ class AnswerDecoder:
     def _fail(self, value: Any) -> None:
         """End the answer with an error object that arrived inside it."""
         self._parts.fail(stream_failure(self._provider, value, self._secret))
+
+    def _whole_call(
+        self, key: Hashable, call_id: str | None, name: str, arguments: msgspec.Raw, signature: str | None = None
+    ) -> None:
+        """A tool call that comes in one piece."""
+        self._parts.tool(key, call_id, name)
+        written = str(arguments, "utf-8")
+        if written != "null":
+            self._parts.arguments(key, written)
+        if signature:
+            self._parts.sign(key, signature)
+        self._parts.end(key)
 
     def _malformed(self, error: Exception, expected: str = "valid JSON") -> ProviderError:
         return ProviderError(

@@ -24,6 +24,7 @@ from makai.providers.failure import MAX_MESSAGE
 from makai.providers.parts import Parts
 from makai.providers.preparation import (
     arguments_object,
+    function_fields,
     nearest_effort,
     normalised_tool_id,
     prepare,
@@ -169,14 +170,7 @@ def _thinking_config(family: GeminiFamily, effort: ReasoningEffort | None) -> JS
 def _tools(context: Context, options: StreamOptions) -> JSON:
     if not context.tools:
         return {}
-    declarations = [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "parametersJsonSchema": schema_object(tool.parameters_schema_json, f"the schema of tool {tool.name!r}"),
-        }
-        for tool in context.tools
-    ]
+    declarations = [function_fields(tool, "parametersJsonSchema") for tool in context.tools]
     fields: JSON = {"tools": [{"functionDeclarations": declarations}]}
     if options.tool_choice is not None:
         fields["toolConfig"] = {"functionCallingConfig": _calling_config(options.tool_choice)}
@@ -275,8 +269,7 @@ def _function_response(result: ToolResult, family: GeminiFamily) -> tuple[JSON, 
     # "Use "output" key to specify function output and "error" key to specify error details"
     outcome = {"error" if result.is_error else "output": result.text()}
     response: JSON = {"id": result.tool_call_id, "name": result.tool_name, "response": outcome}
-    content = () if isinstance(result.content, str) else result.content
-    images = [_inline_data(part) for part in content if isinstance(part, Image)]
+    images = [_inline_data(part) for part in result.images()]
     if images and family.third_generation:
         response["parts"] = images
         images = []
@@ -417,18 +410,10 @@ class GoogleDecoder(AnswerDecoder):
 
     def _call(self, call: FunctionCall, signature: str | None) -> None:
         """Calls come whole; Gemini before 3 gives them no id."""
-        parts = self._parts
-        parts.end(self._open)
+        self._parts.end(self._open)
         self._open = ""
         self._calls += 1
-        key = self._calls
-        parts.tool(key, call.id, call.name or "")
-        arguments = str(call.args, "utf-8")
-        if arguments != "null":
-            parts.arguments(key, arguments)
-        if signature:
-            parts.sign(key, signature)
-        parts.end(key)
+        self._whole_call(self._calls, call.id, call.name or "", call.args, signature)
 
     def _finish(self, reason: str, explanation: str | None) -> None:
         if (what := BROKEN_OFF.get(reason)) is None:

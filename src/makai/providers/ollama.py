@@ -17,7 +17,14 @@ from makai.core.request import Context, StreamOptions
 from makai.core.usage import Usage
 from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.parts import Parts
-from makai.providers.preparation import arguments_object, nearest_effort, prepare, sampling_fields, schema_object
+from makai.providers.preparation import (
+    arguments_object,
+    function_fields,
+    nearest_effort,
+    prepare,
+    sampling_fields,
+    schema_object,
+)
 from makai.wire.ndjson import NDJSONDecoder
 
 JSON = dict[str, Any]
@@ -76,17 +83,7 @@ def _tools(context: Context, options: StreamOptions) -> list[JSON]:
     """The only tool choice Ollama can express is to offer none."""
     if options.tool_choice is not None and options.tool_choice.mode == "none":
         return []
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": schema_object(tool.parameters_schema_json, f"the schema of tool {tool.name!r}"),
-            },
-        }
-        for tool in context.tools
-    ]
+    return [{"type": "function", "function": function_fields(tool)} for tool in context.tools]
 
 
 def _message(message: Message) -> JSON:
@@ -134,12 +131,13 @@ def _assistant_content(message: AssistantMessage) -> JSON:
 
 def _tool_content(result: ToolResult) -> JSON:
     """The name is what older servers match a result by, the id what newer ones do."""
-    images = (
-        [] if isinstance(result.content, str) else [part.data for part in result.content if isinstance(part, Image)]
-    )
     # There is no field for "it failed", so the text has to say it.
     text = f"Error: {result.text()}" if result.is_error else result.text()
-    return {"tool_name": result.tool_name, "tool_call_id": result.tool_call_id, **_with_images(text, images)}
+    return {
+        "tool_name": result.tool_name,
+        "tool_call_id": result.tool_call_id,
+        **_with_images(text, [image.data for image in result.images()]),
+    }
 
 
 def _with_images(text: str, images: list[str]) -> JSON:
@@ -244,13 +242,8 @@ class OllamaDecoder(AnswerDecoder):
         """Calls come whole; older servers give them no id."""
         self._switch("")
         self._calls += 1
-        key = self._calls
         function = call.function or _Function()
-        self._parts.tool(key, call.id, function.name or "")
-        arguments = str(function.arguments, "utf-8")
-        if arguments != "null":
-            self._parts.arguments(key, arguments)
-        self._parts.end(key)
+        self._whole_call(self._calls, call.id, function.name or "", function.arguments)
 
 
 def _is_json(line: bytes) -> bool:

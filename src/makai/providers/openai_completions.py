@@ -18,7 +18,14 @@ from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
 from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.parts import Parts
-from makai.providers.preparation import nearest_effort, normalised_tool_id, prepare, sampling_fields, schema_object
+from makai.providers.preparation import (
+    function_fields,
+    nearest_effort,
+    normalised_tool_id,
+    prepare,
+    sampling_fields,
+    schema_object,
+)
 from makai.wire.sse import SSEDecoder
 
 STOP_REASONS: dict[str, StopReason] = {
@@ -108,17 +115,8 @@ def _reasoning(options: StreamOptions, model: Model, quirks: ChatQuirks) -> JSON
 def _tools(tools: tuple[ToolDefinition, ...], options: StreamOptions, quirks: ChatQuirks) -> JSON:
     if not tools:
         return {}
-    functions = []
-    for tool in tools:
-        function: JSON = {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": schema_object(tool.parameters_schema_json, f"the parameters of tool {tool.name}"),
-        }
-        if quirks.strict_tools:
-            function["strict"] = False
-        functions.append({"type": "function", "function": function})
-    fields: JSON = {"tools": functions}
+    strict = {"strict": False} if quirks.strict_tools else {}
+    fields: JSON = {"tools": [{"type": "function", "function": function_fields(tool) | strict} for tool in tools]}
     choice = options.tool_choice
     if choice is None:
         return fields
@@ -198,7 +196,7 @@ def _assistant(message: AssistantMessage, quirks: ChatQuirks) -> JSON:
 def _tool_result(result: ToolResult, quirks: ChatQuirks) -> list[JSON]:
     """A tool message holds text only; pictures follow in a user message that says where they come from."""
     text = result.text()
-    images = [part for part in result.content if isinstance(part, Image)] if not isinstance(result.content, str) else []
+    images = result.images()
     if result.is_error:
         text = f"Error: {text}"
     fields: JSON = {"role": "tool", "tool_call_id": result.tool_call_id, "content": text or "(see the image)"}

@@ -23,7 +23,7 @@ from makai.core.secret import Secret
 from makai.providers.base import HttpRequest, ProviderRequest, bearer, json_post
 from makai.providers.openai_responses_answer import ResponsesDecoder, replayed_reasoning
 from makai.providers.parts import Parts
-from makai.providers.preparation import nearest_effort, normalised_tool_id, prepare, schema_object
+from makai.providers.preparation import function_fields, nearest_effort, normalised_tool_id, prepare, schema_object
 
 JSON = dict[str, Any]
 
@@ -166,20 +166,9 @@ def _reasoning_and_sampling(model: Model, options: StreamOptions, family: Respon
 def _tools(context: Context, options: StreamOptions) -> JSON:
     if not context.tools:
         return {}
-    fields: JSON = {
-        "tools": [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": schema_object(tool.parameters_schema_json, f"the parameters of tool {tool.name}"),
-                # The default is true, and strict mode refuses most schemas that were not written for it.
-                "strict": False,
-            }
-            for tool in context.tools
-        ],
-        "parallel_tool_calls": True,
-    }
+    # The default of `strict` is true, and strict mode refuses most schemas that were not written for it.
+    functions = [{"type": "function", **function_fields(tool), "strict": False} for tool in context.tools]
+    fields: JSON = {"tools": functions, "parallel_tool_calls": True}
     choice = options.tool_choice
     if choice is not None:
         fields["tool_choice"] = {"type": "function", "name": choice.name} if choice.mode == "tool" else choice.mode

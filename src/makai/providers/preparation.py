@@ -20,7 +20,7 @@ from makai.core.content import AssistantPart, Text, Thinking, ToolCall, ToolResu
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model
-from makai.core.request import Context, StreamOptions
+from makai.core.request import Context, StreamOptions, ToolDefinition
 from makai.providers.parts import arguments_error
 
 NO_RESULT = "No result was recorded for this tool call."
@@ -82,6 +82,12 @@ def schema_object(schema_json: str, what: str) -> msgspec.Raw:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidRequest(f"{what} is not a JSON Schema object: {error}") from error
     return msgspec.Raw(encoded)
+
+
+def function_fields(tool: ToolDefinition, schema: str = "parameters") -> dict[str, Any]:
+    """A tool as most APIs describe one; `schema` is the field that an API has for its JSON Schema."""
+    parameters = schema_object(tool.parameters_schema_json, f"the schema of tool {tool.name!r}")
+    return {"name": tool.name, "description": tool.description, schema: parameters}
 
 
 def nearest_effort(effort: str, accepted: Sequence[str]) -> str | None:

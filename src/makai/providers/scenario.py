@@ -23,8 +23,7 @@ the last tool's JSON, to be malformed), `signature: opaque` (signs the block bef
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -32,82 +31,25 @@ from makai.core.errors import ParseError
 from makai.core.messages import StopReason
 from makai.core.usage import Usage
 
-
-class Say(msgspec.Struct, frozen=True):
-    text: str
-
-
-class Think(msgspec.Struct, frozen=True):
-    text: str
+Word: TypeAlias = Literal[
+    "say", "think", "echo", "repeat", "tool", "signature", "wait", "pace", "chunk", "usage", "stop", "fail", "cut",
+    "stall",
+]  # fmt: skip
 
 
-class Echo(msgspec.Struct, frozen=True):
-    """Say what the newest user message says."""
+class Step(msgspec.Struct, frozen=True):
+    """One thing that an answer does. Its word says which of the other fields it has."""
 
-
-class Repeat(msgspec.Struct, frozen=True):
-    """One delta, many times."""
-
-    times: int
-    text: str
-
-
-class CallTool(msgspec.Struct, frozen=True):
-    name: str
-    arguments_json: str
-
-
-class Signature(msgspec.Struct, frozen=True):
-    """Signs the block before it."""
-
-    signature: str
-
-
-class Wait(msgspec.Struct, frozen=True):
-    seconds: float
-
-
-class Pace(msgspec.Struct, frozen=True):
-    """Delay before each following delta."""
-
-    seconds: float
-
-
-class ChunkSize(msgspec.Struct, frozen=True):
-    """Characters per following delta."""
-
-    size: int
-
-
-class Count(msgspec.Struct, frozen=True):
-    """What the answer is said to have consumed."""
-
-    usage: Usage
-
-
-class Stop(msgspec.Struct, frozen=True):
-    reason: StopReason
-
-
-class Fail(msgspec.Struct, frozen=True):
-    """End in an error of this code."""
-
-    code: str
-    message: str
+    word: Word
+    text: str = ""
+    """What is said, the arguments of a tool, or the message of a failure."""
+    name: str = ""
+    """Of a tool; the code of a failure."""
+    number: float = 0
+    """Seconds, characters or repetitions."""
     retry_after_ms: int | None = None
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """The connection breaks."""
-
-
-class Stall(msgspec.Struct, frozen=True):
-    """Nothing ever comes again."""
-
-
-Step: TypeAlias = (
-    Say | Think | Echo | Repeat | CallTool | Signature | Wait | Pace | ChunkSize | Count | Stop | Fail | Cut | Stall
-)
+    usage: Usage = Usage()
+    reason: StopReason = "end_turn"
 
 
 class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +71,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
                 return answer
         ordered = [answer for answer in self.answers if answer.when is None]
         if not ordered:
-            return ScriptedAnswer(steps=(Say("(the scenario has no answer for this)"),))
+            return ScriptedAnswer(steps=(Step("say", "(the scenario has no answer for this)"),))
         return ordered[min(turn, len(ordered) - 1)]
 
 
@@ -173,46 +115,46 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _add_step(steps: list[Step], word: str, rest: str) -> None:
-    if word == "arguments":
-        last = steps[-1] if steps else None
-        if not isinstance(last, CallTool):
-            raise ValueError("`arguments` must follow `tool`")
-        steps[-1] = CallTool(last.name, rest)
-    elif word in _STEPS:
-        steps.append(_STEPS[word](rest))
-    else:
-        raise ValueError(f"unknown step {word!r}")
+    if word != "arguments":
+        steps.append(_step(word, rest))
+        return
+    last = steps[-1] if steps else None
+    if last is None or last.word != "tool":
+        raise ValueError("`arguments` must follow `tool`")
+    steps[-1] = Step("tool", rest, last.name)
 
 
-def _repeat(rest: str) -> Step:
-    times, _, text = rest.partition(" ")
-    return Repeat(int(times), text)
-
-
-def _tool(rest: str) -> Step:
-    name, _, arguments = rest.partition(" ")
-    msgspec.json.decode(arguments or "{}", type=dict[str, object])
-    return CallTool(name, arguments or "{}")
-
-
-def _usage(rest: str) -> Step:
-    counts = dict(pair.split("=", 1) for pair in rest.split())
-    return Count(Usage(**{name: int(value) for name, value in counts.items()}))
-
-
-def _stop(rest: str) -> Step:
-    if rest not in get_args(StopReason):
-        raise ValueError(f"unknown stop reason {rest!r}")
-    return Stop(rest)  # type: ignore[arg-type]
-
-
-def _fail(rest: str) -> Step:
-    code, _, message = rest.partition(" ")
-    wait_ms = None
-    if message.startswith("retry_after="):
-        duration, _, message = message.removeprefix("retry_after=").partition(" ")
-        wait_ms = int(_seconds(duration) * 1000)
-    return Fail(code, message or "scripted failure", wait_ms)
+def _step(word: str, rest: str) -> Step:
+    first, _, text = rest.partition(" ")
+    match word:
+        case "say" | "think" | "signature":
+            return Step(word, rest)
+        case "echo" | "cut" | "stall":
+            return Step(word)
+        case "wait" | "pace":
+            return Step(word, number=_seconds(rest))
+        case "chunk":
+            return Step("chunk", number=max(1, int(rest)))
+        case "repeat":
+            return Step("repeat", text, number=int(first))
+        case "tool":
+            msgspec.json.decode(text or "{}", type=dict[str, object])
+            return Step("tool", text or "{}", first)
+        case "usage":
+            counts = dict(pair.split("=", 1) for pair in rest.split())
+            return Step("usage", usage=Usage(**{name: int(value) for name, value in counts.items()}))
+        case "stop":
+            if rest not in get_args(StopReason):
+                raise ValueError(f"unknown stop reason {rest!r}")
+            return Step("stop", reason=rest)  # type: ignore[arg-type]
+        case "fail":
+            wait_ms = None
+            if text.startswith("retry_after="):
+                duration, _, text = text.removeprefix("retry_after=").partition(" ")
+                wait_ms = int(_seconds(duration) * 1000)
+            return Step("fail", text or "scripted failure", first, retry_after_ms=wait_ms)
+        case _:
+            raise ValueError(f"unknown step {word!r}")
 
 
 def _seconds(text: str) -> float:
@@ -220,21 +162,3 @@ def _seconds(text: str) -> float:
     if match is None:
         raise ValueError(f"not a duration: {text!r} (write 200ms or 2s)")
     return float(match[1]) / (1000 if match[2] == "ms" else 1)
-
-
-_STEPS: dict[str, Callable[[str], Step]] = {
-    "say": Say,
-    "think": Think,
-    "echo": lambda rest: Echo(),
-    "repeat": _repeat,
-    "tool": _tool,
-    "signature": Signature,
-    "wait": lambda rest: Wait(_seconds(rest)),
-    "pace": lambda rest: Pace(_seconds(rest)),
-    "chunk": lambda rest: ChunkSize(max(1, int(rest))),
-    "usage": _usage,
-    "stop": _stop,
-    "fail": _fail,
-    "cut": lambda rest: Cut(),
-    "stall": lambda rest: Stall(),
-}

@@ -19,7 +19,6 @@ from makai.core.messages import AssistantMessage, StopReason, UserMessage
 from makai.core.model import ModelCapability
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Price
-from makai.providers import scenario as script
 from makai.providers.base import ProviderRequest
 from makai.providers.parts import Parts
 from makai.providers.scenario import Scenario, ScriptedAnswer, Step, parse_scenario
@@ -134,42 +133,40 @@ class _Performance:
         self._parts.done(self._reason)
 
     def _perform(self, step: Step) -> Iterator[float]:
-        match step:
-            case script.Say():
+        match step.word:
+            case "say":
                 yield from self._say(self._parts.text, self._deltas(step.text))
-            case script.Echo():
+            case "echo":
                 yield from self._say(self._parts.text, self._deltas(self._user_text))
-            case script.Repeat():
-                yield from self._say(self._parts.text, (step.text for _ in range(step.times)))
-            case script.Think():
+            case "repeat":
+                yield from self._say(self._parts.text, (step.text for _ in range(int(step.number))))
+            case "think":
                 yield from self._say(self._parts.thinking, self._deltas(step.text))
-            case script.CallTool():
+            case "tool":
                 self._next_block()
                 self._parts.tool(self._block, None, step.name)
-                yield from self._pieces(self._parts.arguments, self._deltas(step.arguments_json))
-            case script.Signature():
-                self._parts.sign(self._block, step.signature)
-            case script.Wait():
-                yield step.seconds
-            case script.Pace():
-                self._pace = step.seconds
-            case script.ChunkSize():
-                self._chunk = step.size
-            case script.Count():
+                yield from self._pieces(self._parts.arguments, self._deltas(step.text))
+            case "signature":
+                self._parts.sign(self._block, step.text)
+            case "wait":
+                yield step.number
+            case "pace":
+                self._pace = step.number
+            case "chunk":
+                self._chunk = int(step.number)
+            case "usage":
                 self._parts.usage = step.usage
-            case script.Stop():
+            case "stop":
                 self._reason = step.reason
-            case script.Fail():
-                error = error_from_code(
-                    step.code, step.message, provider_id="scripted", retry_after_ms=step.retry_after_ms
-                )
-                self._parts.fail(error)
-            case script.Cut():
+            case "fail":
+                wait_ms = step.retry_after_ms
+                self._parts.fail(error_from_code(step.name, step.text, provider_id="scripted", retry_after_ms=wait_ms))
+            case "cut":
                 self._parts.fail(ProviderError("the connection broke in the middle of the answer"))
-            case script.Stall():
+            case "stall":
                 yield 86_400.0
             case _:
-                assert_never(step)
+                assert_never(step.word)
 
     def _say(self, push: Callable[[int, str], None], deltas: Iterator[str]) -> Iterator[float]:
         self._next_block()

@@ -268,7 +268,7 @@ async def test_what_can_be_checked_locally_raises_before_anything_is_sent() -> N
     context = Context(messages=(UserMessage(content="Hi"),), tools=(broken,))
     async with upstream(answers(HELLO)) as server, HttpClient() as http:
         stream = HttpProvider(OpenAICompletions(), http).stream(ask(chat_model(server.url), context=context))
-        with pytest.raises(InvalidRequest, match="the parameters of tool t"):
+        with pytest.raises(InvalidRequest, match="the schema of tool 't'"):
             await anext(stream)
         assert server.requests == []
 

@@ -10,7 +10,7 @@ from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.request import Context
 from makai.core.stream_events import Done, Failed, StreamEvent, TextDelta, TextEnd
 from makai.core.usage import Usage
-from makai.providers.scenario import CallTool, Fail, Say, Scenario, ScriptedAnswer, parse_scenario
+from makai.providers.scenario import Scenario, ScriptedAnswer, Step, parse_scenario
 from makai.providers.scripted import ScriptedProvider
 
 SCRIPT = """
@@ -40,8 +40,10 @@ async def perform(script: str, prompt: str = "Hi", history: tuple[AssistantMessa
 def test_a_scenario_reads_as_it_is_written() -> None:
     assert parse_scenario('say: Hi\n---\nwhen: x\ntool: t {"a":1}\nfail: overloaded') == Scenario(
         answers=(
-            ScriptedAnswer(steps=(Say("Hi"),)),
-            ScriptedAnswer(when="x", steps=(CallTool("t", '{"a":1}'), Fail("overloaded", "scripted failure"))),
+            ScriptedAnswer(steps=(Step("say", "Hi"),)),
+            ScriptedAnswer(
+                when="x", steps=(Step("tool", '{"a":1}', "t"), Step("fail", "scripted failure", "overloaded"))
+            ),
         )
     )
 
