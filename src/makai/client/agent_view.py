@@ -1,7 +1,5 @@
-"""A session as one caller sees it: its events in order, and the end of the caller's own run.
-
-A run has exactly one terminal event, the last one; it waits for the run's settlement, which says more about the end.
-"""
+"""A session as one caller sees it: its events in order, and the end of the caller's own run. A run has exactly one
+terminal event, the last one; it waits for the run's settlement, which says more about the end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""`client.auth`: who is logged in, logging in, and what to do when a request needs a login.
-
-Credentials stay with the server: nothing here starts programs, reads credential files or hands out tokens.
-"""
+"""`client.auth`: who is logged in, logging in, and what to do when a request needs a login. Credentials stay with the
+server: nothing here starts programs, reads credential files or hands out tokens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""What a server or a transport reported -> one of the SDK's two exceptions.
-
-`MakaiAuthError` means that a login is needed or failed, `MakaiStreamError` everything else.
-"""
+"""What a server or a transport reported, as an exception: `MakaiAuthError` when a login is needed or failed,
+`MakaiStreamError` for everything else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""A server inside the caller's own process: no socket and no child.
-
-Model calls go to its `backend` directly (`model_calls.DirectCalls`); everything else is the protocol over a channel in
-memory. The sessions of MAKAI_HOME are opened with the first request about one.
-"""
+"""A server inside the caller's own process. Model calls go to its `backend` directly (`model_calls.DirectCalls`);
+everything else is the protocol over a channel in memory."""
 
 from __future__ import annotations
 

@@ -1,24 +1,5 @@
-"""`config.toml`: the user's settings for every command. Pure; an error names the line or key that is wrong.
-
-Its JSON Schema is published as `schema/config.json`. Unknown keys are refused: a misspelt setting must not be ignored.
-
-    [providers.corp]
-    name = "Our gateway"
-    api = "openai-completions"
-    base_url = "https://llm.corp.example/v1"
-    default_model = "large"
-
-    [providers.corp.login]
-    issuer = "https://sso.corp.example"
-    client_id = "makai"
-    scopes = ["openid", "offline_access"]
-
-    [permissions]
-    allow = ["Bash(git log:*)", "Edit(docs/**)"]
-    deny = ["Read(.env)"]
-
-    [store]
-    url = "sqlite"
+"""`config.toml`: the user's settings for every command; `docs/configuration.md` shows one. Pure; an error names the
+line or key that is wrong, and unknown keys are refused: a misspelt setting must not be ignored.
 
 A project may set only `[permissions]`, in its `.makai/config.toml` and once its folder is trusted.
 """

@@ -1,6 +1,4 @@
-"""Every way makai can fail, as one tree.
-
-Each class has one stable wire code; protocols map to and from them through `error_from_code` and `.code`.
+"""Every way makai can fail, as one tree. Each class has one stable wire code (`error_from_code` is the way back).
 
 A message says what happened; `hint` says what the user can do next. Neither ever holds a secret.
 """

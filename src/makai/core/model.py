@@ -1,7 +1,5 @@
-"""The execution-plane model: everything an adapter needs to talk to one model, but no credential.
-
-How a server's dialect differs from the standard is data (`ChatQuirks`).
-"""
+"""The execution-plane model: everything an adapter needs to talk to one model, but no credential. How a server's
+dialect differs from the standard is data (`ChatQuirks`)."""
 
 from __future__ import annotations
 

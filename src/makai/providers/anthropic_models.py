@@ -1,7 +1,4 @@
-"""How one generation of Claude differs from the next, as data, and how each is asked to think.
-
-Adding a model is a row of `DIALECTS`.
-"""
+"""How one generation of Claude differs from the next, as data: adding a model is a row of `DIALECTS`."""
 
 from __future__ import annotations
 

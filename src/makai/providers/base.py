@@ -1,8 +1,5 @@
-"""The contracts of a provider. Nothing here does I/O or knows a vendor.
-
-`Api` is one vendor wire format, pure: a request becomes bytes, an answer's bytes become parts. `Provider` is anything
-that turns a `ProviderRequest` into stream events; `providers.http.HttpProvider` makes one out of an `Api`.
-"""
+"""The contracts of a provider. `Api` is one vendor wire format, pure; `Provider` is anything that turns a
+`ProviderRequest` into stream events; `providers.http.HttpProvider` makes one out of an `Api`."""
 
 from __future__ import annotations
 

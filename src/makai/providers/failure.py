@@ -1,8 +1,5 @@
-"""What a vendor's refusal means: which error it is, and whether and when to ask again. Pure.
-
-An HTTP status, headers and body, or an error object inside a stream, become a `MakaiError` that names the provider,
-repeats what the vendor said, says what to do next and holds no secret.
-"""
+"""What a vendor's refusal means: a `MakaiError` that names the provider, repeats what the vendor said, says what to do
+next and holds no secret; and whether and when to ask again. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Google Code Assist: the Gemini API inside an envelope, for accounts that log in instead of paying by key. Pure.
-
-Everything about Gemini itself is in `google_generative_ai`; this file knows the envelope and the address.
-"""
+"""Google Code Assist: the Gemini API inside an envelope, for accounts that log in instead of paying by key. Pure."""
 
 from __future__ import annotations
 

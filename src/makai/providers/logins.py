@@ -1,7 +1,4 @@
-"""The user's logins as the runtime uses them: one store, one refresher, one place where logins run.
-
-What only a login needs is imported when one starts.
-"""
+"""The user's logins as the runtime uses them. What only a login needs is imported when one starts."""
 
 from __future__ import annotations
 

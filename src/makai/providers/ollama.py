@@ -1,7 +1,4 @@
-"""Ollama: `/api/chat`, one JSON object per line. Pure.
-
-Ollama has no tool choice, no caching control and no audio; what it cannot express is left out, audio is refused.
-"""
+"""Ollama: `/api/chat`, one JSON object per line. It has no tool choice, no caching control and no audio. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The HTTP surface: which path leads to which protocol over which transport.
-
-Every route is behind the guard (Host, Origin, token, limits); `/healthz` and `/readyz` need no token.
-"""
+"""The HTTP surface: which path leads to which protocol over which transport. Every route is behind the guard (Host,
+Origin, token, limits); `/healthz` and `/readyz` need no token."""
 
 from __future__ import annotations
 

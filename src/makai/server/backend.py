@@ -1,7 +1,5 @@
-"""What the server needs of models, as one small contract, which `providers.runtime.ModelRuntime` keeps.
-
-Apart from it, so that the HTTP library is imported with the first request and not at start-up.
-"""
+"""What the server needs of models; `providers.runtime.ModelRuntime` keeps this contract. Apart from it, so that the
+HTTP library is imported with the first request and not at start-up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The demo: a session that shows tools, diffs and approvals without any account, in a throw-away folder.
-
-The model is scripted and says so; the agent loop, the tools, the approvals and the sandbox are the real ones.
-"""
+"""The demo: a session that shows tools, diffs and approvals without any account, in a throw-away folder. The model is
+scripted and says so; the agent loop, the tools, the approvals and the sandbox are the real ones."""
 
 from __future__ import annotations
 

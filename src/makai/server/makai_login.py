@@ -1,7 +1,5 @@
-"""Logins on a protocol connection: joins its auth scopes to the auth runtime. No secret passes through here.
-
-Every login is a task of the connection's task group and ends with the connection (MK-TRANS-005).
-"""
+"""Logins on a protocol connection: joins its auth scopes to the auth runtime. No secret passes through here. Every
+login is a task of the connection's task group and ends with the connection (MK-TRANS-005)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The page: static files of the package, and the cookie it trades its token for.
-
-The files are the same for everyone and need no token; everything they show comes through routes that do.
-"""
+"""The page: static files, the same for everyone, and the cookie it trades its token for. What the files show comes
+through routes that need the token."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""`makai serve`: sockets, signals and an orderly end around the HTTP application.
-
-On SIGTERM or Ctrl-C it refuses new requests, gives the running ones time to end, and closes.
-"""
+"""`makai serve`: sockets, signals and an orderly end around the HTTP application. On SIGTERM or Ctrl-C it refuses new
+requests, gives the running ones time to end, and closes."""
 
 from __future__ import annotations
 

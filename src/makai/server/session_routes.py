@@ -1,8 +1,5 @@
-"""Sessions over plain HTTP: `/api/sessions…`, `/api/approvals`, `/api/harnesses`, `/api/info`.
-
-Sessions are listed, made, forked, exported and deleted here; their events are followed over `/ws`. The guard has
-checked the requests before.
-"""
+"""Sessions over plain HTTP: `/api/sessions…`, `/api/approvals`, `/api/harnesses`, `/api/info`. Their events are
+followed over `/ws`. The guard has checked the requests before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The sessions of this MAKAI_HOME, opened on first use and shared by all connections of this process.
-
-Nothing of sessions is imported before: `makai stdio` answers a ping without them.
-"""
+"""The sessions of this MAKAI_HOME, opened on first use and shared by all connections of this process. Nothing of
+sessions is imported before: `makai stdio` answers a ping without them."""
 
 from __future__ import annotations
 

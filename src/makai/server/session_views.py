@@ -1,7 +1,5 @@
-"""The open sessions as MiniCodex clients see them: one view per session, however many clients it has.
-
-A view follows the log and wakes its connections; it exists as long as a connection holds it.
-"""
+"""The open sessions as MiniCodex clients see them: one view per session, however many clients it has. It follows the
+log and wakes its connections, as long as one holds it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Reads the conversation of a session from its log.
-
-Deltas are read only where there is nothing else: of turns that broke off before their text was whole, and of agents
-without turns. So a conversation costs what it says, not how slowly it was said.
-"""
+"""Reads the conversation of a session from its log. Deltas are read only where there is nothing else: of turns that
+broke off before their text was whole, and of agents without turns."""
 
 from __future__ import annotations
 

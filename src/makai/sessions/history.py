@@ -3,9 +3,8 @@
 
 For the model: a turn is an assistant message, followed by the results of its calls; everything up to the last
 `compacted` is its summary; a turn that failed and was tried again in the same run is left out, and so is what
-sub-agents say. A turn that broke off keeps what it said (`providers.history.prepare` fills in what is missing). To
-continue a conversation it is enough to read the events above `SessionState.compacted_through`. For a harness without
-turns, everything between two inputs counts as one.
+sub-agents say. A turn that broke off keeps what it said. To continue a conversation it is enough to read the events
+above `SessionState.compacted_through`. For a harness without turns, everything between two inputs counts as one.
 """
 
 from __future__ import annotations

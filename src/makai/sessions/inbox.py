@@ -1,8 +1,5 @@
-"""Commands of a session on their way to the next commit.
-
-Deltas of one block that arrive before the commit are joined here, so that a stream of words costs one decision per
-commit and not one per word.
-"""
+"""Commands of a session on their way to the next commit. Deltas of one block are joined here, so that a stream of words
+costs one decision per commit and not one per word."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Untrusted text of users, models and tools as Markdown: fenced blocks, code spans, quotes, diffs.
-
-No piece can change how the text after it is read, and none holds a character that a terminal or an editor would
-interpret instead of show.
-"""
+"""Untrusted text of users, models and tools as Markdown. No piece can change how the text after it is read, and none
+holds a character that a terminal or an editor would interpret instead of show."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The contract between the process that owns the session log and all code that works with sessions.
-
-`owner.OwnedSessions` implements it in the owner; `server.session_router` in every other process, over the owner's
-socket. Callers do not know which of the two they talk to.
-"""
+"""The contract of sessions: `owner.OwnedSessions` implements it in the process that owns the log,
+`server.session_router` in every other process. Callers do not know which of the two they talk to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The one interface of every transport: a channel moves whole frames, each the bytes of one JSON text, both ways.
-
-A channel neither parses nor builds frames, so protocols are connected in the same way over every transport.
-"""
+"""The one interface of every transport: a channel moves whole frames, each the bytes of one JSON text, both ways. It
+neither parses nor builds them."""
 
 from __future__ import annotations
 

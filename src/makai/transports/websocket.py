@@ -1,7 +1,5 @@
-"""Frames over WebSocket, both sides: one frame per text message; the Makai protocol's subprotocol is `makai.v1`.
-
-Close codes of the server: 1003 for a binary message, 1007 for invalid UTF-8, 1009 for a message above the limit.
-"""
+"""Frames over WebSocket, both sides: one frame per text message; the Makai protocol's subprotocol is `makai.v1`. The
+server closes with 1003 for a binary message, 1007 for invalid UTF-8, 1009 for a message above the limit."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""WebSocket text frames of a server, without I/O, compressed where that pays.
-
-The HTTP library would compress every frame of a connection that has negotiated permessage-deflate. For the small frames
-of a streamed answer that costs more CPU than everything else, so they go as they are: RFC 7692 section 6 leaves it to
-the sender, frame by frame.
-"""
+"""WebSocket text frames of a server, without I/O, compressed where that pays. The HTTP library would compress every
+frame, which for the small frames of a streamed answer costs more CPU than everything else; RFC 7692 section 6 leaves it
+to the sender, frame by frame."""
 
 from __future__ import annotations
 

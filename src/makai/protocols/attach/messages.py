@@ -1,27 +1,15 @@
 """The messages between the process that owns the sessions of a MAKAI_HOME and the processes attached to it.
 
-    attached                         owner
-    hello ------------------------->
-          <------------------------- welcome | refused
-    request ----------------------->                                 one of `sessions.requests`, under a number
-          <------------------------- answer | records | failure | moved
-    follow ------------------------>
-          <------------------------- records                         one batch
-    pull -------------------------->                                 the batch was taken; send the next one
-          <------------------------- records ...
-    unfollow ---------------------->
-    register_executor ------------->
-          <------------------------- answer
-          <------------------------- execute
-    executed | execute_failed ----->                                 or `cancel_execute` from the owner
-    unregister_executor ----------->
-    ping -------------------------->
-          <------------------------- pong
+    attached: hello                                 owner: welcome | refused
+    request, one of `sessions.requests`                    answer | records | failure | moved
+    follow, then pull for every batch that was taken       records, one batch at a time, until unfollow
+    register_executor, until unregister_executor           answer, then execute | cancel_execute
+    executed | execute_failed                              (answers an execute)
+    ping                                                   pong
 
 At most one batch per follower is under way, so neither side buffers for a slow reader. Both sides run the same version
-of makai; `hello` says which, and any other is refused. `frames` turns messages into bytes and back.
-
-Exceptions cross with class, code, message and hint; one that is not of `core.errors` is a defect and loses its text.
+of makai; `hello` says which, and any other is refused. Exceptions cross with class, code, message and hint; one that is
+not of `core.errors` is a defect and loses its text.
 """
 
 from __future__ import annotations

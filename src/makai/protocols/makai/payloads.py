@@ -1,7 +1,4 @@
-"""Every payload of the provider side of the protocol, as types; the source of `schema/makai`.
-
-Optional fields are left out when they do not apply, never null.
-"""
+"""Every payload of the provider side of the protocol, the source of `schema/makai`. What does not apply is left out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Stream events -> (envelope type, payload), in two encodings.
-
-`full` carries `partial`, the message so far, on every event; `proxy` never repeats content.
-"""
+"""Stream events -> (envelope type, payload). The encoding `full` carries the message so far on every event, `proxy`
+never repeats content."""
 
 from __future__ import annotations
 

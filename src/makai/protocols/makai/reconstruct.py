@@ -1,8 +1,5 @@
-"""Events of either encoding -> core stream events and the message so far, on the client side.
-
-After the terminal event the message equals that of full encoding in every field (MK-PROV-025); before it, its content
-does (MK-PROV-024).
-"""
+"""Events of either encoding -> core stream events and the message so far, on the client side: equal to full encoding in
+content (MK-PROV-024), and after the terminal event in every field (MK-PROV-025)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
 """Reading a log backwards: the newest transcript, older pages of it, and the run a cursor is in.
 
-Sans-IO: a reader names its next `window`, its owner reads exactly these events and hands them to `take`:
-
-    while (window := reader.window) is not None:
-        reader.take(events_of(window))
-
-Numbers have no gaps, so a window of the log can be named without an index. Cost grows with what is shown, not with the
-length of the session.
+Sans-IO: a reader names its next `window`, its owner reads exactly these events and hands them to `take`, until the
+window is None. Cost grows with what is shown, not with the length of the session.
 """
 
 from __future__ import annotations

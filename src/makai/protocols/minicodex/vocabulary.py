@@ -1,8 +1,5 @@
-"""Words that commands and frames of the MiniCodex protocol share.
-
-In: nothing. Out: the version, the capabilities, the error codes, and the base of all Structs: they refuse fields they
-do not have. What the document has no word for is marked by `MAKAI`, and only for clients that say "makai.1".
-"""
+"""The version, the capabilities, the error codes and the base of all Structs of the MiniCodex protocol. What the
+document has no word for is marked by `MAKAI`, and only for clients that say "makai.1"."""
 
 from __future__ import annotations
 

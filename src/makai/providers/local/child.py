@@ -1,10 +1,8 @@
 """The process that runs llama.cpp: started by `makai.providers.local.server`, one per model.
 
-In: a GGUF path and sizes as arguments, the API key as the first line of stdin. Out: one JSON line on stdout,
-`{"ready": true, "port": N}`, once the server answers on loopback; everything llama.cpp says goes to stderr.
-It ends on SIGTERM, when its parent dies, and when its stdin closes.
-
-It imports nothing of makai and is run by its path, so that a crash, OpenMP and 100 MB of native code stay here.
+It reads the API key as the first line of stdin and writes `{"ready": true, "port": N}` to stdout once the server
+answers on loopback. It ends on SIGTERM, when its parent dies, and when its stdin closes. It imports nothing of makai
+and is run by its path, so that a crash, OpenMP and 100 MB of native code stay here.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 The child listens on loopback with a random key, because any local user and any web page can reach a loopback port.
 llama.cpp is never imported here: a crash in native code ends the child, not this process.
-
-    async with LlamaServer(path, model_id="smollm2-135m") as server:
-        ...                       # server.base_url, server.key
-        await server.start()      # before each use: does nothing while it runs, restarts it after a crash
 """
 
 from __future__ import annotations
