@@ -15,12 +15,9 @@ from makai.client.callbacks import Callbacks
 from makai.client.connection import Failure, MakaiConnection
 from makai.client.failures import ClientFailure, broken_protocol, error_event, transport_failure
 from makai.client.session_link import SessionLink, failure_in
-from makai.core.content import ContentPart
 from makai.core.errors import MakaiAuthError, MakaiStreamError
-from makai.core.usage import Usage
 from makai.protocols.makai.agent_payloads import AgentStopped, PermissionSettled, ToolExecute
 from makai.protocols.makai.client import Reply
-from makai.protocols.makai.payloads import ChatMessage
 
 _EVENT_OVERHEAD: Final = 256
 """What a waiting event costs beside its text."""
@@ -37,22 +34,6 @@ class _Kind(msgspec.Struct, frozen=True):
     type: str
 
 
-class _Answer(msgspec.Struct, frozen=True):
-    content: tuple[ContentPart, ...]
-
-
-class _Result(msgspec.Struct, frozen=True, kw_only=True):
-    """`agent_result`; stop reasons of later versions pass through."""
-
-    message: _Answer
-    usage: Usage
-    provider_id: str = ""
-    api: str = ""
-    model_id: str = ""
-    stop_reason: str | None = None
-    run_id: str = ""
-
-
 class _RunOf(msgspec.Struct, frozen=True):
     run_id: str | None = None
 
@@ -67,7 +48,7 @@ class Heard(NamedTuple):
 _event_message = msgspec.json.Decoder(_Event).decode
 _event = msgspec.json.Decoder(sdk.AgentStreamEvent).decode
 _kind = msgspec.json.Decoder(_Kind).decode
-_result = msgspec.json.Decoder(_Result).decode
+_result = msgspec.json.Decoder(sdk.AgentRunResponse).decode
 _run_of = msgspec.json.Decoder(_RunOf).decode
 _tool_execute = msgspec.json.Decoder(ToolExecute).decode
 _permission_request = msgspec.json.Decoder(sdk.PermissionRequest).decode
@@ -241,17 +222,16 @@ class RunView(AgentView):
         self._finish(abort=False)
 
 
-def _response(result: _Result, session_id: str) -> sdk.AgentRunResponse:
-    message = ChatMessage(
-        role="assistant",
-        content=result.message.content,
+def _response(result: sdk.AgentRunResponse, session_id: str) -> sdk.AgentRunResponse:
+    """The result with the id of its session, its message with who made it."""
+    message = msgspec.structs.replace(
+        result.message,
         provider=result.provider_id,
         api=result.api,
         model=result.model_id,
         stop_reason=result.stop_reason,
     )
-    fields = msgspec.structs.asdict(result) | {"message": message}
-    return sdk.AgentRunResponse(session_id=session_id, **fields)
+    return msgspec.structs.replace(result, message=message, session_id=session_id)
 
 
 def _gone(reply: Reply) -> MakaiStreamError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -14,6 +13,7 @@ from makai.client.connection import MakaiConnection
 from makai.client.requests import given_of, shape_of
 from makai.client.types import ResolveModelRequest, ResolveModelResponse
 from makai.core.errors import MakaiStreamError
+from makai.protocols.makai.framing import unix_milliseconds
 
 DEFAULT_MAX_AGE_MS: Final = 300_000
 """For a server that does not say."""
@@ -30,11 +30,6 @@ class _Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _listing = msgspec.json.Decoder(_Listing).decode
-
-
-def unix_milliseconds() -> int:
-    """The wall clock, in the unit of `fetched_at_ms`."""
-    return time.time_ns() // 1_000_000
 
 
 class ModelsApi:

@@ -12,11 +12,11 @@ from makai.client import types as sdk
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from makai.core.request import ToolDefinition
+from makai.core.request import RequestOptions, ToolDefinition
 from makai.core.session_events import PermissionMode, SandboxLevel
 from makai.protocols.makai.agent_payloads import AgentMessage, AgentOptions, AgentStart
 from makai.protocols.makai.envelope import is_uuid
-from makai.protocols.makai.payloads import ChatMessage, RequestContext, RequestOptions, StreamRequest
+from makai.protocols.makai.payloads import ChatMessage, RequestContext, StreamRequest
 
 AnyMessage: TypeAlias = str | Mapping[str, Any] | ChatMessage | Message
 Messages: TypeAlias = str | Sequence[AnyMessage]

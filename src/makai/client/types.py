@@ -14,11 +14,11 @@ import msgspec
 from makai.catalog.models import AuthStatus, ModelDescriptor, ModelsRequest, ModelsResponse
 from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
-from makai.core.request import ToolDefinition
+from makai.core.request import RequestOptions, ToolDefinition
 from makai.core.session_events import GrantScope, PermissionMode, SandboxLevel
 from makai.core.usage import Usage
 from makai.protocols.makai.agent_payloads import PermissionRequest as PermissionRequest
-from makai.protocols.makai.payloads import ChatMessage, RequestOptions
+from makai.protocols.makai.payloads import ChatMessage
 
 AuthRetryPolicy: TypeAlias = Literal["manual", "auto_once"]
 NO_PARAMETERS: Final = '{"type":"object"}'

@@ -35,9 +35,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: tuple[ToolDefinition, ...] = ()
 
 
-class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How to continue it. Everything is optional; what a model cannot do is left out of its request."""
-
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
@@ -52,6 +50,11 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     metadata: dict[str, str] = {}
     account: str | None = None
     """Which of the user's logins to use; the provider's default one when not given."""
+
+
+class StreamOptions(RequestOptions, frozen=True, kw_only=True):
+    """How to continue it. Everything is optional; what a model cannot do is left out of its request."""
+
     connect_timeout_s: float = 15.0
     stall_timeout_s: float = 300.0
     """How long upstream may say nothing new before we give up. Keep-alives are not news."""

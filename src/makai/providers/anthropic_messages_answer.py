@@ -99,7 +99,7 @@ class MessagesDecoder(AnswerDecoder):
         self._handlers: dict[str | None, Callable[[_Event], None]] = {
             "content_block_delta": self._on_delta,
             "content_block_start": self._on_block_start,
-            "content_block_stop": self._on_block_stop,
+            "content_block_stop": lambda event: self._stop_block(self._index if event.index is None else event.index),
             "message_start": self._on_message_start,
             "message_delta": self._on_message_delta,
             "message_stop": lambda event: self._finish(),
@@ -194,9 +194,6 @@ class MessagesDecoder(AnswerDecoder):
                 given = bytes(block.input).decode()
                 if given not in ("", "{}", "null"):
                     self._given_input[index] = given
-
-    def _on_block_stop(self, event: _Event) -> None:
-        self._stop_block(self._index if event.index is None else event.index)
 
     def _stop_block(self, index: int) -> None:
         parts = self._parts

@@ -142,8 +142,9 @@ class ResponsesDecoder(AnswerDecoder):
         self._handlers: dict[str, Callable[[_Event], None]] = {
             "response.output_text.delta": self._on_text,
             "response.refusal.delta": self._on_refusal,
-            "response.reasoning_summary_text.delta": self._on_summary,
-            "response.reasoning_text.delta": self._on_reasoning,
+            "response.reasoning_summary_text.delta": lambda event: self._think(event, event.summary_index or 0),
+            # Counted apart from the summary (-1, -2, …), should a server send both.
+            "response.reasoning_text.delta": lambda event: self._think(event, -1 - (event.content_index or 0)),
             "response.function_call_arguments.delta": self._on_arguments,
             "response.function_call_arguments.done": self._on_arguments_done,
             "response.output_item.added": self._on_item_added,
@@ -223,13 +224,6 @@ class ResponsesDecoder(AnswerDecoder):
     def _on_refusal(self, event: _Event) -> None:
         self._refused = True
         self._on_text(event)
-
-    def _on_summary(self, event: _Event) -> None:
-        self._think(event, event.summary_index or 0)
-
-    def _on_reasoning(self, event: _Event) -> None:
-        # Counted apart from the summary (-1, -2, …), should a server send both.
-        self._think(event, -1 - (event.content_index or 0))
 
     def _think(self, event: _Event, part: int) -> None:
         block = self._block(event, "reasoning")

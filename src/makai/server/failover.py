@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Self
 
 from makai.core.errors import ChannelClosed, TransportError
 from makai.harness.base import Execute
@@ -16,18 +16,8 @@ from makai.server.remote_sessions import RemoteSessions
 from makai.sessions.log.base import Record
 from makai.sessions.service import Follower, Sessions, ToolRegistration
 
-
-class OwnerProxy(Protocol):
-    """The part of `SessionRouter` that finds the current owner."""
-
-    def usable(self) -> Sessions | None:
-        """The sessions of the current owner; None while there is none."""
-
-    def waiter(self) -> asyncio.Future[Sessions]:
-        """A future for the sessions of the next owner, or the reason why there is none."""
-
-    async def arrival(self, waiter: asyncio.Future[Sessions]) -> Sessions:
-        """Await a `waiter`; raises `TransportError` after a timeout."""
+if TYPE_CHECKING:
+    from makai.server.session_router import SessionRouter
 
 
 def is_usable(sessions: Sessions) -> bool:
@@ -43,7 +33,12 @@ class FailoverFollower:
     """A `service.Follower` that survives its owner."""
 
     def __init__(
-        self, owner: OwnerProxy, session_id: str, after: int, deltas: bool, on_close: Callable[[FailoverFollower], None]
+        self,
+        owner: SessionRouter,
+        session_id: str,
+        after: int,
+        deltas: bool,
+        on_close: Callable[[Self], None],
     ) -> None:
         self._owner = owner
         self._on_close = on_close

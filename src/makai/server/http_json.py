@@ -11,7 +11,7 @@ from aiohttp import web
 
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
 from makai.protocols.makai.projection import wire_code
-from makai.transports.sse import BODY_DEADLINE_S
+from makai.transports.sse import BODY_DEADLINE_S, read_within
 
 _STATUS: Final = {
     "UNKNOWN_SESSION": 404,
@@ -53,13 +53,11 @@ def answering(
 
 
 async def read_body(request: web.Request, kind: type[BodyT], max_bytes: int) -> BodyT:
-    data = bytearray()
     try:
         async with asyncio.timeout(BODY_DEADLINE_S):
-            async for part in request.content.iter_any():  # it may come in any number of pieces
-                data += part
-                if len(data) > max_bytes:
-                    raise InvalidRequest(f"The body exceeds {max_bytes} bytes.")
+            data = await read_within(request, max_bytes)
+        if data is None:
+            raise InvalidRequest(f"The body exceeds {max_bytes} bytes.")
         return msgspec.json.decode(data or b"{}", type=kind)
     except TimeoutError:
         raise InvalidRequest(f"The body took longer than {BODY_DEADLINE_S:g} s.") from None

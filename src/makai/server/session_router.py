@@ -151,6 +151,7 @@ class SessionRouter:
         )
 
     def usable(self) -> Sessions | None:
+        """The sessions of the current owner; None while there is none."""
         if self._place is None or self._closing.is_set():
             return None
         sessions = self._place.sessions if isinstance(self._place, _Owning) else self._place
@@ -161,6 +162,7 @@ class SessionRouter:
         return self.usable() or await self.arrival(self.waiter())
 
     def waiter(self) -> asyncio.Future[Sessions]:
+        """A future for the sessions of the next owner, or the reason why there is none."""
         waiter: asyncio.Future[Sessions] = asyncio.get_running_loop().create_future()
         if self._closing.is_set():
             waiter.set_exception(closed_error())

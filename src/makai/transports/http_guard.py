@@ -9,7 +9,7 @@ from typing import TypeAlias
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest, GuardRefusal
+from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -29,7 +29,11 @@ def guard_middleware(guard: Guard) -> Middleware:
         if refusal is None and open_requests >= guard.config.max_connections:
             refusal = TOO_MANY_CONNECTIONS
         if refusal is not None:
-            return _refused(refusal)
+            response = refused(refusal.status, refusal.code, refusal.message)
+            if refusal.status == 401:
+                response.headers["WWW-Authenticate"] = "Bearer"
+            response.force_close()  # its body is not read, so the connection cannot be used again
+            return response
         open_requests += 1
         try:
             return await handler(request)
@@ -39,10 +43,6 @@ def guard_middleware(guard: Guard) -> Middleware:
     return guarded
 
 
-def _refused(refusal: GuardRefusal) -> web.Response:
-    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
-    response = web.json_response(
-        {"error": {"code": refusal.code, "message": refusal.message}}, status=refusal.status, headers=headers
-    )
-    response.force_close()  # its body is not read, so the connection cannot be used again
-    return response
+def refused(status: int, code: str, message: str) -> web.Response:
+    """An error as every HTTP route of makai answers it: a code for programs and a sentence for people."""
+    return web.json_response({"error": {"code": code, "message": message}}, status=status)

@@ -24,6 +24,7 @@ from makai.core.errors import ChannelClosed, ParseError, TransportError
 from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, Serve
 from makai.transports.connection import serve_to_the_end
+from makai.transports.http_guard import refused
 from makai.wire.sse import SSEDecoder
 
 CONNECTION_HEADER: Final = "Makai-Connection"
@@ -92,14 +93,14 @@ class SSEServer:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if request.content_type != "application/json":
             # Also what keeps other web pages out: a form or text/plain needs no permission from us, JSON does.
-            return _refused(415, "invalid_request", "Send application/json.")
+            return refused(415, "invalid_request", "Send application/json.")
         try:
             async with asyncio.timeout(BODY_DEADLINE_S):
-                frame = await _read_body(request, self._max_frame_bytes)
+                frame = await read_within(request, self._max_frame_bytes)
         except TimeoutError:
-            return _refused(408, "invalid_request", f"The request body took longer than {BODY_DEADLINE_S:g} s.")
+            return refused(408, "invalid_request", f"The request body took longer than {BODY_DEADLINE_S:g} s.")
         if frame is None:
-            return _refused(413, "invalid_request", f"A frame has at most {self._max_frame_bytes} bytes.")
+            return refused(413, "invalid_request", f"A frame has at most {self._max_frame_bytes} bytes.")
         connection_id = request.headers.get(CONNECTION_HEADER)
         if connection_id is None:
             return await self._open(request, frame)
@@ -111,7 +112,7 @@ class SSEServer:
 
     async def _open(self, request: web.Request, frame: bytes) -> web.StreamResponse:
         if len(self._connections) >= self._max_connections:
-            return _refused(503, "overloaded", "Too many connections are open.")
+            return refused(503, "overloaded", "Too many connections are open.")
         connection_id = secrets.token_hex(16)
         response = web.StreamResponse(headers={**_HEADERS, CONNECTION_HEADER: connection_id})
         channel = _ServerChannel(request, response, frame, self._max_frame_bytes)
@@ -135,9 +136,9 @@ class SSEServer:
     async def _deliver(self, connection_id: str, frame: bytes) -> web.Response:
         channel = self._connections.get(connection_id)
         if channel is not None and len(channel.posted) >= _MAX_WAITING_POSTS:
-            return _refused(429, "overloaded", "Too many requests of this connection are waiting.")
+            return refused(429, "overloaded", "Too many requests of this connection are waiting.")
         if channel is None or not await channel.deliver(frame):
-            return _refused(404, "stream_not_found", "No such connection; it has ended, or it never was.")
+            return refused(404, "stream_not_found", "No such connection; it has ended, or it never was.")
         return web.Response(status=202)
 
 
@@ -229,7 +230,7 @@ class _ServerChannel:
         wake(self._receiver)
 
 
-async def _read_body(request: web.Request, limit: int) -> bytes | None:
+async def read_within(request: web.Request, limit: int) -> bytes | None:
     """The request's body; `None` as soon as it exceeds `limit`."""
     body = bytearray()
     async for chunk in request.content.iter_any():
@@ -237,10 +238,6 @@ async def _read_body(request: web.Request, limit: int) -> bytes | None:
         if len(body) > limit:
             return None
     return bytes(body)
-
-
-def _refused(status: int, code: str, message: str) -> web.Response:
-    return web.json_response({"error": {"code": code, "message": message}}, status=status)
 
 
 async def connect_sse(

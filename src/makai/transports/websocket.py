@@ -16,6 +16,7 @@ from makai.core.errors import ChannelClosed, TransportError
 from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES, Oversized
 from makai.transports.connection import ImmediateChannel, serve_to_the_end
+from makai.transports.http_guard import refused
 from makai.transports.websocket_frames import TextFrameEncoder
 
 SUBPROTOCOL: Final = "makai.v1"
@@ -70,8 +71,9 @@ async def serve_websocket(
 
 
 def _not_upgraded(message: str) -> web.Response:
-    body = {"error": {"code": "invalid_request", "message": message}}
-    return web.json_response(body, status=426, headers={"Upgrade": "websocket", "Connection": "Upgrade"})
+    response = refused(426, "invalid_request", message)
+    response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
+    return response
 
 
 class _ServerChannel:

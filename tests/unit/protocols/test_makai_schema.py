@@ -11,6 +11,7 @@ from support.wire import JSON, Server, ask, envelope, new_id
 
 from makai.core.content import Audio, Image, Text, ToolCall, ToolResult
 from makai.core.errors import AuthRequired
+from makai.core.request import RequestOptions
 from makai.core.stream_events import StreamEvent
 from makai.protocols.makai import payloads as wire
 from makai.protocols.makai.client import ClientConnection
@@ -71,7 +72,7 @@ REQUESTS = {
     "complete_request": wire.CompleteRequest(
         model=model("x"),
         context=wire.RequestContext(messages=MESSAGES),
-        options=wire.RequestOptions(temperature=1.0, stop=("x",), metadata={"a": "b"}, reasoning_effort="high"),
+        options=RequestOptions(temperature=1.0, stop=("x",), metadata={"a": "b"}, reasoning_effort="high"),
     ),
     "abort_request": wire.AbortRequest(new_id(), "enough"),
     "ping": wire.PingPayload(),

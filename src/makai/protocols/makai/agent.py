@@ -16,14 +16,14 @@ import msgspec
 from makai.core import session_events as ev
 from makai.core.content import Audio, Image, Text, UserPart
 from makai.core.errors import InvalidRequest, MakaiError, RateLimited, SessionRefused
-from makai.core.request import StreamOptions, ToolDefinition
+from makai.core.request import RequestOptions, StreamOptions, ToolDefinition
 from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent_projection import AgentProjection, permission_request
 from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.envelope import Envelope, Scope
 from makai.protocols.makai.framing import MAX_IDLE_SCOPES, EnvelopeSender, Inbound
 from makai.protocols.makai.messages import parts_of
-from makai.protocols.makai.payloads import Ack, ChatMessage, RequestOptions
+from makai.protocols.makai.payloads import Ack, ChatMessage
 from makai.protocols.makai.projection import nack_of, wire_code
 
 MAX_UNANSWERED = 64

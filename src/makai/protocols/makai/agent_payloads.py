@@ -12,10 +12,10 @@ import msgspec
 
 from makai.core.content import ContentPart, Text
 from makai.core.messages import StopReason
-from makai.core.request import ToolDefinition
+from makai.core.request import RequestOptions, ToolDefinition
 from makai.core.session_events import GrantScope, PermissionMode, SandboxLevel
 from makai.core.usage import Usage
-from makai.protocols.makai.payloads import ChatMessage, Payload, RequestOptions
+from makai.protocols.makai.payloads import ChatMessage, Payload
 
 AtLeastOne: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 MoreThanNothing: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]

@@ -10,9 +10,9 @@ import msgspec
 from makai.core import messages as core
 from makai.core.content import Audio, ContentPart, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
-from makai.core.request import Context, StreamOptions
+from makai.core.request import Context, RequestOptions, StreamOptions
 from makai.core.usage import Usage
-from makai.protocols.makai.payloads import ChatMessage, RequestOptions, StreamRequest
+from makai.protocols.makai.payloads import ChatMessage, StreamRequest
 
 _STOP_REASONS = frozenset(get_args(core.StopReason))
 

@@ -9,8 +9,8 @@ import msgspec
 from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.core.content import ContentPart, ToolCall
 from makai.core.messages import AssistantMessage, StopReason
-from makai.core.model import Model, ReasoningEffort
-from makai.core.request import CacheRetention, ToolChoice, ToolDefinition
+from makai.core.model import Model
+from makai.core.request import RequestOptions, ToolDefinition
 from makai.core.usage import Usage
 
 
@@ -38,21 +38,6 @@ class RequestContext(Payload, frozen=True, kw_only=True):
     messages: tuple[ChatMessage, ...]
     system_prompt: str | None = None
     tools: tuple[ToolDefinition, ...] = ()
-
-
-class RequestOptions(Payload, frozen=True, kw_only=True):
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    reasoning_effort: ReasoningEffort | None = None
-    tool_choice: ToolChoice | None = None
-    json_schema: str | None = None
-    cache_retention: CacheRetention = "short"
-    session_id: str | None = None
-    metadata: dict[str, str] = {}
-    account: str | None = None
-    """Ours: which of the user's logins to use."""
 
 
 class StreamRequest(Payload, frozen=True, kw_only=True):

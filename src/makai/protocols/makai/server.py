@@ -329,9 +329,6 @@ class ServerConnection:
             return True
         return scope.kind == "stream_id" and scope.id in self._streams
 
-    def _is_live(self, scope: Scope) -> bool:
-        return self._is_taken(scope) or (self._agents is not None and self._agents.is_live(scope))
-
     def _end(self, scope: Scope) -> None:
         if scope.kind == "stream_id":
             self._streams.pop(scope.id, None)
@@ -339,6 +336,6 @@ class ServerConnection:
         self._forget_unless_live(scope)
 
     def _forget_unless_live(self, scope: Scope) -> None:
-        if not self._is_live(scope):
+        if not (self._is_taken(scope) or (self._agents is not None and self._agents.is_live(scope))):
             self._inbound.forget(scope)
             self._sender.sequences.forget(scope)
