@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from makai.core.errors import ChannelClosed, TransportError
 from makai.harness.base import Execute
@@ -38,7 +38,7 @@ class FailoverFollower:
         session_id: str,
         after: int,
         deltas: bool,
-        on_close: Callable[[Self], None],
+        on_close: Callable[..., None],
     ) -> None:
         self._owner = owner
         self._on_close = on_close

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from aiohttp import web
@@ -29,9 +29,8 @@ def guard_middleware(guard: Guard) -> Middleware:
         if refusal is None and open_requests >= guard.config.max_connections:
             refusal = TOO_MANY_CONNECTIONS
         if refusal is not None:
-            response = refused(refusal.status, refusal.code, refusal.message)
-            if refusal.status == 401:
-                response.headers["WWW-Authenticate"] = "Bearer"
+            headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
+            response = refused(refusal.status, refusal.code, refusal.message, headers)
             response.force_close()  # its body is not read, so the connection cannot be used again
             return response
         open_requests += 1
@@ -43,6 +42,6 @@ def guard_middleware(guard: Guard) -> Middleware:
     return guarded
 
 
-def refused(status: int, code: str, message: str) -> web.Response:
+def refused(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
     """An error as every HTTP route of makai answers it: a code for programs and a sentence for people."""
-    return web.json_response({"error": {"code": code, "message": message}}, status=status)
+    return web.json_response({"error": {"code": code, "message": message}}, status=status, headers=headers)

@@ -71,9 +71,7 @@ async def serve_websocket(
 
 
 def _not_upgraded(message: str) -> web.Response:
-    response = refused(426, "invalid_request", message)
-    response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
-    return response
+    return refused(426, "invalid_request", message, {"Upgrade": "websocket", "Connection": "Upgrade"})
 
 
 class _ServerChannel:
