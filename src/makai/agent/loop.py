@@ -28,7 +28,7 @@ from makai.agent.tool_calls import PreparedCall, RunDenied, ToolCalls
 from makai.agent.turn import SilenceWatch, TurnAnswer, answer_of
 from makai.aio.cancellation import finish_cleanup
 from makai.core.content import content_for_model
-from makai.core.errors import ContextOverflow, MakaiError, Overloaded, ProviderError, RateLimited
+from makai.core.errors import ContextOverflow, MakaiError
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
@@ -126,7 +126,6 @@ class _Run:
         self._turn = standing.turns
         self._answers = standing.turns
         self._usage = standing.usage
-        self._waits = 0
         self._compacted_at: int | None = None
         """After how many answers a compaction was last tried."""
 
@@ -166,8 +165,6 @@ class _Run:
             if outcome is not None:
                 return outcome
 
-    # ------------------------------------------------------------ one turn
-
     async def _take_steering(self) -> bool:
         said = self._host.steering()
         for words in said:
@@ -188,7 +185,6 @@ class _Run:
     async def _after(self, message: AssistantMessage, calls: list[PreparedCall]) -> AgentOutcome | None:
         """Continue after a whole answer: None for another turn, or the outcome."""
         self._answers += 1
-        self._waits = 0
         self._usage += message.usage
         reason = message.stop_reason or "end_turn"
         await self._recorder.emit(TurnEnded(turn=self._turn, stop_reason=reason, usage=message.usage))
@@ -209,41 +205,21 @@ class _Run:
             return None
         return AgentOutcome(stop_reason="end_turn" if reason == "tool_use" else reason, usage=self._usage)
 
-    # ------------------------------------------------------------ when a turn fails
-
     async def _after_failure(self, answer: TurnAnswer) -> AgentOutcome | None:
         """Continue after a broken answer: None for another try, or the outcome."""
         broken = answer.broken
         assert broken is not None, "an answer is whole or broken"
         self._usage += broken.usage
         await self._recorder.close("error", "the model's answer broke off", broken.usage)
-        helped = False
-        match broken.error:
-            case ContextOverflow(message=message) if not answer.calls:
-                helped = await self._compact(f"The conversation is too long for the model ({message})")
-            case RateLimited() | Overloaded() if not answer.calls:
-                helped = await self._waited(broken.error)
-        return None if helped else AgentOutcome(stop_reason="error", usage=self._usage, error=broken.error)
-
-    async def _waited(self, error: ProviderError) -> bool:
-        wait_s = self._settings.first_wait_s * 2.0**self._waits
-        if error.retry_after_ms is not None:
-            wait_s = error.retry_after_ms / 1000
-        if self._waits >= self._settings.max_waits or wait_s > self._settings.max_wait_s:
-            return False
-        self._waits += 1
-        number = f"{self._waits} of {self._settings.max_waits}"
-        await self._notice(
-            "warning", error.code, f"{error.message} Waiting {wait_s:g} s, then asking again ({number})."
-        )
-        await asyncio.sleep(wait_s)
-        return True
+        # A rate limit or an overload is not waited for: providers did that, and said so.
+        too_long = f"The conversation is too long for the model ({broken.error.message})"
+        if isinstance(broken.error, ContextOverflow) and not answer.calls and await self._compact(too_long):
+            return None
+        return AgentOutcome(stop_reason="error", usage=self._usage, error=broken.error)
 
     async def _notice_silence(self) -> None:
         message = f"{self._model.id} has said nothing for {self._settings.quiet_notice_s:g} s; still waiting."
         await self._notice("info", "provider_silent", message)
-
-    # ------------------------------------------------------------ compaction
 
     async def _compact_if_full(self) -> None:
         window = self._model.context_window
@@ -272,8 +248,6 @@ class _Run:
         await self._recorder.emit(Compacted(summary=result.summary.text, through=result.summary.through))
         self._conversation.replace_older(result.summary.count, summary_message(result.summary.text))
         return True
-
-    # ------------------------------------------------------------ limits
 
     def _seconds_left(self) -> float | None:
         most = self._settings.max_seconds

@@ -33,12 +33,6 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An identical call that comes so often in a row is not run."""
     quiet_notice_s: float = 15.0
     """After how much silence of the provider a notice says so."""
-    max_waits: int = 3
-    """How often in a row a rate limit or an overload is waited for."""
-    max_wait_s: float = 300.0
-    """A provider that asks for a longer wait has failed."""
-    first_wait_s: float = 2.0
-    """When the provider does not say how long; doubled each time."""
     stop_grace_s: float = 5.0
     """How long a cancelled tool may take to clean up."""
     compact_at: float = 0.85

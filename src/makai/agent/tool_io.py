@@ -59,13 +59,20 @@ class ArgumentsSchema:
     def _compiled(self) -> jsonschema_rs.Validator:
         if self._validator is None:
             name = self._definition.name
-            raw = schema_object(self._definition.parameters_schema_json, f"the schema of {name}")
-            try:
-                self._validator = jsonschema_rs.validator_for(msgspec.json.decode(raw), retriever=_refuse)
-            except ValueError as error:
-                reason = str(error).partition("\n")[0]
-                raise InvalidRequest(f"The tool {name} has a schema that cannot be used: {reason}") from None
+            refusal = f"The tool {name} has a schema that cannot be used"
+            schema = self._definition.parameters_schema_json
+            self._validator = compiled_schema(schema, f"the schema of {name}", refusal)
         return self._validator
+
+
+def compiled_schema(schema_json: str, what: str, refusal: str) -> jsonschema_rs.Validator:
+    """The validator; `InvalidRequest` with the refusal and the reason when the schema cannot be used."""
+    raw = schema_object(schema_json, what)
+    try:
+        return jsonschema_rs.validator_for(msgspec.json.decode(raw), retriever=_refuse)
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidRequest(f"{refusal}: {reason}") from None
 
 
 def _misfit(error: jsonschema_rs.ValidationError) -> str:

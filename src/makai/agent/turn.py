@@ -18,7 +18,7 @@ from makai.agent.host import Recorder
 from makai.agent.tool_calls import PreparedCall, ToolCalls
 from makai.core import session_events as ev
 from makai.core import stream_events as se
-from makai.core.errors import Aborted, MakaiError, error_from_code
+from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
@@ -89,7 +89,7 @@ async def guarded(stream: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[S
         async with aclosing(stream):
             async for event in stream:
                 if type(event) is se.Failed:
-                    yield BrokenAnswer(_failure_of(event), event.usage or Usage())
+                    yield BrokenAnswer(se.failure_of(event), event.usage or Usage())
                     return
                 yield event
                 if type(event) is se.Done:
@@ -101,18 +101,6 @@ async def guarded(stream: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[S
         log.exception("a provider broke its contract")
         message = f"Internal error in a provider: {type(error).__name__}."
         yield BrokenAnswer(MakaiError(message, hint="Please report this."))
-
-
-def _failure_of(event: se.Failed) -> MakaiError:
-    if event.reason == "aborted":
-        return Aborted(event.error_message)
-    return error_from_code(
-        event.error_code,
-        event.error_message,
-        provider_id=event.provider_id,
-        retry_after_ms=event.retry_after_ms,
-        hint=event.hint,
-    )
 
 
 class SilenceWatch:

@@ -165,8 +165,6 @@ class Workbench:
         self._taken.update(news)
         return news
 
-    # ------------------------------------------------------------ the beginning, in a thread
-
     def _open(self, detection: Detection) -> McpConfig:
         spec = self._spec
         if not os.path.isabs(spec.cwd) or not all(map(os.path.isabs, spec.roots)):

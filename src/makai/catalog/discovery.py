@@ -215,14 +215,6 @@ def _anthropic_headers(secret: Secret | None) -> dict[str, str | Secret]:
     return version | ({"x-api-key": secret} if secret else {})
 
 
-def _google_headers(secret: Secret | None) -> dict[str, str | Secret]:
-    return {"x-goog-api-key": secret} if secret else {}
-
-
-def _anthropic_cursor(page: Any) -> str:
-    return _text(_at(page, "last_id")) if _at(page, "has_more") is True else ""
-
-
 def _openrouter_cursor(page: Any) -> str:
     """The query of the next page's link. Never its host: the key belongs to the base URL."""
     return _text(_at(page, "links.next")).partition("?")[2]
@@ -289,7 +281,7 @@ _KINDS: dict[ListingKind, _Kind] = {
         path="/v1/models",
         headers=_anthropic_headers,
         query=lambda cursor: "limit=1000" + (f"&after_id={quote(cursor, safe='')}" if cursor else ""),
-        next_cursor=_anthropic_cursor,
+        next_cursor=lambda page: _text(_at(page, "last_id")) if _at(page, "has_more") is True else "",
         is_model=lambda entry: True,
         tells_chat=True,
         name_field="display_name",
@@ -300,7 +292,7 @@ _KINDS: dict[ListingKind, _Kind] = {
         _COMPATIBLE,
         path="/v1beta/models",
         entries="models",
-        headers=_google_headers,
+        headers=lambda secret: {"x-goog-api-key": secret} if secret else {},
         query=lambda cursor: "pageSize=1000" + (f"&pageToken={quote(cursor, safe='')}" if cursor else ""),
         next_cursor=lambda page: _text(_at(page, "nextPageToken")),
         # The API tells resource names; the model id in its URLs and documentation is what follows the collection.

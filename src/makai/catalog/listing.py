@@ -62,7 +62,9 @@ def list_models(
     matches = tuple(model for model in named if _is_wanted(request, model))
     if request.model_id:
         _check_resolved(request, named, matches)
-    return ModelsResponse(models=matches, fetched_at_ms=fetched_at_ms, cache_max_age_ms=_max_age_ms(matches, fetched))
+    is_dynamic = any(model.source is ModelSource.DYNAMIC for model in matches) if matches else fetched
+    max_age_ms = DYNAMIC_MAX_AGE_MS if is_dynamic else STATIC_MAX_AGE_MS
+    return ModelsResponse(models=matches, fetched_at_ms=fetched_at_ms, cache_max_age_ms=max_age_ms)
 
 
 def _is_named(request: ModelsRequest, model: ModelDescriptor) -> bool:
@@ -87,8 +89,3 @@ def _check_resolved(request: ModelsRequest, named: list[ModelDescriptor], matche
     if len(matches) > 1 and not request.api:
         choices = ", ".join(model.model_ref for model in matches)
         raise InvalidRequest(f"model_id matches several models; specify api: {choices}")
-
-
-def _max_age_ms(models: tuple[ModelDescriptor, ...], fetched: bool) -> int:
-    dynamic = any(model.source is ModelSource.DYNAMIC for model in models) if models else fetched
-    return DYNAMIC_MAX_AGE_MS if dynamic else STATIC_MAX_AGE_MS

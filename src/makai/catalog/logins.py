@@ -207,7 +207,11 @@ def with_login_config(provider: LoginProvider, login: LoginConfig) -> LoginProvi
         provider = msgspec.structs.replace(provider, flow="oidc")
     addresses = {name: getattr(login, name) for name in ServerMetadata.__struct_fields__ if getattr(login, name)}
     for name, url in addresses.items():
-        _check(provider.id, name, url)
+        try:
+            safe_origin(url)
+        except InvalidRequest as error:
+            where = f"[providers.{provider.id}.login] {name}"
+            raise InvalidRequest(f"{where}: {error.message}", hint=error.hint) from None
     others = {
         "client_id": login.client_id,
         "scope": " ".join(login.scopes),
@@ -221,10 +225,3 @@ def with_login_config(provider: LoginProvider, login: LoginConfig) -> LoginProvi
         options={**provider.options, **options},
         client_secret=Secret(login.client_secret) if login.client_secret else provider.client_secret,
     )
-
-
-def _check(provider_id: str, name: str, url: str) -> None:
-    try:
-        safe_origin(url)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"[providers.{provider_id}.login] {name}: {error.message}", hint=error.hint) from None

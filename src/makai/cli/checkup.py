@@ -161,8 +161,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-# ---------------------------------------------------------------- the report
-
 _MARKS = {"good": ("ok", "green"), "bad": ("!!", "red"), "neutral": ("--", "bright_black")}
 
 

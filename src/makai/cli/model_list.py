@@ -177,8 +177,6 @@ def resolve_now(name: str, environ: Mapping[str, str]) -> tuple[ModelDescriptor,
     return (_marked(descriptor, access) if access else descriptor), access
 
 
-# ---------------------------------------------------------------- the table
-
 _HEADER = ("MODEL", "CONTEXT", "IN $/M", "OUT $/M", "CAN")
 _WORDS = {
     ModelCapability.TOOLS: "tools",

@@ -116,8 +116,6 @@ def has_llama() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None
 
 
-# ---------------------------------------------------------------- whether an address can be reached
-
 DEADLINE_S = 2.0
 _PORTS = {"http": 80, "https": 443}
 

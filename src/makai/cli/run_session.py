@@ -132,9 +132,6 @@ async def run_in_session(
     return 0
 
 
-# ---------------------------------------------------------------- the session
-
-
 async def _session_for(request: RunRequest, sessions: Sessions, models: ModelRuntime, owns_models: bool) -> str:
     if request.is_new:
         return await _create(request, sessions, models, owns_models)
@@ -171,9 +168,6 @@ async def _adjust(request: RunRequest, sessions: Sessions, models: ModelRuntime,
         terms = (await sessions.dispatch(GetState(session_id))).terms
         changed = msgspec.structs.replace(terms, system=request.system_prompt)
         await sessions.dispatch(RunCommand(session_id, SetTerms(now=0, terms=changed)))
-
-
-# ---------------------------------------------------------------- the run
 
 
 class _Run:

@@ -13,7 +13,7 @@ import msgspec
 from makai.cli.console import Paint, clip, note, painter, plain, say, terminal_width
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import open_sessions
-from makai.cli.session_selection import LIST_HINT, every_session
+from makai.cli.session_selection import LIST_HINT, every_session, short_model
 from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionSummary
 
@@ -103,17 +103,11 @@ def _cells(session: SessionSummary, name: str, now_ms: int, folders: bool) -> tu
         name,
         age(now_ms - session.updated_ms),
         "waits for you" if session.pending_approvals else session.status.replace("_", " "),
-        _model(session.model_ref),
+        short_model(session.model_ref, 40),
         "-" if cost is None else "free" if cost == 0 else f"${cost:.4f}",
         *((one_line(session.cwd or "-"),) if folders else ()),
         one_line(session.title) or "(no title)",
     )
-
-
-def _model(model_ref: str) -> str:
-    """`provider/model`, without the API between them."""
-    provider, slash, rest = model_ref.partition("/")
-    return one_line(f"{provider}{slash}{rest.partition('@')[2] or rest}", 40)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], width: int | None) -> str:

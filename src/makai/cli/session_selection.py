@@ -1,8 +1,9 @@
-"""Finds the session a user means: by an id or its beginning, or the newest one of a folder."""
+"""Finds the session a user means, by an id or its beginning or as the newest one of a folder; names its model."""
 
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import unquote
 
 from makai.core.errors import InvalidRequest
 from makai.core.visible_text import one_line
@@ -13,6 +14,13 @@ from makai.sessions.service import Sessions
 _PAGE: Final = 500
 MAX_NAMED: Final = 5
 LIST_HINT: Final = "List every session: `makai sessions list --all`."
+
+
+def short_model(model_ref: str, max_length: int | None = None) -> str:
+    """`provider/model`, without the API between them."""
+    provider, slash, rest = model_ref.partition("/")
+    _, at, model = rest.partition("@")
+    return one_line(f"{provider}/{unquote(model)}" if slash and at else model_ref, max_length)
 
 
 async def find_session(sessions: Sessions, given: str) -> SessionSummary:

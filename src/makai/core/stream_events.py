@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from makai.core.content import ToolCall
+from makai.core.errors import Aborted, MakaiError, error_from_code
 from makai.core.messages import AssistantMessage, StopReason
 from makai.core.usage import Usage
 
@@ -120,3 +121,16 @@ StreamEvent: TypeAlias = (
     | Keepalive
 )
 TERMINAL = (Done, Failed)
+
+
+def failure_of(event: Failed) -> MakaiError:
+    """The exception a terminal `error` event stands for."""
+    if event.reason == "aborted":
+        return Aborted(event.error_message)
+    return error_from_code(
+        event.error_code,
+        event.error_message,
+        provider_id=event.provider_id,
+        retry_after_ms=event.retry_after_ms,
+        hint=event.hint,
+    )

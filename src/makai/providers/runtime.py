@@ -19,12 +19,12 @@ from makai.auth.credentials import Credential
 from makai.catalog.listing import list_models
 from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.catalog.resolver import Resolver
-from makai.core.errors import Aborted, MakaiError, ProviderError, error_from_code
+from makai.core.errors import MakaiError, ProviderError
 from makai.core.home import home_directory
 from makai.core.messages import AssistantMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
-from makai.core.stream_events import Done, Failed, Start, StreamEvent
+from makai.core.stream_events import Done, Failed, Start, StreamEvent, failure_of
 from makai.providers.base import Provider, ProviderRequest
 from makai.providers.discovery import ModelDiscovery
 from makai.providers.http import HttpClient, HttpProvider
@@ -174,19 +174,6 @@ class ModelRuntime:
 
 def _is_credential_refused(event: Failed) -> bool:
     return event.error_code == "auth_required" and not event.message.content
-
-
-def failure_of(event: Failed) -> MakaiError:
-    """The exception a terminal `error` event stands for."""
-    if event.reason == "aborted":
-        return Aborted(event.error_message)
-    return error_from_code(
-        event.error_code,
-        event.error_message,
-        provider_id=event.provider_id,
-        retry_after_ms=event.retry_after_ms,
-        hint=event.hint,
-    )
 
 
 def _listing_failure(provider_id: str, error: MakaiError) -> ProviderError:

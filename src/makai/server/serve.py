@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import signal
 import socket
 import ssl
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from makai.auth.credentials import is_loopback
 from makai.auth.private_files import load_or_create_token
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
@@ -125,7 +125,7 @@ def _guard_config(options: ServeOptions, port: int, token: Secret, *, tls: bool)
 
 def _refuse_open_doors(options: ServeOptions, tls: ssl.SSLContext | None) -> None:
     """Refuse a non-loopback bind without TLS or an explicit flag."""
-    if _is_loopback(options.host) or options.allow_plain_remote:
+    if is_loopback(options.host) or options.allow_plain_remote:
         return
     if tls is None:
         raise InvalidRequest(
@@ -134,15 +134,6 @@ def _refuse_open_doors(options: ServeOptions, tls: ssl.SSLContext | None) -> Non
         )
     if options.grpc_port is not None:
         raise InvalidRequest("gRPC has no TLS here: it can only listen on loopback.")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _tls(options: ServeOptions) -> ssl.SSLContext | None:

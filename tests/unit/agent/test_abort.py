@@ -146,12 +146,6 @@ async def test_an_abort_while_a_person_is_asked_withdraws_the_question() -> None
     assert host.told[4:] == [finished("c1", NOT_RUN, is_error=True)]
 
 
-async def test_an_abort_while_a_rate_limit_is_waited_for_comes_at_once() -> None:
-    host = await aborted("fail: rate_limited retry_after=200s Slow down.", when=ev.Notice)
-
-    assert [type(fact) for fact in host.facts] == [ev.TurnStarted, ev.TurnEnded, ev.Notice]
-
-
 async def test_a_tool_that_ignores_its_cancellation_does_not_hold_up_the_abort(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -76,9 +76,7 @@ def test_every_run_is_lawful(
     host = FakeHost({"denied": denial}, [[said("More", f"i{n}")] if more else [] for n, more in enumerate(steering)])
     models = ScriptedModels(script)
     tools = all_tools()
-    settings = AgentSettings(
-        model=None, max_turns=max_turns, max_output_tokens=max_output_tokens, first_wait_s=0.0, keep_tokens=0
-    )
+    settings = AgentSettings(model=None, max_turns=max_turns, max_output_tokens=max_output_tokens, keep_tokens=0)
 
     async def perform() -> AgentOutcome | None:
         task = asyncio.ensure_future(run_agent(host, models, asked(), tools, host.decide, settings))

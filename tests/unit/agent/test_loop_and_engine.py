@@ -110,7 +110,7 @@ def test_the_engine_takes_every_fact_and_has_nothing_left_to_close(
     placed = history(host.log).placed()
     context = Context(messages=tuple(entry.message for entry in placed))
     standing = Standing(places=tuple(entry.event_id for entry in placed))
-    settings = AgentSettings(model=None, max_turns=6, first_wait_s=0.0, keep_tokens=0)
+    settings = AgentSettings(model=None, max_turns=6, keep_tokens=0)
 
     async def perform() -> AgentOutcome | None:
         models = ComparingModels(script, host)

@@ -70,8 +70,6 @@ class ChatSession:
         self._follower: Follower | None = None
         self.view = self._new_view(_state_of(wanted))
 
-    # ------------------------------------------------------------ which session
-
     @property
     def cwd(self) -> str | None:
         return self.view.state.cwd
@@ -137,8 +135,6 @@ class ChatSession:
             events += [logged for logged in decoded(page) if logged.event_id <= last]
             after = page[-1].event_id
         return events
-
-    # ------------------------------------------------------------ what a person does
 
     async def send(self, text: str, delivery: ev.Delivery = "queue") -> int:
         """Send a message. While a run is active it is queued, or steers the run.
@@ -224,8 +220,6 @@ class ChatSession:
 
     async def _ask(self, command: cmd.UserCommand) -> int:
         return (await self.sessions.dispatch(RunCommand(self._the_session(), command))).last
-
-    # ------------------------------------------------------------ what happens
 
     async def follow(self) -> None:
         """Show the events of the session, and of the next one after a switch, until cancelled or deleted."""

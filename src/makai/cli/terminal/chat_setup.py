@@ -12,12 +12,11 @@ from makai.catalog.model_ref import ref_of
 from makai.cli.console import has_colour, run_async, say, styled
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import open_sessions
-from makai.cli.session_selection import chosen_session
+from makai.cli.session_selection import chosen_session, short_model
 from makai.cli.terminal.chat_session import ChatSession, terms_for
 from makai.cli.terminal.folder_trust import ask_about_trust
 from makai.cli.terminal.markdown_blocks import finished_length
 from makai.cli.terminal.plain_chat import PlainChat
-from makai.cli.terminal.status_area import short_model
 from makai.cli.terminal.styled_text import note
 from makai.core.model import Model
 from makai.core.request import StreamOptions

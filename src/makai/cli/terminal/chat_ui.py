@@ -42,7 +42,7 @@ class ChatUI:
         self._renderer = renderer
         self._screen = Screen(
             self._region,
-            self._footer,
+            lambda width: renderer.fitted([footer(self.chat.view)], width)[0],
             self._prompt,
             bindings(self),
             history=history,
@@ -77,8 +77,6 @@ class ChatUI:
                 finally:
                     for task in tasks:
                         task.cancel()
-
-    # ------------------------------------------------------------ background work
 
     async def _follow(self) -> None:
         while True:
@@ -121,8 +119,6 @@ class ChatUI:
         """Whether another approval came to the front."""
         empty = not self._screen.buffer.text
         return self._focus.update(self.chat.view.questions, time.monotonic(), line_is_empty=empty)
-
-    # ------------------------------------------------------------ keys
 
     def submit(self, text: str) -> None:
         call_id = self._focus.reason_for
@@ -217,8 +213,6 @@ class ChatUI:
         elif key == "v" and (whole := self.chat.view.unfolded_questions.get(asked.call_id)) is not None:
             self.show([whole])
 
-    # ------------------------------------------------------------ drawing
-
     def _region(self, width: int, rows: int) -> str:
         view = self.chat.view
         status = [*activity(view, unix_milliseconds()), *self._question(), *self._completions()]
@@ -254,9 +248,6 @@ class ChatUI:
         return [
             line(Span(f"  /{each.name} {each.argument}".ljust(22), "key"), Span(each.help, "dim")) for each in found
         ]
-
-    def _footer(self, width: int) -> str:
-        return self._renderer.fitted([footer(self.chat.view)], width)[0]
 
     def _prompt(self) -> str:
         style = line(Span("why? " if self._focus.reason_for is not None else "> ", "user"))

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.application.current import set_app
@@ -122,7 +122,9 @@ class Screen:
                 self._app.renderer.erase()
             self._output.write_raw(text.replace("\n", "\r\n"))
             if self._app.is_running:
-                self._draw()
+                with set_app(self._app):
+                    self._app.render_counter += 1
+                    self._app.renderer.render(self._app, self._app.layout)
 
     def refresh(self) -> None:
         if self._app.is_running:
@@ -133,11 +135,6 @@ class Screen:
 
     def suspend(self) -> None:
         self._app.suspend_to_background()
-
-    def _draw(self) -> None:
-        with set_app(self._app):
-            self._app.render_counter += 1
-            self._app.renderer.render(self._app, self._app.layout)
 
     def _begin_frame(self) -> None:
         """A status area that shrank leaves no empty lines behind."""
@@ -157,7 +154,7 @@ class Screen:
             wrap_lines=True,
             dont_extend_height=True,
             height=Dimension(min=1, max=MAX_INPUT_ROWS),
-            get_line_prefix=self._line_prefix,
+            get_line_prefix=lambda line, wrap: ANSI(self._prompt()) if line == wrap == 0 else "  ",
         )
         region = Window(FormattedTextControl(self._drawn_region), dont_extend_height=True, wrap_lines=False)
         foot = Window(FormattedTextControl(lambda: ANSI(self._footer(self.width))), height=1, dont_extend_height=True)
@@ -171,9 +168,6 @@ class Screen:
         room = max(1, columns - 2)
         rows = sum(max(1, math.ceil(len(each) / room)) for each in self.buffer.text.split("\n"))
         return min(rows, MAX_INPUT_ROWS)
-
-    def _line_prefix(self, line_number: int, wrap_count: int) -> Any:
-        return ANSI(self._prompt()) if line_number == 0 and wrap_count == 0 else "  "
 
 
 def _size() -> Size:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from makai.cli.session_selection import find_session
+from makai.cli.session_selection import find_session, short_model
 from makai.cli.terminal.chat_session import ChatSession
 from makai.cli.terminal.folder_trust import project_files
-from makai.cli.terminal.status_area import short_model
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, lines_of, note
 from makai.cli.terminal.usage_text import duration, session_totals
 from makai.core.errors import InvalidRequest
@@ -22,6 +21,7 @@ from makai.core.usage import Usage
 from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionFilter, SessionSummary
 from makai.sessions.requests import IsTrusted, ListSessions, SetTrust
+from makai.sessions.state import SessionState
 
 MAX_LISTED: Final = 12
 MODE_HELP: Final = """\
@@ -42,31 +42,25 @@ KEYS: Final = (
 )
 
 
-async def _model(chat: ChatSession, argument: str) -> list[Piece]:
-    if argument:
-        await chat.set_model(argument)
-        return []
-    how = "Change it with /model PROVIDER/MODEL; `makai models list` lists them."
-    return [note(f"{short_model(chat.view.state.model_ref)}\n{how}", "")]
+Action: TypeAlias = Callable[[ChatSession, str], Awaitable[list[Piece] | None]]
 
 
-async def _mode(chat: ChatSession, argument: str) -> list[Piece]:
-    if argument:
-        await chat.set_mode(argument)
-        return []
-    return [note(f"{chat.view.state.mode}\n{MODE_HELP}", "")]
+def _setting(change: Callable[[ChatSession, str], Awaitable[None]], told: Callable[[SessionState], str]) -> Action:
+    """Changes something of the session; without an argument, tells what it is."""
+
+    async def action(chat: ChatSession, argument: str) -> list[Piece] | None:
+        if not argument:
+            return [note(told(chat.view.state), "")]
+        await change(chat, argument)
+        return None
+
+    return action
 
 
-async def _steer(chat: ChatSession, argument: str) -> list[Piece]:
+async def _steer(chat: ChatSession, argument: str) -> None:
     if not argument:
         raise InvalidRequest("the message is missing.", hint="Write /steer and your message.")
     await chat.send(argument, "steer")
-    return []
-
-
-async def _compact(chat: ChatSession, argument: str) -> list[Piece]:
-    await chat.compact(argument)
-    return []
 
 
 async def _new(chat: ChatSession, argument: str) -> list[Piece]:
@@ -81,10 +75,10 @@ async def _fork(chat: ChatSession, argument: str) -> list[Piece]:
     return [note(f"Session {await chat.fork()}, a copy of {before}.")]
 
 
-async def _resume(chat: ChatSession, argument: str) -> list[Piece]:
+async def _resume(chat: ChatSession, argument: str) -> list[Piece] | None:
     if argument:
         await chat.open((await find_session(chat.sessions, argument)).session_id)
-        return []
+        return None
     return await _list(chat, SessionFilter(limit=MAX_LISTED, cwd=chat.cwd), "This folder has no session yet.")
 
 
@@ -110,13 +104,6 @@ def _row(summary: SessionSummary, current: str | None, now: float) -> Line:
         Span(f"{summary.status}, {ago} ago, {short_model(summary.model_ref)}", "dim"),
         Span("  waits for your approval" if summary.pending_approvals else "", "warn"),
     )
-
-
-async def _title(chat: ChatSession, argument: str) -> list[Piece]:
-    if argument:
-        await chat.set_title(argument)
-        return []
-    return [note(one_line(chat.view.state.title) or "The session has no title. Set one with /title TEXT.", "")]
 
 
 async def _cost(chat: ChatSession, argument: str) -> list[Piece]:
@@ -152,20 +139,25 @@ class SlashCommand(msgspec.Struct, frozen=True):
     name: str
     argument: str
     help: str
-    action: Callable[[ChatSession, str], Awaitable[list[Piece]]]
+    action: Action
     aliases: tuple[str, ...] = ()
 
 
+CHANGE_MODEL: Final = "Change it with /model PROVIDER/MODEL; `makai models list` lists them."
+NO_TITLE: Final = "The session has no title. Set one with /title TEXT."
+_MODEL: Final = _setting(ChatSession.set_model, lambda state: f"{short_model(state.model_ref)}\n{CHANGE_MODEL}")
+_MODE: Final = _setting(ChatSession.set_mode, lambda state: f"{state.mode}\n{MODE_HELP}")
+_TITLE: Final = _setting(ChatSession.set_title, lambda state: one_line(state.title) or NO_TITLE)
 COMMANDS: Final = (
-    SlashCommand("model", "[MODEL]", "show or change the model, from the next message on", _model),
-    SlashCommand("mode", "[MODE]", "show or change the permission mode: ask, accept_edits, plan or full_access", _mode),
+    SlashCommand("model", "[MODEL]", "show or change the model, from the next message on", _MODEL),
+    SlashCommand("mode", "[MODE]", "show or change the permission mode: ask, accept_edits, plan or full_access", _MODE),
     SlashCommand("steer", "TEXT", "send the agent a message while it works", _steer),
-    SlashCommand("compact", "[HINTS]", "replace the conversation so far by a summary", _compact),
+    SlashCommand("compact", "[HINTS]", "replace the conversation so far by a summary", ChatSession.compact),
     SlashCommand("new", "", "begin a new session", _new, ("clear",)),
     SlashCommand("fork", "", "continue in a copy of this session", _fork),
     SlashCommand("resume", "[ID]", "continue another session; without an id, list those of this folder", _resume),
     SlashCommand("sessions", "", "list the newest sessions of every folder", _sessions),
-    SlashCommand("title", "[TEXT]", "show or change the title of the session", _title),
+    SlashCommand("title", "[TEXT]", "show or change the title of the session", _TITLE),
     SlashCommand("cost", "", "show tokens, cost and how full the context is", _cost),
     SlashCommand("trust", "[yes|no]", "show or change whether files of this folder may configure the agent", _trust),
     SlashCommand("help", "", "show this list", _help),
@@ -187,7 +179,7 @@ def parse(text: str) -> tuple[str, str] | None:
 
 async def carry_out(chat: ChatSession, name: str, argument: str) -> list[Piece]:
     """Carry out any command but `quit`; returns what to show."""
-    return await _BY_NAME[name].action(chat, argument)
+    return await _BY_NAME[name].action(chat, argument) or []
 
 
 def unknown(text: str) -> str:

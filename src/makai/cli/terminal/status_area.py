@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from makai.cli.session_selection import short_model
 from makai.cli.terminal.styled_text import Line, Span, line
 from makai.cli.terminal.tool_call_text import call_title, words_of
 from makai.cli.terminal.transcript_view import OpenCall, TranscriptView
@@ -59,15 +60,6 @@ def footer(view: TranscriptView) -> Line:
     cost = usage.total.cost_usd if usage is not None else view.state.usage.cost_usd
     parts = [view.state.mode, short_model(view.state.model_ref), context_share(usage), money(cost) if cost else ""]
     return line(Span("  " + " · ".join(filter(None, parts)), "dim"))
-
-
-def short_model(model_ref: str) -> str:
-    """`provider/model`, without the API between them."""
-    from urllib.parse import unquote
-
-    provider, slash, rest = model_ref.partition("/")
-    _, at, model = rest.partition("@")
-    return one_line(f"{provider}/{unquote(model)}" if slash and at else model_ref)
 
 
 def _doing(view: TranscriptView, now_ms: int) -> str:

@@ -90,8 +90,6 @@ class TranscriptView:
         step = _STEPS.get(type(logged.event))
         return [] if step is None else step(self, logged.event, logged) or []
 
-    # ------------------------------------------------------------ words
-
     def _on_user(self, event: ev.UserInput, logged: ev.Logged) -> list[Piece]:
         others = logged.event_id > self._opened_at and event.input_id not in self.sent_here
         words = lines_of(shown(words_of(event.content)), "user", "  ")
@@ -142,8 +140,6 @@ class TranscriptView:
         self.folded = Lines(lines=tuple(lines_of(shown(event.text.strip()), "dim", "  ")), gap=True)
         return [note(gist, gap=True)]
 
-    # ------------------------------------------------------------ calls
-
     def _on_called(self, event: ev.ToolCalled, logged: ev.Logged) -> None:
         self._heard()
         self.calls[event.call_id] = OpenCall(fact=event)
@@ -185,8 +181,6 @@ class TranscriptView:
         short, whole = finished_call(call.fact, event, diff_was_shown=call.diff_was_shown)
         self.folded = whole or self.folded
         return [short]
-
-    # ------------------------------------------------------------ runs
 
     def _on_run_started(self, event: ev.RunStarted, logged: ev.Logged) -> list[Piece]:
         self.waits_since = logged.ts
@@ -236,10 +230,10 @@ class TranscriptView:
         self.waits_since = None
         self.notice = None
 
-    # ------------------------------------------------------------ the rest
-
     def _on_plan(self, event: ev.PlanUpdated, logged: ev.Logged) -> list[Piece]:
-        return [Lines(lines=(line(Span("Plan", "bold")), *map(_step, event.entries)), gap=True)]
+        steps = [(*_PLAN_STYLES[entry.status], one_line(entry.content)) for entry in event.entries]
+        lines = (line(Span(f"  {mark} {text}", style)) for mark, style, text in steps)
+        return [Lines(lines=(line(Span("Plan", "bold")), *lines), gap=True)]
 
     def _on_usage(self, event: ev.UsageReported, logged: ev.Logged) -> None:
         self.usage = event
@@ -255,11 +249,6 @@ class TranscriptView:
     def _on_compacted(self, event: ev.Compacted, logged: ev.Logged) -> list[Piece]:
         self.folded = Lines(lines=tuple(lines_of(shown(event.summary), "dim", "  ")), gap=True)
         return [note("The conversation was replaced by a summary (Ctrl+O shows it).")]
-
-
-def _step(entry: ev.PlanEntry) -> Line:
-    mark, style = _PLAN_STYLES[entry.status]
-    return line(Span(f"  {mark} {one_line(entry.content)}", style))
 
 
 _Step: TypeAlias = Callable[[TranscriptView, Any, ev.Logged], list[Piece] | None]

@@ -150,7 +150,6 @@ def _settings(port: RunPort, terms: ev.RunTerms) -> AgentSettings:
         max_output_tokens=terms.max_output_tokens,
         max_usd=terms.max_usd,
         max_seconds=terms.max_seconds,
-        max_waits=0,  # providers wait and say so; waiting here too would multiply their attempts
     )
 
 

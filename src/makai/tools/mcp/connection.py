@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.abc
@@ -19,19 +19,19 @@ from mcp.client import Client, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from makai.core.errors import MakaiError, TransportError
 from makai.core.version import __version__
 from makai.tools.file_errors import printable
 from makai.tools.mcp.config import Launch, McpServer, Timing
-from makai.tools.mcp.tools import CallResult, ToolListing
+from makai.tools.mcp.tools import CallResult, OnProgress, ToolListing
 from makai.tools.mcp.transports import Life, transport_to
 
 Handshake: TypeAlias = Literal["legacy", "auto"]
 """`initialize`, which nearly every server knows; or `server/discover` (2026-07-28) and then `initialize`. Some servers
 end, or answer nothing, when another request comes before `initialize`, so that one is tried first."""
-OnProgress: TypeAlias = Callable[[float, float | None, str | None], None]
+T = TypeVar("T")
 
 _MAX_PAGES: Final = 100
 _MAX_TOOLS: Final = 1_000
@@ -73,7 +73,7 @@ class McpConnection:
                 for _ in range(_MAX_PAGES):
                     page = await self._client.session.list_tools(params=params)
                     for tool in page.tools:
-                        listed.setdefault(tool.name, _listing(tool))
+                        listed.setdefault(tool.name, _converted(tool, ToolListing))
                     cursor = page.next_cursor
                     if cursor is None or cursor in cursors or len(listed) >= _MAX_TOOLS:
                         break
@@ -102,7 +102,7 @@ class McpConnection:
         with self._translated("It did not answer in time, and was told to stop."):
             async with timeout:
                 result = await self._beside(ask)
-            return msgspec.convert(result.model_dump(mode="json", by_alias=True, exclude_none=True), CallResult)
+            return _converted(result, CallResult)
 
     async def follow_changes(self) -> None:
         """Subscribe to changes of its tools where the protocol wants that; older ones simply send them."""
@@ -202,8 +202,8 @@ async def live(
         raise TransportError(_reason(error, life)) from None
 
 
-def _listing(tool: types.Tool) -> ToolListing:
-    return msgspec.convert(tool.model_dump(mode="json", by_alias=True, exclude_none=True), ToolListing)
+def _converted(model: BaseModel, kind: type[T]) -> T:
+    return msgspec.convert(model.model_dump(mode="json", by_alias=True, exclude_none=True), kind)
 
 
 def _closed() -> MCPError:

@@ -46,7 +46,9 @@ def process_group_of(max_processes: int) -> str | None:
     parent = _pids_hierarchy() if os.geteuid() == 0 else None
     if parent is None:
         return None
-    _remove_leftovers(parent)
+    for old in parent.glob("makai-*-*"):  # of processes that were killed
+        if not os.path.exists(f"/proc/{old.name.split('-')[1]}"):
+            _remove(old)
     group = parent / f"makai-{os.getpid()}-{max_processes}"
     try:
         group.mkdir(exist_ok=True)
@@ -70,13 +72,6 @@ def _pids_hierarchy() -> Path | None:
         if own.get("") == "/" and "pids" in (top / "cgroup.subtree_control").read_text().split():
             return top
     return None
-
-
-def _remove_leftovers(parent: Path) -> None:
-    for group in parent.glob("makai-*-*"):
-        pid = group.name.split("-")[1]
-        if not os.path.exists(f"/proc/{pid}"):
-            _remove(group)
 
 
 def _remove(group: Path) -> None:
