@@ -301,57 +301,49 @@ class ChatDecoder(AnswerDecoder):
             if payload == b"[DONE]":
                 self._done()
             elif not self._parts.finished:
-                self._chunk(self._parse(payload))
+                self._chunk(payload)
 
     def whole(self, body: bytes) -> None:
-        self._chunk(self._parse(body))
+        self._chunk(body)
 
     def close(self) -> None:
         """Some servers never send `[DONE]`; a finish reason is enough."""
         if self._finish is not None:
             self._done()
 
-    def _parse(self, payload: bytes) -> _Chunk:
+    def _chunk(self, payload: bytes) -> None:
+        # One function for a chunk and its delta: this runs once per word.
         try:
-            return _decode_chunk(payload)
+            chunk = _decode_chunk(payload)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._malformed(error, "a chat completion chunk") from error
-
-    def _chunk(self, chunk: _Chunk) -> None:
+        parts = self._parts
         if chunk.choices:
             choice = chunk.choices[0]
-            delta = choice.delta or choice.message
-            if delta is not None:
-                self._delta(delta)
+            if (delta := choice.delta or choice.message) is not None:
+                if content := delta.content:
+                    if isinstance(content, str):
+                        parts.text("text", content, after="thinking")
+                    else:
+                        self._content_list(content)
+                if thinking := delta.reasoning_content or delta.reasoning or delta.reasoning_text:
+                    parts.end("text")
+                    parts.thinking("thinking", thinking)
+                if delta.refusal:
+                    parts.text("text", delta.refusal, after="thinking")
+                if delta.tool_calls:
+                    for position, call in enumerate(delta.tool_calls):
+                        self._tool_call(call, position)
             if choice.finish_reason is not None:
                 self._finish = choice.finish_reason
         if chunk.usage is not None:
-            self._parts.usage = _usage(chunk.usage)
+            parts.usage = _usage(chunk.usage)
         elif chunk.x_groq is not None and chunk.x_groq.usage is not None:
-            self._parts.usage = _usage(chunk.x_groq.usage)
+            parts.usage = _usage(chunk.x_groq.usage)
         if self._response_id is None:
             self._response_id = chunk.id
         if chunk.error is not None:
             self._fail({"error": chunk.error})
-
-    def _delta(self, delta: _Delta) -> None:
-        parts = self._parts
-        content = delta.content
-        if content:
-            parts.end("thinking")
-            if isinstance(content, str):
-                parts.text("text", content)
-            else:
-                self._content_list(content)
-        thinking = delta.reasoning_content or delta.reasoning or delta.reasoning_text
-        if thinking:
-            parts.end("text")
-            parts.thinking("thinking", thinking)
-        if delta.refusal:
-            parts.text("text", delta.refusal)
-        if delta.tool_calls:
-            for position, call in enumerate(delta.tool_calls):
-                self._tool_call(call, position)
 
     def _content_list(self, content: list[Any]) -> None:
         """Mistral's reasoning models send content as typed pieces."""
@@ -363,8 +355,7 @@ class ChatDecoder(AnswerDecoder):
                 for inner in piece.get("thinking") or ():
                     self._parts.thinking("thinking", str(inner.get("text") or ""))
             elif isinstance(piece.get("text"), str):
-                self._parts.end("thinking")
-                self._parts.text("text", piece["text"])
+                self._parts.text("text", piece["text"], after="thinking")
 
     def _tool_call(self, call: _ToolCall, position: int) -> None:
         parts = self._parts

@@ -75,12 +75,13 @@ class Parts:
         """Upstream said that it is alive."""
         self._events.append(ev.Keepalive())
 
-    def text(self, key: Hashable, delta: str) -> None:
-        """More words of a text block; the block opens itself."""
+    def text(self, key: Hashable, delta: str, after: Hashable = None) -> None:
+        """More words of a text block; the block opens itself, and then ends the block `after`."""
         block = self._open.get(key)
         if block is None:
             if not delta or self.finished:
                 return
+            self.end(after)
             block = self._begin(key, "text")
             self._events.append(ev.TextStart(block.index))
         block.append(delta)
