@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Final, Protocol
 
@@ -32,7 +32,7 @@ from makai.protocols.makai.messages import context_of, options_of
 from makai.protocols.makai.payloads import ChatMessage, Nack, StartEvent, StreamError, StreamRequest
 from makai.protocols.makai.projection import failed, nack_of, stream_error
 from makai.protocols.makai.reconstruct import Reconstructor
-from makai.server.backend import Backend
+from makai.server.backend import Backend, BatchingBackend
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class DirectCalls:
 
     def __init__(self, backend: Backend, call_soon: Callable[[Callable[[], None]], None]) -> None:
         self.call_soon = call_soon
-        self._backend = backend
+        self._batches = backend.batches if isinstance(backend, BatchingBackend) else _singly(backend)
         self._open: set[_DirectCall] = set()
         self._tasks = BackgroundTasks()
         self._closed = False
@@ -185,7 +185,7 @@ class DirectCalls:
             raise failure_of(Nack(rejected_id="", reason=reason, error_code="invalid_request")) from error
         except MakaiError as error:
             raise failure_of(nack_of("", error)) from error
-        call = _DirectCall(self, self._backend.stream(request.model_ref, context, options), known, whole=whole)
+        call = _DirectCall(self, self._batches(request.model_ref, context, options), known, whole=whole)
         self._open.add(call)
         return call
 
@@ -207,12 +207,15 @@ class DirectCalls:
 
 
 class _DirectCall:
-    """Its events come from one generator and nothing else runs per delta: that is what the public path costs."""
+    """Its events come from one generator and nothing else runs per delta: that is what the public path costs.
+
+    `_reader` is the task that waits for the next batch; within a batch no task can wait.
+    """
 
     def __init__(
         self,
         calls: DirectCalls,
-        events: AsyncGenerator[ev.StreamEvent, None],
+        batches: AsyncGenerator[Sequence[ev.StreamEvent], None],
         known: ModelDescriptor | None,
         *,
         whole: bool,
@@ -224,7 +227,7 @@ class _DirectCall:
         self._accepted = False
         self._interrupted = False
         self._reader: asyncio.Task[object] | None = None
-        self._events = self._read(events)
+        self._events = self._read(batches)
         self.next = self._events.__anext__
 
     def leave(self) -> None:
@@ -236,22 +239,23 @@ class _DirectCall:
             self._calls.end(self, self._events)
 
     async def _read(
-        self, events: AsyncGenerator[ev.StreamEvent, None]
+        self, batches: AsyncGenerator[Sequence[ev.StreamEvent], None]
     ) -> AsyncGenerator[sdk.ProviderStreamEvent, None]:
         text_delta, sdk_delta, gives_deltas = ev.TextDelta, sdk.TextDeltaEvent, not self._whole
         loop, current_task = asyncio.get_running_loop(), asyncio.current_task  # looking the loop up costs a system call
         self._reader = current_task(loop)
         try:
-            async with aclosing(events):
-                async for event in events:
-                    if type(event) is text_delta and gives_deltas:
-                        yield sdk_delta(event.delta)
-                        self._reader = current_task(loop)
-                    elif (given := self._take(event)) is not None:
-                        yield given
-                        self._reader = current_task(loop)
-                        if isinstance(given, sdk.MessageEndEvent | sdk.ErrorEvent):
-                            return
+            async with aclosing(batches):
+                async for batch in batches:
+                    for event in batch:
+                        if type(event) is text_delta and gives_deltas:
+                            yield sdk_delta(event.delta)
+                        elif (given := self._take(event)) is not None:
+                            yield given
+                            if isinstance(given, sdk.MessageEndEvent | sdk.ErrorEvent):
+                                self._reader = current_task(loop)
+                                return
+                    self._reader = current_task(loop)
             raise MakaiError("the provider ended without an answer")
         except asyncio.CancelledError:
             if self._interrupted and self._reader is not None and self._reader.uncancel() == 0:
@@ -284,6 +288,10 @@ class _DirectCall:
                 return start_event(None, self._known)  # a server says no more in proxy encoding
             case _:
                 return sdk_event(event)
+
+
+def _singly(backend: Backend) -> Callable[..., AsyncGenerator[Sequence[ev.StreamEvent], None]]:
+    return lambda *request: ev.in_batches(backend.stream(*request))
 
 
 async def _end(events: AsyncGenerator[sdk.ProviderStreamEvent, None]) -> None:

@@ -7,6 +7,8 @@ ascend as blocks open. The end of a block carries the whole block, so that reade
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -134,3 +136,18 @@ def failure_of(event: Failed) -> MakaiError:
         retry_after_ms=event.retry_after_ms,
         hint=event.hint,
     )
+
+
+async def one_by_one(batches: AsyncGenerator[Sequence[StreamEvent], None]) -> AsyncGenerator[StreamEvent, None]:
+    """The events of batches. Closing it closes `batches`."""
+    async with aclosing(batches):
+        async for batch in batches:
+            for event in batch:
+                yield event
+
+
+async def in_batches(events: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[Sequence[StreamEvent], None]:
+    """Every event as a batch of its own. Closing it closes `events`."""
+    async with aclosing(events):
+        async for event in events:
+            yield (event,)

@@ -24,7 +24,7 @@ from makai.auth.http import HttpPool, revealed
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.model import Model
 from makai.core.secret import Secret
-from makai.core.stream_events import Keepalive, StreamEvent
+from makai.core.stream_events import Keepalive, StreamEvent, one_by_one
 from makai.providers.base import Api, HttpRequest, ProviderRequest
 from makai.providers.failure import http_failure, retry_delay
 from makai.providers.parts import Parts
@@ -113,13 +113,15 @@ class HttpProvider:
         self._api = api
         self._client = client
 
-    async def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
-        # One flat generator: every further one would cost each event a frame of its own.
+    def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
+        return one_by_one(self.batches(request))
+
+    async def batches(self, request: ProviderRequest) -> AsyncGenerator[list[StreamEvent], None]:
+        """The events of `stream`, those of one read together: a generator costs its reader a read, not an event."""
         prepared = _addressed(self._api.request(request), request)
         parts = Parts(request.model, time.time_ns() // 1_000_000)
         parts.start()
-        for event in parts.take():
-            yield event
+        yield parts.take()
         watchdog: _StallWatchdog | None = None
         try:
             attempt = 0
@@ -129,9 +131,8 @@ class HttpProvider:
                     raise response
                 attempt += 1
                 number = f"{attempt} of {request.options.max_retries}"
-                yield Keepalive(
-                    code=response.code, note=f"{response.message} Asking again in {delay:.1f} s ({number})."
-                )
+                note = f"{response.message} Asking again in {delay:.1f} s ({number})."
+                yield [Keepalive(code=response.code, note=note)]
                 await asyncio.sleep(delay)
             # Leaving the block closes the connection at once, unless the answer was read to its end: then it is reused.
             async with response:
@@ -148,16 +149,15 @@ class HttpProvider:
                                     await _read_to_end(response)
                                 if batch := parts.take():
                                     watchdog.waiting = False
-                                    for event in batch:
-                                        yield event
+                                    yield batch
                                     watchdog.news()
                 decoder.close()
             if not parts.finished:
                 raise _cut_short(request.model)
         except Exception as error:
             parts.fail(self._failure(error, request.model, watchdog))
-        for event in parts.take():
-            yield event
+        if batch := parts.take():
+            yield batch
 
     async def _attempt(self, request: ProviderRequest, prepared: HttpRequest) -> aiohttp.ClientResponse | ProviderError:
         """A successful answer, or a failure that the retry policy decides about. Other failures are raised."""

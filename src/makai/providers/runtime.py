@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from makai.core.home import home_directory
 from makai.core.messages import AssistantMessage
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
-from makai.core.stream_events import Done, Failed, Start, StreamEvent, failure_of
+from makai.core.stream_events import Done, Failed, Start, StreamEvent, failure_of, in_batches, one_by_one
 from makai.providers.base import Provider, ProviderRequest
 from makai.providers.discovery import ModelDiscovery
 from makai.providers.http import HttpClient, HttpProvider
@@ -91,21 +91,27 @@ class ModelRuntime:
             return self.resolver.resolve_object(model)
         return self.resolver.resolve(model)
 
-    async def stream(
+    def stream(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """Ask a model. Raises before the first event for what can be checked here (unknown model, missing key)."""
+        return one_by_one(self.batches(model, context, options))
+
+    async def batches(
+        self, model: str | Model | None, context: Context, options: StreamOptions | None = None
+    ) -> AsyncGenerator[Sequence[StreamEvent], None]:
+        """The events of `stream`, those of one read together."""
         target = self.resolve(model)
         options = options or StreamOptions()
         credential = self.resolver.credential_for(target, options.account)
         if credential is not None and credential.expires_at_ms is not None:
             credential = await self.logins.refreshed(credential)
         renewable = credential is not None and credential.expires_at_ms is not None
-        async with aclosing(self._ask(target, context, options, credential)) as events:
-            async for event in events:
-                if type(event) is Failed and renewable and _is_credential_refused(event):
+        async with aclosing(self._ask(target, context, options, credential)) as batches:
+            async for batch in batches:
+                if renewable and isinstance(refusal := batch[-1], Failed) and _is_credential_refused(refusal):
                     break
-                yield event
+                yield batch
             else:
                 return
         # The provider refused a token that looked valid: refresh it and ask once more (MK-AUTH-019).
@@ -113,23 +119,25 @@ class ModelRuntime:
         try:
             credential = await self.logins.refreshed(credential, rejected=credential.secret)
         except MakaiError as error:
-            yield msgspec.structs.replace(
-                event, error_code=error.code, error_message=error.message, hint=error.hint, retry_after_ms=None
+            failure = msgspec.structs.replace(
+                refusal, error_code=error.code, error_message=error.message, hint=error.hint, retry_after_ms=None
             )
+            yield [failure]
             return
-        async with aclosing(self._ask(target, context, options, credential)) as events:
-            async for event in events:
-                if type(event) is not Start:
-                    yield event
+        async with aclosing(self._ask(target, context, options, credential)) as batches:
+            async for batch in batches:
+                if type(batch[0]) is not Start:
+                    yield batch
 
     def _ask(
         self, model: Model, context: Context, options: StreamOptions, credential: Credential | None
-    ) -> AsyncGenerator[StreamEvent, None]:
+    ) -> AsyncGenerator[Sequence[StreamEvent], None]:
         if credential is not None:
             model = self.resolver.with_account(model, credential)
         secret = credential.secret if credential else None
         request = ProviderRequest(model=model, context=context, options=options, secret=secret)
-        return self._provider_for(model).stream(request)
+        provider = self._provider_for(model)
+        return provider.batches(request) if isinstance(provider, HttpProvider) else in_batches(provider.stream(request))
 
     async def complete(
         self, model: str | Model | None, context: Context, options: StreamOptions | None = None
