@@ -60,6 +60,7 @@ def safe_origin(url: str) -> str:
     return origin
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Whether the host is this machine, by its name or literal address."""
     if host == "localhost":

@@ -7,6 +7,7 @@ Canonical form (MK-MODEL-018): `<provider_id>/<api>@<percent-encoded-model-id>`.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -56,6 +57,7 @@ def ref_of(model: Model) -> str:
     return format_model_ref(model.provider, model.api, model.id)
 
 
+@lru_cache(maxsize=1024)
 def parse_model_ref(text: str) -> ModelRef:
     """The triple of a canonical ref. Only what `format_model_ref` can write is accepted."""
     _check_length(text, MAX_REF_LENGTH, "model_ref")

@@ -32,7 +32,7 @@ from makai.protocols.makai.messages import context_of, options_of
 from makai.protocols.makai.payloads import ChatMessage, Nack, StartEvent, StreamError, StreamRequest
 from makai.protocols.makai.projection import failed, nack_of, stream_error
 from makai.protocols.makai.reconstruct import Reconstructor
-from makai.server.backend import Backend, BatchingBackend
+from makai.server.backend import Backend
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,9 @@ class DirectCalls:
 
     def __init__(self, backend: Backend, call_soon: Callable[[Callable[[], None]], None]) -> None:
         self.call_soon = call_soon
-        self._batches = backend.batches if isinstance(backend, BatchingBackend) else _singly(backend)
+        # A caller's own backend may have `stream` alone.
+        batches = getattr(backend, "batches", lambda *request: ev.in_batches(backend.stream(*request)))
+        self._batches: Callable[..., AsyncGenerator[Sequence[ev.StreamEvent], None]] = batches
         self._open: set[_DirectCall] = set()
         self._tasks = BackgroundTasks()
         self._closed = False
@@ -288,10 +290,6 @@ class _DirectCall:
                 return start_event(None, self._known)  # a server says no more in proxy encoding
             case _:
                 return sdk_event(event)
-
-
-def _singly(backend: Backend) -> Callable[..., AsyncGenerator[Sequence[ev.StreamEvent], None]]:
-    return lambda *request: ev.in_batches(backend.stream(*request))
 
 
 async def _end(events: AsyncGenerator[sdk.ProviderStreamEvent, None]) -> None:

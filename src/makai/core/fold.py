@@ -11,7 +11,7 @@ costs about its text and not a million string objects. (`StringIO` does not help
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -60,31 +60,43 @@ class Block:
 class MessageFold:
     """Accumulates one answer. Blocks are told apart by their `content_index`."""
 
-    __slots__ = ("_apply", "_base", "_blocks", "_ended", "_final")
+    __slots__ = ("_base", "_blocks", "_ended", "_final")
 
     def __init__(self, base: AssistantMessage) -> None:
         self._base = base
         self._blocks: dict[int, Block] = {}
         self._ended: dict[int, AssistantPart] = {}
         self._final: AssistantMessage | None = None
-        self._apply: dict[type, Callable[..., object]] = {
-            ev.Start: self._on_start,
-            ev.TextStart: lambda event: self.open("text", event.content_index),
-            ev.ThinkingStart: lambda event: self.open("thinking", event.content_index),
-            ev.ToolCallStart: lambda event: self.open("toolcall", event.content_index, event.id, event.name),
-            ev.TextDelta: self._on_delta,
-            ev.ThinkingDelta: self._on_delta,
-            ev.ToolCallDelta: self._on_delta,
-            ev.TextEnd: self._on_text_end,
-            ev.ThinkingEnd: self._on_thinking_end,
-            ev.ToolCallEnd: lambda event: self.end(event.content_index, event.tool_call),
-            ev.Done: self._on_terminal,
-            ev.Failed: self._on_terminal,
-            ev.Keepalive: lambda event: None,
-        }
 
     def apply(self, event: ev.StreamEvent) -> None:
-        self._apply[type(event)](event)
+        match event:
+            case ev.TextDelta() | ev.ThinkingDelta() | ev.ToolCallDelta():
+                if (block := self._blocks.get(event.content_index)) is not None:
+                    block.append(event.delta)
+                    block.settle()
+            case ev.Start(partial=partial):
+                self._base = partial
+            case ev.TextStart(content_index=index):
+                self.open("text", index)
+            case ev.ThinkingStart(content_index=index):
+                self.open("thinking", index)
+            case ev.ToolCallStart(content_index=index):
+                self.open("toolcall", index, event.id, event.name)
+            case ev.TextEnd(content_index=index):
+                if (block := self._blocks.get(index)) is not None:
+                    self.end(index, Text(text=block.text(), text_signature=event.content_signature))
+            case ev.ThinkingEnd(content_index=index, thinking_signature=signature):
+                if (block := self._blocks.get(index)) is not None:
+                    thinking = Thinking(thinking=block.text(), thinking_signature=signature, redacted=event.redacted)
+                    self.end(index, thinking)
+            case ev.ToolCallEnd(content_index=index):
+                self.end(index, event.tool_call)
+            case ev.Done() | ev.Failed():
+                self._final = event.message
+            case ev.Keepalive():
+                pass
+            case _:
+                assert_never(event)
 
     def open(self, kind: BlockKind, index: int, tool_call_id: str = "", name: str = "") -> Block:
         block = Block(kind, index, tool_call_id, name)
@@ -120,28 +132,6 @@ class MessageFold:
         self._blocks.clear()
         self._ended.clear()
         return self._final
-
-    def _on_start(self, event: ev.Start) -> None:
-        self._base = event.partial
-
-    def _on_delta(self, event: ev.TextDelta | ev.ThinkingDelta | ev.ToolCallDelta) -> None:
-        block = self._blocks.get(event.content_index)
-        if block is not None:
-            block.append(event.delta)
-            block.settle()
-
-    def _on_text_end(self, event: ev.TextEnd) -> None:
-        if (block := self._blocks.get(event.content_index)) is not None:
-            self.end(event.content_index, Text(text=block.text(), text_signature=event.content_signature))
-
-    def _on_thinking_end(self, event: ev.ThinkingEnd) -> None:
-        if (block := self._blocks.get(event.content_index)) is not None:
-            signature = event.thinking_signature
-            part = Thinking(thinking=block.text(), thinking_signature=signature, redacted=event.redacted)
-            self.end(event.content_index, part)
-
-    def _on_terminal(self, event: ev.Done | ev.Failed) -> None:
-        self._final = event.message
 
 
 def fold(events: Iterable[ev.StreamEvent]) -> AssistantMessage:

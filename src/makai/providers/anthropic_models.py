@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
@@ -70,6 +71,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
 """Beginning of the model id -> its dialect; the longest match counts."""
 
 
+@lru_cache(maxsize=1024)
 def dialect_of(model_id: str) -> Dialect:
     """The dialect of a model, also under a gateway's spelling such as "anthropic/claude-opus-4.6"."""
     at = model_id.find("claude-")

@@ -12,9 +12,7 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
+from contextlib import closing, suppress
 
 import aiohttp
 import msgspec
@@ -140,7 +138,7 @@ class HttpProvider:
                 if response.content_type in ("text/html", "application/json"):
                     decoder.whole(await _whole_body(response, request))
                 else:
-                    with _StallWatchdog(response, request.options.stall_timeout_s) as watchdog:
+                    with closing(_StallWatchdog(response, request.options.stall_timeout_s)) as watchdog:
                         read = response.content.readany
                         while not parts.finished and (data := await read()):
                             for start in range(0, len(data), MAX_FEED):
@@ -215,12 +213,7 @@ class _StallWatchdog:
         self._last_news = self._loop.time()
         self._timer = self._loop.call_later(seconds, self._check)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._timer.cancel()
 
     def news(self) -> None:
@@ -239,6 +232,8 @@ class _StallWatchdog:
 
 async def _read_to_end(response: aiohttp.ClientResponse) -> None:
     """The answer is complete; a moment for the last bytes of its body, so that the connection can be used again."""
+    if response.content.at_eof():
+        return
     with suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout(LAST_BYTES_S):
             while await response.content.readany():

@@ -109,8 +109,9 @@ class ModelRuntime:
         renewable = credential is not None and credential.expires_at_ms is not None
         async with aclosing(self._ask(target, context, options, credential)) as batches:
             async for batch in batches:
-                if renewable and isinstance(refusal := batch[-1], Failed) and _is_credential_refused(refusal):
-                    break
+                match batch[-1]:
+                    case Failed(error_code="auth_required") as refusal if renewable and not refusal.message.content:
+                        break
                 yield batch
             else:
                 return
@@ -178,10 +179,6 @@ class ModelRuntime:
             self._local = LocalProvider(chat, self.home, self._on_status)
             self.registry.register_for("local", self._local)
         return self.registry.provider_for(model)
-
-
-def _is_credential_refused(event: Failed) -> bool:
-    return event.error_code == "auth_required" and not event.message.content
 
 
 def _listing_failure(provider_id: str, error: MakaiError) -> ProviderError:

@@ -3,8 +3,8 @@ HTTP library is imported with the first request and not at start-up."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Protocol
 
 from makai.catalog.models import ModelsRequest, ModelsResponse
 from makai.core.model import Model
@@ -27,16 +27,6 @@ class Backend(Protocol):
     async def models(self, request: ModelsRequest) -> ModelsResponse: ...
     def auth(self) -> AuthRuntime: ...
     async def close(self) -> None: ...
-
-
-@runtime_checkable
-class BatchingBackend(Protocol):
-    """A `Backend` that can hand over the events of one read together: its generators then cost a read, not an event."""
-
-    def batches(
-        self, model: str | Model | None, context: Context, options: StreamOptions | None = None
-    ) -> AsyncGenerator[Sequence[StreamEvent], None]:
-        """As `Backend.stream`; a batch holds one event or more."""
 
 
 class LazyBackend:
