@@ -204,7 +204,6 @@ class DirectCalls:
             self._tasks.start(_end(events), "makai-model-call-end", may_finish=True)
 
     def ended(self, call: _DirectCall) -> None:
-        """The call has given its last event."""
         self._open.discard(call)
 
 

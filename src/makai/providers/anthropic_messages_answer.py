@@ -83,6 +83,7 @@ _decode_usage = msgspec.json.Decoder(_Usage | None).decode
 _decode_any = msgspec.json.Decoder().decode
 _UNDECODABLE = (ValueError, RecursionError)
 """`msgspec.DecodeError` and `UnicodeDecodeError` are both `ValueError`."""
+_TEXT, _THINKING, _TOOL = range(3)
 
 
 class MessagesDecoder(AnswerDecoder):
@@ -117,7 +118,7 @@ class MessagesDecoder(AnswerDecoder):
                 if event.error and bytes(event.error) != b"null":
                     self._fail(_decode_any(payload))
                 elif delta is not None and delta.type == "text_delta" and event.type == "content_block_delta":
-                    # Nearly every event is this one, so it costs no call of a handler; the key is `_text_key`.
+                    # Nearly every event is this one, so it costs no call of a handler or of `_key`.
                     parts.text(3 * (self._index if event.index is None else event.index), delta.text or "")
                 elif handler := self._handlers.get(event.type):
                     handler(event)
@@ -158,16 +159,16 @@ class MessagesDecoder(AnswerDecoder):
         # llama.cpp leaves out the index at times: it means the block that began last.
         index = self._index if event.index is None else event.index
         if delta.type == "input_json_delta":
-            self._parts.arguments(_tool_key(index), delta.partial_json or "")
+            self._parts.arguments(_key(index, _TOOL), delta.partial_json or "")
         elif delta.type == "thinking_delta":
-            self._parts.thinking(_thinking_key(index), delta.thinking or "")
+            self._parts.thinking(_key(index, _THINKING), delta.thinking or "")
         elif delta.type == "signature_delta":
             self._sign(index, delta.signature or "")
 
     def _sign(self, index: int, piece: str) -> None:
-        if piece and self._parts.is_open(_thinking_key(index)):
+        if piece and self._parts.is_open(_key(index, _THINKING)):
             self._signatures[index] = self._signatures.get(index, "") + piece
-            self._parts.sign(_thinking_key(index), self._signatures[index])
+            self._parts.sign(_key(index, _THINKING), self._signatures[index])
 
     def _on_block_start(self, event: _Event) -> None:
         self._index = self._index + 1 if event.index is None else event.index
@@ -179,18 +180,18 @@ class MessagesDecoder(AnswerDecoder):
         parts = self._parts
         match block.type:
             case "text":
-                parts.text(_text_key(index), block.text or "")
+                parts.text(_key(index, _TEXT), block.text or "")
             case "thinking":
-                parts.open_thinking(_thinking_key(index))
+                parts.open_thinking(_key(index, _THINKING))
                 if block.thinking:
-                    parts.thinking(_thinking_key(index), block.thinking)
+                    parts.thinking(_key(index, _THINKING), block.thinking)
                 self._sign(index, block.signature or "")
             case "redacted_thinking":
-                parts.open_thinking(_thinking_key(index))
-                parts.sign(_thinking_key(index), block.data or "")
-                parts.end(_thinking_key(index), redacted=True)
+                parts.open_thinking(_key(index, _THINKING))
+                parts.sign(_key(index, _THINKING), block.data or "")
+                parts.end(_key(index, _THINKING), redacted=True)
             case "tool_use":
-                parts.tool(_tool_key(index), block.id, block.name or "")
+                parts.tool(_key(index, _TOOL), block.id, block.name or "")
                 # Normally `{}` here and the arguments as deltas; some servers give them at once.
                 given = bytes(block.input).decode()
                 if given not in ("", "{}", "null"):
@@ -199,12 +200,12 @@ class MessagesDecoder(AnswerDecoder):
     def _stop_block(self, index: int) -> None:
         parts = self._parts
         given = self._given_input.pop(index, None)
-        if given is not None and not parts.written(_tool_key(index)):
-            parts.arguments(_tool_key(index), given)
+        if given is not None and not parts.written(_key(index, _TOOL)):
+            parts.arguments(_key(index, _TOOL), given)
         self._signatures.pop(index, None)
-        parts.end(_text_key(index))
-        parts.end(_thinking_key(index))
-        parts.end(_tool_key(index))
+        parts.end(_key(index, _TEXT))
+        parts.end(_key(index, _THINKING))
+        parts.end(_key(index, _TOOL))
 
     def _on_message_start(self, event: _Event) -> None:
         if event.message and (message := _decode_message(event.message)):
@@ -231,13 +232,5 @@ class MessagesDecoder(AnswerDecoder):
         )
 
 
-def _text_key(index: int) -> int:
-    return 3 * index
-
-
-def _thinking_key(index: int) -> int:
-    return 3 * index + 1
-
-
-def _tool_key(index: int) -> int:
-    return 3 * index + 2
+def _key(index: int, kind: int) -> int:
+    return 3 * index + kind

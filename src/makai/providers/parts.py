@@ -72,7 +72,6 @@ class Parts:
         self._events.append(ev.Start(self._fold.message()))
 
     def keepalive(self) -> None:
-        """Upstream said that it is alive."""
         self._events.append(ev.Keepalive())
 
     def text(self, key: Hashable, delta: str, after: Hashable = None) -> None:
@@ -126,7 +125,6 @@ class Parts:
         self._signatures[key] = signature
 
     def is_open(self, key: Hashable) -> bool:
-        """Whether a block of that key has begun and not ended."""
         return key in self._open
 
     def written(self, key: Hashable) -> str:
