@@ -62,11 +62,9 @@ class AgentApi:
         tools: requests.AgentTools | None = None,
         on_permission_request: sdk.PermissionHandler | None = None,
     ) -> AgentFollower:
-        """Follow a session and all its runs, also those of other clients, until the loop is left.
-
-        Events come from `after_event_id` on; without it from the start of the active run, or from now. `tools` replace
-        those that were declared for the session, and this client carries them out.
-        """
+        """Follow a session and all its runs, also those of other clients, until the loop is left. Events come from
+        `after_event_id` on; without it from the start of the active run, or from now. `tools` replace those that were
+        declared for the session, and this client carries them out."""
         own_tools = requests.tools_of(tools)
         definitions = None if own_tools is None else tuple(tool.definition for tool in own_tools)
         session_id = requests.session_id_of(session_id)
@@ -217,10 +215,8 @@ class _AgentEvents:
 
 
 class AgentStream(_AgentEvents):
-    """The events of one run. It can be iterated once; the run is started when iteration begins.
-
-    Leaving the loop early, by `break`, an exception or cancellation, stops the run. `session_id` is known before that.
-    """
+    """The events of one run. It can be iterated once; the run is started when iteration begins. Leaving the loop early,
+    by `break`, an exception or cancellation, stops the run. `session_id` is known before that."""
 
     _once = "a stream can be iterated once; run the agent again"
     _source: _Run
@@ -233,9 +229,7 @@ class AgentStream(_AgentEvents):
 
 class AgentFollower(_AgentEvents):
     """What happens in a session, run after run. It can be iterated once; leaving it leaves the session as it is.
-
-    Iterating attaches to the session; so does `async with`, which also lets go of it.
-    """
+    Iterating attaches to the session; so does `async with`, which also lets go of it."""
 
     _once = "a session can be followed once; attach again"
     _source: _FollowedView

@@ -220,10 +220,8 @@ class AuthApi:
     async def login(
         self, provider_id: str, handlers: sdk.AuthFlowHandlers | None = None, *, account: str | None = None
     ) -> sdk.LoginResult:
-        """Log in. Each handler is looked up in `handlers`, then in the client's; raises unless it succeeds.
-
-        `account` names the login, where a provider has several.
-        """
+        """Log in. Each handler is looked up in `handlers`, then in the client's; raises unless it succeeds. `account`
+        names the login, where a provider has several."""
         own, defaults = handlers or sdk.AuthFlowHandlers(), self._options.handlers
         chosen = sdk.AuthFlowHandlers(
             on_event=own.on_event or defaults.on_event, on_prompt=own.on_prompt or defaults.on_prompt
@@ -233,10 +231,8 @@ class AuthApi:
         return sdk.LoginResult()
 
     async def login_for_retry(self, error: Exception, policy: sdk.AuthRetryPolicy | None, logins_before: int) -> None:
-        """Do what an `auth_required` failure asks for, so that its request can be tried again; else raise it.
-
-        Requests that failed together share one login, and its failure.
-        """
+        """Do what an `auth_required` failure asks for, so that its request can be tried again; else raise it. Requests
+        that failed together share one login, and its failure."""
         effective = policy or self._options.auth_retry_policy
         if effective != "auto_once" or not isinstance(error, MakaiAuthError) or error.code != "auth_required":
             raise error

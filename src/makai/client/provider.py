@@ -71,10 +71,8 @@ class ProviderApi:
 
 
 class ProviderStream:
-    """The events of one answer. It can be iterated once; the request is sent when iteration begins.
-
-    Leaving the loop early, by `break`, an exception or cancellation, aborts the request on the server.
-    """
+    """The events of one answer. It can be iterated once; the request is sent when iteration begins. Leaving the loop
+    early, by `break`, an exception or cancellation, aborts the request on the server."""
 
     def __init__(
         self, calls: ModelCalls, auth: AuthApi, models: ModelsApi, request: sdk.ProviderCompleteRequest

@@ -107,10 +107,8 @@ class SessionLink:
             return await self._send(kind, payload, until)
 
     async def say(self, kind: str, payload: msgspec.Struct, on_accepted: Callable[[str], None]) -> None:
-        """Send something to the attached session and wait until it is accepted.
-
-        `on_accepted` is called with its message id before anything that arrives later is delivered.
-        """
+        """Send something to the attached session and wait until it is accepted. `on_accepted` is called with its
+        message id before anything that arrives later is delivered."""
         if self._stopping or not self._attached:
             raise MakaiStreamError("the session was stopped", kind="aborted", code="aborted")
 

@@ -95,10 +95,8 @@ class AuthExpired(AuthError):
 
 
 class InvalidGrant(AuthError):
-    """The OAuth server's `invalid_grant` (RFC 6749 section 5.2): this code or refresh token is over for good.
-
-    The only refusal of a refresh that is permanent; every other one may pass.
-    """
+    """The OAuth server's `invalid_grant` (RFC 6749 section 5.2): this code or refresh token is over for good. The only
+    refusal of a refresh that is permanent; every other one may pass."""
 
     code = "auth_expired"
 
@@ -126,10 +124,8 @@ class ChannelClosed(TransportError):
 
 
 class ProviderError(MakaiError):
-    """The model API failed after we accepted the request.
-
-    Carries what the vendor said: HTTP status, its own error code, its request id, how long to wait.
-    """
+    """The model API failed after we accepted the request. Carries what the vendor said: HTTP status, its own error
+    code, its request id, how long to wait."""
 
     code = "provider_error"
 
@@ -194,10 +190,8 @@ class HomeInUse(StorageUnavailable):
 
 
 class OwnershipLost(StorageUnavailable):
-    """A writer was refused because it does not own the sessions any more, or knows an old version of one.
-
-    Nothing was stored. What it knows about the session is read again before it is used again.
-    """
+    """A writer was refused because it does not own the sessions any more, or knows an old version of one. Nothing was
+    stored. What it knows about the session is read again before it is used again."""
 
 
 class LogConflict(MakaiError):
@@ -210,10 +204,8 @@ class LogConflict(MakaiError):
 
 
 class SessionRefused(MakaiError):
-    """A session refused a command; nothing was logged and nothing changed.
-
-    Each protocol sends `code` as it is, or maps it.
-    """
+    """A session refused a command; nothing was logged and nothing changed. Each protocol sends `code` as it is, or maps
+    it."""
 
     def __init__(self, code: RefusalCode, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -221,10 +213,8 @@ class SessionRefused(MakaiError):
 
 
 class MakaiAuthError(MakaiError):
-    """What an SDK raises about logins.
-
-    A login failed or was cancelled, or one is needed: then `code` is "auth_required" and `provider_id` says whose.
-    """
+    """What an SDK raises about logins. A login failed or was cancelled, or one is needed: then `code` is
+    "auth_required" and `provider_id` says whose."""
 
     def __init__(
         self,

@@ -50,11 +50,8 @@ def bearer(secret: Secret | None) -> dict[str, str | Secret]:
 
 
 class Decoder(Protocol):
-    """Reads one answer, sans-IO. Everything it learns goes into the `Parts` it was made with.
-
-    It may raise `MakaiError` on bytes that are not what the API promises; the caller turns that into the one
-    terminal `error` event.
-    """
+    """Reads one answer, sans-IO. Everything it learns goes into the `Parts` it was made with. It may raise `MakaiError`
+    on bytes that are not what the API promises; the caller turns that into the one terminal `error` event."""
 
     def feed(self, data: bytes) -> None:
         """Some bytes of a streamed answer, cut anywhere."""
@@ -111,11 +108,9 @@ class Api(Protocol):
 
 
 class Provider(Protocol):
-    """A source of model answers.
-
-    `stream` may raise before its first event, for what can be checked locally. After `start` it never raises: it ends
-    in exactly one `done` or `error` (MK-PROV-014). Closing the generator cancels the upstream request at once.
-    """
+    """A source of model answers. `stream` may raise before its first event, for what can be checked locally. After
+    `start` it never raises: it ends in exactly one `done` or `error` (MK-PROV-014). Closing the generator cancels the
+    upstream request at once."""
 
     def stream(self, request: ProviderRequest) -> AsyncGenerator[StreamEvent, None]:
         """Ask the model and yield its answer as it arrives."""

@@ -43,10 +43,8 @@ _OVERLOAD_WORDS = ("overloaded", "unavailable", "capacity")
 
 
 def scrub(text: str, secret: Secret | None = None) -> str:
-    """The text without the credential that was sent and without anything shaped like one.
-
-    Vendors echo keys, whole or with stars in the middle, and first eight plus last four characters are a leak too.
-    """
+    """The text without the credential that was sent and without anything shaped like one. Vendors echo keys, whole or
+    with stars in the middle, and first eight plus last four characters are a leak too."""
     if secret:
         text = text.replace(secret.reveal(), MASK)
     return _KEY_LIKE.sub(MASK, text)
@@ -168,10 +166,8 @@ def classify(
 def retry_delay(
     error: ProviderError, attempt: int, max_retries: int, jitter: Callable[[], float] = random.random
 ) -> float | None:
-    """Seconds to wait before the next attempt (`attempt` counts from 0), or None to give up.
-
-    A wait the vendor asks for is honoured up to `MAX_DELAY_S`; a longer one is left to the caller (`retry_after_ms`).
-    """
+    """Seconds to wait before the next attempt (`attempt` counts from 0), or None to give up. A wait the vendor asks for
+    is honoured up to `MAX_DELAY_S`; a longer one is left to the caller (`retry_after_ms`)."""
     if attempt >= max_retries or error.vendor_code in _PERMANENT:
         return None
     if error.status is not None and error.status not in RETRY_STATUS and error.status < 500:

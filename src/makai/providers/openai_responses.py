@@ -238,10 +238,8 @@ def _tool_output(result: ToolResult) -> str | list[JSON]:
 
 
 def _output_item(part: Text | Thinking | ToolCall) -> Any:
-    """One part of an earlier answer as an item, or None when there is nothing to send.
-
-    Without ids: nothing is stored under them, and a message id without its reasoning item is refused.
-    """
+    """One part of an earlier answer as an item, or None when there is nothing to send. Without ids: nothing is stored
+    under them, and a message id without its reasoning item is refused."""
     match part:
         case Text():
             if not part.text:

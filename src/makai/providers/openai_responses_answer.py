@@ -356,10 +356,8 @@ class ResponsesDecoder(AnswerDecoder):
 
 
 def _reasoning_signature(item: _Item) -> str | None:
-    """What goes back to the model: the item with its encrypted content, or with its open text (llama.cpp).
-
-    Never both ("content: array too long", says OpenAI), and never the bare id: nothing is stored under it.
-    """
+    """What goes back to the model: the item with its encrypted content, or with its open text (llama.cpp). Never both
+    ("content: array too long", says OpenAI), and never the bare id: nothing is stored under it."""
     summary = item.summary or []
     if item.encrypted_content:
         kept = ReplayedReasoning(summary=summary, id=item.id, encrypted_content=item.encrypted_content)

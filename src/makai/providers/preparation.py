@@ -42,11 +42,9 @@ def identity(tool_id: str) -> str:
 
 
 def normalised_tool_id(max_length: int = 64, *, alphanumeric: bool = False) -> ToolIdRule:
-    """A rule for ids of at most `max_length` letters, digits, `_` and `-`.
-
-    With `alphanumeric` ids have exactly `max_length` letters and digits (Mistral wants nine). An id that does not
-    fit is replaced by one that carries its hash: a call and its result agree, two long ids with one beginning do not.
-    """
+    """A rule for ids of at most `max_length` letters, digits, `_` and `-`. With `alphanumeric` ids have exactly
+    `max_length` letters and digits (Mistral wants nine). An id that does not fit is replaced by one that carries its
+    hash: a call and its result agree, two long ids with one beginning do not."""
     if alphanumeric:
         fits = re.compile(rf"[A-Za-z0-9]{{{max_length}}}")
         return lambda tool_id: tool_id if fits.fullmatch(tool_id) else _fingerprint(tool_id, max_length)
@@ -64,10 +62,8 @@ def normalised_tool_id(max_length: int = 64, *, alphanumeric: bool = False) -> T
 
 
 def arguments_object(call: ToolCall) -> msgspec.Raw:
-    """The arguments as JSON text of an object, for APIs that take nothing else.
-
-    What the model wrote wrongly is shown to it as it was; it must not read `{}` as its own words.
-    """
+    """The arguments as JSON text of an object, for APIs that take nothing else. What the model wrote wrongly is shown
+    to it as it was; it must not read `{}` as its own words."""
     if arguments_error(call.arguments_json) is None:
         return msgspec.Raw(call.arguments_json.encode())
     readable = call.arguments_json.encode("utf-8", "replace").decode()
@@ -91,10 +87,8 @@ def function_fields(tool: ToolDefinition, schema: str = "parameters") -> dict[st
 
 
 def nearest_effort(effort: str, accepted: Sequence[str]) -> str | None:
-    """The accepted level closest to `effort`; on a tie the lower one.
-
-    "off" is never rounded up to thinking that was not asked for: None means "leave the parameter out".
-    """
+    """The accepted level closest to `effort`; on a tie the lower one. "off" is never rounded up to thinking that was
+    not asked for: None means "leave the parameter out"."""
     if effort == "off":
         return next((level for level in accepted if _RANK.get(level) == 0), None)
     levels = [level for level in accepted if _RANK.get(level, 0) > 0]
@@ -169,11 +163,8 @@ def _repaired(messages: tuple[Message, ...], model: Model, rule: ToolIdRule) -> 
 
 
 def _results_of_calls(messages: tuple[Message, ...]) -> dict[int, dict[int, ToolResult]]:
-    """Position of an assistant message -> position of a call in its content -> the call's result.
-
-    A result belongs to the latest turn before it that has a call of its id; several such calls in one turn take their
-    results in order.
-    """
+    """Position of an assistant message -> position of a call in its content -> the call's result. A result belongs to
+    the latest turn before it that has a call of its id; several such calls in one turn take their results in order."""
     results: dict[int, dict[int, ToolResult]] = {}
     waiting: dict[str, deque[tuple[int, int]]] = {}
     for position, message in enumerate(messages):

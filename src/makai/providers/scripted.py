@@ -85,9 +85,7 @@ def scenario_of(model_id: str, environ: Mapping[str, str]) -> Scenario:
 
 class ScriptedProvider:
     """Performs a scenario. Every request it got is kept in `requests`, so that tests can look at what was asked.
-
-    `scenario` may be a function of the model id, for a provider that serves several scripted models.
-    """
+    `scenario` may be a function of the model id, for a provider that serves several scripted models."""
 
     def __init__(self, scenario: Scenario | Callable[[str], Scenario], *, keep_requests: int = 1000) -> None:
         self._scenario = scenario if callable(scenario) else lambda model_id: scenario

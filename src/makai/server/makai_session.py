@@ -292,10 +292,8 @@ class SessionConnection:
     async def _attach(
         self, sessions: Sessions, state: SessionState, after: int | None
     ) -> list[tuple[ev.ApprovalRequested, str]]:
-        """Follow the log from a cursor; without one from the start of the active run, or from now.
-
-        Returns the questions that were asked before the cursor and are still pending, with their runs.
-        """
+        """Follow the log from a cursor; without one from the start of the active run, or from now. Returns the
+        questions that were asked before the cursor and are still pending, with their runs."""
         projection = AgentProjection(self.session_id)
         end = state.last_event_id if after is None else after
         run = await _open_run(sessions, self.session_id, end)
@@ -365,10 +363,8 @@ class SessionConnection:
 
 
 async def _open_run(sessions: Sessions, session_id: str, upto: int) -> list[ev.Logged]:
-    """The events, without deltas, of the run that has started and not settled at event `upto`.
-
-    Logs are read forward, so it looks further and further back: at most twice as far as the run is long.
-    """
+    """The events, without deltas, of the run that has started and not settled at event `upto`. Logs are read forward,
+    so it looks further and further back: at most twice as far as the run is long."""
     look = _FIRST_LOOK
     while upto > 0:
         after = max(upto - look, 0)

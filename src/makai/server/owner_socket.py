@@ -61,11 +61,9 @@ class OwnerSocket:
         return self
 
     async def drain(self) -> None:
-        """Answer what was asked, take no more requests and accept no more processes.
-
-        Call it while the sessions are still owned. The links stay open until `close`, which should come after the
-        sessions were closed, so that a process that sees its link break can own them at once. May be repeated.
-        """
+        """Answer what was asked, take no more requests and accept no more processes. Call it while the sessions are
+        still owned. The links stay open until `close`, which should come after the sessions were closed, so that a
+        process that sees its link break can own them at once. May be repeated."""
         if self._listener is not None:
             self._listener.stop_accepting()
         links = [asyncio.ensure_future(link.drain()) for link in self._links]

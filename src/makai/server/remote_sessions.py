@@ -55,11 +55,8 @@ class RemoteSessions:
 
     @classmethod
     async def connect(cls, home: Path) -> RemoteSessions:
-        """Attach to the owner of a folder's sessions.
-
-        Raises `TransportError` when none can be reached now, and what the owner says when it refuses:
-        `NotSupported` for another version of makai.
-        """
+        """Attach to the owner of a folder's sessions. Raises `TransportError` when none can be reached now, and what
+        the owner says when it refuses: `NotSupported` for another version of makai."""
         key = await asyncio.to_thread(load_or_create_token, home)
         channel, peer = connect_unix(home / FILE_NAME, max_frame_bytes=frames.MAX_FRAME_BYTES)
         try:

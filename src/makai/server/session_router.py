@@ -60,11 +60,9 @@ class SessionRouter:
 
     @classmethod
     async def open(cls, home: Path, own: Own, *, on_takeover: Callable[[], None] | None = None) -> SessionRouter:
-        """Own the sessions of a folder by `own`, else attach to their owner.
-
-        `on_takeover` is called whenever this process becomes the owner after it was attached. Raises `TransportError`
-        when the owner does not answer, `NotSupported` when it is another version of makai, and what `own` raises.
-        """
+        """Own the sessions of a folder by `own`, else attach to their owner. `on_takeover` is called whenever this
+        process becomes the owner after it was attached. Raises `TransportError` when the owner does not answer,
+        `NotSupported` when it is another version of makai, and what `own` raises."""
         router = cls(home, own, on_takeover)
         try:
             await router.current()

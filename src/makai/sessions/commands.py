@@ -35,10 +35,8 @@ class Create(Timed, frozen=True, tag="create"):
 
 
 class Send(Timed, frozen=True, tag="send"):
-    """Input for the agent. Without `delivery` a session with an active run is busy.
-
-    A repeated `client_msg_id` is accepted without any effect, at any later time.
-    """
+    """Input for the agent. Without `delivery` a session with an active run is busy. A repeated `client_msg_id` is
+    accepted without any effect, at any later time."""
 
     input_id: str
     """Unique; the id of the run it starts is derived from it."""

@@ -13,10 +13,8 @@ from makai.sessions.log.base import EventLog, LoggedEvent, replay
 async def conversation(
     log: EventLog, session_id: str, through: int | None = None, *, summary: int | None = None
 ) -> History:
-    """The history of a session up to an event.
-
-    `summary` is `SessionState.compacted_through` when the caller knows it; else it is looked for.
-    """
+    """The history of a session up to an event. `summary` is `SessionState.compacted_through` when the caller knows it;
+    else it is looked for."""
     start = await _last_summary(log, session_id, through) if summary is None else summary
     history = History()
     async for logged in with_broken_turns(log, session_id, start, through):

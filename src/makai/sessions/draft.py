@@ -114,11 +114,8 @@ class Draft:
         self.log(ev.RunAborted(by=by, reason=reason), run_id)
 
     def settle(self, run: Run, terminal: ev.RunFinished | ev.RunFailed) -> None:
-        """End the run: close what is open, log the end once, and start what waits.
-
-        A run that was being aborted ends as aborted, however its agent ended. A terminal without usage gets the sum
-        of the run's turns.
-        """
+        """End the run: close what is open, log the end once, and start what waits. A run that was being aborted ends as
+        aborted, however its agent ended. A terminal without usage gets the sum of the run's turns."""
         if run.status == "aborting":
             terminal = ev.RunFinished(stop_reason="aborted", usage=terminal.usage)
         elif isinstance(terminal, ev.RunFinished) and terminal.stop_reason == "aborted":

@@ -295,11 +295,8 @@ def _check_input(state: SessionState, command: cmd.Send) -> None:
 
 
 class Batch:
-    """Commands that are committed together.
-
-    Consecutive deltas of one block become one event. They are joined here, before they are numbered, because the
-    state and the log have to agree about numbers.
-    """
+    """Commands that are committed together. Consecutive deltas of one block become one event. They are joined here,
+    before they are numbered, because the state and the log have to agree about numbers."""
 
     def __init__(self, state: SessionState) -> None:
         self.state = state

@@ -69,10 +69,8 @@ def quoted(text: str) -> str:
 
 
 def closed(text: str) -> str:
-    """Markdown of a model as Markdown, with an open fence closed, and HTML without an end as text.
-
-    Fences inside lists and quotes would take a whole Markdown parser to follow; a text that has them is quoted.
-    """
+    """Markdown of a model as Markdown, with an open fence closed, and HTML without an end as text. Fences inside lists
+    and quotes would take a whole Markdown parser to follow; a text that has them is quoted."""
     lines: list[str] = []
     fence = ""
     for line in visible(text).strip("\n").split("\n"):

@@ -155,10 +155,8 @@ class OwnedSessions:
 
     @_handles(req.ForkSession)
     async def _fork(self, wanted: req.ForkSession) -> str:
-        """Create the fork with a copy of what it continues. It is complete before it can be used, or not there.
-
-        A process that dies meanwhile leaves a shorter one, in which nothing runs.
-        """
+        """Create the fork with a copy of what it continues. It is complete before it can be used, or not there. A
+        process that dies meanwhile leaves a shorter one, in which nothing runs."""
         origin = (await self._session(wanted.origin)).state
         session_id, create = await self._checked(wanted.session_id, fork_of(origin, wanted, self._clock()))
         assert create.forked_at is not None
@@ -249,10 +247,8 @@ class OwnedSessions:
         return await self.tool_executors(request.session_id).execute(request)
 
     async def _session(self, session_id: str) -> LiveSession:
-        """The session, loaded and recovered once, also for concurrent callers.
-
-        Use it without awaiting first: an idle session may be dropped from memory at any await.
-        """
+        """The session, loaded and recovered once, also for concurrent callers. Use it without awaiting first: an idle
+        session may be dropped from memory at any await."""
         while True:
             if self._tasks.closing:
                 raise StorageUnavailable(_CLOSING, hint="Try again.")

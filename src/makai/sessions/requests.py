@@ -115,9 +115,7 @@ class RunCommand(Request[Receipt], frozen=True):
     @property
     def is_repeatable(self) -> bool:
         """A call is decided once and a run aborted once, so the repetition is refused if the first attempt counted.
-
-        Other commands could apply twice, hit the next run, or undo a change that another client made in between.
-        """
+        Other commands could apply twice, hit the next run, or undo a change that another client made in between."""
         match self.command:
             case cmd.Send(client_msg_id=client_msg_id):
                 return client_msg_id is not None

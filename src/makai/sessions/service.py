@@ -18,10 +18,8 @@ class ToolRegistration(Protocol):
 
 
 class Follower(Protocol):
-    """Reads one session: the events above its cursor, then those that are added, without gap or duplicate.
-
-    It holds a cursor and no events, so a slow reader costs no memory and delays no other reader.
-    """
+    """Reads one session: the events above its cursor, then those that are added, without gap or duplicate. It holds a
+    cursor and no events, so a slow reader costs no memory and delays no other reader."""
 
     @property
     def cursor(self) -> int:

@@ -24,11 +24,9 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class Seen:
-    """A set of texts that only grows, and of which every version stays valid.
-
-    Versions share one dict from text to its place; a version knows how many places are its own. Adding to the newest
-    version is one insertion; adding to an older one (its successor was never committed) copies first.
-    """
+    """A set of texts that only grows, and of which every version stays valid. Versions share one dict from text to its
+    place; a version knows how many places are its own. Adding to the newest version is one insertion; adding to an
+    older one (its successor was never committed) copies first."""
 
     __slots__ = ("_places", "_size")
 
@@ -175,10 +173,8 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fresh_call_id(self, vendor_call_id: str, given: Set[str] = frozenset()) -> str:
-        """The id for a call that its model named so: the same, unless this session had it already or gave it.
-
-        Clients see the model's own id, but models do reuse ids such as "call_0".
-        """
+        """The id for a call that its model named so: the same, unless this session had it already or gave it. Clients
+        see the model's own id, but models do reuse ids such as "call_0"."""
         # Starting at the number of calls, so that a model that names every call the same costs nothing extra.
         numbered = (f"{vendor_call_id or 'call'}#{number}" for number in count(len(self.call_ids) + 1))
         wanted = chain([vendor_call_id] if vendor_call_id else [], numbered)

@@ -24,10 +24,8 @@ class Channel(Protocol):
     max_frame_bytes: int
 
     async def receive(self) -> bytes | Oversized | None:
-        """The next frame; `None`, from then on always, when the peer is gone or this side has closed.
-
-        Only one task may receive at a time. Frames that the peer sent before it closed still arrive.
-        """
+        """The next frame; `None`, from then on always, when the peer is gone or this side has closed. Only one task may
+        receive at a time. Frames that the peer sent before it closed still arrive."""
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """Write all `frames` in order, with nothing of another sender between them (MK-TRANS-014).

@@ -164,11 +164,9 @@ class FrameWriter:
 
 
 class ConnectionShell:
-    """A channel that this side opened: its reader, its writer and the first reason why it ended.
-
-    `on_frame` may neither wait nor raise anything but a `MakaiError`. `on_lost` is called once, with the error that
-    ended the connection, or None when the peer ended it or `lose` was called without a reason.
-    """
+    """A channel that this side opened: its reader, its writer and the first reason why it ended. `on_frame` may neither
+    wait nor raise anything but a `MakaiError`. `on_lost` is called once, with the error that ended the connection, or
+    None when the peer ended it or `lose` was called without a reason."""
 
     def __init__(
         self,
@@ -196,10 +194,8 @@ class ConnectionShell:
             self._on_lost(error)
 
     async def close(self, flush_s: float) -> None:
-        """Write what is left for at most `flush_s` and close the channel; may be repeated.
-
-        A caller that is cancelled leaves no task and no child process behind.
-        """
+        """Write what is left for at most `flush_s` and close the channel; may be repeated. A caller that is cancelled
+        leaves no task and no child process behind."""
         self.lose()
         await self._close_once(flush_s)
 
@@ -238,11 +234,9 @@ LosableT = TypeVar("LosableT", bound=LosableChannel)
 
 
 async def serve_to_the_end(serve: Callable[[LosableT], Awaitable[None]], channel: LosableT) -> None:
-    """Run `serve(channel)`, then close the channel.
-
-    Libraries report a peer that hung up by cancelling the request. A cancellation can hit any await, so it does not
-    reach `serve`: that sees a channel whose peer is gone, and is cancelled only if it does not end in time.
-    """
+    """Run `serve(channel)`, then close the channel. Libraries report a peer that hung up by cancelling the request. A
+    cancellation can hit any await, so it does not reach `serve`: that sees a channel whose peer is gone, and is
+    cancelled only if it does not end in time."""
     serving = asyncio.ensure_future(serve(channel))
     try:
         await asyncio.shield(serving)

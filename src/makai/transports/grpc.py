@@ -117,11 +117,9 @@ async def serve_grpc(
 
 
 def _refusal(guard: Guard, context: Any) -> tuple[str, str] | None:
-    """Status and message for a call that may not connect.
-
-    Host names are not checked here: no browser speaks HTTP/2 without TLS, so no page can reach this listener. One that
-    sends an `origin` came through some bridge, and that is refused.
-    """
+    """Status and message for a call that may not connect. Host names are not checked here: no browser speaks HTTP/2
+    without TLS, so no page can reach this listener. One that sends an `origin` came through some bridge, and that is
+    refused."""
     headers = [
         (key.encode(), value if isinstance(value, bytes) else value.encode())
         for key, value in context.invocation_metadata() or ()
@@ -174,10 +172,8 @@ async def connect_grpc(
 
 
 class _GrpcChannel:
-    """One call, either side.
-
-    The library cancels the whole call when a read or write is cancelled, so both run in tasks of their own.
-    """
+    """One call, either side. The library cancels the whole call when a read or write is cancelled, so both run in tasks
+    of their own."""
 
     def __init__(
         self,

@@ -15,10 +15,8 @@ _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def guard_middleware(guard: Guard) -> Middleware:
-    """Let through what `guard` lets through, and never more than its `max_connections` at a time.
-
-    A WebSocket and an event stream count as long as they are open; other requests while they are handled.
-    """
+    """Let through what `guard` lets through, and never more than its `max_connections` at a time. A WebSocket and an
+    event stream count as long as they are open; other requests while they are handled."""
     open_requests = 0
 
     @web.middleware

@@ -50,10 +50,8 @@ _HEADERS: Final = {
 
 
 def encode_frames(frames: Sequence[bytes]) -> bytes:
-    """One `data:` event per frame; every reader gets the JSON value that was sent.
-
-    U+2028, U+2029 and U+0085 are escaped: readers that split lines the Unicode way would break an event there.
-    """
+    """One `data:` event per frame; every reader gets the JSON value that was sent. U+2028, U+2029 and U+0085 are
+    escaped: readers that split lines the Unicode way would break an event there."""
     if not frames:
         return b""
     events = b"data: " + b"\n\ndata: ".join(frames) + b"\n\n"

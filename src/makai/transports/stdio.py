@@ -36,11 +36,9 @@ class StandardStreams(msgspec.Struct, frozen=True):
 
 
 def claim_stdio() -> StandardStreams:
-    """Take standard input and output for the protocol alone; call it before anything can print or read.
-
-    Afterwards descriptor 1 and `sys.stdout` lead to standard error and descriptor 0 is empty, so that no print, no C
-    library and no child process can write into the protocol stream or steal from it (MK-TRANS-003).
-    """
+    """Take standard input and output for the protocol alone; call it before anything can print or read. Afterwards
+    descriptor 1 and `sys.stdout` lead to standard error and descriptor 0 is empty, so that no print, no C library and
+    no child process can write into the protocol stream or steal from it (MK-TRANS-003)."""
     try:
         claimed = StandardStreams(os.dup(0), os.dup(1))
     except OSError:

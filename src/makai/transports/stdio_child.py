@@ -38,10 +38,8 @@ async def spawn_stdio(
     max_frame_bytes: int = MAX_FRAME_BYTES,
     ready_deadline_s: float = READY_DEADLINE_S,
 ) -> Channel:
-    """Start `command` and wait for its `ready` line, which is consumed.
-
-    `env` is the child's whole environment, by default that of this process.
-    """
+    """Start `command` and wait for its `ready` line, which is consumed. `env` is the child's whole environment, by
+    default that of this process."""
     try:
         child = await ChildProcess.start(command, env=env)
     except OSError as error:

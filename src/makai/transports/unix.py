@@ -81,10 +81,8 @@ class UnixListener:
 
     @classmethod
     def open(cls, path: Path, serve: ServePeer, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> UnixListener:
-        """Listen at a path, in place of whatever dead process listened there before.
-
-        Make sure that no other process wants this path: a live socket is replaced too.
-        """
+        """Listen at a path, in place of whatever dead process listened there before. Make sure that no other process
+        wants this path: a live socket is replaced too."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             _remove_stale(path)

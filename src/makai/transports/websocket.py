@@ -49,10 +49,8 @@ async def serve_websocket(
     max_frame_bytes: int = MAX_FRAME_BYTES,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> web.StreamResponse:
-    """Upgrade `request` and serve it; the response to return from its handler.
-
-    `may_be_left_out`: a client that offers no subprotocol at all is served too.
-    """
+    """Upgrade `request` and serve it; the response to return from its handler. `may_be_left_out`: a client that offers
+    no subprotocol at all is served too."""
     socket = web.WebSocketResponse(
         protocols=(subprotocol,),
         timeout=CLOSE_DEADLINE_S,

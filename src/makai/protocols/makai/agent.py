@@ -79,10 +79,8 @@ class AgentScopes:
         self._forget(scope)
 
     def receive(self, envelope: Envelope, payload: msgspec.Struct, numbers_used: int) -> list[AgentCommand]:
-        """A request in a session's scope. Raises what it is nacked for.
-
-        In a live scope its numbers are taken already.
-        """
+        """A request in a session's scope. Raises what it is nacked for. In a live scope its numbers are taken
+        already."""
         if envelope.session_id is None:
             raise InvalidRequest(f"{envelope.type} belongs to a session_id")
         scope = envelope.scope
@@ -149,10 +147,8 @@ class AgentScopes:
         self._answer(session_id, message_id, ("agent_error", busy))
 
     def stopped(self, session_id: str, message_id: str | None, reason: str | None) -> None:
-        """The client has let go of the session, or the session is gone: the last envelope of its scope.
-
-        Other requests that wait are refused: there is nothing left that could answer them.
-        """
+        """The client has let go of the session, or the session is gone: the last envelope of its scope. Other requests
+        that wait are refused: there is nothing left that could answer them."""
         session = self._sessions.pop(session_id, None)
         if session is None:
             return

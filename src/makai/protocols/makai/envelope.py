@@ -63,10 +63,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an inbound frame is not an acceptable envelope.
-
-    Without a `message_id` the answer cannot say what was rejected: it is the host's `unknown_envelope` frame.
-    """
+    """Why an inbound frame is not an acceptable envelope. Without a `message_id` the answer cannot say what was
+    rejected: it is the host's `unknown_envelope` frame."""
 
     reason: str
     code: str = "invalid_request"
@@ -94,11 +92,8 @@ encode: Final = msgspec.json.Encoder().encode
 
 
 class MessageIds:
-    """Message ids of one connection: UUID text, never the same twice.
-
-    The first 74 bits are random per connection and the rest count, because drawing a random UUID for every delta
-    would cost three times as much as encoding it.
-    """
+    """Message ids of one connection: UUID text, never the same twice. The first 74 bits are random per connection and
+    the rest count, because drawing a random UUID for every delta would cost three times as much as encoding it."""
 
     __slots__ = ("_count", "_prefix")
 

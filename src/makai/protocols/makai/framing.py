@@ -129,10 +129,8 @@ class Reassembler:
         return late
 
     def add(self, scope: Scope, fragment: Fragment, sequence: int, payload: object, now: float) -> Joined | None:
-        """Take one fragment; the message when it was the last missing one.
-
-        A fragment that comes twice is ignored. `InvalidRequest` says what the sender did wrong.
-        """
+        """Take one fragment; the message when it was the last missing one. A fragment that comes twice is ignored.
+        `InvalidRequest` says what the sender did wrong."""
         key = (scope, fragment.id)
         try:
             assembly = self._assembly(key, fragment.total, now)

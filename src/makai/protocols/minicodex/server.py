@@ -285,10 +285,8 @@ class MinicodexConnection:
 
     @property
     def is_behind(self) -> bool:
-        """The view no longer remembers what comes next: look up the run (`lookup`), then `replay` the log.
-
-        A replay may lead to no frame for this client: go on until it is no longer behind.
-        """
+        """The view no longer remembers what comes next: look up the run (`lookup`), then `replay` the log. A replay may
+        lead to no frame for this client: go on until it is no longer behind."""
         return self._is_forgotten and not self._deciding
 
     @property

