@@ -1,8 +1,6 @@
-"""`client.provider`: one model call, whole or as a stream.
-
-A failure after a stream was accepted arrives as its terminal `error` event; refusals, a needed login and a lost
-connection are raised: one failure surfaces once. Where answers come from is the business of `model_calls`.
-"""
+"""`client.provider`: one model call, whole or as a stream. A failure after a stream was accepted arrives as its
+terminal `error` event; refusals, a needed login and a lost connection are raised: one failure surfaces once. Where
+answers come from is the business of `model_calls`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The client for scripts and notebooks: the same methods without `await`, from any thread.
-
-The async client runs on an event loop in a background thread (`portal`). Handlers of a login run in worker threads, so
-that `input()` in one does not stop the connection; tools and permission handlers do so in both clients.
-"""
+"""The client for scripts and notebooks: the same methods without `await`, from any thread. The async client runs on an
+event loop in a background thread (`portal`). Handlers of a login run in worker threads, so that `input()` in one does
+not stop the connection; tools and permission handlers do so in both clients."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The types of the SDK.
-
-Union members have a `type`, so that `event.type == "text_delta"` and `match` both tell them apart. Fields that makai
-adds to the specified ones come last and have defaults.
-"""
+"""The types of the SDK. Union members have a `type`, so that `event.type == "text_delta"` and `match` both tell them
+apart. Fields that makai adds to the specified ones come last and have defaults."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """`config.toml`: the user's settings for every command; `docs/configuration.md` shows one. Pure; an error names the
-line or key that is wrong, and unknown keys are refused: a misspelt setting must not be ignored.
-
-A project may set only `[permissions]`, in its `.makai/config.toml` and once its folder is trusted.
-"""
+line or key that is wrong, and unknown keys are refused: a misspelt setting must not be ignored. A project may set only
+`[permissions]`, in its `.makai/config.toml` and once its folder is trusted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Every way makai can fail, as one tree. Each class has one stable wire code (`error_from_code` is the way back).
-
-A message says what happened; `hint` says what the user can do next. Neither ever holds a secret.
-"""
+"""Every way makai can fail, as one tree. Each class has one stable wire code (`error_from_code` is the way back). A
+message says what happened; `hint` says what the user can do next. Neither ever holds a secret."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Anthropic Messages, the request: Claude, and the servers that speak Claude's API (llama.cpp and others). Pure.
-
-How one generation of Claude differs from the next (thinking, sampling, forced tools) is data in `anthropic_models`.
-Requests never claim to come from another vendor's client.
-"""
+"""Anthropic Messages, the request: Claude, and the servers that speak Claude's API (llama.cpp and others). Pure. How
+one generation of Claude differs from the next (thinking, sampling, forced tools) is data in `anthropic_models`.
+Requests never claim to come from another vendor's client."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Asks vendors for their lists of models: the I/O shell of `catalog.discovery`.
-
-All vendors are asked at once, each within its deadline; answers are kept for as long as clients may keep theirs, and
-concurrent callers share one request. A vendor's failure is a value (`ProviderListing.error`), never raised.
-"""
+"""Asks vendors for their lists of models: the I/O shell of `catalog.discovery`. All vendors are asked at once, each
+within its deadline; answers are kept for as long as clients may keep theirs, and concurrent callers share one request.
+A vendor's failure is a value (`ProviderListing.error`), never raised."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Google Gemini API: `models/{id}:streamGenerateContent`. Pure.
-
-What the generations of Gemini do differently is data (`FAMILIES`). `generate_content` and `GoogleDecoder` are the codec
-without its address and envelope; the Code Assist adapter wraps them.
-"""
+"""Google Gemini API: `models/{id}:streamGenerateContent`. Pure. What the generations of Gemini do differently is data
+(`FAMILIES`). `generate_content` and `GoogleDecoder` are the codec without its address and envelope; the Code Assist
+adapter wraps them."""
 
 from __future__ import annotations
 

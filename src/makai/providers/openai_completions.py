@@ -1,8 +1,6 @@
-"""OpenAI chat completions: the dialect most servers speak, each a little differently. Pure.
-
-How OpenAI, Groq, DeepSeek, Mistral, xAI, OpenRouter, llama.cpp and the others differ is data (`ChatQuirks` of the
-model); this file has no vendor names in its logic.
-"""
+"""OpenAI chat completions: the dialect most servers speak, each a little differently. Pure. How OpenAI, Groq, DeepSeek,
+Mistral, xAI, OpenRouter, llama.cpp and the others differ is data (`ChatQuirks` of the model); this file has no vendor
+names in its logic."""
 
 from __future__ import annotations
 

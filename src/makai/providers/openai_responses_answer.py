@@ -1,8 +1,6 @@
-"""OpenAI Responses, the answer: events and items become parts. Pure.
-
-Servers differ in what they stream and all repeat the whole item at its end, so deltas are taken as they come and each
-item's end adds what they did not bring. The reasoning item, which goes back with the next request, is defined here.
-"""
+"""OpenAI Responses, the answer: events and items become parts. Pure. Servers differ in what they stream and all repeat
+the whole item at its end, so deltas are taken as they come and each item's end adds what they did not bring. The
+reasoning item, which goes back with the next request, is defined here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Which provider answers for which api id.
-
-Adapters are imported when first used, so knowing seven APIs costs nothing at start-up. A caller can register a provider
-under any api id (MK-PROV-008), and one provider id can be given its own (the local model starts its server first).
-"""
+"""Which provider answers for which api id. Adapters are imported when first used, so knowing seven APIs costs nothing
+at start-up. A caller can register a provider under any api id (MK-PROV-008), and one provider id can be given its own
+(the local model starts its server first)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Models that follow a script: the same in every test, and free.
-
-Events are made by the same `Parts` as those of every real adapter; time passes only where the scenario says so. The
-scripted models `echo` and `demo` always exist; the environment can name a file for `scenario`.
-"""
+"""Models that follow a script: the same in every test, and free. Events are made by the same `Parts` as those of every
+real adapter; time passes only where the scenario says so. The scripted models `echo` and `demo` always exist; the
+environment can name a file for `scenario`."""
 
 from __future__ import annotations
 

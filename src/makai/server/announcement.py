@@ -1,8 +1,6 @@
-"""Where the server of a MAKAI_HOME listens, for other programs of the same user: the file `serve.json`, locked.
-
-The kernel releases the lock when the process dies, so an address is only believed while its server holds it: a stranger
-that listens on the port of a dead server never gets the token.
-"""
+"""Where the server of a MAKAI_HOME listens, for other programs of the same user: the file `serve.json`, locked. The
+kernel releases the lock when the process dies, so an address is only believed while its server holds it: a stranger
+that listens on the port of a dead server never gets the token."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Logins for the page: `/api/auth/…`, plain HTTP around the auth runtime.
-
-A browser's `EventSource` may lose its connection: events are kept until the login is over and read from where the
-reader was (`Last-Event-ID`). A login without a reader is cancelled.
-"""
+"""Logins for the page: `/api/auth/…`, plain HTTP around the auth runtime. A browser's `EventSource` may lose its
+connection: events are kept until the login is over and read from where the reader was (`Last-Event-ID`). A login
+without a reader is cancelled."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Keeps followers and tool executors alive while session ownership moves to another process.
-
-Followers continue from their cursors, without gap or duplicate. Executors are registered again with the next owner; a
-tool that was running is cancelled, and the next owner counts it as interrupted.
-"""
+"""Keeps followers and tool executors alive while session ownership moves to another process. Followers continue from
+their cursors, without gap or duplicate. Executors are registered again with the next owner; a tool that was running is
+cancelled, and the next owner counts it as interrupted."""
 
 from __future__ import annotations
 

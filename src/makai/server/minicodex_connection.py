@@ -1,9 +1,6 @@
 """The MiniCodex protocol on a WebSocket: its sans-IO connection, which alone decides the order of frames, joined to
-tasks, time and sessions.
-
-A client that does not read costs what its socket buffers hold: the writer waits for it, the log keeps the rest, and
-past a bound it is closed with its cursor still good for a resume. It never slows the others.
-"""
+tasks, time and sessions. A client that does not read costs what its socket buffers hold: the writer waits for it, the
+log keeps the rest, and past a bound it is closed with its cursor still good for a resume. It never slows the others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """`makai stdio`: the Makai protocol on standard input and output, one envelope per line, after the `ready` line.
-
 Editors and SDKs wait for its start, so nothing is imported that the first `pong` does not need. That includes uvloop:
-it would add 4 ms to every start, to save some 60 µs per delta of the few streams that one client has.
-"""
+it would add 4 ms to every start, to save some 60 µs per delta of the few streams that one client has."""
 
 from __future__ import annotations
 

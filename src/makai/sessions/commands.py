@@ -1,8 +1,6 @@
-"""The commands of the session engine, and the effects that it wants carried out in return.
-
-Every command brings its time (`now`, Unix milliseconds) and the ids it needs, so that the engine has no I/O.
-A fork is a `Create` that names the session whose history it continues.
-"""
+"""The commands of the session engine, and the effects that it wants carried out in return. Every command brings its
+time (`now`, Unix milliseconds) and the ids it needs, so that the engine has no I/O. A fork is a `Create` that names the
+session whose history it continues."""
 
 from __future__ import annotations
 

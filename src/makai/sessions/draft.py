@@ -1,8 +1,6 @@
-"""Collects the events and effects of a decision while the engine makes it.
-
-It knows how events are numbered and which events go together (a run's start, its settlement, a decided call), but not
-when they are allowed. Every event is applied as it is logged, so a step sees what the steps before it did.
-"""
+"""Collects the events and effects of a decision while the engine makes it. It knows how events are numbered and which
+events go together (a run's start, its settlement, a decided call), but not when they are allowed. Every event is
+applied as it is logged, so a step sees what the steps before it did."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A session as a file: Markdown for people, JSON lines for programs.
-
-The lines are those of the log, one event each, so nothing is lost. The Markdown leaves out what only programs need
-(deltas, signatures, numbers of turns) and is safe to open: see `markdown_text`. No I/O.
-"""
+"""A session as a file: Markdown for people, JSON lines for programs. The lines are those of the log, one event each, so
+nothing is lost. The Markdown leaves out what only programs need (deltas, signatures, numbers of turns) and is safe to
+open: see `markdown_text`. No I/O."""
 
 from __future__ import annotations
 

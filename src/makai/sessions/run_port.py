@@ -1,8 +1,6 @@
 """The port of a run, as its session implements it: facts go into the log, questions to people, answers back to the run.
-
 The engine's effects arrive here (`abort`, `steer`, `resolve`) and wake the harness that waits for them. Every question
-is in the log, with the exact arguments, their digest and a deadline, before a client can see it.
-"""
+is in the log, with the exact arguments, their digest and a deadline, before a client can see it."""
 
 from __future__ import annotations
 

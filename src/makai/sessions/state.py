@@ -1,9 +1,6 @@
-"""What a session has to remember to decide the next command, and how its events change that.
-
-The conversation is not part of it: `history` reads it from the log, so that an event costs the same in a session of a
-million. `evolve` refuses no event of the log, rules are in `engine.decide`; an event of a newer version only takes its
-number.
-"""
+"""What a session has to remember to decide the next command, and how its events change that. The conversation is not
+part of it: `history` reads it from the log, so that an event costs the same in a session of a million. `evolve` refuses
+no event of the log, rules are in `engine.decide`; an event of a newer version only takes its number."""
 
 from __future__ import annotations
 

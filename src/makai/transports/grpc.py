@@ -1,8 +1,6 @@
-"""Frames over gRPC, both sides: one bidirectional call is one channel (`makai.proto`).
-
-The library (extra `grpc`) is imported when a listener or a connection is asked for. There is no generated code: the
-only message has one string field, and its codec is `encode_frame` and `decode_frame`.
-"""
+"""Frames over gRPC, both sides: one bidirectional call is one channel (`makai.proto`). The library (extra `grpc`) is
+imported when a listener or a connection is asked for. There is no generated code: the only message has one string
+field, and its codec is `encode_frame` and `decode_frame`."""
 
 from __future__ import annotations
 

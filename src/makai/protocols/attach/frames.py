@@ -1,8 +1,6 @@
-"""Messages of the link as bytes: one JSON text each, for a channel of newline-delimited JSON.
-
-What an attached process sends is decoded strictly, like all outside input. What the owner sends is trusted: its events
-were checked when they were stored, and a batch of a thousand should cost no more than copying it.
-"""
+"""Messages of the link as bytes: one JSON text each, for a channel of newline-delimited JSON. What an attached process
+sends is decoded strictly, like all outside input. What the owner sends is trusted: its events were checked when they
+were stored, and a batch of a thousand should cost no more than copying it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Every payload of the agent side of the protocol, as types. The session's id is in the envelope.
-
-Agent events have "only their specified fields" (MK-AGENT-004); what makai adds (the run, the cursor) stands beside them
-in `agent_event`. The only JSON inside strings is in fields named `*_json`.
-"""
+"""Every payload of the agent side of the protocol, as types. The session's id is in the envelope. Agent events have
+"only their specified fields" (MK-AGENT-004); what makai adds (the run, the cursor) stands beside them in `agent_event`.
+The only JSON inside strings is in fields named `*_json`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The server side of one connection, sans-IO: frames of a client to commands, and what became of them to an outbox.
-
 Nothing a client sends raises or stays unanswered: what is accepted is acked first, what is refused is nacked once, what
-has no readable id gets `unknown_envelope`.
-"""
+has no readable id gets `unknown_envelope`."""
 
 from __future__ import annotations
 

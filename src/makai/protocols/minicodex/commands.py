@@ -1,8 +1,6 @@
 """What a client may say: text from a client -> a command, or the error that answers it -> a request to the owner.
-
 Commands that only makai.1 has are in `MAKAI_COMMANDS`; fields that only it has carry `MAKAI`. All that a client writes
-has an answer that names the field that was wrong (MC-CMD-007, MC-CMD-008, MC-ENV-003); nothing raises.
-"""
+has an answer that names the field that was wrong (MC-CMD-007, MC-CMD-008, MC-ENV-003); nothing raises."""
 
 from __future__ import annotations
 

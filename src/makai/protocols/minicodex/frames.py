@@ -1,8 +1,6 @@
-"""What a server says: every frame of MiniCodex, and those of makai.1.
-
-`schema/minicodex/` and the page's TypeScript types are generated from these Structs. Frames only of makai.1 are in
-`MakaiFrame`, fields that only it has carry `MAKAI`. Optional fields are UNSET when absent; `null` has its own meaning.
-"""
+"""What a server says: every frame of MiniCodex, and those of makai.1. `schema/minicodex/` and the page's TypeScript
+types are generated from these Structs. Frames only of makai.1 are in `MakaiFrame`, fields that only it has carry
+`MAKAI`. Optional fields are UNSET when absent; `null` has its own meaning."""
 
 from __future__ import annotations
 

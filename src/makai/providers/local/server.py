@@ -1,8 +1,6 @@
-"""The model on this machine: a llama.cpp server as a child of this process, and the provider that uses it.
-
-The child listens on loopback with a random key, because any local user and any web page can reach a loopback port.
-llama.cpp is never imported here: a crash in native code ends the child, not this process.
-"""
+"""The model on this machine: a llama.cpp server as a child of this process, and the provider that uses it. The child
+listens on loopback with a random key, because any local user and any web page can reach a loopback port. llama.cpp is
+never imported here: a crash in native code ends the child, not this process."""
 
 from __future__ import annotations
 
