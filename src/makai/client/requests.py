@@ -111,16 +111,8 @@ def chat_message(message: AnyMessage, name: str = "message") -> ChatMessage:
         case UserMessage():
             return ChatMessage(role="user", content=message.content)
         case AssistantMessage():
-            return ChatMessage(
-                role="assistant",
-                content=message.content,
-                provider=message.provider,
-                api=message.api,
-                model=message.model,
-                stop_reason=message.stop_reason,
-                usage=message.usage,
-                timestamp=message.timestamp,
-            )
+            names = ("content", "provider", "api", "model", "stop_reason", "usage", "timestamp")
+            return ChatMessage(role="assistant", **{name: getattr(message, name) for name in names})
         case ToolMessage():
             return ChatMessage(role="tool", content=(message.result,))
         case _:

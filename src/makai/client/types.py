@@ -399,12 +399,5 @@ class ToolExecutionEndEvent(Shape, frozen=True, kw_only=True, tag_field="type", 
     is_error: bool = False
 
 
-AgentStreamEvent: TypeAlias = (
-    ProviderStreamEvent
-    | AgentStartEvent
-    | AgentEndEvent
-    | TurnStartEvent
-    | TurnEndEvent
-    | ToolExecutionStartEvent
-    | ToolExecutionEndEvent
-)
+_RunEvent: TypeAlias = AgentStartEvent | AgentEndEvent | TurnStartEvent | TurnEndEvent
+AgentStreamEvent: TypeAlias = ProviderStreamEvent | _RunEvent | ToolExecutionStartEvent | ToolExecutionEndEvent

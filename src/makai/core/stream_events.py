@@ -107,21 +107,10 @@ class Keepalive(Event, frozen=True, tag_field="type", tag="keepalive"):
     note: str = ""
 
 
-StreamEvent: TypeAlias = (
-    Start
-    | TextStart
-    | TextDelta
-    | TextEnd
-    | ThinkingStart
-    | ThinkingDelta
-    | ThinkingEnd
-    | ToolCallStart
-    | ToolCallDelta
-    | ToolCallEnd
-    | Done
-    | Failed
-    | Keepalive
-)
+_TextEvent: TypeAlias = TextStart | TextDelta | TextEnd
+_ThinkingEvent: TypeAlias = ThinkingStart | ThinkingDelta | ThinkingEnd
+_ToolCallEvent: TypeAlias = ToolCallStart | ToolCallDelta | ToolCallEnd
+StreamEvent: TypeAlias = Start | _TextEvent | _ThinkingEvent | _ToolCallEvent | Done | Failed | Keepalive
 TERMINAL = (Done, Failed)
 
 

@@ -15,6 +15,7 @@ from makai.core.model import ChatQuirks, Model, ModelCapability
 from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
 from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, bearer, json_post
+from makai.providers.openai_responses_answer import InputDetails, OutputDetails
 from makai.providers.parts import Parts
 from makai.providers.preparation import (
     function_fields,
@@ -251,19 +252,11 @@ class _Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
 
 
-class _PromptDetails(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-
-
-class _CompletionDetails(msgspec.Struct, gc=False):
-    reasoning_tokens: int | None = None
-
-
 class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
+    prompt_tokens_details: InputDetails | None = None
+    completion_tokens_details: OutputDetails | None = None
     prompt_cache_hit_tokens: int | None = None
 
 

@@ -52,20 +52,20 @@ class _ItemHead(msgspec.Struct, gc=False):
     id: str | None = None
 
 
-class _InputDetails(msgspec.Struct, gc=False):
+class InputDetails(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _OutputDetails(msgspec.Struct, gc=False):
+class OutputDetails(msgspec.Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
 class _Usage(msgspec.Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    input_tokens_details: InputDetails | None = None
+    output_tokens_details: OutputDetails | None = None
 
 
 class _Incomplete(msgspec.Struct, gc=False):
@@ -378,7 +378,7 @@ def replayed_reasoning(signature: str | None) -> ReplayedReasoning | None:
 
 def _usage(usage: _Usage) -> Usage:
     """OpenAI counts cached tokens inside the input and reasoning inside the output."""
-    details = usage.input_tokens_details or _InputDetails()
+    details = usage.input_tokens_details or InputDetails()
     read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
     reasoning = usage.output_tokens_details.reasoning_tokens if usage.output_tokens_details else None
     return Usage(

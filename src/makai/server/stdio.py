@@ -26,7 +26,7 @@ def main() -> int:
         backend = LazyBackend()
         sessions = SessionSource(backend)
         try:
-            channel = StdioChannel(streams.input, streams.output)
+            channel = StdioChannel(*streams)
             await channel.send([READY_FRAME])
             await MakaiServer(backend, sessions=sessions.get).serve(channel)
         finally:

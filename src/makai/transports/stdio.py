@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from makai.aio.pipes import BOUND_BYTES, PipeWriter, wake
 from makai.core.errors import ParseError, TransportError
 from makai.transports.channel import MAX_FRAME_BYTES, Oversized
@@ -28,19 +26,12 @@ READY: Final = b'{"type":"ready","protocol_version":"1"}'
 _CHUNK_BYTES: Final = 64 * 1024
 
 
-class StandardStreams(msgspec.Struct, frozen=True):
-    """The descriptors that lead to the peer."""
-
-    input: int
-    output: int
-
-
-def claim_stdio() -> StandardStreams:
+def claim_stdio() -> tuple[int, int]:
     """Take standard input and output for the protocol alone; call it before anything can print or read. Afterwards
     descriptor 1 and `sys.stdout` lead to standard error and descriptor 0 is empty, so that no print, no C library and
     no child process can write into the protocol stream or steal from it (MK-TRANS-003)."""
     try:
-        claimed = StandardStreams(os.dup(0), os.dup(1))
+        claimed = os.dup(0), os.dup(1)
     except OSError:
         raise TransportError("Standard input or output is closed.") from None
     if sys.stdout is not None:

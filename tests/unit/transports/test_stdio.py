@@ -36,7 +36,7 @@ ECHO_SERVER = """
     streams = claim_stdio()
 
     async def main():
-        channel = StdioChannel(streams.input, streams.output)
+        channel = StdioChannel(*streams)
         print("a stray print")
         sys.__stdout__.write("another one\\n"); sys.__stdout__.flush()
         os.write(1, b"one from C\\n")

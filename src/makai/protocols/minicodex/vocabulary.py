@@ -9,6 +9,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from makai.core.errors import RefusalCode
+
 VERSION: Final = "1.0.0"
 STREAMING: Final = "streaming"
 MAKAI_1: Final = "makai.1"
@@ -20,22 +22,7 @@ MAKAI: Final = Meta(extra_json_schema={"x-capability": MAKAI_1})
 Time: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """RFC 3339, UTC, milliseconds."""
 RunStatus: TypeAlias = Literal["idle", "starting", "running", "awaiting_approval", "aborting", "finished", "error"]
-ErrorCode: TypeAlias = Literal[
-    "INVALID_COMMAND",
-    "MISSING_FIELD",
-    "BAD_ARGUMENT",
-    "STALE_RUN_ID",
-    "NOT_RUNNING",
-    "BUSY",
-    "UNKNOWN_CALL_ID",
-    "APPROVAL_CONFLICT",
-    "RESYNC_REQUIRED",
-    "UNKNOWN_SESSION",
-    "SESSION_EXISTS",
-    "SESSION_CLOSED",
-    "STORAGE_UNAVAILABLE",
-    "INTERNAL_ERROR",
-]
+ErrorCode: TypeAlias = Literal[RefusalCode, "MISSING_FIELD", "RESYNC_REQUIRED", "STORAGE_UNAVAILABLE", "INTERNAL_ERROR"]
 """What a command can be refused with. Errors of a run have the code of their failure, in upper case, or ABORTED."""
 
 

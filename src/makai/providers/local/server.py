@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from types import TracebackType
 from typing import TypeAlias
 
 import msgspec
@@ -34,17 +33,7 @@ _CRASH_LOOP_S = 60.0
 """A server that dies again this soon after a restart will not get better by a third try."""
 _MAX_READY_BYTES = 8192
 _TAIL_LINES = 6
-_ENVIRONMENT = [
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "PATH",
-    "PYTHONPATH",
-    "SYSTEMROOT",
-    "TMPDIR",
-    "VIRTUAL_ENV",
-]
+_ENV_NAMES = ["HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "SYSTEMROOT", "TMPDIR", "VIRTUAL_ENV"]
 """All the child gets to see of our environment: no credentials, no tokens."""
 
 
@@ -116,9 +105,7 @@ class LlamaServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def _running(self) -> _Child:
@@ -147,7 +134,7 @@ class LlamaServer:
                 *("--model", str(self._model_path), "--alias", self._model_id),
                 *("--context", str(self._context_window), *_thread_arguments(self._threads)),
             ),
-            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            env={name: os.environ[name] for name in _ENV_NAMES if name in os.environ},
         )
         child = _Child(process, key)
         try:
