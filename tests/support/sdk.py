@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+import pytest
 
 from makai.auth.runtime import AuthRuntime
 from makai.client.connect import MakaiClientOptions
+from makai.core.errors import MakaiError
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
@@ -188,3 +190,13 @@ async def served(kind: str, makai: MakaiServer) -> AsyncIterator[str]:
         yield f"grpc://127.0.0.1:{server.port}"
     finally:
         await server.close(grace_s=1.0)
+
+
+ErrorT = TypeVar("ErrorT", bound=MakaiError)
+
+
+async def failure_of(call: Awaitable[object], kind: type[ErrorT], match: str | None = None) -> ErrorT:
+    """The error that this call ends in."""
+    with pytest.raises(kind, match=match) as raised:
+        await call
+    return raised.value

@@ -61,6 +61,9 @@ class Trial:
         )
 
     def report(self, *events: ev.SessionEvent) -> None:
+        """Facts of the run. A session that has none yet is told to go first."""
+        if self.state.run is None:
+            self.send("go")
         for event in events:
             self.do(Report(now=self.now, event=event, run_id=self.run.run_id))
 

@@ -35,7 +35,12 @@ class TroubledLog(MemoryLog):
         await self.gate.wait()
         if any(self.refuses(pending.event) for pending in events):
             raise StorageUnavailable("The disk is full.")
-        return await super().append(session_id, events, expected_last, generation)
+        numbers = await super().append(session_id, events, expected_last, generation)
+        await self.stored(session_id, events, numbers[1])
+        return numbers
+
+    async def stored(self, session_id: str, events: Sequence[Pending], last: int) -> None:
+        """Called with what was stored, before its append is answered."""
 
     async def session(self, session_id: str) -> SessionSummary | None:
         await self.lookups.wait()

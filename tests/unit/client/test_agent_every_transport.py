@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.sdk import DEADLINE_S, KINDS, SCENARIO, serving
+from support.sdk import DEADLINE_S, KINDS, SCENARIO, failure_of, serving
 
 import makai
 
@@ -280,9 +280,8 @@ async def test_one_client_logs_in_lists_picks_asks_and_runs(client: makai.MakaiC
     needed = [provider for provider in await client.auth.list_providers() if provider.id == "test-fixture"]
     assert [provider.auth_status for provider in needed] == ["login_required"]
     (model,) = (await client.models.list(provider_id=needed[0].id)).models
-    with pytest.raises(makai.MakaiAuthError) as refused:
-        await client.agent.run(model_ref=model.model_ref, messages="Hi")
-    assert (refused.value.code, refused.value.provider_id) == ("auth_required", needed[0].id)
+    refused = await failure_of(client.agent.run(model_ref=model.model_ref, messages="Hi"), makai.MakaiAuthError)
+    assert (refused.code, refused.provider_id) == ("auth_required", needed[0].id)
 
     await client.auth.login(needed[0].id, makai.AuthFlowHandlers(on_prompt=lambda prompt: "ok"))
     answer = await client.provider.complete(model_ref=model.model_ref, messages="Hi")

@@ -6,14 +6,14 @@ The server is played by the test, so that every order of events can happen.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.sdk import DEADLINE_S, JSON, SCENARIO, TOKEN, FakeServer, fake_server, listening, sessions_of
+from support.sdk import DEADLINE_S, JSON, SCENARIO, TOKEN, FakeServer, failure_of, fake_server, listening, sessions_of
 
 import makai
 from makai.providers.runtime import ModelRuntime
@@ -49,9 +49,9 @@ class Stage:
         call = {"tool_call_id": "c1", "tool_name": "look", "arguments": arguments, "run_id": RUN}
         await self.server.say(message, "tool_execute", call)
 
-    async def start(self) -> JSON:
+    async def start(self, start: JSON | None = None) -> JSON:
         """The client attaches; its `agent_start`."""
-        start = await self.server.expect("agent_start")
+        start = start or await self.server.expect("agent_start")
         await self.server.ack(start)
         payload = {"session_id": self.session_id, "model_ref": "m", "event_id": 1, "resumed": True}
         await self.server.say(start, "agent_started", payload, in_reply_to=start["message_id"])
@@ -67,7 +67,12 @@ class Stage:
     async def event(self, request: JSON, event: JSON, run_id: str = RUN, **fields: Any) -> None:
         await self.server.say(request, "agent_event", {"event": event, "run_id": run_id} | fields)
 
-    async def settle(self, message: JSON) -> None:
+    def stream(self) -> makai.AgentStream:
+        options = {"session_id": self.session_id}
+        return self.client.agent.stream(model_ref="m", messages="Hi", options=options)
+
+    async def settle(self, message: JSON, task: asyncio.Task[Any] | None = None) -> None:
+        """The run ends; `task` is the caller that waits for it."""
         await self.event(message, {"type": "agent_end", "stop_reason": "end_turn", "usage": {"input": 1, "output": 2}})
         result = {
             "message": {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
@@ -79,6 +84,8 @@ class Stage:
             "run_id": RUN,
         }
         await self.server.say(message, "agent_result", result, in_reply_to=message["message_id"])
+        if task is not None:
+            await task
 
     async def let_go(self) -> JSON:
         """The client lets go of the session; the payload of its `agent_stop`."""
@@ -101,10 +108,8 @@ async def stage() -> AsyncIterator[Stage]:
         yield Stage(client, server)
 
 
-async def refused(task: asyncio.Task[Any]) -> makai.MakaiStreamError:
-    with pytest.raises(makai.MakaiStreamError) as raised:
-        await task
-    return raised.value
+def refused(task: asyncio.Task[Any]) -> Awaitable[makai.MakaiStreamError]:
+    return failure_of(task, makai.MakaiStreamError)
 
 
 async def test_a_session_is_let_go_of_when_its_run_is_over_and_taken_up_again_from_one(stage: Stage) -> None:
@@ -205,9 +210,7 @@ async def test_who_leaves_while_the_session_is_opened_lets_go_of_it(stage: Stage
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     again = stage.run()
-    payload = {"session_id": stage.session_id, "model_ref": "m", "event_id": 1, "resumed": True}
-    await stage.server.ack(start)
-    await stage.server.say(start, "agent_started", payload, in_reply_to=start["message_id"])
+    await stage.start(start)
     assert await stage.let_go() == {"detach": True}
     await stage.start()
     await stage.settle(await stage.message())
@@ -216,7 +219,7 @@ async def test_who_leaves_while_the_session_is_opened_lets_go_of_it(stage: Stage
 
 
 async def test_events_of_other_runs_and_of_later_versions_are_not_told(stage: Stage) -> None:
-    stream = stage.client.agent.stream(model_ref="m", messages="Hi", options={"session_id": stage.session_id})
+    stream = stage.stream()
     task = asyncio.create_task(_collected(stream))
     start = await stage.start()
     await stage.event(start, {"type": "agent_start", "session_id": stage.session_id}, run_id="another")
@@ -266,8 +269,7 @@ async def test_what_a_tool_answers_or_raises_is_its_result(stage: Stage, answer:
     message = await stage.message()
     await stage.execute(message, at="sea")
     result = (await stage.server.expect("tool_result"))["payload"]
-    await stage.settle(message)
-    await task
+    await stage.settle(message, task)
 
     tool = {"name": "look", "description": "", "parameters_schema_json": '{"type":"object"}'}
     assert start["payload"]["tools"] == [tool]
@@ -329,8 +331,7 @@ async def test_what_the_caller_decides_is_answered(stage: Stage, decision: Any, 
     task, message = await stage.running(on_permission_request=decide)
     await stage.permission(message, **({"grant": grant} if grant else {}))
     answer = await stage.server.expect("permission_response")
-    await stage.settle(message)
-    await task
+    await stage.settle(message, task)
 
     assert answer["payload"] == {"tool_call_id": "c1"} | sent
 
@@ -355,8 +356,7 @@ async def test_a_question_that_others_decide_is_withdrawn_and_none_leaves_it_to_
     settled = {"tool_call_id": "c1", "decision": "deny", "by": "other"}
     await stage.server.say(message, "permission_settled", settled)
     await withdrawn.wait()
-    await stage.settle(message)
-    await task
+    await stage.settle(message, task)
 
     assert await stage.let_go() == {"detach": True}
 
@@ -364,8 +364,7 @@ async def test_a_question_that_others_decide_is_withdrawn_and_none_leaves_it_to_
 async def test_without_a_handler_the_decision_is_left_to_others(stage: Stage) -> None:
     task, message = await stage.running()
     await stage.permission(message)
-    await stage.settle(message)
-    await task
+    await stage.settle(message, task)
 
     assert await stage.let_go() == {"detach": True}
 
@@ -416,7 +415,7 @@ async def test_a_malformed_event_fails_its_run_and_nothing_else(stage: Stage) ->
 
 async def test_events_that_nobody_reads_are_bounded_and_the_session_is_let_go_of(stage: Stage) -> None:
     stage.client._connection.unread_bytes = 2000
-    stream = stage.client.agent.stream(model_ref="m", messages="Hi", options={"session_id": stage.session_id})
+    stream = stage.stream()
     events = aiter(stream)
     first = asyncio.ensure_future(anext(events))
     await stage.start()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.sdk import DEADLINE_S, JSON, FakeServer, fake_server
+from support.sdk import DEADLINE_S, JSON, FakeServer, failure_of, fake_server
 
 import makai
 
@@ -140,9 +140,8 @@ async def test_a_cancelled_login_raises_that(stage: Stage) -> None:
     await event(stage.server, start, "error", code="cancelled", message="cancelled")
     await finish(stage.server, start, "cancelled")
 
-    with pytest.raises(makai.MakaiAuthError) as raised:
-        await login
-    assert (raised.value.kind, raised.value.provider_id) == ("cancelled", "acme")
+    raised = await failure_of(login, makai.MakaiAuthError)
+    assert (raised.kind, raised.provider_id) == ("cancelled", "acme")
 
 
 @pytest.mark.req("MK-SDK-009")
@@ -152,9 +151,8 @@ async def test_a_failed_login_raises_what_its_last_event_said(stage: Stage) -> N
     await event(stage.server, start, "error", code="access_denied", message="You said no.")
     await finish(stage.server, start, "failed")
 
-    with pytest.raises(makai.MakaiAuthError, match="You said no") as raised:
-        await login
-    assert (raised.value.kind, raised.value.code) == ("provider_error", "access_denied")
+    raised = await failure_of(login, makai.MakaiAuthError, "You said no")
+    assert (raised.kind, raised.code) == ("provider_error", "access_denied")
     flow = start["stream_id"]
     assert events == [
         makai.AuthErrorEvent(flow_id=flow, provider_id="acme", code="access_denied", message="You said no.")
@@ -166,9 +164,8 @@ async def test_losing_the_connection_during_a_login_is_a_transport_error(stage: 
     login, _ = await stage.log_in()
     await stage.server.channel.close()
 
-    with pytest.raises(makai.MakaiAuthError) as raised:
-        await login
-    assert raised.value.kind == "transport_error"
+    raised = await failure_of(login, makai.MakaiAuthError)
+    assert raised.kind == "transport_error"
 
 
 @pytest.mark.req("MK-SDK-013")
@@ -215,10 +212,9 @@ async def test_a_login_that_needs_a_person_without_any_handler_is_cancelled(stag
     await stage.server.ack(cancel)
     await finish(stage.server, start, "cancelled")
 
-    with pytest.raises(makai.MakaiAuthError, match="needs a person") as raised:
-        await login
+    raised = await failure_of(login, makai.MakaiAuthError, "needs a person")
     assert cancel["payload"] == {"flow_id": start["stream_id"]}
-    assert (raised.value.kind, raised.value.code) == ("cancelled", "interaction_required")
+    assert (raised.kind, raised.code) == ("cancelled", "interaction_required")
 
 
 async def test_an_optional_prompt_beside_an_open_page_needs_no_handler(stage: Stage) -> None:
@@ -243,9 +239,8 @@ async def test_a_handler_that_fails_cancels_the_login(stage: Stage, name: str) -
     await stage.server.ack(await stage.server.expect("auth_cancel"))
     await finish(stage.server, start, "cancelled")
 
-    with pytest.raises(makai.MakaiAuthError, match=f"{name} handler failed: oops") as raised:
-        await login
-    assert isinstance(raised.value.__cause__, ValueError)
+    raised = await failure_of(login, makai.MakaiAuthError, f"{name} handler failed: oops")
+    assert isinstance(raised.__cause__, ValueError)
 
 
 async def test_a_caller_who_is_cancelled_cancels_the_login(stage: Stage) -> None:
@@ -262,9 +257,8 @@ async def test_a_caller_who_is_cancelled_cancels_the_login(stage: Stage) -> None
 async def test_by_default_a_needed_login_is_raised_and_not_attempted(stage: Stage) -> None:
     asked = await stage.ask(makai.AuthOptions())
 
-    with pytest.raises(makai.MakaiAuthError) as raised:
-        await asked
-    error = raised.value
+    raised = await failure_of(asked, makai.MakaiAuthError)
+    error = raised
     assert (error.kind, error.code, error.provider_id) == ("provider_error", "auth_required", "acme")
     assert len(stage.server.received) == 1
 
@@ -305,9 +299,8 @@ async def test_a_second_auth_required_is_raised(stage: Stage) -> None:
     await finish(stage.server, await begin(stage.server))
     await stage.refuse()
 
-    with pytest.raises(makai.MakaiAuthError) as raised:
-        await asked
-    assert (raised.value.code, len(stage.server.received)) == ("auth_required", 3)
+    raised = await failure_of(asked, makai.MakaiAuthError)
+    assert (raised.code, len(stage.server.received)) == ("auth_required", 3)
 
 
 @pytest.mark.req("MK-SDK-029")
@@ -333,18 +326,16 @@ async def test_auto_once_without_handlers_fails_fast_when_a_person_is_needed(sta
     await stage.server.expect("auth_cancel")
     await finish(stage.server, start, "cancelled")
 
-    with pytest.raises(makai.MakaiAuthError) as raised:
-        await asked
-    assert (raised.value.code, raised.value.provider_id) == ("auth_required", "acme")
+    raised = await failure_of(asked, makai.MakaiAuthError)
+    assert (raised.code, raised.provider_id) == ("auth_required", "acme")
 
 
 async def test_auto_once_on_a_server_without_logins_raises_auth_required(stage: Stage) -> None:
     asked = await stage.ask()
     await stage.server.nack(await stage.server.expect("auth_login_start"), "not_implemented")
 
-    with pytest.raises(makai.MakaiAuthError) as raised:
-        await asked
-    assert raised.value.code == "auth_required"
+    raised = await failure_of(asked, makai.MakaiAuthError)
+    assert raised.code == "auth_required"
 
 
 async def test_requests_that_fail_together_share_one_login(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sdk import ECHO, TOKEN, FakeServer, fake_server, listening
+from support.sdk import ECHO, TOKEN, FakeServer, failure_of, fake_server, listening
 
 import makai
 from makai import InvalidRequest, MakaiClient, MakaiClientOptions, MakaiStreamError
@@ -48,9 +48,8 @@ async def test_a_server_that_is_not_there_is_a_transport_error(scheme: str) -> N
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
-    with pytest.raises(MakaiStreamError) as raised:
-        await makai.connect(f"{scheme}://127.0.0.1:{port}")
-    assert (raised.value.kind, raised.value.code) == ("transport_error", "transport_error")
+    raised = await failure_of(makai.connect(f"{scheme}://127.0.0.1:{port}"), MakaiStreamError)
+    assert (raised.kind, raised.code) == ("transport_error", "transport_error")
 
 
 async def test_a_command_that_cannot_start_is_a_transport_error(tmp_path: Path) -> None:
@@ -67,9 +66,8 @@ async def _ask_with_a_wrong_token(url: str) -> None:
 @pytest.mark.parametrize("kind", ["websocket", "sse", "grpc"])
 async def test_a_wrong_token_is_refused_on_every_transport(kind: str) -> None:
     async with ModelRuntime({}) as runtime, listening(kind, runtime) as url:
-        with pytest.raises(MakaiStreamError) as raised:
-            await _ask_with_a_wrong_token(url)
-        assert raised.value.kind == "transport_error"
+        raised = await failure_of(_ask_with_a_wrong_token(url), MakaiStreamError)
+        assert raised.kind == "transport_error"
         async with makai.connect(url, token=TOKEN) as client:
             assert (await client.provider.complete(model_ref=ECHO, messages="Hi")).text == "Hi"
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.sdk import DEADLINE_S, ECHO, KINDS, SCENARIO, serving
+from support.sdk import DEADLINE_S, ECHO, KINDS, SCENARIO, failure_of, serving
 
 import makai
 
@@ -121,10 +121,8 @@ async def test_complete_raises_what_the_upstream_said(client: makai.MakaiClient)
 async def test_a_refused_stream_raises_and_yields_nothing(client: makai.MakaiClient) -> None:
     stream = aiter(client.provider.stream(model_ref="scripted/scripted@unknown", messages="Hi"))
 
-    with pytest.raises(makai.MakaiStreamError, match="model not found") as raised:
-        await anext(stream)
-
-    assert (raised.value.kind, raised.value.code) == ("unknown", "invalid_request")
+    raised = await failure_of(anext(stream), makai.MakaiStreamError, "model not found")
+    assert (raised.kind, raised.code) == ("unknown", "invalid_request")
     assert [event async for event in stream] == []
 
 
@@ -191,9 +189,8 @@ async def test_one_login_opens_a_provider_for_listing_and_for_requests(client: m
         return {provider.id: provider.auth_status for provider in await client.auth.list_providers()}["test-fixture"]
 
     assert await status() == "login_required"
-    with pytest.raises(makai.MakaiAuthError) as refused:
-        await client.provider.complete(model_ref=fixture, messages="Hi")
-    assert (refused.value.code, refused.value.provider_id) == ("auth_required", "test-fixture")
+    refused = await failure_of(client.provider.complete(model_ref=fixture, messages="Hi"), makai.MakaiAuthError)
+    assert (refused.code, refused.provider_id) == ("auth_required", "test-fixture")
     result = await client.auth.login("test-fixture", makai.AuthFlowHandlers(on_prompt=lambda prompt: "ok"))
     assert (result.status, await status()) == ("success", "authenticated")
     answer = await client.provider.complete(model_ref=fixture, messages="Hi")
@@ -202,9 +199,8 @@ async def test_one_login_opens_a_provider_for_listing_and_for_requests(client: m
 
 @pytest.mark.req("MK-SDK-009", "MK-AUTH-013")
 async def test_a_login_at_an_unknown_provider_fails_with_its_reason(client: makai.MakaiClient) -> None:
-    with pytest.raises(makai.MakaiAuthError, match="no provider of that name") as failed:
-        await client.auth.login("unknown")
-    assert failed.value.kind == "provider_error"
+    failed = await failure_of(client.auth.login("unknown"), makai.MakaiAuthError, "no provider of that name")
+    assert failed.kind == "provider_error"
 
 
 @pytest.mark.req("MK-SDK-037")
@@ -218,8 +214,7 @@ async def test_closing_fails_what_is_pending_and_may_be_repeated(client: makai.M
     await client.close()
     await client.close()
 
-    with pytest.raises(makai.MakaiStreamError, match="closed") as raised:
-        await pending
-    assert raised.value.kind == "aborted"
+    raised = await failure_of(pending, makai.MakaiStreamError, "closed")
+    assert raised.kind == "aborted"
     with pytest.raises(makai.MakaiStreamError, match="closed"):
         await client.models.list()

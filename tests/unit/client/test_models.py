@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.sdk import DEADLINE_S, JSON, FakeServer, fake_server
+from support.sdk import DEADLINE_S, JSON, FakeServer, failure_of, fake_server
 
 from makai import ListModelsRequest, MakaiStreamError
 from makai.client.connection import MakaiConnection
@@ -150,15 +150,13 @@ async def test_a_server_without_models_requests_says_not_implemented(stage: Stag
     listing = asyncio.ensure_future(stage.models.list())
     await stage.server.nack(await stage.server.expect("models_request"), "not_implemented")
 
-    with pytest.raises(MakaiStreamError) as raised:
-        await listing
-    assert (raised.value.kind, raised.value.code) == ("unknown", "not_implemented")
+    raised = await failure_of(listing, MakaiStreamError)
+    assert (raised.kind, raised.code) == ("unknown", "not_implemented")
 
 
 async def test_a_malformed_answer_is_a_broken_protocol(stage: Stage) -> None:
     listing = asyncio.ensure_future(stage.models.list())
     await answer(stage.server, {"model_ref": 7})
 
-    with pytest.raises(MakaiStreamError, match="models_response") as raised:
-        await listing
-    assert raised.value.kind == "transport_error"
+    raised = await failure_of(listing, MakaiStreamError, "models_response")
+    assert raised.kind == "transport_error"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -31,23 +31,42 @@ TYPED = makai.ProviderCompleteRequest(
 )
 
 
+SESSION = "4ACB66D3-f669-454e-8f57-07ca938cc8a4"
+AGENT_TYPED = makai.AgentRunRequest(
+    model_ref="m",
+    messages=(makai.ChatMessage(role="user", content="Hi"),),
+    tools=(makai.AgentTool(name="f", description="d", parameters_schema_json="{}"),),
+    options=makai.AgentRunOptions(temperature=0.5, auth_retry_policy="auto_once"),
+)
+ASKED = {"model_ref": "m", "messages": "Hi"}
+SAID = {"role": "user", "content": "Hi"}
+TWO_SCHEMAS = {"name": "f", "parameters_schema_json": "{}", "schema": {}}
+OPTIONS = {"temperature": 0.5, "auth_retry_policy": "auto_once"}
+
+
+def agent_request(**fields: Any) -> makai.AgentRunRequest:
+    return run_request_of(None, fields)  # type: ignore[arg-type]  # what callers write is not always typed
+
+
 @pytest.mark.req("MK-SDK-002")
 @pytest.mark.parametrize(
-    "written",
+    ("written", "typed"),
     [
-        request(TYPED),
-        request({"model_ref": "m", "messages": "Hi", "tools": [TOOL], "options": TYPED.options}),
-        request(model_ref="m", messages="Hi", tools=TYPED.tools, options=TYPED.options),
-        request(
-            model_ref="m",
-            messages=[{"role": "user", "content": "Hi"}],
-            tools=[TOOL],
-            options={"temperature": 0.5, "auth_retry_policy": "auto_once"},
+        (request(TYPED), TYPED),
+        (request({"model_ref": "m", "messages": "Hi", "tools": [TOOL], "options": TYPED.options}), TYPED),
+        (request(model_ref="m", messages="Hi", tools=TYPED.tools, options=TYPED.options), TYPED),
+        (request(model_ref="m", messages=[SAID], tools=[TOOL], options=OPTIONS), TYPED),
+        (run_request_of(AGENT_TYPED, {}), AGENT_TYPED),
+        (
+            run_request_of({"model_ref": "m", "messages": "Hi", "tools": AGENT_TYPED.tools, "options": OPTIONS}, {}),
+            AGENT_TYPED,
         ),
+        (agent_request(model_ref="m", messages=[SAID], tools=TYPED.tools, options=TYPED.options), AGENT_TYPED),
+        (agent_request(model_ref="m", messages="Hi", tools=[TOOL], options=OPTIONS), AGENT_TYPED),
     ],
 )
-def test_objects_dicts_and_keywords_are_the_same_request(written: makai.ProviderCompleteRequest) -> None:
-    assert written == TYPED
+def test_objects_dicts_and_keywords_are_the_same_request(written: object, typed: object) -> None:
+    assert written == typed
 
 
 @pytest.mark.req("MK-SDK-002")
@@ -135,86 +154,29 @@ def test_messages_of_the_core_are_accepted() -> None:
 
 @pytest.mark.req("MK-SDK-004")
 @pytest.mark.parametrize(
-    ("fields", "problem"),
+    ("make", "fields", "problem"),
     [
-        ({"messages": "Hi"}, "model_ref is missing"),
-        ({"model_ref": "m"}, "messages is missing"),
-        ({"model_ref": "m", "messages": [{"role": "robot", "content": ""}]}, r"messages\[0\]"),
-        ({"model_ref": "m", "messages": ["a", 7]}, r"messages\[1\]"),
-        ({"model_ref": "m", "messages": "Hi", "options": {"temprature": 1}}, "temprature"),
-        ({"model_ref": "m", "messages": "Hi", "options": {"auth_retry_policy": "always"}}, "options"),
-        ({"model_ref": "m", "messages": "Hi", "tools": [{"name": "f"}]}, "tools"),
+        *((make, {"messages": "Hi"}, "model_ref is missing") for make in (request, agent_request)),
+        *((make, {"model_ref": "m"}, "messages is missing") for make in (request, agent_request)),
+        (request, {"model_ref": "m", "messages": [{"role": "robot", "content": ""}]}, r"messages\[0\]"),
+        (request, {"model_ref": "m", "messages": ["a", 7]}, r"messages\[1\]"),
+        (request, ASKED | {"options": {"temprature": 1}}, "temprature"),
+        (request, ASKED | {"options": {"auth_retry_policy": "always"}}, "options"),
+        (request, ASKED | {"tools": [{"name": "f"}]}, "tools"),
+        (request, {"request": TYPED, "messages": "Hi"}, "not both: messages"),
+        (request, {"request": ASKED | {"stream": True}}, "has no stream"),
+        (agent_request, ASKED | {"speed": 3}, "has no speed"),
+        (agent_request, ASKED | {"options": {"max_turn": 3}}, "options"),
+        (agent_request, ASKED | {"tools": [{"name": "f", "run": print}]}, "tools"),
+        (agent_request, ASKED | {"tools": [TWO_SCHEMAS]}, "not both"),
+        (lambda **fields: run_request_of(AGENT_TYPED, fields), {"model_ref": "m"}, "not both"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_it_is_sent(fields: dict[str, Any], problem: str) -> None:
+def test_what_cannot_be_meant_is_refused_before_it_is_sent(
+    make: Callable[..., object], fields: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(makai.InvalidRequest, match=problem):
-        request(**fields)
-
-
-def test_a_request_comes_from_one_place() -> None:
-    with pytest.raises(makai.InvalidRequest, match="not both: messages"):
-        request(TYPED, messages="Hi")
-    with pytest.raises(makai.InvalidRequest, match="has no stream"):
-        request({"model_ref": "m", "messages": "Hi", "stream": True})
-
-
-SESSION = "4ACB66D3-f669-454e-8f57-07ca938cc8a4"
-AGENT_TYPED = makai.AgentRunRequest(
-    model_ref="m",
-    messages=(makai.ChatMessage(role="user", content="Hi"),),
-    tools=(makai.AgentTool(name="f", description="d", parameters_schema_json="{}"),),
-    options=makai.AgentRunOptions(temperature=0.5, auth_retry_policy="auto_once"),
-)
-TWO_SCHEMAS = {"name": "f", "parameters_schema_json": "{}", "schema": {}}
-OPTIONS = {"temperature": 0.5, "auth_retry_policy": "auto_once"}
-
-
-def agent_request(**fields: Any) -> makai.AgentRunRequest:
-    return run_request_of(None, fields)  # type: ignore[arg-type]  # what callers write is not always typed
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        run_request_of(AGENT_TYPED, {}),
-        run_request_of({"model_ref": "m", "messages": "Hi", "tools": AGENT_TYPED.tools, "options": OPTIONS}, {}),
-        agent_request(
-            model_ref="m",
-            messages=[{"role": "user", "content": "Hi"}],
-            tools=[makai.ToolDefinition(name="f", description="d", parameters_schema_json="{}")],
-            options=makai.RunOptions(temperature=0.5, auth_retry_policy="auto_once"),
-        ),
-        agent_request(
-            model_ref="m",
-            messages="Hi",
-            tools=[{"name": "f", "description": "d", "parameters_schema_json": "{}"}],
-            options=OPTIONS,
-        ),
-    ],
-)
-def test_objects_dicts_and_keywords_are_the_same_request_of_an_agent(request_: makai.AgentRunRequest) -> None:
-    assert request_ == AGENT_TYPED
-
-
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
-        ({"messages": "Hi"}, "model_ref is missing"),
-        ({"model_ref": "m"}, "messages is missing"),
-        ({"model_ref": "m", "messages": "Hi", "speed": 3}, "has no speed"),
-        ({"model_ref": "m", "messages": "Hi", "options": {"max_turn": 3}}, "options"),
-        ({"model_ref": "m", "messages": "Hi", "tools": [{"name": "f", "run": print}]}, "tools"),
-        ({"model_ref": "m", "messages": "Hi", "tools": [TWO_SCHEMAS]}, "not both"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_before_anything_is_sent(fields: dict[str, Any], problem: str) -> None:
-    with pytest.raises(makai.InvalidRequest, match=problem):
-        agent_request(**fields)
-
-
-def test_an_agents_request_comes_from_one_place() -> None:
-    with pytest.raises(makai.InvalidRequest, match="not both"):
-        run_request_of(AGENT_TYPED, {"model_ref": "m"})
+        make(**fields)
 
 
 def test_what_travels_in_which_message() -> None:

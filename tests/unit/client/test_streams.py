@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from support.sdk import DEADLINE_S, SCENARIO, FakeServer, WatchedBackend, fake_server
+from support.sdk import DEADLINE_S, SCENARIO, FakeServer, WatchedBackend, failure_of, fake_server
 
 import makai
 from makai import MakaiClient, MakaiStreamError, MessageStartEvent, ProviderStreamEvent, TextDeltaEvent
@@ -40,40 +40,48 @@ async def fake() -> AsyncIterator[tuple[MakaiClient, FakeServer]]:
         yield client, server
 
 
-@pytest.mark.req("MK-SDK-036")
-async def test_break_aborts_upstream(client: MakaiClient, backend: WatchedBackend) -> None:
+async def _break(client: MakaiClient) -> None:
     async for event in client.provider.stream(model_ref=SCENARIO, messages="Hi"):
         if event.type == "text_delta":
             break
 
-    await backend.over.wait()
-    assert backend.running == 0
 
-
-@pytest.mark.req("MK-SDK-036")
-async def test_break_aborts_also_while_somebody_holds_the_stream(client: MakaiClient, backend: WatchedBackend) -> None:
+async def _break_while_the_stream_is_held(client: MakaiClient) -> None:
     stream = client.provider.stream(model_ref=SCENARIO, messages="Hi")
     async for _ in stream:
         break
-
-    await backend.over.wait()
     assert stream.response is None
     with pytest.raises(MakaiStreamError, match="once"):
         aiter(stream)
 
 
-async def _until_the_first_word(client: MakaiClient) -> None:
+async def _fail(client: MakaiClient) -> None:
     async for event in client.provider.stream(model_ref=SCENARIO, messages="Hi"):
         if event.type == "text_delta":
             raise KeyError(event.delta)
 
 
-@pytest.mark.req("MK-SDK-036")
-async def test_an_exception_in_the_loop_aborts(client: MakaiClient, backend: WatchedBackend) -> None:
+async def _fail_in_the_loop(client: MakaiClient) -> None:
     with pytest.raises(KeyError, match="one"):
-        await _until_the_first_word(client)
+        await _fail(client)
+
+
+async def _close(client: MakaiClient) -> None:
+    async with aclosing(client.provider.stream(model_ref=SCENARIO, messages="Hi")) as stream:
+        iterator = aiter(stream)
+        assert await anext(iterator) == MessageStartEvent()
+    assert [event async for event in iterator] == []
+
+
+@pytest.mark.req("MK-SDK-036")
+@pytest.mark.parametrize("leave", [_break, _break_while_the_stream_is_held, _fail_in_the_loop, _close])
+async def test_leaving_a_stream_aborts_upstream(
+    client: MakaiClient, backend: WatchedBackend, leave: Callable[[MakaiClient], Awaitable[None]]
+) -> None:
+    await leave(client)
 
     await backend.over.wait()
+    assert backend.running == 0
 
 
 async def _read_all(client: MakaiClient) -> list[ProviderStreamEvent]:
@@ -92,15 +100,6 @@ async def test_cancelling_the_reader_aborts(client: MakaiClient, backend: Watche
     await backend.over.wait()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_closing_a_stream_aborts(client: MakaiClient, backend: WatchedBackend) -> None:
-    async with aclosing(client.provider.stream(model_ref=SCENARIO, messages="Hi")) as stream:
-        iterator = aiter(stream)
-        assert await anext(iterator) == MessageStartEvent()
-
-    await backend.over.wait()
-    assert [event async for event in iterator] == []
 
 
 async def test_nothing_is_asked_before_iteration_begins(client: MakaiClient, backend: WatchedBackend) -> None:
@@ -124,9 +123,8 @@ async def test_a_lost_connection_ends_the_stream_after_what_arrived() -> None:
         await server.channel.close()
 
         assert [await first, await anext(stream)] == [MessageStartEvent(), TextDeltaEvent("Hal")]
-        with pytest.raises(MakaiStreamError) as raised:
-            await anext(stream)
-        assert (raised.value.kind, raised.value.code) == ("transport_error", "transport_error")
+        raised = await failure_of(anext(stream), MakaiStreamError)
+        assert (raised.kind, raised.code) == ("transport_error", "transport_error")
         with pytest.raises(StopAsyncIteration):
             await anext(stream)
 
@@ -164,9 +162,8 @@ async def test_a_caller_who_does_not_read_loses_only_his_own_stream() -> None:
         assert (await other).text == "Hi"
         assert abort["payload"] == {"target_stream_id": request["stream_id"]}
         read: list[ProviderStreamEvent] = []
-        with pytest.raises(MakaiStreamError, match="not read") as raised:
-            await _read_into(read, slow)
-        assert (raised.value.kind, raised.value.code) == ("transport_error", "overloaded")
+        raised = await failure_of(_read_into(read, slow), MakaiStreamError, "not read")
+        assert (raised.kind, raised.code) == ("transport_error", "overloaded")
         assert read == [TextDeltaEvent("x" * 1000)] * len(read)
         assert len(read) >= 10
         await connection.close()
@@ -209,9 +206,8 @@ async def test_a_server_that_breaks_the_protocol_is_left(fake: tuple[MakaiClient
     await server.expect("complete_request")
     await server.channel.send([frame])
 
-    with pytest.raises(MakaiStreamError, match="broke the protocol") as raised:
-        await asked
-    assert (raised.value.kind, raised.value.code) == ("transport_error", "parse_error")
+    raised = await failure_of(asked, MakaiStreamError, "broke the protocol")
+    assert (raised.kind, raised.code) == ("transport_error", "parse_error")
 
 
 async def test_a_malformed_event_ends_its_stream_and_no_other(fake: tuple[MakaiClient, FakeServer]) -> None:

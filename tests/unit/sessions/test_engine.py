@@ -167,7 +167,6 @@ def test_words_for_a_run_that_is_being_aborted_wait_for_the_next_one(trial: Tria
 
 @pytest.mark.req("MC-RUN-008", "MC-RUN-009", "MC-APPR-004")
 def test_an_abort_resolves_what_is_pending_closes_what_is_open_and_ends_once(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", "c2", "c3")
     trial.report(ev.ToolStarted(call_id="c1"), asked("c2"))
     before = len(trial.log)
@@ -199,7 +198,6 @@ def test_an_abort_resolves_what_is_pending_closes_what_is_open_and_ends_once(tri
 
 
 def test_a_tool_that_finishes_while_its_run_is_aborted_keeps_its_result(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1")
     trial.report(ev.ToolStarted(call_id="c1"))
     trial.do(cmd.Abort(now=trial.now))
@@ -217,7 +215,6 @@ def test_a_second_abort_changes_nothing(trial: Trial) -> None:
 
 
 def test_a_run_that_its_agent_aborted_reads_like_every_aborted_run(trial: Trial) -> None:
-    trial.send("go")
     trial.report(ev.RunFinished(stop_reason="aborted"))
 
     assert trial.last(4) == [

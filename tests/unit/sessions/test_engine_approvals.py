@@ -16,7 +16,6 @@ def statuses(trial: Trial) -> list[str]:
 
 @pytest.mark.req("MC-APPR-001", "MC-APPR-002")
 def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", ask=True)
     assert trial.last(2) == [asked("c1"), ev.RunStatusChanged(status="awaiting_approval")]
     assert [call.call_id for call in trial.run.pending()] == ["c1"]
@@ -36,7 +35,6 @@ def test_an_approved_call_runs_once_its_start_is_logged(trial: Trial) -> None:
 
 @pytest.mark.req("MC-APPR-003")
 def test_a_denied_call_does_not_run_and_the_run_continues(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", ask=True)
     trial.do(cmd.DenyCall(now=trial.now, call_id="c1", by="web", reason="too risky"))
     denied = ev.ApprovalDecided(call_id="c1", decision="deny_continue", by="web", reason="too risky")
@@ -51,7 +49,6 @@ def test_a_denied_call_does_not_run_and_the_run_continues(trial: Trial) -> None:
 
 @pytest.mark.req("MC-APPR-008")
 def test_pending_calls_are_decided_one_by_one(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", "c2", ask=True)
     trial.approve("c2")
     assert trial.run.status == "awaiting_approval"
@@ -61,7 +58,6 @@ def test_pending_calls_are_decided_one_by_one(trial: Trial) -> None:
 
 
 def test_a_call_without_a_decision_is_denied_at_its_deadline(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", "c2")
     trial.report(asked("c1", deadline_ms=9_000), asked("c2"))
     assert trial.state.next_deadline() == 9_000
@@ -76,7 +72,6 @@ def test_a_call_without_a_decision_is_denied_at_its_deadline(trial: Trial) -> No
 
 
 def test_a_decision_for_the_session_sets_the_rule_that_was_offered(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", "c2")
     trial.report(asked("c1", grant="Bash(git log:*)"), asked("c2", grant="Bash(rm:*)"))
     trial.do(cmd.ApproveCall(now=trial.now, call_id="c1", by="web", scope="session", digest="digest of c1"))
@@ -88,7 +83,6 @@ def test_a_decision_for_the_session_sets_the_rule_that_was_offered(trial: Trial)
 
 
 def test_a_decision_for_always_replaces_one_for_the_session_and_is_left_to_the_log(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", "c2")
     trial.report(asked("c1", grant="Bash(rm:*)"), asked("c2", grant="Bash(rm:*)"))
     trial.do(cmd.DenyCall(now=trial.now, call_id="c1", by="web", scope="session"))
@@ -98,7 +92,6 @@ def test_a_decision_for_always_replaces_one_for_the_session_and_is_left_to_the_l
 
 
 def test_a_rule_may_decide_a_call_without_a_question(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1")
     trial.report(ev.ApprovalDecided(call_id="c1", decision="approve", by="rule"), ev.ToolStarted(call_id="c1"))
 
@@ -106,7 +99,6 @@ def test_a_rule_may_decide_a_call_without_a_question(trial: Trial) -> None:
 
 
 def test_a_harness_may_withdraw_its_question_but_not_answer_it(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", ask=True)
     yes = ev.ApprovalDecided(call_id="c1", decision="approve", by="rule")
     assert trial.report_refusal(yes) == "APPROVAL_CONFLICT"

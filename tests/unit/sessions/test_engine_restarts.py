@@ -13,7 +13,6 @@ from makai.sessions.engine import MAX_RESUMES
 
 
 def test_a_pending_approval_survives_a_restart_and_its_tool_runs_once(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", "c2", ask=True)
     trial.approve("c2")
     decision = trial.restart()
@@ -30,7 +29,6 @@ def test_a_pending_approval_survives_a_restart_and_its_tool_runs_once(trial: Tri
 
 
 def test_a_tool_that_ran_when_the_server_died_is_interrupted_and_never_run_again(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1")
     trial.report(ev.ToolStarted(call_id="c1"))
     trial.restart()
@@ -66,7 +64,6 @@ def test_a_run_whose_harness_cannot_resume_is_closed_as_interrupted_and_the_queu
 
 
 def test_an_answer_that_broke_off_is_asked_for_again(trial: Trial) -> None:
-    trial.send("go")
     trial.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Hel"))
     trial.restart()
     assert trial.last(2) == [ev.TurnEnded(turn=1, stop_reason="error"), ev.RunResumed()]
@@ -76,7 +73,6 @@ def test_an_answer_that_broke_off_is_asked_for_again(trial: Trial) -> None:
 
 
 def test_an_answer_that_broke_off_after_a_call_still_is_one(trial: Trial) -> None:
-    trial.send("go")
     trial.report(ev.TurnStarted(turn=1), ev.ToolCalled(call_id="c1", name="shell", arguments_json="{}"))
     trial.restart()
     assert trial.last(2) == [ev.TurnEnded(turn=1, stop_reason="tool_use"), ev.RunResumed()]

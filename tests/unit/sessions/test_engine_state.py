@@ -51,7 +51,6 @@ def test_events_this_version_does_not_know_only_take_their_number(trial: Trial) 
 
 
 def test_deltas_may_be_left_out_of_a_fold(trial: Trial) -> None:
-    trial.send("go")
     trial.report(ev.TurnStarted(turn=1), *[ev.AssistantTextDelta(content_index=0, delta="x")] * 5)
     trial.report(ev.AssistantText(content_index=0, text="xxxxx"))
 
@@ -59,7 +58,6 @@ def test_deltas_may_be_left_out_of_a_fold(trial: Trial) -> None:
 
 
 def test_deltas_of_one_block_in_one_batch_are_one_event(trial: Trial) -> None:
-    trial.send("go")
     trial.report(ev.TurnStarted(turn=1))
     run_id = trial.run.run_id
     words = [(0, "He"), (0, "l"), (0, "lo"), (1, "you"), (1, " there")]
@@ -79,7 +77,6 @@ def test_deltas_of_one_block_in_one_batch_are_one_event(trial: Trial) -> None:
 
 
 def test_a_batch_drops_what_comes_after_an_abort(trial: Trial) -> None:
-    trial.send("go")
     trial.report(ev.TurnStarted(turn=1))
     batch = Batch(trial.state)
     delta = cmd.Report(now=1, event=ev.AssistantTextDelta(content_index=0, delta="x"), run_id=trial.run.run_id)
@@ -96,7 +93,6 @@ def test_a_batch_drops_what_comes_after_an_abort(trial: Trial) -> None:
 
 
 def test_a_request_that_is_pending_keeps_everything_a_client_shows(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", ask=True)
     (pending,) = trial.run.pending()
 

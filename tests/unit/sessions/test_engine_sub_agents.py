@@ -16,7 +16,6 @@ def nested(call_id: str, parent_call_id: str) -> ev.ToolCalled:
 
 
 def test_a_sub_agent_takes_turns_between_two_turns_of_its_parent(trial: Trial) -> None:
-    trial.send("go")
     trial.call("task")
     trial.report(ev.ToolStarted(call_id="task"), ev.TurnStarted(turn=1, parent_call_id="task"))
     trial.report(ev.AssistantText(content_index=0, text="I look", parent_call_id="task"), nested("look", "task"))
@@ -32,7 +31,6 @@ def test_a_sub_agent_takes_turns_between_two_turns_of_its_parent(trial: Trial) -
 
 
 def test_what_a_sub_agent_says_needs_the_open_call_it_runs_in(trial: Trial) -> None:
-    trial.send("go")
     trial.call("task")
     for fact in (
         ev.TurnStarted(turn=1, parent_call_id="other"),
@@ -43,7 +41,6 @@ def test_what_a_sub_agent_says_needs_the_open_call_it_runs_in(trial: Trial) -> N
 
 
 def test_a_parent_that_ends_withdraws_the_questions_of_its_sub_agents_and_closes_their_calls(trial: Trial) -> None:
-    trial.send("go")
     trial.call("task")
     trial.report(ev.ToolStarted(call_id="task"), nested("inner", "task"), ev.ToolStarted(call_id="inner"))
     trial.report(nested("innermost", "inner"))
@@ -64,7 +61,6 @@ def test_a_parent_that_ends_withdraws_the_questions_of_its_sub_agents_and_closes
 
 
 def test_updates_of_a_call_are_logged_while_it_is_open(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", ask=True)
     before = len(trial.log)
     trial.report(ev.ToolUpdated(call_id="c1", title="Reading"))

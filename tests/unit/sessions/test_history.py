@@ -81,7 +81,6 @@ def test_a_conversation_holds_words_calls_and_results_of_every_run(trial: Trial)
 
 
 def test_blocks_keep_their_order_and_signatures(trial: Trial) -> None:
-    trial.send("go")
     trial.report(
         ev.TurnStarted(turn=1),
         ev.ReasoningDelta(content_index=0, delta="Hm"),
@@ -122,7 +121,6 @@ def test_blocks_keep_their_order_and_signatures(trial: Trial) -> None:
 
 
 def test_an_aborted_turn_keeps_the_words_that_arrived_but_not_half_a_thought(trial: Trial) -> None:
-    trial.send("go")
     trial.report(
         ev.TurnStarted(turn=1),
         ev.ReasoningDelta(content_index=0, delta="Hm"),
@@ -136,7 +134,6 @@ def test_an_aborted_turn_keeps_the_words_that_arrived_but_not_half_a_thought(tri
 
 
 def test_a_turn_that_failed_and_was_tried_again_never_happened(trial: Trial) -> None:
-    trial.send("go")
     trial.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Hel"))
     trial.restart()
     trial.answer("Hello", turn=2)
@@ -145,7 +142,6 @@ def test_a_turn_that_failed_and_was_tried_again_never_happened(trial: Trial) -> 
 
 
 def test_a_turn_that_failed_for_good_keeps_its_words(trial: Trial) -> None:
-    trial.send("go")
     trial.report(
         ev.TurnStarted(turn=1),
         ev.AssistantText(content_index=0, text="Half"),
@@ -163,7 +159,6 @@ def test_a_turn_that_failed_for_good_keeps_its_words(trial: Trial) -> None:
 
 
 def test_interrupted_and_denied_calls_are_error_results(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1", "c2", "c3")
     trial.report(ev.ToolStarted(call_id="c1"), asked("c2"))
     trial.restart()
@@ -186,7 +181,6 @@ def test_pictures_are_part_of_the_conversation(trial: Trial) -> None:
 
 
 def test_steering_words_are_where_they_were_read(trial: Trial) -> None:
-    trial.send("go")
     trial.call("c1")
     trial.send("careful", "steer")
     trial.run_tool("c1")
@@ -197,7 +191,6 @@ def test_steering_words_are_where_they_were_read(trial: Trial) -> None:
 
 
 def test_each_turn_names_the_model_that_answered(trial: Trial) -> None:
-    trial.send("go")
     trial.report(
         ev.TurnStarted(turn=1, model_ref="acme/acme-chat@two"),
         ev.AssistantText(content_index=0, text="x"),
@@ -318,7 +311,6 @@ def test_a_transcript_keeps_what_a_summary_replaced(trial: Trial) -> None:
 
 def test_a_failure_is_part_of_the_transcript(trial: Trial) -> None:
     failure = ev.RunFailed(code="auth_required", message="Log in.", hint="makai auth login acme")
-    trial.send("go")
     trial.report(failure)
 
     assert history(trial.log).items()[-1] == NoteItem(

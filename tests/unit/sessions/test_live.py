@@ -49,6 +49,13 @@ class Stage(UnknownHarness):
         await self.until(lambda state: state.active_run is None)
         return (await self.events())[-1]
 
+    async def failure(self) -> str:
+        """The code that the run failed with, from its beginning to its end."""
+        await self.begin()
+        settled = await self.until_settled()
+        assert isinstance(settled, ev.RunFailed)
+        return settled.code
+
     async def until(self, wanted: Callable[[SessionState], bool]) -> None:
         """Returns when the session is in such a state."""
         news = asyncio.Event()
@@ -77,6 +84,10 @@ async def question(session: LiveSession, port: SessionRunPort, deadline_ms: int 
     return await answer
 
 
+async def ends(session: LiveSession, port: SessionRunPort) -> Settlement:
+    return ev.RunFinished(stop_reason="end_turn")
+
+
 async def test_a_run_of_which_something_could_not_be_kept_has_failed_and_does_not_claim_otherwise() -> None:
     async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
         await session.report(port.run_id, ev.TurnStarted(turn=1))
@@ -91,10 +102,7 @@ async def test_a_run_of_which_something_could_not_be_kept_has_failed_and_does_no
 
     stage = Stage(work)
     stage.log.refuses = once(lambda event: isinstance(event, ev.AssistantText))
-    await stage.begin()
-    settled = await stage.until_settled()
-    assert isinstance(settled, ev.RunFailed)
-    assert settled.code == "storage_unavailable"
+    assert await stage.failure() == "storage_unavailable"
     assert not any(isinstance(event, ev.AssistantText) for event in await stage.events())
 
 
@@ -105,10 +113,7 @@ async def test_a_question_that_could_not_be_kept_does_not_wait_for_an_answer() -
 
     stage = Stage(work)
     stage.log.refuses = once(lambda event: isinstance(event, ev.ApprovalRequested))
-    await stage.begin()
-    settled = await stage.until_settled()
-    assert isinstance(settled, ev.RunFailed)
-    assert settled.code == "storage_unavailable"
+    assert await stage.failure() == "storage_unavailable"
 
 
 async def test_an_event_that_no_log_can_hold_fails_its_run_and_no_other() -> None:
@@ -127,10 +132,7 @@ async def test_an_event_that_no_log_can_hold_fails_its_run_and_no_other() -> Non
 
     renamed: list[asyncio.Future[object]] = []
     stage = Stage(work)
-    await stage.begin()
-    settled = await stage.until_settled()
-    assert isinstance(settled, ev.RunFailed)
-    assert settled.code == "invalid_request"
+    assert await stage.failure() == "invalid_request"
     await renamed[0]
     assert stage.session.state.title == "Ours"
 
@@ -144,10 +146,7 @@ async def test_a_run_that_ends_in_something_unusual_has_failed(caplog: pytest.Lo
         raise Unusual
 
     stage = Stage(work)
-    await stage.begin()
-    settled = await stage.until_settled()
-    assert isinstance(settled, ev.RunFailed)
-    assert settled.code == "internal_error"
+    assert await stage.failure() == "internal_error"
     assert "Unusual" in caplog.text
 
 
@@ -227,10 +226,7 @@ async def test_what_waits_for_its_commit_when_the_process_closes_is_committed_an
 
 
 async def test_a_session_whose_end_of_run_cannot_be_stored_yet_is_in_use() -> None:
-    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
-        return ev.RunFinished(stop_reason="end_turn")
-
-    stage = Stage(work)
+    stage = Stage(ends)
     stage.log.refuses = once(lambda event: isinstance(event, ev.RunFinished))
     await stage.begin()
     await stage.log.until_appending(ev.RunFinished)
@@ -242,10 +238,7 @@ async def test_a_session_whose_end_of_run_cannot_be_stored_yet_is_in_use() -> No
 
 
 async def test_a_run_that_is_settled_leaves_the_session_idle() -> None:
-    async def work(session: LiveSession, port: SessionRunPort) -> Settlement:
-        return ev.RunFinished(stop_reason="end_turn")
-
-    stage = Stage(work)
+    stage = Stage(ends)
     await stage.begin()
     await stage.until_settled()
     await stage.tasks.close(5)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.live_sessions import Desk, decoded, desk, kind_of, new_session, owned_sessions, refused, whole_log
+from support.troubled_log import TroubledLog
 
 from makai.core import session_events as ev
 from makai.core.content import Text
@@ -18,13 +19,24 @@ from makai.harness.base import ToolAnswer, ToolRequest
 from makai.sessions import requests as req
 from makai.sessions.commands import Abort, ApproveCall, Compact, DenyCall, SetModel, SetTitle
 from makai.sessions.conversation import conversation
-from makai.sessions.log.memory import MemoryLog
 from makai.sessions.state import fold
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4\n---\nsay: Hello again.\nusage: input=9 output=2"
+LONG = "repeat: 2000 word\n---\nsay: Yes.\n---\nwhen: summary\nsay: They said hello."
+TOUCHES = 'tool: shell {"command": "touch made"}\n---\nsay: Then not.'
 SLOW = "say: One.\npace: 5ms\nrepeat: 100000 word"
 WEATHER = ToolDefinition(name="weather", description="The weather.", parameters_schema_json='{"type":"object"}')
 ASKS_WEATHER = 'tool: weather {"city": "Oslo"}\n---\nsay: It is fine.'
+
+
+@pytest.fixture
+def log() -> TroubledLog:
+    return TroubledLog()
+
+
+async def said_in(log: TroubledLog, session_id: str) -> list[object]:
+    """What a model is told was said in the session."""
+    return [getattr(message, "content", None) for message in (await conversation(log, session_id)).messages()]
 
 
 async def test_a_message_is_answered_and_everything_about_it_is_in_the_log(tmp_path: Path) -> None:
@@ -41,15 +53,12 @@ async def test_a_message_is_answered_and_everything_about_it_is_in_the_log(tmp_p
         assert fold(client.seen) == await sessions.dispatch(req.GetState(client.session_id))
 
 
-async def test_the_next_message_continues_the_conversation(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_the_next_message_continues_the_conversation(log: TroubledLog, tmp_path: Path) -> None:
     async with new_session(tmp_path, HELLO, log) as (_, client):
         for words in ("Hi", "Again"):
             await client.run(words)
-        said = (await conversation(log, client.session_id)).messages()
-        assert [getattr(message, "content", None) for message in said] == [
-            "Hi", (Text(text="Hello to you."),), "Again", (Text(text="Hello again."),)
-        ]  # fmt: skip
+        said = ["Hi", (Text(text="Hello to you."),), "Again", (Text(text="Hello again."),)]
+        assert await said_in(log, client.session_id) == said
         assert client.events(ev.TitleChanged) == [ev.TitleChanged(title="Hi")]
 
 
@@ -111,8 +120,7 @@ async def test_a_repeated_client_message_id_has_no_second_effect(tmp_path: Path)
         assert len(await whole_log(sessions, client.session_id)) == len(client.seen)
 
 
-async def test_an_abort_ends_the_run_and_what_was_said_stays(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_an_abort_ends_the_run_and_what_was_said_stays(log: TroubledLog, tmp_path: Path) -> None:
     async with new_session(tmp_path, SLOW, log) as (_, client):
         await client.send("Count")
         await client.until(lambda logged: len(client.seen) > 12)
@@ -213,16 +221,15 @@ async def test_a_client_that_leaves_during_a_call_fails_it_and_the_run_continues
 
 async def test_a_limit_of_a_run_ends_it_and_not_the_next_one(tmp_path: Path) -> None:
     async with new_session(tmp_path, ASKS_WEATHER, terms=ev.SessionTerms(tools=(WEATHER,))) as (_, client):
-        settled = await client.run("Weather?", terms=ev.RunTerms(max_turns=1))
-        assert isinstance(settled, ev.RunFinished)
-        assert settled.stop_reason == "max_turns"
-        settled = await client.run("And now?")
-        assert isinstance(settled, ev.RunFinished)
-        assert settled.stop_reason == "end_turn"
+        for terms, reason in ((ev.RunTerms(max_turns=1), "max_turns"), (ev.RunTerms(), "end_turn")):
+            settled = await client.run("Weather?", terms=terms)
+            assert isinstance(settled, ev.RunFinished)
+            assert settled.stop_reason == reason
 
 
-async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_origin_alone(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_origin_alone(
+    log: TroubledLog, tmp_path: Path
+) -> None:
     async with new_session(tmp_path, HELLO, log) as (sessions, origin):
         await origin.run("Hi")
         at = len(origin.seen)
@@ -231,13 +238,12 @@ async def test_a_fork_continues_the_conversation_up_to_its_event_and_leaves_the_
         made = await sessions.dispatch(req.ForkSession(origin=origin.session_id, at=at))
         fork = Desk(sessions, made, after=(await sessions.dispatch(req.GetState(made))).last_event_id)
         await fork.run("Elsewhere")
-        said = [getattr(message, "content", None) for message in (await conversation(log, fork.session_id)).messages()]
-        assert said == ["Hi", (Text(text="Hello to you."),), "Elsewhere", (Text(text="Hello again."),)]
+        said = ["Hi", (Text(text="Hello to you."),), "Elsewhere", (Text(text="Hello again."),)]
+        assert await said_in(log, fork.session_id) == said
         assert await whole_log(sessions, origin.session_id) == before
 
 
-async def test_a_fork_is_whole_by_itself_also_when_its_origin_is_deleted(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_a_fork_is_whole_by_itself_also_when_its_origin_is_deleted(log: TroubledLog, tmp_path: Path) -> None:
     async with new_session(tmp_path, HELLO, log) as (sessions, origin):
         await origin.run("Hi")
         fork = await sessions.dispatch(req.ForkSession(origin=origin.session_id))
@@ -250,37 +256,28 @@ async def test_a_fork_is_whole_by_itself_also_when_its_origin_is_deleted(tmp_pat
         assert await sessions.dispatch(req.DeleteSession(origin.session_id))
         client = Desk(sessions, fork, after=len(copy))
         await client.run("Again")
-        said = [getattr(message, "content", None) for message in (await conversation(log, fork)).messages()]
-        assert said == ["Hi", (Text(text="Hello to you."),), "Again", (Text(text="Hello again."),)]
+        said = ["Hi", (Text(text="Hello to you."),), "Again", (Text(text="Hello again."),)]
+        assert await said_in(log, fork) == said
 
 
-async def test_a_fork_of_a_compacted_session_continues_its_summary(tmp_path: Path) -> None:
-    log = MemoryLog()
-    script = "repeat: 2000 word\n---\nsay: Yes.\n---\nwhen: summary\nsay: They said hello."
-    async with new_session(tmp_path, script, log) as (sessions, client):
+async def test_a_fork_of_a_compacted_session_continues_its_summary(log: TroubledLog, tmp_path: Path) -> None:
+    async with new_session(tmp_path, LONG, log) as (sessions, client):
         await client.run("Hi")
         await client.do(Compact(now=0, input_id="c1"))
         await client.until_settled()
         await client.run("And?")
         fork = await sessions.dispatch(req.ForkSession(origin=client.session_id))
-        of_origin = (await conversation(log, client.session_id)).messages()
-        of_fork = (await conversation(log, fork)).messages()
-        assert [getattr(message, "content", None) for message in of_fork] == [
-            getattr(message, "content", None) for message in of_origin
-        ]
+        assert await said_in(log, fork) == await said_in(log, client.session_id)
 
 
-async def test_a_compaction_replaces_the_conversation_for_the_model_only(tmp_path: Path) -> None:
-    log = MemoryLog()
-    script = "repeat: 2000 word\n---\nsay: Yes.\n---\nwhen: summary\nsay: They said hello."
-    async with new_session(tmp_path, script, log) as (_, client):
+async def test_a_compaction_replaces_the_conversation_for_the_model_only(log: TroubledLog, tmp_path: Path) -> None:
+    async with new_session(tmp_path, LONG, log) as (_, client):
         await client.run("Hi")
         await client.do(Compact(now=0, input_id="c1"))
         assert isinstance(await client.until_settled(), ev.RunFinished)
         summary = "They said hello.\n\nThe user's last message was:\nHi"
         assert [event.summary for event in client.events(ev.Compacted)] == [summary]
-        messages = (await conversation(log, client.session_id)).messages()
-        assert len(messages) == 1
+        assert len(await said_in(log, client.session_id)) == 1
         assert isinstance(await client.run("Still there?"), ev.RunFinished)
 
 
@@ -315,12 +312,8 @@ async def test_sessions_do_not_hear_each_other(tmp_path: Path) -> None:
         assert said == [[f"number {index}"] for index in range(20)]
 
 
-async def test_a_denied_call_tells_the_model_why(tmp_path: Path) -> None:
-    log = MemoryLog()
-    script = 'tool: shell {"command": "touch made"}\n---\nsay: Then not.'
-    project = tmp_path / "project"
-    project.mkdir()
-    async with new_session(tmp_path, script, log, cwd=project) as (_, client):
+async def test_a_denied_call_tells_the_model_why(project: Path, log: TroubledLog, tmp_path: Path) -> None:
+    async with new_session(tmp_path, TOUCHES, log, cwd=project) as (_, client):
         await client.send("Make it")
         asked = await client.until_asked()
         await client.deny(asked.call_id, "not today")
@@ -333,10 +326,8 @@ async def test_a_denied_call_tells_the_model_why(tmp_path: Path) -> None:
             await client.do(DenyCall(now=0, call_id=asked.call_id, by="other"))
 
 
-async def test_an_approved_call_runs_once_and_a_second_decision_is_a_conflict(tmp_path: Path) -> None:
+async def test_an_approved_call_runs_once_and_a_second_decision_is_a_conflict(project: Path, tmp_path: Path) -> None:
     script = 'tool: shell {"command": "echo x >> made"}\n---\nsay: Done.'
-    project = tmp_path / "project"
-    project.mkdir()
     async with new_session(tmp_path, script, cwd=project) as (_, client):
         await client.send("Make it")
         asked = await client.until_asked()
@@ -349,12 +340,9 @@ async def test_an_approved_call_runs_once_and_a_second_decision_is_a_conflict(tm
         assert (project / "made").read_text() == "x\n"
 
 
-async def test_an_unanswered_question_is_denied_at_its_deadline(tmp_path: Path) -> None:
-    script = 'tool: shell {"command": "touch made"}\n---\nsay: Then not.'
-    project = tmp_path / "project"
-    project.mkdir()
+async def test_an_unanswered_question_is_denied_at_its_deadline(project: Path, tmp_path: Path) -> None:
     async with new_session(
-        tmp_path, script, cwd=project, terms=ev.SessionTerms(builtin_tools=True, approval_s=0.05)
+        tmp_path, TOUCHES, cwd=project, terms=ev.SessionTerms(builtin_tools=True, approval_s=0.05)
     ) as (_, client):
         assert isinstance(await client.run("Make it"), ev.RunFinished)
         assert "approval_decided" in client.kinds()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.live_sessions import SCENARIO_MODEL, decoded, new_session, owned_sessions
 from support.session_trials import Trial
+from support.troubled_log import TroubledLog
 
 from makai.core.errors import SessionRefused
 from makai.core.session_events import ApprovalDecided, AssistantTextDelta, RunFinished, SessionTerms
@@ -17,19 +18,15 @@ from makai.sessions.requests import CreateSession, ForkSession, GetState
 from makai.sessions.state import fold
 
 
-class Witness(MemoryLog):
+class Witness(TroubledLog):
     """Knows where every append ended: there a process may die."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ends: list[tuple[str, int]] = []
 
-    async def append(
-        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
-    ) -> tuple[int, int]:
-        numbers = await super().append(session_id, events, expected_last, generation)
-        self.ends.append((session_id, numbers[1]))
-        return numbers
+    async def stored(self, session_id: str, events: Sequence[Pending], last: int) -> None:
+        self.ends.append((session_id, last))
 
 
 async def test_a_process_that_dies_while_it_forks_leaves_no_run_that_would_be_resumed(tmp_path: Path) -> None:

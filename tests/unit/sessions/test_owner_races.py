@@ -29,6 +29,11 @@ WEATHER = ToolDefinition(name="weather", description="The weather.", parameters_
 ASKS_WEATHER = 'tool: weather {"city": "Oslo"}\n---\nsay: It is fine.'
 
 
+@pytest.fixture
+def log() -> TroubledLog:
+    return TroubledLog()
+
+
 async def test_requests_while_or_after_the_owner_closes_are_refused(tmp_path: Path) -> None:
     async with new_session(tmp_path, "echo", MemoryLog()) as (sessions, client):
         await sessions.close()
@@ -38,8 +43,9 @@ async def test_requests_while_or_after_the_owner_closes_are_refused(tmp_path: Pa
                     await attempt
 
 
-async def test_a_session_whose_recovery_cannot_be_stored_is_recovered_by_the_next_request(tmp_path: Path) -> None:
-    log = TroubledLog()
+async def test_a_session_whose_recovery_cannot_be_stored_is_recovered_by_the_next_request(
+    log: TroubledLog, tmp_path: Path
+) -> None:
     async with new_session(tmp_path, ENDLESS, log) as (_, client):
         await client.send("Go on")
         await client.until(lambda logged: len(client.seen) > 8)
@@ -51,8 +57,7 @@ async def test_a_session_whose_recovery_cannot_be_stored_is_recovered_by_the_nex
         assert isinstance(await again.until_settled(), ev.RunFinished)
 
 
-async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(tmp_path: Path) -> None:
-    log = TroubledLog()
+async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(log: TroubledLog, tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, ENDLESS, log) as sessions:
         log.gate.clear()
         creating = asyncio.ensure_future(sessions.dispatch(CreateSession(model_ref=SCENARIO_MODEL, session_id="s")))
@@ -78,8 +83,7 @@ async def test_a_session_that_is_asked_for_while_it_is_created_is_one_session(tm
         watcher.close()
 
 
-async def test_a_session_is_deleted_with_everything_that_waits_in_it(tmp_path: Path) -> None:
-    log = TroubledLog()
+async def test_a_session_is_deleted_with_everything_that_waits_in_it(log: TroubledLog, tmp_path: Path) -> None:
     async with new_session(tmp_path, ENDLESS, log) as (sessions, client):
         await client.send("First")
         for number in range(5):
@@ -90,9 +94,9 @@ async def test_a_session_is_deleted_with_everything_that_waits_in_it(tmp_path: P
 
 
 async def test_an_owner_that_closes_does_not_let_a_deletion_wait_for_a_run_that_is_left_as_it_is(
+    log: TroubledLog,
     tmp_path: Path,
 ) -> None:
-    log = TroubledLog()
     async with new_session(tmp_path, ENDLESS, log) as (sessions, client):
         await client.send("Go on")
         log.gate.clear()
@@ -107,8 +111,9 @@ async def test_an_owner_that_closes_does_not_let_a_deletion_wait_for_a_run_that_
         await closing
 
 
-async def test_a_deletion_that_cannot_be_stored_leaves_the_session_and_its_followers(tmp_path: Path) -> None:
-    log = TroubledLog()
+async def test_a_deletion_that_cannot_be_stored_leaves_the_session_and_its_followers(
+    log: TroubledLog, tmp_path: Path
+) -> None:
     async with new_session(tmp_path, "echo", log) as (sessions, client):
         await client.run("Hi")
         log.refuses_deletion = True
@@ -122,8 +127,9 @@ async def test_a_deletion_that_cannot_be_stored_leaves_the_session_and_its_follo
             await waiting
 
 
-async def test_the_id_of_a_session_that_is_being_deleted_is_taken_until_it_is_gone(tmp_path: Path) -> None:
-    log = TroubledLog()
+async def test_the_id_of_a_session_that_is_being_deleted_is_taken_until_it_is_gone(
+    log: TroubledLog, tmp_path: Path
+) -> None:
     async with new_session(tmp_path, ENDLESS, log) as (sessions, client):
         await client.send("Go on")
         wanted = CreateSession(model_ref=SCENARIO_MODEL, session_id=client.session_id)
@@ -137,7 +143,7 @@ async def test_the_id_of_a_session_that_is_being_deleted_is_taken_until_it_is_go
         assert created.event_id == 1
 
 
-class DamagedLog(MemoryLog):
+class DamagedLog(TroubledLog):
     """A log of which one session cannot be read. It tells which runs ended."""
 
     def __init__(self) -> None:
@@ -145,13 +151,9 @@ class DamagedLog(MemoryLog):
         self.damaged = ""
         self.finished: asyncio.Queue[str] = asyncio.Queue(10)
 
-    async def append(
-        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
-    ) -> tuple[int, int]:
-        numbers = await super().append(session_id, events, expected_last, generation)
+    async def stored(self, session_id: str, events: Sequence[Pending], last: int) -> None:
         if any(isinstance(pending.event, ev.RunFinished) for pending in events):
             self.finished.put_nowait(session_id)
-        return numbers
 
     async def read(
         self, session_id: str, after: int = 0, limit: int = 1000, *, deltas: bool = True
@@ -178,10 +180,9 @@ async def test_a_damaged_session_does_not_keep_the_others_from_being_recovered(t
 
 
 async def test_a_session_used_by_many_short_owners_gets_its_checkpoint_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: TroubledLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("makai.sessions.live.CHECKPOINT_EVERY", 30)
-    log = MemoryLog()
     async with owned_sessions(tmp_path, "echo", log) as sessions:
         session_id = (await desk(sessions)).session_id
     for number in range(6):  # each of them adds fewer events than a checkpoint takes
@@ -205,10 +206,9 @@ async def test_unused_sessions_are_not_kept_in_memory(tmp_path: Path, monkeypatc
 
 
 async def test_a_session_that_was_forgotten_before_its_reader_came_is_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: TroubledLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, "MAX_LIVE", 1)
-    log = MemoryLog()
     async with owned_sessions(tmp_path, "echo", log) as sessions:
         ids = [(await desk(sessions)).session_id for _ in range(8)]
     async with owned_sessions(tmp_path, "echo", log) as sessions:
@@ -220,8 +220,9 @@ async def test_a_session_that_was_forgotten_before_its_reader_came_is_found_agai
         await asyncio.gather(*(client.until(lambda logged: logged.event_id == 2) for client in clients))
 
 
-async def test_a_follower_that_is_closed_while_it_looks_for_its_session_leaves_nothing_behind(tmp_path: Path) -> None:
-    log = TroubledLog()
+async def test_a_follower_that_is_closed_while_it_looks_for_its_session_leaves_nothing_behind(
+    log: TroubledLog, tmp_path: Path
+) -> None:
     async with owned_sessions(tmp_path, "echo", log) as sessions:
         session_id = (await desk(sessions)).session_id
     async with owned_sessions(tmp_path, "echo", log) as sessions:
@@ -235,8 +236,7 @@ async def test_a_follower_that_is_closed_while_it_looks_for_its_session_leaves_n
         assert sessions._live[session_id].is_idle
 
 
-async def test_an_owner_that_closes_leaves_no_task_behind(tmp_path: Path) -> None:
-    log = TroubledLog()
+async def test_an_owner_that_closes_leaves_no_task_behind(log: TroubledLog, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     async with new_session(tmp_path, ENDLESS, log) as (sessions, client):
         other = (await desk(sessions)).session_id
@@ -291,8 +291,7 @@ async def test_an_answer_of_a_client_that_no_log_can_hold_fails_the_call_and_not
         assert finished.is_error
 
 
-async def test_a_fork_in_the_middle_of_an_answer_has_what_was_said_so_far(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_a_fork_in_the_middle_of_an_answer_has_what_was_said_so_far(log: TroubledLog, tmp_path: Path) -> None:
     async with new_session(tmp_path, "pace: 2ms\nrepeat: 100000 word", log) as (sessions, client):
         await client.send("Go on")
         await client.until(lambda logged: isinstance(logged.event, ev.AssistantTextDelta))
@@ -306,8 +305,7 @@ async def test_a_fork_in_the_middle_of_an_answer_has_what_was_said_so_far(tmp_pa
             assert last.content[0].text.startswith("word")
 
 
-async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(log: TroubledLog, tmp_path: Path) -> None:
     script = "repeat: 2000 word\n---\nwhen: summary\nsay: They said hello.\n---\nsay: Yes."
     async with new_session(tmp_path, script, log) as (sessions, client):
         await client.run("Hi")
@@ -321,8 +319,9 @@ async def test_a_fork_can_be_compacted_before_anything_was_said_in_it(tmp_path: 
         assert fold(await whole_log(sessions, fork.session_id)) == await sessions.dispatch(GetState(fork.session_id))
 
 
-async def test_what_was_decided_for_always_in_a_folder_does_not_concern_sessions_without_one(tmp_path: Path) -> None:
-    log = MemoryLog()
+async def test_what_was_decided_for_always_in_a_folder_does_not_concern_sessions_without_one(
+    log: TroubledLog, tmp_path: Path
+) -> None:
     denied = ev.ApprovalDecided(
         call_id="c", decision="deny_continue", by="me", scope="always", grant="mcp__weather__now"
     )
@@ -341,9 +340,8 @@ async def test_what_was_decided_for_always_in_a_folder_does_not_concern_sessions
         assert [event.is_error for event in client.events(ev.ToolFinished)] == [False]
 
 
-async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(tmp_path: Path) -> None:
+async def test_words_that_wait_in_a_log_without_an_active_run_are_answered(log: TroubledLog, tmp_path: Path) -> None:
     """As in a log that a repair has cut."""
-    log = MemoryLog()
     async with new_session(tmp_path, ENDLESS, log) as (_, client):
         await client.send("First")
         await client.send("Second", delivery="queue")
@@ -364,22 +362,18 @@ async def whole_log_of(log: MemoryLog, session_id: str) -> list[ev.Logged]:
     return decoded(await log.read_raw(session_id, 0, 100_000))
 
 
-class LateAnswerLog(MemoryLog):
+class LateAnswerLog(TroubledLog):
     """Stores events, and answers the append only when `answer` is set: readers of the log are ahead of its writer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.stored = asyncio.Event()
+        self.was_stored = asyncio.Event()
         self.answer = asyncio.Event()
         self.answer.set()
 
-    async def append(
-        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
-    ) -> tuple[int, int]:
-        numbers = await super().append(session_id, events, expected_last, generation)
-        self.stored.set()
+    async def stored(self, session_id: str, events: Sequence[Pending], last: int) -> None:
+        self.was_stored.set()
         await self.answer.wait()
-        return numbers
 
 
 async def test_a_follower_gives_out_no_event_that_the_state_does_not_hold_yet(tmp_path: Path) -> None:
@@ -387,12 +381,12 @@ async def test_a_follower_gives_out_no_event_that_the_state_does_not_hold_yet(tm
     async with new_session(tmp_path, "echo", log) as (sessions, client):
         follower = sessions.follow(client.session_id)
         assert [record.event_id for record in await follower.next()] == [1]
-        log.stored.clear()
+        log.was_stored.clear()
         log.answer.clear()
         renaming = asyncio.ensure_future(client.do(SetTitle(now=0, title="New")))
         following = asyncio.ensure_future(follower.next())
         async with asyncio.timeout(60):
-            await log.stored.wait()
+            await log.was_stored.wait()
         done, _ = await asyncio.wait({following}, timeout=0.05)
         assert done == set()
         log.answer.set()

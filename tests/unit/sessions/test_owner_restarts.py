@@ -4,12 +4,12 @@ nothing twice."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from support.live_sessions import SCENARIO_MODEL, Desk, desk, new_session, owned_sessions, whole_log
 from support.session_trials import Trial, asked
+from support.troubled_log import TroubledLog
 
 from makai.core import session_events as ev
 from makai.core.content import Text
@@ -24,13 +24,6 @@ from makai.sessions.state import fold
 
 WRITES = 'tool: shell {"command": "echo x >> made"}\n---\nsay: Done.'
 WEATHER = ToolDefinition(name="weather", description="The weather.", parameters_schema_json='{"type":"object"}')
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
 
 
 async def test_a_pending_approval_is_still_pending_after_a_restart_and_its_tool_runs_once(
@@ -182,36 +175,21 @@ async def test_a_long_session_is_opened_from_its_checkpoint(tmp_path: Path) -> N
         assert fold(await whole_log(sessions, client.session_id)) == before
 
 
-class FullDisk(MemoryLog):
-    """A log whose disk is full for a while."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_full = False
-        self.refusals: asyncio.Queue[None] = asyncio.Queue(1000)
-
-    async def append(
-        self, session_id: str, events: Sequence[Pending], expected_last: int, generation: int | None = None
-    ) -> tuple[int, int]:
-        if self.is_full:
-            self.refusals.put_nowait(None)
-            raise StorageUnavailable("The disk is full.", hint="Make room.")
-        return await super().append(session_id, events, expected_last, generation)
-
-
 async def test_a_full_disk_fails_the_run_and_the_session_recovers(tmp_path: Path) -> None:
-    log = FullDisk()
+    log = TroubledLog()
     async with new_session(tmp_path, "pace: 1ms\nrepeat: 3000 word\n---\nsay: Hello.", log) as (sessions, client):
         await client.send("Go")
         await client.until(lambda logged: len(client.seen) > 8)
-        log.is_full = True
+        log.refuses = lambda event: True
+        while not log.arrivals.empty():
+            log.arrivals.get_nowait()
         with pytest.raises(StorageUnavailable):
             await client.send("More", delivery="queue")
         async with asyncio.timeout(60):
             for _ in range(3):  # the command, a fact of the run, and its end
-                await log.refusals.get()
+                await log.arrivals.get()
         assert await whole_log(sessions, client.session_id)  # reads go on
-        log.is_full = False
+        log.refuses = lambda event: False
         failed = await client.until_settled()
         assert isinstance(failed, ev.RunFailed)
         assert failed.code == "storage_unavailable"
@@ -232,20 +210,32 @@ async def test_a_clock_that_goes_backwards_does_not_disorder_a_session(
         assert times == sorted(times)
 
 
+async def stored(trial: Trial) -> MemoryLog:
+    """A log that holds this session, as `s`."""
+    log = MemoryLog()
+    await log.append("s", [Pending(logged.ts, logged.run_id, logged.event) for logged in trial.log], 0)
+    return log
+
+
+def with_a_shell() -> Trial:
+    """A session whose client has a shell, in which a run began."""
+    trial = Trial()
+    trial.do(Create(now=1, model_ref=SCENARIO_MODEL, terms=ev.SessionTerms(tools=(SHELL,))))
+    trial.send("Hi")
+    return trial
+
+
 SHELL = ToolDefinition(name="shell", description="A shell.", parameters_schema_json='{"type":"object"}')
 
 
 async def test_a_resumed_run_does_what_was_approved_tells_what_was_denied_and_asks_on(tmp_path: Path) -> None:
-    before = Trial()
-    before.do(Create(now=1, model_ref=SCENARIO_MODEL, terms=ev.SessionTerms(tools=(SHELL,))))
-    before.send("Hi")
+    before = with_a_shell()
     before.call("c1", "c2", "c3", "c4", ask=True)
     before.approve("c1")
     before.do(DenyCall(now=2, call_id="c2", by="me", reason="not today"))
     before.approve("c4")
     before.report(ev.ToolStarted(call_id="c4"))
-    log = MemoryLog()
-    await log.append("s", [Pending(logged.ts, logged.run_id, logged.event) for logged in before.log], 0)
+    log = await stored(before)
     carried_out: list[str] = []
 
     async def execute(request: ToolRequest) -> ToolAnswer:
@@ -269,13 +259,10 @@ async def test_a_resumed_run_does_what_was_approved_tells_what_was_denied_and_as
 
 
 async def test_a_question_that_ran_out_while_no_server_was_there_is_denied_when_one_is(tmp_path: Path) -> None:
-    before = Trial()
-    before.do(Create(now=1, model_ref=SCENARIO_MODEL, terms=ev.SessionTerms(tools=(SHELL,))))
-    before.send("Hi")
+    before = with_a_shell()
     before.call("c1")
     before.report(asked("c1", deadline_ms=5_000))
-    log = MemoryLog()
-    await log.append("s", [Pending(logged.ts, logged.run_id, logged.event) for logged in before.log], 0)
+    log = await stored(before)
     async with owned_sessions(tmp_path, "say: Well.", log, recover_all=True) as sessions:
         client = Desk(sessions, "s")
         assert isinstance(await client.until_settled(), ev.RunFinished)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +19,7 @@ from support.live_sessions import Desk, owned_sessions
 from makai.core.session_events import Logged, RunFailed, RunFinished, SessionEvent
 from makai.sessions.history import history
 from makai.sessions.log import repair
-from makai.sessions.log.base import UnknownLogged, replay
+from makai.sessions.log.base import EventLog, UnknownLogged, replay
 from makai.sessions.log.opening import open_log
 from makai.sessions.requests import GetState
 from makai.sessions.state import fold, unpacked
@@ -36,6 +37,13 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+async def log(home: Path) -> AsyncIterator[EventLog]:
+    opened = await open_log(home)
+    yield opened
+    await opened.close()
+
+
 def plain(value: object) -> Any:
     """As JSON shows it."""
     return json.loads(msgspec.json.encode(value, enc_hook=list))
@@ -48,18 +56,15 @@ def as_recorded(value: Any, recorded: Any) -> Any:
     return {name: as_recorded(value[name], old) for name, old in recorded.items() if name in value}
 
 
-async def test_lists_grants_trust_and_approvals_are_what_they_were(home: Path) -> None:
-    log = await open_log(home)
+async def test_lists_grants_trust_and_approvals_are_what_they_were(log: EventLog) -> None:
     assert plain(await log.sessions()) == EXPORT["summaries"]
     assert plain(await log.grants(None)) == EXPORT["grants"]
     assert plain(await log.pending_approvals()) == EXPORT["approvals"]
     folders = ("/project/src", "/project/vendored/lib", "/elsewhere")
     assert [await log.is_trusted(folder) for folder in folders] == [True, False, False]
-    await log.close()
 
 
-async def test_every_event_is_read_as_it_was_written(home: Path) -> None:
-    log = await open_log(home)
+async def test_every_event_is_read_as_it_was_written(log: EventLog) -> None:
     found = {session_id: await log.read_raw(session_id) for session_id in SESSIONS}
     assert {
         session_id: [json.loads(record.line) for record in records] for session_id, records in found.items()
@@ -69,12 +74,10 @@ async def test_every_event_is_read_as_it_was_written(home: Path) -> None:
     assert len(known) == len(EXPORT["events"]["every-event"])
     unknown = [logged async for logged in replay(log, "future") if isinstance(logged, UnknownLogged)]
     assert [(logged.event_id, logged.type) for logged in unknown] == [(2, "from_the_future")]
-    await log.close()
 
 
 @pytest.mark.parametrize("session_id", SESSIONS)
-async def test_sessions_fold_to_the_state_they_had(home: Path, session_id: str) -> None:
-    log = await open_log(home)
+async def test_sessions_fold_to_the_state_they_had(log: EventLog, session_id: str) -> None:
     state = fold([logged async for logged in replay(log, session_id)])
     expected = EXPORT["states"][session_id]
     # What was granted for always is kept beside the sessions alone since then, where it can be revoked.
@@ -83,16 +86,13 @@ async def test_sessions_fold_to_the_state_they_had(home: Path, session_id: str) 
     expected = {**expected, "grants": [grant for grant in expected["grants"] if grant["rule"] not in always]}
     assert as_recorded(plain(state), expected) == expected
     assert history([logged async for logged in replay(log, session_id)]).items()
-    await log.close()
 
 
-async def test_a_checkpoint_leads_to_the_same_state_as_all_events(home: Path) -> None:
-    log = await open_log(home)
+async def test_a_checkpoint_leads_to_the_same_state_as_all_events(log: EventLog) -> None:
     checkpoint = await log.checkpoint("finished")
     assert checkpoint is not None
     rest = [logged async for logged in replay(log, "finished", checkpoint.event_id)]
     assert fold(rest, unpacked(checkpoint.data)) == fold([logged async for logged in replay(log, "finished")])
-    await log.close()
 
 
 async def test_sessions_continue_with_new_events(home: Path, tmp_path: Path) -> None:

@@ -71,7 +71,6 @@ def test_the_window_is_what_the_newest_run_said_and_only_there_when_asked_for(ro
 
 
 def test_a_text_that_is_arriving_is_shown_in_part_to_those_who_can_tell(room: Room) -> None:
-    room.trial.send("go")
     room.trial.report(
         TurnStarted(turn=1),
         ReasoningDelta(content_index=0, delta="Hm"),
@@ -91,7 +90,6 @@ def test_a_text_that_is_arriving_is_shown_in_part_to_those_who_can_tell(room: Ro
 
 @pytest.mark.parametrize("is_opened_anew", [False, True])
 def test_a_text_that_broke_off_stays_in_the_transcript(room: Room, is_opened_anew: bool) -> None:
-    room.trial.send("go")
     room.trial.report(
         TurnStarted(turn=1), AssistantTextDelta(content_index=0, delta="Onc"), TurnEnded(turn=1, stop_reason="error")
     )
