@@ -6,7 +6,7 @@ the order, in which nothing is published before it is logged:
     inbox ─► decide (all that waits, one batch) ─► append (wakes followers) ─► answer who asked ─► effects
 
 While an append is under way the inbox fills, so the busier a session is the more one commit holds. Facts whose
-durability no caller waits for are held for up to `WINDOW_S` after the previous commit began; a command, a question or
+durability no caller waits for are held for up to `WINDOW_S` after the previous commit ended; a command, a question or
 the start of a tool is committed at once and takes them along. An idle session has no task.
 """
 
@@ -36,7 +36,7 @@ MAX_PENDING: Final = 4_000
 ABORT_S: Final = 10.0
 """How long a cancelled run may take to clean up; then it is over, whatever its task still does."""
 WINDOW_S: Final = 0.005
-"""How long facts that no caller waits for are gathered, counted from the start of the previous commit."""
+"""How long facts that no caller waits for are gathered, counted from the end of the previous commit."""
 CHECKPOINT_EVERY: Final = 1_000
 STATE_FORMAT: Final = 2
 """Of `state.packed`; a checkpoint of another format is not read."""
@@ -228,9 +228,9 @@ class LiveSession:
         try:
             loop = asyncio.get_running_loop()
             while self._inbox and (self._inbox.has_urgent or self.is_closing or loop.time() >= self._window_ends):
-                self._window_ends = loop.time() + WINDOW_S
                 orders = self._inbox.take()
                 await self._commit(orders)
+                self._window_ends = loop.time() + WINDOW_S
                 self._room.set()
         except BaseException:
             # The disk outlasted the patience of `close`, or there is a bug.
