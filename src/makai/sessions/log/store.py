@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 from zlib import crc32
 
@@ -21,7 +22,6 @@ from makai.sessions.log.encoding import Stored, asked, damaged, verified
 from makai.sessions.log.projection import Projection
 from makai.sessions.log.schema import SEAL
 
-_ROWS_PER_STATEMENT: Final = (256, 64, 16, 4, 1)
 _LARGEST_NUMBER: Final = 2**62
 _NO_CHECKSUM: Final = -1
 
@@ -31,6 +31,13 @@ _ROW: Final = "session_key, session_id, last, updated_ms, waiting, cwd, projecti
 _OR_UPDATE: Final = "ON CONFLICT (session_key) DO UPDATE SET " + ", ".join(
     f"{column} = excluded.{column}" for column in ("last", "updated_ms", "waiting", "cwd", "projection", "checksum")
 )
+
+_SIZES: Final = (*range(1, 17), 64, 256)
+"""Rows in one statement: few enough sizes for SQLite to keep each of them prepared."""
+_INSERT_EVENTS: Final = {size: f"INSERT INTO event VALUES {','.join(['(?,?,?,?,?)'] * size)}" for size in _SIZES}
+_PUT_SESSIONS: Final = {
+    size: f"INSERT INTO session VALUES {','.join(['(?,?,?,?,?,?,?,?)'] * size)} {_OR_UPDATE}" for size in _SIZES
+}
 
 # The batch ends with the event that fills it: its number is found by lengths alone, before any line is read.
 _READ: Final = """
@@ -110,12 +117,12 @@ class SessionRow(msgspec.Struct, frozen=True):
 
 def insert_events(connection: sqlite3.Connection, events: Iterable[tuple[int, Stored]]) -> None:
     rows = [(key, event.record.event_id, event.checksum, event.is_delta, event.record.line) for key, event in events]
-    _insert(connection, "INSERT INTO event VALUES", "(?,?,?,?,?)", rows)
+    _insert(connection, _INSERT_EVENTS, rows)
 
 
 def put_sessions(connection: sqlite3.Connection, sessions: Iterable[SessionRow]) -> None:
     rows = [_row(session) for session in sessions]
-    _insert(connection, "INSERT INTO session VALUES", "(?,?,?,?,?,?,?,?)", rows, _OR_UPDATE)
+    _insert(connection, _PUT_SESSIONS, rows)
 
 
 def insert_runs(connection: sqlite3.Connection, runs: Iterable[tuple[int, int, int]]) -> None:
@@ -123,15 +130,12 @@ def insert_runs(connection: sqlite3.Connection, runs: Iterable[tuple[int, int, i
         connection.execute(_NOTE_RUN, run)
 
 
-def _insert(
-    connection: sqlite3.Connection, insert: str, places: str, rows: Sequence[tuple[object, ...]], or_else: str = ""
-) -> None:
+def _insert(connection: sqlite3.Connection, statements: Mapping[int, str], rows: Sequence[tuple[object, ...]]) -> None:
     start = 0
-    for size in _ROWS_PER_STATEMENT:
-        statement = f"{insert} {','.join([places] * size)} {or_else}"
-        while len(rows) - start >= size:
-            connection.execute(statement, [value for row in rows[start : start + size] for value in row])
-            start += size
+    while left := len(rows) - start:
+        size = 256 if left >= 256 else 64 if left >= 64 else min(left, 16)
+        connection.execute(statements[size], list(chain.from_iterable(rows[start : start + size])))
+        start += size
 
 
 def _row(session: SessionRow) -> tuple[object, ...]:
