@@ -24,7 +24,7 @@ class AgentHost(Protocol):
         `tool_started` and `user_message` are durable on return, everything else soon after.
         """
 
-    def emit_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
+    def emit_delta(self, event: ev.Delta) -> bool:
         """Log a delta now, if that needs no waiting; False when it was not taken and has to be emitted instead."""
 
     def steering(self) -> Sequence[ev.UserInput]:

@@ -65,7 +65,7 @@ async def answer_of(
     return answer
 
 
-def _delta(event: se.TextDelta | se.ThinkingDelta) -> ev.AssistantTextDelta | ev.ReasoningDelta:
+def _delta(event: se.TextDelta | se.ThinkingDelta) -> ev.Delta:
     kind = ev.AssistantTextDelta if isinstance(event, se.TextDelta) else ev.ReasoningDelta
     return kind(content_index=event.content_index, delta=event.delta)
 

@@ -273,6 +273,10 @@ class ReasoningDelta(NestedFact, frozen=True, tag="thinking_delta"):
     delta: str
 
 
+Delta: TypeAlias = AssistantTextDelta | ReasoningDelta
+"""A name for `isinstance` also: `A | B` in a function builds a new type with every call."""
+
+
 class AssistantText(NestedFact, frozen=True, tag="assistant_text"):
     """A whole text block."""
 

@@ -23,12 +23,14 @@ UNAVAILABLE = "tool_unavailable: the client that declared this tool is not conne
 class ToolExecutor:
     def __init__(self, executors: list[ToolExecutor], execute: Execute) -> None:
         self.execute = execute
-        self.unregistered = asyncio.Event()
+        self.waiting: set[asyncio.Future[None]] = set()
+        """One for each call under way; done when the call is, or when this client unregisters."""
         self._executors = executors
 
     def unregister(self) -> None:
         """Unregister this client. Calls that wait for it fail with `tool_unavailable`."""
-        self.unregistered.set()
+        for call in self.waiting:
+            _set_done(call)
         if self in self._executors:
             self._executors.remove(self)
 
@@ -53,16 +55,24 @@ class ToolExecutors:
             return None
         executor = self._executors[-1]
         work = asyncio.ensure_future(executor.execute(request))
-        work.add_done_callback(consume_exception)
-        unregistered = asyncio.ensure_future(executor.unregistered.wait())
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        work.add_done_callback(lambda done: _set_done(ended, done))
+        executor.waiting.add(ended)
         try:
-            await asyncio.wait({work, unregistered}, return_when=asyncio.FIRST_COMPLETED)
+            await ended
             return work.result() if work.done() else None
         finally:
-            unregistered.cancel()
+            executor.waiting.discard(ended)
             if not work.done():
                 work.cancel()
                 await asyncio.wait({work}, timeout=1.0)
+
+
+def _set_done(ended: asyncio.Future[None], work: asyncio.Future[Any] | None = None) -> None:
+    if work is not None:
+        consume_exception(work)
+    if not ended.done():
+        ended.set_result(None)
 
 
 class ClientTool:

@@ -310,7 +310,7 @@ class Batch:
         if self._words and isinstance(command, cmd.Report):
             last, event = self._events[-1], command.event
             if last.run_id == command.run_id and is_same_block(last.event, event):
-                assert isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta)
+                assert isinstance(event, ev.Delta)
                 self._words.append(event.delta)  # it continues one that was accepted: no decision is needed
                 return ()
         decision = decide(self.state, command)
@@ -318,7 +318,7 @@ class Batch:
             self._join()
             self._events.extend(decision.events)
             newest = decision.events[-1].event
-            if isinstance(newest, ev.AssistantTextDelta | ev.ReasoningDelta):
+            if isinstance(newest, ev.Delta):
                 self._words = [newest.delta]
         self.state = decision.state
         return decision.effects

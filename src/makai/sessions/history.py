@@ -237,7 +237,7 @@ class History:
             self._turn.usage = event.usage
             self._turn.last_event_id = logged.event_id
 
-    def _on_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta, logged: ev.Logged) -> None:
+    def _on_delta(self, event: ev.Delta, logged: ev.Logged) -> None:
         if (words := self._words(event, logged)) is not None:
             words.deltas.append(event.delta)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from makai.core import session_events as ev
 from makai.core.errors import MakaiError
 from makai.sessions import commands as cmd
-from makai.sessions.log.encoding import is_same_block
+from makai.sessions.log.encoding import are_one_block
 
 Effects: TypeAlias = tuple[cmd.AnyEffect, ...]
 
@@ -23,7 +23,7 @@ class Order(msgspec.Struct, eq=False, gc=False):
 
     command: cmd.Command
     waiter: asyncio.Future[Effects] | None = None
-    words: list[str] | None = None
+    words: list[str] = []
     """Of a delta: what is said, with the deltas of the same block that followed it."""
 
     @property
@@ -36,7 +36,7 @@ class Order(msgspec.Struct, eq=False, gc=False):
     def whole(self) -> cmd.Command:
         """The command to decide: of deltas that were joined, one report of all they say."""
         command = self.command
-        if self.words is None or len(self.words) == 1 or not isinstance(command, cmd.Report):
+        if len(self.words) <= 1 or not isinstance(command, cmd.Report):
             return command
         return replace(command, event=replace(command.event, delta="".join(self.words)))
 
@@ -57,6 +57,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._orders: deque[Order] = deque()
+        self._newest_delta: tuple[str, ev.Delta, list[str]] | None = None
+        """Its run, the delta itself and what was said since, when the newest order reports one."""
         self.has_urgent = False
         """Whether an order is here that cannot wait."""
         self.facts = 0
@@ -66,6 +68,7 @@ class Inbox:
         return bool(self._orders)
 
     def put(self, order: Order) -> None:
+        self._newest_delta = None
         self._orders.append(order)
         self.facts += 1
         if not self.has_urgent:
@@ -73,29 +76,34 @@ class Inbox:
 
     def put_report(self, now: int, run_id: str, event: ev.SessionEvent) -> None:
         """Add a fact that no caller waits for."""
-        if not isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta):
+        if not isinstance(event, ev.Delta):
             self.put(Order(cmd.Report(now=now, event=event, run_id=run_id)))
-        elif (words := self._words_before(run_id, event)) is not None:
-            words.append(event.delta)
-            self.facts += 1
-        else:
-            self.put(Order(cmd.Report(now=now, event=event, run_id=run_id), words=[event.delta]))
+        elif not self.join(run_id, event):
+            words = [event.delta]
+            self.put(Order(cmd.Report(now=now, event=event, run_id=run_id), words=words))
+            self._newest_delta = (run_id, event, words)
+
+    def join(self, run_id: str, delta: ev.Delta) -> bool:
+        """Add a delta to the newest order, if that is of the same block."""
+        if self._newest_delta is None:
+            return False
+        newest_run_id, before, words = self._newest_delta
+        if newest_run_id != run_id or not are_one_block(before, delta):
+            return False
+        words.append(delta.delta)
+        self.facts += 1
+        return True
 
     def take(self) -> list[Order]:
-        orders = [self._orders.popleft() for _ in range(min(len(self._orders), self.MAX_BATCH))]
+        if len(self._orders) <= self.MAX_BATCH:
+            return self.take_all()
+        orders = [self._orders.popleft() for _ in range(self.MAX_BATCH)]
         self.has_urgent = any(order.is_urgent for order in self._orders)
-        self.facts = sum(1 if order.words is None else len(order.words) for order in self._orders)
+        self.facts = sum(len(order.words) or 1 for order in self._orders)
         return orders
 
     def take_all(self) -> list[Order]:
         orders = list(self._orders)
         self._orders.clear()
-        self.has_urgent, self.facts = False, 0
+        self._newest_delta, self.has_urgent, self.facts = None, False, 0
         return orders
-
-    def _words_before(self, run_id: str, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> list[str] | None:
-        """Of the newest order, when it is a delta of the same block."""
-        newest = self._orders[-1].command if self._orders else None
-        if isinstance(newest, cmd.Report) and newest.run_id == run_id and is_same_block(newest.event, event):
-            return self._orders[-1].words
-        return None

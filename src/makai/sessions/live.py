@@ -142,12 +142,14 @@ class LiveSession:
             self._room.clear()
             await self._room.wait()
 
-    def report_delta(self, run_id: str, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
+    def report_delta(self, run_id: str, event: ev.Delta) -> bool:
         """Take a delta of a run without waiting; False when `report` has to decide what becomes of it."""
-        port = self.port
-        if self.is_closing or self._inbox.facts >= MAX_PENDING or port is None or port.failure is not None:
+        inbox, port = self._inbox, self.port
+        if self._tasks.closing or inbox.facts >= MAX_PENDING or port is None or port.failure is not None:
             return False
-        self._inbox.put_report(self.clock(), run_id, event)
+        if inbox.join(run_id, event):
+            return True
+        inbox.put_report(self.clock(), run_id, event)
         self._wake_committer()
         return True
 

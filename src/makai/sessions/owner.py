@@ -116,7 +116,10 @@ class OwnedSessions:
 
     async def register_executor(self, session_id: str, execute: Execute) -> ToolExecutor:
         # Registered before the session is loaded: a run that is resumed then may need a tool at once.
-        executor = self.tool_executors(session_id).add(execute)
+        for known, tool_executors in list(self._tool_executors.items()):
+            if not tool_executors and known not in self._live:
+                del self._tool_executors[known]
+        executor = self._tool_executors.setdefault(session_id, ToolExecutors()).add(execute)
         try:
             await self._session(session_id)
         except BaseException:
@@ -237,14 +240,9 @@ class OwnedSessions:
     async def _set_trust(self, request: req.SetTrust) -> None:
         await self._log.trust(await asyncio.to_thread(os.path.realpath, request.folder), request.trusted)
 
-    def tool_executors(self, session_id: str) -> ToolExecutors:
-        for known, tool_executors in list(self._tool_executors.items()):
-            if not tool_executors and known not in self._live:
-                del self._tool_executors[known]
-        return self._tool_executors.setdefault(session_id, ToolExecutors())
-
     async def _execute(self, request: ToolRequest) -> ToolAnswer | None:
-        return await self.tool_executors(request.session_id).execute(request)
+        tool_executors = self._tool_executors.get(request.session_id)
+        return None if tool_executors is None else await tool_executors.execute(request)
 
     async def _session(self, session_id: str) -> LiveSession:
         """The session, loaded and recovered once, also for concurrent callers. Use it without awaiting first: an idle

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from makai.core import session_events as ev
@@ -33,7 +34,7 @@ class PortSession(Protocol):
     execute: Callable[[ToolRequest], Awaitable[ToolAnswer | None]]
 
     async def report(self, run_id: str, event: ev.SessionEvent) -> None: ...
-    def report_delta(self, run_id: str, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool: ...
+    def report_delta(self, run_id: str, event: ev.Delta) -> bool: ...
     async def report_durably(self, run_id: str, event: ev.SessionEvent) -> tuple[AnyEffect, ...]: ...
     def withdraw(self, run_id: str, call_id: str, reason: str) -> None: ...
     def fresh_call_id(self, vendor_call_id: str) -> str: ...
@@ -51,6 +52,7 @@ class SessionRunPort:
         self.call_id = session.fresh_call_id
         self.now = time.monotonic
         self.execute = session.execute
+        self.emit_delta = partial(session.report_delta, run_id)
         self._session = session
         self._stopped = asyncio.Event()
         self._steered: list[ev.UserInput] = []
@@ -115,9 +117,6 @@ class SessionRunPort:
                 await self._session.report_durably(self.run_id, event)
             case _:
                 await self._session.report(self.run_id, event)
-
-    def emit_delta(self, event: ev.AssistantTextDelta | ev.ReasoningDelta) -> bool:
-        return self._session.report_delta(self.run_id, event)
 
     def check_storable(self, event: ev.SessionEvent) -> None:
         encoded([Pending(0, None, event)])

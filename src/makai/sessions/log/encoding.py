@@ -39,7 +39,7 @@ class Body(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_delta(self) -> bool:
-        return isinstance(self.fact, ev.AssistantTextDelta | ev.ReasoningDelta)
+        return isinstance(self.fact, ev.Delta)
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -86,7 +86,7 @@ def joined(events: Sequence[Pending]) -> list[Pending]:
     def settle() -> None:
         if len(words) > 1:
             first = result[-1]
-            assert isinstance(first.event, ev.AssistantTextDelta | ev.ReasoningDelta)
+            assert isinstance(first.event, ev.Delta)
             whole = msgspec.structs.replace(first.event, delta="".join(words))
             result[-1] = msgspec.structs.replace(first, event=whole)
         words.clear()
@@ -96,7 +96,7 @@ def joined(events: Sequence[Pending]) -> list[Pending]:
         if not (words and result[-1].run_id == pending.run_id and is_same_block(result[-1].event, event)):
             settle()
             result.append(pending)
-        if isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta):
+        if isinstance(event, ev.Delta):
             words.append(event.delta)
     settle()
     return result
@@ -104,12 +104,14 @@ def joined(events: Sequence[Pending]) -> list[Pending]:
 
 def is_same_block(before: ev.SessionEvent, event: ev.SessionEvent) -> bool:
     """Whether both are deltas of one block, if they are of the same run."""
+    return isinstance(before, ev.Delta) and isinstance(event, ev.Delta) and are_one_block(before, event)
+
+
+def are_one_block(before: ev.Delta, delta: ev.Delta) -> bool:
     return (
-        type(before) is type(event)
-        and isinstance(before, ev.AssistantTextDelta | ev.ReasoningDelta)
-        and isinstance(event, ev.AssistantTextDelta | ev.ReasoningDelta)
-        and before.content_index == event.content_index
-        and before.parent_call_id == event.parent_call_id
+        type(before) is type(delta)
+        and before.content_index == delta.content_index
+        and before.parent_call_id == delta.parent_call_id
     )
 
 
@@ -189,7 +191,7 @@ def decoded(records: Sequence[Record]) -> list[LoggedEvent]:
 
 def is_delta(record: Record) -> bool:
     """Whether a record that this process encoded is a delta."""
-    return record.logged is not None and isinstance(record.logged.event, ev.AssistantTextDelta | ev.ReasoningDelta)
+    return record.logged is not None and isinstance(record.logged.event, ev.Delta)
 
 
 def decoded_one(record: Record) -> LoggedEvent:

@@ -215,7 +215,7 @@ def _copy_beside(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
 
 def _kept(session: _Found, record: Record) -> encoding.Stored:
     logged = encoding.decoded_one(record)
-    is_delta = isinstance(logged, ev.Logged) and isinstance(logged.event, ev.AssistantTextDelta | ev.ReasoningDelta)
+    is_delta = isinstance(logged, ev.Logged) and isinstance(logged.event, ev.Delta)
     checksum = encoding.checksum_of(session.session_id, record)
     return encoding.Stored(record, logged.ts, checksum, is_delta)
 
