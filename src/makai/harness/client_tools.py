@@ -30,7 +30,7 @@ class ToolExecutor:
     def unregister(self) -> None:
         """Unregister this client. Calls that wait for it fail with `tool_unavailable`."""
         for call in self.waiting:
-            _set_done(call)
+            _wake(call)
         if self in self._executors:
             self._executors.remove(self)
 
@@ -56,7 +56,8 @@ class ToolExecutors:
         executor = self._executors[-1]
         work = asyncio.ensure_future(executor.execute(request))
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        work.add_done_callback(lambda done: _set_done(ended, done))
+        work.add_done_callback(consume_exception)
+        work.add_done_callback(lambda _: _wake(ended))
         executor.waiting.add(ended)
         try:
             await ended
@@ -68,11 +69,9 @@ class ToolExecutors:
                 await asyncio.wait({work}, timeout=1.0)
 
 
-def _set_done(ended: asyncio.Future[None], work: asyncio.Future[Any] | None = None) -> None:
-    if work is not None:
-        consume_exception(work)
-    if not ended.done():
-        ended.set_result(None)
+def _wake(call: asyncio.Future[None]) -> None:
+    if not call.done():
+        call.set_result(None)
 
 
 class ClientTool:

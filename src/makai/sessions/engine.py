@@ -26,7 +26,7 @@ from makai.core.errors import SessionRefused
 from makai.harness.base import ResumeRun, StartCompaction
 from makai.sessions import commands as cmd
 from makai.sessions.draft import Decision, Draft
-from makai.sessions.log.encoding import is_same_block
+from makai.sessions.log.encoding import are_one_block
 from makai.sessions.reports import report
 from makai.sessions.state import Run, SessionState, same_fields
 
@@ -301,35 +301,18 @@ class Batch:
     def __init__(self, state: SessionState) -> None:
         self.state = state
         """After everything in this batch. It is the session's state once the batch is committed, not before."""
-        self._events: list[ev.Logged] = []
-        self._words: list[str] = []
-        """What the last event of the batch says, when it is a delta."""
+        self.events: list[ev.Logged] = []
 
     def take(self, command: cmd.Command) -> tuple[cmd.AnyEffect, ...]:
         """Decide one more command; its effects are due after the commit. Raises `SessionRefused` without a change."""
-        if self._words and isinstance(command, cmd.Report):
-            last, event = self._events[-1], command.event
-            if last.run_id == command.run_id and is_same_block(last.event, event):
-                assert isinstance(event, ev.Delta)
-                self._words.append(event.delta)  # it continues one that was accepted: no decision is needed
+        if self.events and isinstance(command, cmd.Report) and isinstance(command.event, ev.Delta):
+            last, delta = self.events[-1], command.event
+            if isinstance(last.event, ev.Delta) and last.run_id == command.run_id and are_one_block(last.event, delta):
+                # It continues one that was accepted: no decision is needed.
+                whole = msgspec.structs.replace(last.event, delta=last.event.delta + delta.delta)
+                self.events[-1] = msgspec.structs.replace(last, event=whole)
                 return ()
         decision = decide(self.state, command)
-        if decision.events:
-            self._join()
-            self._events.extend(decision.events)
-            newest = decision.events[-1].event
-            if isinstance(newest, ev.Delta):
-                self._words = [newest.delta]
+        self.events += decision.events
         self.state = decision.state
         return decision.effects
-
-    def events(self) -> tuple[ev.Logged, ...]:
-        self._join()
-        return tuple(self._events)
-
-    def _join(self) -> None:
-        if len(self._words) > 1:
-            last = self._events[-1]
-            whole = msgspec.structs.replace(last.event, delta="".join(self._words))
-            self._events[-1] = msgspec.structs.replace(last, event=whole)
-        self._words = []

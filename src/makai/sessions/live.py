@@ -256,9 +256,8 @@ class LiveSession:
                     decided.append((order, batch.take(order.whole())))
             except SessionRefused as error:
                 self._refuse(order, error)
-        events = batch.events()
-        if events:
-            pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in events]
+        if batch.events:
+            pending = [Pending(logged.ts, logged.run_id, logged.event) for logged in batch.events]
             try:
                 await self.log.append(self.session_id, pending, self.state.last_event_id, self._generation)
             except MakaiError as error:
@@ -273,7 +272,7 @@ class LiveSession:
             for effect in effects:
                 if not self.deleted and not self.is_closing:
                     self._carry_out(effect)
-        if events:
+        if batch.events:
             self._set_alarm()
             self.save_checkpoint_if_due()
 
@@ -310,10 +309,10 @@ class LiveSession:
 
     def _failure(self, command: cmd.Command) -> MakaiError | None:
         """Why nothing more of this run is kept: after a hole in its log, only the news of its failure is."""
-        if not isinstance(command, cmd.Report) or isinstance(command.event, ev.RunFailed):
+        port = self.port
+        if port is None or port.failure is None or not isinstance(command, cmd.Report):
             return None
-        port = self._port_of(command.run_id)
-        return None if port is None else port.failure
+        return None if command.run_id != port.run_id or isinstance(command.event, ev.RunFailed) else port.failure
 
     def _refuse(self, order: Order, error: MakaiError) -> None:
         """Fail the waiting caller; a fact without one ends its run, because the log would have a hole."""

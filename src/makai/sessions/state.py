@@ -163,11 +163,9 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
 
     def next_deadline(self) -> int | None:
         """When the first pending approval runs out, in Unix milliseconds."""
-        pending = self.active_run.pending() if self.active_run else ()
-        return min(
-            (call.request.deadline_ms for call in pending if call.request and call.request.deadline_ms is not None),
-            default=None,
-        )
+        pending = self.run.pending() if self.run is not None and self.run.calls and not self.run.settled else ()
+        deadlines = [call.request.deadline_ms for call in pending if call.request]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def fresh_call_id(self, vendor_call_id: str, given: Set[str] = frozenset()) -> str:
         """The id for a call that its model named so: the same, unless this session had it already or gave it. Clients
@@ -194,15 +192,15 @@ def evolve(state: SessionState, logged: LoggedEvent) -> SessionState:
             expected=logged.event_id - 1,
             last=state.last_event_id,
         )
+    run = state.run
     if isinstance(logged, ev.Logged):
         kind = type(logged.event)
         if (step := _STEPS.get(kind)) is not None:
             state = step(state, logged.event, logged)
-        run_step = _RUN_STEPS.get(kind)
-        if run_step is not None and state.run is not None and state.run.run_id == logged.run_id:
-            run = run_step(state.run, logged.event, logged)
-            state = _evolved(state, run=_evolved(run, last_event_id=logged.event_id))
-    return _evolved(state, last_event_id=logged.event_id, last_ts=logged.ts)
+            run = state.run
+        if (run_step := _RUN_STEPS.get(kind)) is not None and run is not None and run.run_id == logged.run_id:
+            run = _evolved(run_step(run, logged.event, logged), last_event_id=logged.event_id)
+    return _evolved(state, run=run, last_event_id=logged.event_id, last_ts=logged.ts)
 
 
 def fold(events: Iterable[LoggedEvent], state: SessionState | None = None) -> SessionState:

@@ -173,7 +173,7 @@ class Sessions(RuleBasedStateMachine):
                 self.effects.extend(batch.take(command))
             except SessionRefused:
                 continue
-        self.log.extend(batch.events())
+        self.log.extend(batch.events)
         self.state = batch.state
 
     # ------------------------------------------------------------ agents, well-behaved and not

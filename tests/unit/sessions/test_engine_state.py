@@ -68,12 +68,12 @@ def test_deltas_of_one_block_in_one_batch_are_one_event(trial: Trial) -> None:
     batch.take(cmd.SetTitle(now=trial.now, title="t"))
     batch.take(cmd.Report(now=trial.now, event=ev.AssistantTextDelta(content_index=1, delta="!"), run_id=run_id))
 
-    assert [logged.event for logged in batch.events()][:2] == [
+    assert [logged.event for logged in batch.events][:2] == [
         ev.AssistantTextDelta(content_index=0, delta="Hello"),
         ev.AssistantTextDelta(content_index=1, delta="you there"),
     ]
-    assert [logged.event_id for logged in batch.events()] == [7, 8, 9, 10]
-    assert batch.state == fold([*trial.log, *batch.events()])
+    assert [logged.event_id for logged in batch.events] == [7, 8, 9, 10]
+    assert batch.state == fold([*trial.log, *batch.events])
 
 
 def test_a_batch_drops_what_comes_after_an_abort(trial: Trial) -> None:
@@ -85,7 +85,7 @@ def test_a_batch_drops_what_comes_after_an_abort(trial: Trial) -> None:
     batch.take(delta)
 
     assert effects == (cmd.CancelRun(run_id=trial.run.run_id),)
-    assert [type(logged.event) for logged in batch.events()] == [
+    assert [type(logged.event) for logged in batch.events] == [
         ev.AssistantTextDelta,
         ev.RunStatusChanged,
         ev.RunAborted,

@@ -9,6 +9,7 @@ Checksums are not chained: one damaged event must not make its successors unread
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 from zlib import crc32
 
@@ -36,10 +37,7 @@ class Body(msgspec.Struct, frozen=True, gc=False):
     run_id: str | None
     fact: ev.SessionEvent
     event: bytes
-
-    @property
-    def is_delta(self) -> bool:
-        return isinstance(self.fact, ev.Delta)
+    is_delta: bool
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -81,33 +79,25 @@ def encoded(events: Sequence[Pending]) -> list[Body]:
 def joined(events: Sequence[Pending]) -> list[Pending]:
     """Consecutive deltas of the same run and block as one event, at the time of the first."""
     result: list[Pending] = []
-    words: list[str] = []
-
-    def settle() -> None:
-        if len(words) > 1:
-            first = result[-1]
-            assert isinstance(first.event, ev.Delta)
-            whole = msgspec.structs.replace(first.event, delta="".join(words))
-            result[-1] = msgspec.structs.replace(first, event=whole)
-        words.clear()
-
-    for pending in events:
-        event = pending.event
-        if not (words and result[-1].run_id == pending.run_id and is_same_block(result[-1].event, event)):
-            settle()
-            result.append(pending)
-        if isinstance(event, ev.Delta):
-            words.append(event.delta)
-    settle()
+    for block, group in groupby(events, _block_of):
+        pending = list(group)
+        if block is not None and len(pending) > 1:
+            words = "".join(each.event.delta for each in pending if isinstance(each.event, ev.Delta))
+            whole = msgspec.structs.replace(pending[0].event, delta=words)
+            pending = [msgspec.structs.replace(pending[0], event=whole)]
+        result += pending
     return result
 
 
-def is_same_block(before: ev.SessionEvent, event: ev.SessionEvent) -> bool:
-    """Whether both are deltas of one block, if they are of the same run."""
-    return isinstance(before, ev.Delta) and isinstance(event, ev.Delta) and are_one_block(before, event)
+def _block_of(pending: Pending) -> tuple[object, ...] | None:
+    event = pending.event
+    if not isinstance(event, ev.Delta):
+        return None
+    return type(event), pending.run_id, event.content_index, event.parent_call_id
 
 
 def are_one_block(before: ev.Delta, delta: ev.Delta) -> bool:
+    """Whether both are of one block, if they are of the same run."""
     return (
         type(before) is type(delta)
         and before.content_index == delta.content_index
@@ -126,7 +116,7 @@ def _body(pending: Pending) -> Body:
         raise InvalidRequest(f"The event cannot be stored: {error.message}.") from None
     if len(event) > MAX_EVENT_BYTES:
         raise InvalidRequest(f"An event of {len(event)} bytes exceeds the limit of {MAX_EVENT_BYTES}.")
-    return Body(pending.ts, pending.run_id, pending.event, event)
+    return Body(pending.ts, pending.run_id, pending.event, event, isinstance(pending.event, ev.Delta))
 
 
 def numbered(session_id: str, bodies: Sequence[Body], last: int, last_ts: int) -> list[Stored]:
@@ -134,18 +124,14 @@ def numbered(session_id: str, bodies: Sequence[Body], last: int, last_ts: int) -
     salt = crc32(session_id.encode())
     result = []
     for event_id, body in enumerate(bodies, last + 1):
-        last_ts = max(last_ts, body.ts)
-        line = _line(event_id, last_ts, body.event, body.run_id)
+        if body.ts > last_ts:
+            last_ts = body.ts
+        end = b"}" if body.run_id is None else b',"run_id":%b}' % msgspec.json.encode(body.run_id)
+        line = b'{"event_id":%d,"ts":%d,"event":%b%b' % (event_id, last_ts, body.event, end)
         logged = ev.Logged(event_id=event_id, ts=last_ts, event=body.fact, run_id=body.run_id)
         checksum = _checksum(salt, event_id, line)
         result.append(Stored(Record(event_id, line, logged), last_ts, checksum, body.is_delta))
     return result
-
-
-def _line(event_id: int, ts: int, event: bytes, run_id: str | None) -> bytes:
-    if run_id is None:
-        return b'{"event_id":%d,"ts":%d,"event":%b}' % (event_id, ts, event)
-    return b'{"event_id":%d,"ts":%d,"event":%b,"run_id":%b}' % (event_id, ts, event, msgspec.json.encode(run_id))
 
 
 def _checksum(salt: int, event_id: int, line: bytes) -> int:

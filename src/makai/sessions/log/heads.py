@@ -46,7 +46,7 @@ class Head(msgspec.Struct, frozen=True):
         lasting = next((event.record.event_id for event in reversed(stored) if not event.is_delta), 0)
         deltas_from = max(self.deltas_from, lasting + 1)
         tail = (*self.tail, *records)
-        size = self.tail_bytes + sum(len(record.line) for record in records)
+        size = self.tail_bytes + sum([len(record.line) for record in records])
         if size <= TAIL_BYTES:
             return Head(row, tail, size, deltas_from)
         start = len(tail)

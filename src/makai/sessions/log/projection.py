@@ -43,18 +43,21 @@ def folded(
     projection: Projection, facts: Iterable[tuple[int, ev.SessionEvent]], events: int, first_ms: int, last_ms: int
 ) -> Projection:
     """After numbered events, with the counts and times that every event changes set once for all of them."""
+    summary, approvals = projection.summary, projection.approvals
     for event_id, event in facts:
         if change := _SUMMARY_CHANGES.get(type(event)):
-            changed = msgspec.structs.replace(projection.summary, **change(projection.summary, event))
-            projection = msgspec.structs.replace(projection, summary=changed)
+            summary = msgspec.structs.replace(summary, **change(summary, event))
         elif isinstance(event, ev.ApprovalRequested):
-            projection = _with_approvals(projection, {**projection.approvals, event.call_id: event_id})
-        elif isinstance(event, ev.ApprovalDecided | ev.ToolFinished) and event.call_id in projection.approvals:
-            rest = {call: asked for call, asked in projection.approvals.items() if call != event.call_id}
-            projection = _with_approvals(projection, rest)
-    created = projection.summary.created_ms or first_ms
-    summary = msgspec.structs.replace(projection.summary, events=events, created_ms=created, updated_ms=last_ms)
-    return msgspec.structs.replace(projection, summary=summary)
+            approvals = {**approvals, event.call_id: event_id}
+        elif isinstance(event, _DECIDES) and event.call_id in approvals:
+            approvals = {call: asked for call, asked in approvals.items() if call != event.call_id}
+    created, waiting = summary.created_ms or first_ms, len(approvals)
+    return Projection(
+        msgspec.structs.replace(
+            summary, events=events, created_ms=created, updated_ms=last_ms, pending_approvals=waiting
+        ),
+        approvals,
+    )
 
 
 def _granted(
@@ -80,11 +83,6 @@ def _granted(
     return grants
 
 
-def _with_approvals(projection: Projection, approvals: Mapping[str, int]) -> Projection:
-    summary = msgspec.structs.replace(projection.summary, pending_approvals=len(approvals))
-    return Projection(summary, approvals)
-
-
 _SUMMARY_CHANGES: Final[Mapping[type, Callable[[SessionSummary, Any], dict[str, object]]]] = {
     ev.SessionCreated: lambda _, event: {
         name: getattr(event, name) for name in ("title", "model_ref", "mode", "harness", "cwd")
@@ -100,4 +98,5 @@ _SUMMARY_CHANGES: Final[Mapping[type, Callable[[SessionSummary, Any], dict[str, 
     ev.TurnEnded: lambda summary, event: {"usage": summary.usage + event.usage},
     ev.UsageReported: lambda _, event: {"usage": event.total},
 }
-_AFFECTS: Final = frozenset({*_SUMMARY_CHANGES, ev.ApprovalRequested, ev.ApprovalDecided, ev.ToolFinished})
+_DECIDES: Final = (ev.ApprovalDecided, ev.ToolFinished)
+_AFFECTS: Final = frozenset({*_SUMMARY_CHANGES, ev.ApprovalRequested, *_DECIDES})

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from makai.core.errors import LogDamaged, MakaiError, StorageUnavailable
+from makai.core.session_events import ApprovalDecided, Delta
 from makai.sessions.log import base, encoding, permissions, repair, schema, store
 from makai.sessions.log.heads import Heads
 from makai.sessions.log.leases import HomeLock
@@ -31,6 +32,7 @@ READERS: Final = 2
 MAX_CACHED_FOLDERS: Final = 256
 _EVENT_OVERHEAD_BYTES: Final = 200
 _CLOSED: Final = "The log is closed."
+_DELTAS: Final = frozenset(get_args(Delta))
 
 
 class SqliteLog:
@@ -76,7 +78,8 @@ class SqliteLog:
     ) -> tuple[int, int]:
         encoding.check_session_id(session_id)
         bodies = encoding.encoded(events)
-        weight = sum(len(body.event) + _EVENT_OVERHEAD_BYTES for body in bodies)
+        weight = sum([len(body.event) + _EVENT_OVERHEAD_BYTES for body in bodies])
+        kinds = {type(body.fact) for body in bodies}
         if not self._queue.try_enter(weight):
             try:
                 async with asyncio.timeout(PATIENCE_S):
@@ -88,7 +91,11 @@ class SqliteLog:
             raise StorageUnavailable(_CLOSED)
         waiter: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         held = self.lease.generation if generation is None else generation
-        self._writer.submit(Append(session_id, bodies, expected_last, held, weight, waiter))
+        self._writer.submit(
+            Append(
+                session_id, bodies, expected_last, held, weight, not kinds <= _DELTAS, ApprovalDecided in kinds, waiter
+            )
+        )
         return await waiter  # as long as the disk takes: giving up would not tell whether it is stored
 
     def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:

@@ -28,7 +28,6 @@ from typing import Any, ClassVar, Final, TypeAlias
 import msgspec
 
 from makai.core.errors import MakaiError, OwnershipLost, StorageUnavailable
-from makai.core.session_events import ApprovalDecided
 from makai.sessions.log import encoding, leases, permissions, projection, schema, store
 from makai.sessions.log.base import Checkpoint, StoredGrant
 from makai.sessions.log.heads import Head, Heads
@@ -46,15 +45,9 @@ class Append(msgspec.Struct, frozen=True, eq=False):
     expected_last: int
     generation: int
     weight: int
+    is_urgent: bool
+    may_change_grants: bool
     waiter: asyncio.Future[tuple[int, int]]
-
-    @property
-    def is_urgent(self) -> bool:
-        return not all(body.is_delta for body in self.bodies)
-
-    @property
-    def may_change_grants(self) -> bool:
-        return any(isinstance(body.fact, ApprovalDecided) for body in self.bodies)
 
 
 class Delete(msgspec.Struct, frozen=True, eq=False):
@@ -87,6 +80,7 @@ Request: TypeAlias = Append | Delete | Change | Save
 class _Batch(msgspec.Struct):
     heads: dict[str, Head] = {}
     events: list[tuple[int, encoding.Stored]] = []
+    weight: int = 0
     grants: list[StoredGrant] = []
     runs: list[tuple[int, int, int]] = []
 
@@ -233,6 +227,7 @@ class Writer:
         batch.heads[session_id] = head.extended(row, stored)
         batch.events += [(key, event) for event in stored]
         batch.grants += grants
+        batch.weight += append.weight
         if run := head.run_ended_by(stored):
             batch.runs.append((key, *run))
         return stored[0].record.event_id, stored[-1].record.event_id
@@ -256,8 +251,7 @@ class Writer:
         store.insert_runs(self._connection, batch.runs)
         permissions.put_grants(self._connection, batch.grants)
         self._end()
-        written = sum(len(event.record.line) for _, event in batch.events)
-        self._pages += _PAGES_PER_COMMIT + len(batch.heads) + written // _PAGE_BYTES
+        self._pages += _PAGES_PER_COMMIT + len(batch.heads) + batch.weight // _PAGE_BYTES
 
     def _delete(self, request: Delete) -> bool | MakaiError:
         existed = self._change(lambda connection: store.doom(connection, request.session_id))
