@@ -155,9 +155,7 @@ async def test_axe_finds_nothing_on_any_dialog(site: Site, theme: Theme) -> None
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_axe_finds_nothing_on_first_sight_and_when_something_is_wrong(
-    browser: Browser, tmp_path: Path, theme: Theme
-) -> None:
+async def test_axe_finds_nothing_at_first_and_after_an_error(browser: Browser, tmp_path: Path, theme: Theme) -> None:
     async with site_of(tmp_path, browser) as site:
         stranger = await browser.new_context(color_scheme=theme)
         gate = Window(await stranger.new_page())
@@ -216,7 +214,7 @@ async def test_on_a_phone_everything_is_within_reach(site: Site) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_the_demo_shows_what_an_agent_does_without_any_account(
+async def test_the_demo_shows_what_an_agent_does_without_account(
     browser: Browser, tmp_path: Path, theme: Theme
 ) -> None:
     async with site_of(tmp_path, browser) as site, site.window(theme=theme) as window:

@@ -193,9 +193,7 @@ async def test_everything_can_be_done_without_a_mouse(site: Site) -> None:
     ("key", "dialog", "opener"),
     [("?", "help", "open-help"), ("m", "model-dialog", "model-picker"), ("r", "rename-dialog", "session-title")],
 )
-async def test_dialogs_open_by_key_close_by_escape_and_give_the_focus_back(
-    site: Site, key: str, dialog: str, opener: str
-) -> None:
+async def test_dialogs_open_by_key_and_give_the_focus_back(site: Site, key: str, dialog: str, opener: str) -> None:
     async with site.window(await site.session()) as window:
         await window.page.locator(f"main [data-testid={opener}], nav [data-testid={opener}]").first.focus()
         await window.page.keyboard.press(key)

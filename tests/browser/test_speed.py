@@ -65,9 +65,7 @@ async def test_a_session_of_5000_messages_is_complete_within_a_second_of_a_reloa
         await expect(window.page.get_by_text(f"answer {EXCHANGES - 1}", exact=True)).to_be_visible()
 
 
-async def test_what_is_too_long_for_one_snapshot_comes_while_the_reader_scrolls_up(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_what_is_too_long_for_a_snapshot_comes_when_the_reader_scrolls(browser: Browser, tmp_path: Path) -> None:
     await write_long_session(tmp_path / "makai-home", "longer", 1_500, answer="x" * 4_000)
     async with site_of(tmp_path, browser) as site, site.window("longer") as window:
         transcript = window.test_id("transcript")

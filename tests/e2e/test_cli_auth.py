@@ -202,9 +202,7 @@ async def test_a_running_server_sees_a_login_of_another_process_at_once(makai: C
     ],
     ids=["corrupt", "link", "config"],
 )
-async def test_files_that_cannot_be_used_are_one_clear_message_everywhere(
-    makai: Cli, spoil: object, words: str
-) -> None:
+async def test_files_that_cannot_be_used_are_one_message_everywhere(makai: Cli, spoil: object, words: str) -> None:
     assert callable(spoil)
     spoil(makai.home)
 

@@ -229,9 +229,7 @@ async def test_tls_to_a_server_that_speaks_none_is_said(makai: Cli) -> None:
         ("local/smollm2", 1, "are not on this machine"),
     ],
 )
-async def test_what_is_missing_here_is_said_before_anything_is_sent(
-    makai: Cli, model: str, code: int, what: str
-) -> None:
+async def test_what_is_missing_here_is_said_before_any_request(makai: Cli, model: str, code: int, what: str) -> None:
     finished = await makai("run", "-m", model, "Hi")
 
     assert (finished.code, finished.out) == (code, "")

@@ -165,9 +165,7 @@ async def test_a_reader_that_goes_away_is_no_traceback(makai: Cli) -> None:
         (("completion", "tcsh"), "Invalid value"),
     ],
 )
-async def test_a_command_that_cannot_be_understood_exits_with_2(
-    makai: Cli, arguments: tuple[str, ...], says: str
-) -> None:
+async def test_a_command_that_is_not_understood_exits_with_2(makai: Cli, arguments: tuple[str, ...], says: str) -> None:
     finished = await makai(*arguments)
 
     assert (finished.code, finished.out) == (2, "")

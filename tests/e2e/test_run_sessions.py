@@ -140,9 +140,7 @@ async def test_a_session_is_continued_by_folder_and_by_id(here: Here) -> None:
         (("-m", "groq/any"), 3, "No API key for Groq"),
     ],
 )
-async def test_what_cannot_be_done_is_said_and_leaves_no_session(
-    here: Here, arguments: tuple[str, ...], code: int, says: str
-) -> None:
+async def test_a_refused_run_leaves_no_session(here: Here, arguments: tuple[str, ...], code: int, says: str) -> None:
     finished = await here.makai("run", *arguments, "Hi")
 
     assert (finished.code, finished.out) == (code, "")

@@ -18,7 +18,7 @@ from makai.core.secret import Secret
 LOOKUP_BAR_US = 20
 
 
-async def test_a_lookup_costs_next_to_nothing_while_nothing_is_expired(
+async def test_a_lookup_costs_nearly_nothing_while_none_is_expired(
     tmp_path: Path, record_measure: RecordMeasure
 ) -> None:
     token = OAuthToken(access=Secret("access"), refresh=Secret("refresh"), expires_at_ms=FAR_FUTURE_MS)

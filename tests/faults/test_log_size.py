@@ -77,9 +77,7 @@ async def test_a_session_of_a_million_events(home: Path, record_measure: RecordM
     assert rate >= 100_000
 
 
-async def test_no_flipped_bit_anywhere_in_the_file_changes_what_is_read(
-    home: Path, record_measure: RecordMeasure
-) -> None:
+async def test_no_flipped_bit_in_the_file_changes_what_is_read(home: Path, record_measure: RecordMeasure) -> None:
     """Headers, indexes, free space and all: a session is read as it was written, or refused."""
     names = [f"session-{number}" for number in range(5)]
     log = await SqliteLog.open(home)

@@ -103,9 +103,7 @@ class CountEvents(req.Query[dict[str, int]], frozen=True):
     session_ids: tuple[str, ...]
 
 
-async def test_a_new_operation_needs_one_definition_and_one_handler(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_new_operation_needs_a_definition_and_a_handler(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def count(sessions: OwnedSessions, request: CountEvents) -> dict[str, int]:
         return {one: len(await sessions.dispatch(req.ReadEvents(one))) for one in request.session_ids}
 
@@ -294,28 +292,23 @@ async def test_executors_are_registered_again_with_the_next_owner(home: Path) ->
     assert outcome(records).content == (Text(text="a fox"),)
 
 
-async def test_a_question_that_outlives_its_owner_is_answered_and_the_tool_runs_once(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_a_question_that_outlives_its_owner_is_answered_and_the_tool_runs_once(home: Path, project: Path) -> None:
     script = 'tool: shell {"command": "echo once >> out.txt"}\n---\nsay: Done.'
-    folder = str(tmp_path / "project")
-    os.mkdir(folder)
     async with programs(home, script) as sharing:
         owner, second, _ = await closed_owner(sharing)
         terms = SessionTerms(builtin_tools=True)
-        session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF, cwd=folder, terms=terms))
+        session_id = await owner.dispatch(req.CreateSession(model_ref=MODEL_REF, cwd=str(project), terms=terms))
         await second.dispatch(req.RunCommand(session_id, send()))
         follower = second.follow(session_id)
         await read_until(follower, "approval_requested")
         await owner.close()
         (question,) = await second.dispatch(req.ListApprovals())
-        await second.dispatch(
-            req.RunCommand(session_id, ApproveCall(now=0, call_id=question.request.call_id, by="test"))
-        )
+        approval = ApproveCall(now=0, call_id=question.request.call_id, by="test")
+        await second.dispatch(req.RunCommand(session_id, approval))
         rest = await read_until(follower, "run_finished")
 
     assert outcome(rest).exit_code == 0
-    assert (tmp_path / "project" / "out.txt").read_text() == "once\n"
+    assert (project / "out.txt").read_text() == "once\n"
 
 
 async def test_commands_given_while_the_owner_closes_are_carried_out_once(home: Path) -> None:

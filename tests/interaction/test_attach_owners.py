@@ -155,9 +155,7 @@ async def test_what_the_owner_did_not_take_is_asked_of_the_next_one_whatever_it_
         assert (await sessions.dispatch(req.GetState(SESSION))).title == "asked once"
 
 
-async def test_an_owner_without_a_socket_is_waited_for_and_then_named(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_owner_without_a_socket_is_awaited_and_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_router, "OWNER_S", 0.2)
     lock = HomeLock(home)
     async with programs(home) as sharing:

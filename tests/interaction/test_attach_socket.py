@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import socket
-import stat
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +19,7 @@ from support.agent import ScriptedModels
 from support.attach import MODEL_REF, RawLink, pair, raw_link
 from support.log_events import pending, steps
 from support.machine import RecordMeasure, slack
+from support.places import mode
 from support.profiles import FAULTS
 
 from makai.auth.private_files import load_or_create_token
@@ -63,10 +63,6 @@ def open_to_everyone(home: Path) -> None:
     (home / FILE_NAME).chmod(0o666)
 
 
-def mode_of(path: Path) -> int:
-    return stat.S_IMODE(path.lstat().st_mode)
-
-
 @asynccontextmanager
 async def owner(home: Path, log: MemoryLog | None = None) -> AsyncIterator[tuple[OwnedSessions, MemoryLog]]:
     """An owner that listens; what it owns is in memory."""
@@ -81,7 +77,7 @@ async def owner(home: Path, log: MemoryLog | None = None) -> AsyncIterator[tuple
 async def test_the_socket_is_for_its_user_alone_and_goes_with_its_owner(home: Path) -> None:
     async with owner(home):
         assert (home / FILE_NAME).is_socket()
-        assert (mode_of(home), mode_of(home / FILE_NAME)) == (0o700, 0o600)
+        assert (mode(home), mode(home / FILE_NAME)) == (0o700, 0o600)
     assert not (home / FILE_NAME).exists()
 
 

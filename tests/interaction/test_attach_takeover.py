@@ -14,9 +14,7 @@ ROUNDS = 200 if FAULTS else 20
 
 @pytest.mark.scaled
 @pytest.mark.timeout(1800 if FAULTS else 300)
-def test_an_owner_is_killed_again_and_again_and_exactly_one_follower_takes_over(
-    tmp_path: Path, record_measure: RecordMeasure
-) -> None:
+def test_a_killed_owner_is_followed_by_exactly_one_other(tmp_path: Path, record_measure: RecordMeasure) -> None:
     report = killed_owners(tmp_path / "home", rounds=ROUNDS)
 
     took_over_once = sum(count == 1 for count in report.takeovers)

@@ -93,9 +93,7 @@ async def test_a_stop_ends_the_run_and_unknown_sessions_are_nacked(connect: Conn
 
 @pytest.mark.req("MK-AGENT-017")
 @pytest.mark.parametrize("transport", ["memory", "stdio"])
-async def test_a_stop_closes_the_upstream_connection_and_a_vanished_client_does_not(
-    transport: str, tmp_path: Path
-) -> None:
+async def test_a_stop_closes_the_upstream_and_a_vanished_client_does_not(transport: str, tmp_path: Path) -> None:
     model_ref = "llama.cpp/openai-completions@m"
     async with upstream(starts_then_hangs(chat_stream("Hel", finish=None, done=False))) as vendor:
         environ = {"MAKAI_HOME": str(tmp_path / "home"), "LLAMA_CPP_BASE_URL": f"{vendor.url}/v1"}

@@ -54,10 +54,7 @@ async def test_a_cursor_that_cannot_be_continued_asks_for_a_snapshot_and_replays
             assert "get_snapshot" in client.frames[-1]["message"]
             assert await client.ask("ping") == "accepted"
             assert client.kinds() == ["error", "accepted"]
-            restored = await snapshot(client)
-            assert [item["text"] for item in restored["transcript"] if item["type"] == "assistant_text"] == [
-                "Hello to you."
-            ]
+            assert _text_of(await snapshot(client)) == "Hello to you."
             await client.close()
 
 
@@ -204,11 +201,7 @@ async def test_refused_commands_leave_the_session_as_it_was(tmp_path: Path) -> N
 async def test_a_client_of_the_document_sees_nothing_beyond_it(tmp_path: Path, project: Path) -> None:
     async with serving(tmp_path, f"think: Hm.\n{TWO_WRITES}") as site:
         session_id = await site.session(cwd=project)
-        plain, streaming, full = (
-            await site.client(session_id),
-            await site.client(session_id, "streaming"),
-            await site.client(session_id, *BOTH),
-        )
+        plain, streaming, full = [await site.client(session_id, *names) for names in ((), ("streaming",), BOTH)]
         await full.ask("set_title", title="Two writes")
         await full.ask("send", text="write", images=[])
         for _ in range(2):
@@ -219,9 +212,8 @@ async def test_a_client_of_the_document_sees_nothing_beyond_it(tmp_path: Path, p
         await streaming.until_over()
         assert set(plain.kinds()) <= NAMED_BY_DOCUMENT
         assert set(streaming.kinds()) <= NAMED_BY_DOCUMENT | {"assistant_text_delta", "reasoning_delta"}
-        assert {"title_changed", "turn_started", "turn_ended", "tool_started", "usage", "run_ended"} <= set(
-            full.kinds()
-        )
+        own = {"title_changed", "turn_started", "turn_ended", "tool_started", "usage", "run_ended"}
+        assert own <= set(full.kinds())
         assert [frame["event_id"] for frame in logged(plain.frames)] == [
             frame["event_id"] for frame in logged(full.frames) if frame["type"] in NAMED_BY_DOCUMENT
         ]
@@ -260,14 +252,12 @@ async def test_calls_are_decided_one_by_one_and_each_only_once(tmp_path: Path, p
         assert await client.ask("approve", call_id=first) == "APPROVAL_CONFLICT"
         assert await client.ask("approve", call_id="never-was") == "UNKNOWN_CALL_ID"
         status = (await snapshot(client))["run_state"]
-        assert (status["status"], [call["call_id"] for call in status["pending_approvals"]]) == (
-            "awaiting_approval", [second],
-        )  # fmt: skip
+        assert status["status"] == "awaiting_approval"
+        assert [call["call_id"] for call in status["pending_approvals"]] == [second]
         assert await client.ask("deny", call_id=second) == "accepted"
         await client.until_over()
-        assert [(frame["call_id"], frame["decision"]) for frame in client.of_type("approval_decision")] == [
-            (first, "deny_continue"), (second, "deny_continue"),
-        ]  # fmt: skip
+        decisions = [(frame["call_id"], frame["decision"]) for frame in client.of_type("approval_decision")]
+        assert decisions == [(first, "deny_continue"), (second, "deny_continue")]
         outputs = {frame["call_id"]: frame["output"] for frame in client.of_type("function_call_output")}
         assert outputs == {first: "denied", second: "denied"}
 
@@ -383,8 +373,7 @@ async def test_a_run_begun_by_another_protocol_is_seen_in_full(tmp_path: Path) -
     async with serving(tmp_path, HELLO) as site:
         session_id = await site.session()
         client = await site.client(session_id)
-        await site.sessions.dispatch(
-            RunCommand(session_id, Send(now=0, input_id="i-1", content="hi", terms=RunTerms()))
-        )
+        words = Send(now=0, input_id="i-1", content="hi", terms=RunTerms())
+        await site.sessions.dispatch(RunCommand(session_id, words))
         await client.until("turn_done")
         assert [frame["text"] for frame in client.of_type("user_text")] == ["hi"]

@@ -5,6 +5,8 @@ Every frame that arrives is checked against the generated schema by `MinicodexCl
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,15 @@ def statuses(frames: list[JSON]) -> list[str]:
     return [frame["run_state"]["status"] for frame in frames if frame["type"] == "run_status"]
 
 
+@asynccontextmanager
+async def asked_to_write(folder: Path, project: Path) -> AsyncIterator[tuple[MinicodexClient, JSON]]:
+    """A client whose model wants to write, and the question."""
+    async with serving(folder, WRITES) as site:
+        client = await site.client(await site.session(cwd=project))
+        await client.ask("send", text="write it")
+        yield client, (await client.until("approval_pending"))[-1]
+
+
 @pytest.mark.req("MC-CMD-001", "MC-EVT-001", "MC-EVT-002", "MC-EVT-003")
 async def test_a_fresh_connection_without_a_session_gets_a_new_one_and_hello_welcome_snapshot(tmp_path: Path) -> None:
     async with serving(tmp_path, HELLO) as site:
@@ -37,18 +48,9 @@ async def test_a_fresh_connection_without_a_session_gets_a_new_one_and_hello_wel
             "active_run_id": None,
             "run_counter": 0,
         }
-        assert client.frames == [
-            {"type": "accepted"},
-            {"type": "welcome", "v": "1.0.0", "session_state": state},
-            {
-                "type": "snapshot",
-                "v": "1.0.0",
-                "session_state": state,
-                "run_state": None,
-                "transcript": [],
-                "event_id": 0,
-            },
-        ]
+        welcome = {"type": "welcome", "v": "1.0.0", "session_state": state}
+        shown: JSON = {"type": "snapshot", "run_state": None, "transcript": [], "event_id": 0}
+        assert client.frames == [{"type": "accepted"}, welcome, welcome | shown]
 
 
 async def test_an_address_without_a_session_leads_to_a_new_one(tmp_path: Path) -> None:
@@ -72,18 +74,14 @@ async def test_a_message_is_accepted_answered_finished_and_done(tmp_path: Path) 
         assert statuses(heard) == ["starting", "running", "finished"]
         assert (heard[1]["text"], heard[3]["text"]) == ("hi", "Hello to you.")
         (run_id,) = {frame["run_id"] for frame in heard}
-        assert [frame["run_state"]["finished_at"] is None for frame in heard if "run_state" in frame] == [
-            True, True, False,
-        ]  # fmt: skip
+        unfinished = [frame["run_state"]["finished_at"] is None for frame in heard if "run_state" in frame]
+        assert unfinished == [True, True, False]
         assert heard[0]["run_state"]["run_id"] == run_id
 
 
 @pytest.mark.req("MC-APPR-001", "MC-APPR-002", "MC-RUN-003", "MC-EVT-007", "MC-EVT-008")
 async def test_a_tool_is_asked_for_approved_and_run_once(tmp_path: Path, project: Path) -> None:
-    async with serving(tmp_path, WRITES) as site:
-        client = await site.client(await site.session(cwd=project))
-        await client.ask("send", text="write it")
-        asked = (await client.until("approval_pending"))[-1]
+    async with asked_to_write(tmp_path, project) as (client, asked):
         assert not (project / "made").exists()
         assert await client.ask("approve", call_id=asked["call_id"]) == "accepted"
         heard = await client.until_over()
@@ -99,10 +97,7 @@ async def test_a_tool_is_asked_for_approved_and_run_once(tmp_path: Path, project
 
 @pytest.mark.req("MC-APPR-003")
 async def test_a_denied_tool_is_not_run_and_the_run_goes_on(tmp_path: Path, project: Path) -> None:
-    async with serving(tmp_path, WRITES) as site:
-        client = await site.client(await site.session(cwd=project))
-        await client.ask("send", text="write it")
-        asked = (await client.until("approval_pending"))[-1]
+    async with asked_to_write(tmp_path, project) as (client, asked):
         assert await client.ask("deny", call_id=asked["call_id"]) == "accepted"
         heard = await client.until_over()
         assert [frame["decision"] for frame in heard if frame["type"] == "approval_decision"] == ["deny_continue"]
@@ -127,10 +122,7 @@ async def test_an_abort_comes_as_aborting_error_finished_and_done(tmp_path: Path
 
 @pytest.mark.req("MC-APPR-004", "MC-RUN-008")
 async def test_an_abort_denies_what_was_pending_first(tmp_path: Path, project: Path) -> None:
-    async with serving(tmp_path, WRITES) as site:
-        client = await site.client(await site.session(cwd=project))
-        await client.ask("send", text="write it")
-        asked = (await client.until("approval_pending"))[-1]
+    async with asked_to_write(tmp_path, project) as (client, asked):
         await client.ask("abort")
         heard = await client.until("turn_done")
         assert [frame["type"] for frame in heard] == [
@@ -143,9 +135,7 @@ async def test_an_abort_denies_what_was_pending_first(tmp_path: Path, project: P
 
 @pytest.mark.req("MC-RESUME-001", "MC-RESUME-002", "MC-ENV-006")
 @pytest.mark.parametrize("capabilities", [(), BOTH], ids=["document", "makai.1"])
-async def test_a_resume_from_every_cursor_is_what_was_sent_live(
-    tmp_path: Path, project: Path, capabilities: tuple[str, ...]
-) -> None:
+async def test_a_resume_repeats_what_was_sent(tmp_path: Path, project: Path, capabilities: tuple[str, ...]) -> None:
     async with serving(tmp_path, f"think: Hm.\n{WRITES}") as site:
         session_id = await site.session(cwd=project)
         client = await site.client(session_id, *capabilities)

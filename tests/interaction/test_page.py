@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http.cookies import SimpleCookie
@@ -13,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from support.serving import BEARER, SUBPROTOCOL, Site, http_session, serving
-from support.transports import TOKEN
+from support.transports import TOKEN, exchange, loopback
 
 from makai.core.secret import Secret
 from makai.server.page_routes import add_page
@@ -35,28 +33,19 @@ class Built:
 
     async def raw(self, target: str) -> bytes:
         """The answer to a target as it is: libraries would tidy it up."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nConnection: close\r\n\r\n".encode())
-        answer = await asyncio.wait_for(reader.read(), 60)
-        writer.close()
-        await writer.wait_closed()
-        return answer
+        head = f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nConnection: close\r\n\r\n"
+        return await exchange(self.port, head.encode())
 
 
 @asynccontextmanager
 async def page_of(folder: Path) -> AsyncIterator[Built]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    app = web.Application(middlewares=[guard_middleware(Guard(GuardConfig(TOKEN, port)))])
-    add_page(app, TOKEN, is_tls=False, folder=folder)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener).start()
-        async with http_session() as http:
-            yield Built(port, http)
-    finally:
-        await runner.cleanup()
+    def application(guard: Guard) -> web.Application:
+        app = web.Application(middlewares=[guard_middleware(guard)])
+        add_page(app, TOKEN, is_tls=False, folder=folder)
+        return app
+
+    async with loopback(application, GuardConfig(TOKEN, 0)) as port, http_session() as http:
+        yield Built(port, http)
 
 
 @pytest.fixture
@@ -78,9 +67,7 @@ def built(tmp_path: Path) -> Path:
         ("/assets/app-1.js", "text/javascript", "max-age=31536000, immutable"),
     ],
 )
-async def test_the_page_is_served_without_a_token_under_a_strict_policy(
-    built: Path, path: str, kind: str, caching: str
-) -> None:
+async def test_the_page_is_served_under_a_strict_policy(built: Path, path: str, kind: str, caching: str) -> None:
     async with page_of(built) as site, site.http.get(site.url + path) as response:
         headers = response.headers
         assert (response.status, response.content_type, headers["Cache-Control"]) == (200, kind, caching)
@@ -161,14 +148,9 @@ async def test_the_page_works_by_cookie_and_only_the_page(tmp_path: Path) -> Non
         ours = cookie | {"Origin": site.url}
         assert (await site.ask("GET", "/api/sessions", headers=cookie))[0] == 200
         body = {"model_ref": "scripted/scenario", "cwd": str(tmp_path)}
-        for headers, expected in (
-            (ours, 201),
-            (cookie, 401),
-            (cookie | {"Origin": EVIL}, 403),
-            (cookie | {"Origin": "null"}, 403),
-            (ours | {"Authorization": "Bearer wrong"}, 401),
-            ({"Origin": site.url}, 401),
-        ):
+        foreign = [(cookie | {"Origin": origin}, 403) for origin in (EVIL, "null")]
+        wrong = [(cookie, 401), (ours | {"Authorization": "Bearer wrong"}, 401), ({"Origin": site.url}, 401)]
+        for headers, expected in [(ours, 201), *foreign, *wrong]:
             assert (await site.ask("POST", "/api/sessions", body, headers=headers))[0] == expected, headers
         assert len(await site.sessions.dispatch(ListSessions())) == 1
         client = await site.connect(headers=ours)

@@ -154,31 +154,21 @@ async def test_without_a_sandbox_the_attempts_succeed(place: Place) -> None:
     assert failed == []
 
 
-@pytest.mark.parametrize("way", ["by shell", "by mcp"])
-async def test_no_child_of_an_agent_with_full_access_approves_anything(
-    place: Place, way: str, record_measure: RecordMeasure
+@pytest.mark.parametrize(
+    ("way", "count"),
+    [("by shell", len(SCRIPTS)), ("by mcp", len(SCRIPTS)), ("by files", len(self_approval.file_attempts("", "", 0)))],
+    ids=["its shell", "a child of an MCP server", "file tools and fetch"],
+)
+async def test_nothing_that_an_agent_with_full_access_has_approves_anything(
+    place: Place, way: str, count: int, record_measure: RecordMeasure
 ) -> None:
     waiting, asked = await _asked(place)
     before = place.worth_attacking()
     results = await _attempts(await place.agent(), way)
     succeeded = _successes(results, place.server.token)
-    record_measure(f"self-approval {way}: of {len(results)} attempts succeeded", "0", str(len(succeeded)))
-    assert len(results) == len(SCRIPTS)
-    assert succeeded == []
-    assert place.worth_attacking() == before
-    assert await _still_asked(place, waiting, asked)
-
-
-async def test_no_file_tool_of_an_agent_with_full_access_leaves_its_folders(
-    place: Place, record_measure: RecordMeasure
-) -> None:
-    waiting, asked = await _asked(place)
-    before = place.worth_attacking()
-    results = await _attempts(await place.agent(), "by files")
-    succeeded = _successes(results, place.server.token)
     succeeded += [call for call, output in results.items() if call.startswith("fetch") and '"status"' in output]
-    record_measure(f"self-approval by file tools: of {len(results)} attempts succeeded", "0", str(len(succeeded)))
-    assert len(results) == len(self_approval.file_attempts("", "", 0))
+    record_measure(f"self-approval {way}: of {len(results)} attempts succeeded", "0", str(len(succeeded)))
+    assert len(results) == count
     assert succeeded == []
     assert place.worth_attacking() == before
     assert await _still_asked(place, waiting, asked)

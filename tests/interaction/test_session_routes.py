@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.minicodex_client import BOTH
-from support.serving import BEARER, serving
+from support.serving import BEARER, Site, serving
 from support.transports import TOKEN
 
 from makai.core.version import __version__
@@ -20,6 +20,18 @@ from makai.sessions.requests import GetState, ListSessions, ReadEvents, RunComma
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4"
 WRITES = 'tool: shell {"command": "echo done >> made"}\n---\nsay: It is written.'
+
+
+async def all_pages(site: Site, path: str, before: str) -> list[Any]:
+    """Every page of a list, of which a field says what the next one comes before."""
+    pages: list[Any] = []
+    more = ""
+    while not pages or pages[-1][before] is not None:
+        status, page = await site.ask("GET", path + more)
+        assert status == 200
+        pages.append(page)
+        more = f"&before={page[before]}"
+    return pages
 
 
 async def test_a_session_is_made_listed_shown_and_deleted(tmp_path: Path, project: Path) -> None:
@@ -47,17 +59,8 @@ async def test_the_list_is_paged_without_loss_even_among_sessions_of_one_millise
     async with serving(tmp_path, HELLO) as site:
         made = await asyncio.gather(*(site.session() for _ in range(12)))
         for limit in (1, 2, 5, 100):
-            listed: list[str] = []
-            before: int | None = None
-            while True:
-                more = "" if before is None else f"&before={before}"
-                status, page = await site.ask("GET", f"/api/sessions?limit={limit}{more}")
-                assert status == 200
-                listed += [shown["session_id"] for shown in page["sessions"]]
-                before = page["next_before"]
-                if before is None:
-                    break
-            assert sorted(listed) == sorted(made)
+            pages = await all_pages(site, f"/api/sessions?limit={limit}", "next_before")
+            assert sorted(shown["session_id"] for page in pages for shown in page["sessions"]) == sorted(made)
 
 
 async def test_the_list_can_be_searched(tmp_path: Path) -> None:
@@ -65,13 +68,8 @@ async def test_the_list_can_be_searched(tmp_path: Path) -> None:
         ids = [await site.session() for _ in range(3)]
         for session_id, title in zip(ids, ("Fix the parser", "Fix the lexer", "Ärger"), strict=True):
             await site.sessions.dispatch(RunCommand(session_id, SetTitle(now=0, title=title)))
-        for words, expected in (
-            ("fix", ids[:2]),
-            ("LEXER fix", ids[1:2]),
-            ("ärg", ids[2:]),
-            ("nothing", []),
-            ("", ids),
-        ):
+        found_by = {"fix": ids[:2], "LEXER fix": ids[1:2], "ärg": ids[2:], "nothing": [], "": ids}
+        for words, expected in found_by.items():
             async with site.http.get(f"{site.url}/api/sessions", params={"q": words}, headers=BEARER) as response:
                 found = await response.json()
             assert {shown["session_id"] for shown in found["sessions"]} == set(expected), words
@@ -115,18 +113,9 @@ async def test_pages_of_the_transcript_are_the_items_of_the_snapshot(tmp_path: P
         client = await site.connect(session_id, *BOTH)
         shown = (await client.hello())["transcript"]
         for limit in (1, 7, 1000):
-            items: list[Any] = []
-            before: int | None = None
-            while True:
-                more = "" if before is None else f"&before={before}"
-                status, page = await site.ask("GET", f"/api/sessions/{session_id}/transcript?limit={limit}{more}")
-                assert status == 200
-                assert len(page["items"]) <= limit
-                items[:0] = page["items"]
-                before = page["before"]
-                if before is None:
-                    break
-            assert items == shown
+            pages = await all_pages(site, f"/api/sessions/{session_id}/transcript?limit={limit}", "before")
+            assert all(len(page["items"]) <= limit for page in pages)
+            assert [item for page in reversed(pages) for item in page["items"]] == shown
 
 
 async def test_a_fork_goes_on_from_any_event_and_leaves_its_origin_alone(tmp_path: Path) -> None:
@@ -167,10 +156,8 @@ async def test_exports_hold_what_was_said_and_the_whole_log(tmp_path: Path) -> N
                 assert "What is it?" in text
                 assert "Hello to you." in text
             else:
-                records = await site.sessions.dispatch(ReadEvents(session_id))
-                assert [msgspec.json.decode(line) for line in text.splitlines()] == [
-                    msgspec.json.decode(record.line) for record in records
-                ]
+                logged = [record.line for record in await site.sessions.dispatch(ReadEvents(session_id))]
+                assert list(map(msgspec.json.decode, text.splitlines())) == list(map(msgspec.json.decode, logged))
         assert (await site.ask("GET", f"/api/sessions/{session_id}/export?format=pdf"))[0] == 400
         assert (await site.ask("GET", "/api/sessions/unknown/export"))[0] == 404
 

@@ -90,9 +90,7 @@ def final(events: list[StreamEvent]) -> AssistantMessage:
 
 
 @ALL_APIS
-async def test_text_streams_in_several_pieces_and_is_counted(
-    client: HttpClient, llama_server: LlamaEndpoint, api: str
-) -> None:
+async def test_text_streams_in_pieces_and_is_counted(client: HttpClient, llama_server: LlamaEndpoint, api: str) -> None:
     events = await ask(client, llama_server, api, UserMessage(content="Count from one to ten."))
 
     message = final(events)
@@ -139,15 +137,13 @@ async def test_a_conversation_with_a_tool_call_and_its_result_is_understood(
 
 
 @pytest.mark.parametrize("api", [CHAT, MESSAGES])
-async def test_max_tokens_ends_the_answer_and_says_so(
-    client: HttpClient, llama_server: LlamaEndpoint, api: str
-) -> None:
+async def test_max_tokens_ends_an_answer_and_says_so(client: HttpClient, llama_server: LlamaEndpoint, api: str) -> None:
     message = final(await _long_story(client, llama_server, api))
 
     assert (message.stop_reason, message.usage.output) == ("max_tokens", 16)
 
 
-async def test_max_tokens_ends_a_response_though_this_server_does_not_say_so(
+async def test_max_tokens_ends_a_response_though_nothing_says_so(
     client: HttpClient, llama_server: LlamaEndpoint
 ) -> None:
     """llama.cpp reports "completed" without incomplete_details, so only the count can be held against the limit."""
@@ -162,9 +158,7 @@ async def _long_story(client: HttpClient, server: LlamaEndpoint, api: str) -> li
     return await ask(client, server, api, UserMessage(content="Tell me a long story."), options=options)
 
 
-async def test_a_schema_with_bounded_strings_is_kept_by_chat_completions(
-    client: HttpClient, llama_server: LlamaEndpoint
-) -> None:
+async def test_a_schema_with_bounded_strings_is_kept_by_chat(client: HttpClient, llama_server: LlamaEndpoint) -> None:
     class City(msgspec.Struct, forbid_unknown_fields=True):
         name: str
         large: bool

@@ -87,7 +87,7 @@ async def test_nobody_without_the_key_is_answered(llama_server: LlamaEndpoint, k
     assert await _ask(llama_server.base_url, key) == (401, "")
 
 
-async def test_the_key_and_our_credentials_are_not_visible_in_the_process_table(
+async def test_the_key_and_our_credentials_are_not_in_the_process_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")

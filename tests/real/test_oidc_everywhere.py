@@ -190,9 +190,7 @@ async def test_a_token_that_has_really_expired_is_renewed_before_it_is_sent(tmp_
             assert tokens.current().access.reveal() != short
 
 
-async def test_a_denied_login_fails_on_the_command_line_with_its_reason(
-    oidc_server: OidcServer, tmp_path: Path
-) -> None:
+async def test_a_denied_login_fails_on_the_command_line_with_a_reason(oidc_server: OidcServer, tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     async with gateway(oidc_server, tmp_path), Browser() as browser, cli.started("auth", "login", PROVIDER) as process:
         assert process.stdout is not None

@@ -111,7 +111,7 @@ async def test_a_login_that_the_user_denies_fails_and_stores_nothing(oidc_server
         assert (status.auth_status, status.last_error) == ("failed", events[-1].message)
 
 
-async def test_a_refresh_rotates_the_token_and_reuse_of_the_old_one_ends_the_login(
+async def test_a_refresh_rotates_the_token_and_its_reuse_ends_the_login(
     oidc_server: OidcServer, tmp_path: Path
 ) -> None:
     async with login_at(corp(oidc_server), tmp_path) as login:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
@@ -116,9 +115,7 @@ class Browser:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._session.close()
 
     async def visit(self, url: str, *, deny: bool = False, user_code: str = "") -> tuple[str, str]:

@@ -59,9 +59,7 @@ def test_empty_lines_and_carriage_returns_mean_nothing() -> None:
 
 
 @KINDS
-async def test_a_child_answers_in_its_folder_and_environment_until_its_input_ends(
-    tmp_path: Path, supervised: bool
-) -> None:
+async def test_a_child_answers_in_its_folder_and_environment_to_the_end(tmp_path: Path, supervised: bool) -> None:
     script = 'echo "$PWD $GIVEN"; while read -r line; do echo "got $line"; done; echo bye >&2; exit 3'
     child = await ChildProcess.start(
         ["/bin/bash", "-c", script],

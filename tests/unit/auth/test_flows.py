@@ -146,9 +146,7 @@ async def test_states_and_verifiers_are_used_once() -> None:
         (refuses(307, Location="https://evil.example/"), ProviderError, "HTTP status 307"),
     ],
 )
-async def test_a_token_endpoint_that_does_not_keep_to_the_standard(
-    script: Script, kind: type[MakaiError], words: str
-) -> None:
+async def test_a_token_endpoint_that_breaks_the_standard(script: Script, kind: type[MakaiError], words: str) -> None:
     async with upstream(script) as server:
         with pytest.raises(kind, match=words):
             await log_in(Person(opens=redirected()), oidc(server.url))

@@ -82,9 +82,7 @@ async def test_the_right_answer_is_taken_and_the_port_closes() -> None:
         (f"/callback?code=evil&state=right&{'&'.join(['a=1'] * 60)}", 400, "cannot be read"),
     ],
 )
-async def test_what_is_not_the_answer_changes_nothing(
-    listener: CallbackListener, target: str, status: int, words: str
-) -> None:
+async def test_other_requests_change_nothing(listener: CallbackListener, target: str, status: int, words: str) -> None:
     got, page = await ask(listener, target)
     assert (got, words in page) == (status, True)
 

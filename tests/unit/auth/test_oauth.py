@@ -208,9 +208,7 @@ REFUSALS: list[tuple[HttpAnswer, type[errors.MakaiError], str]] = [
 
 
 @pytest.mark.parametrize(("given_answer", "kind", "words"), REFUSALS)
-def test_every_other_answer_is_one_typed_error(
-    given_answer: HttpAnswer, kind: type[errors.MakaiError], words: str
-) -> None:
+def test_other_answers_are_one_typed_error(given_answer: HttpAnswer, kind: type[errors.MakaiError], words: str) -> None:
     """O3: only `invalid_grant` is permanent."""
     with pytest.raises(errors.MakaiError) as caught:
         oauth.read_token_answer(given_answer, provider_id="acme", now_ms=NOW_MS)

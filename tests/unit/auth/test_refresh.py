@@ -193,9 +193,7 @@ async def test_a_key_that_the_provider_refused_must_be_entered_again(store: Cred
     [token(1, -1, refreshable=False), msgspec.structs.replace(EXPIRED, refresher="a vendor we do not know")],
     ids=["no refresh token", "no procedure"],
 )
-async def test_an_expired_token_without_a_refresh_path_is_expired(
-    store: CredentialStore, credential: OAuthToken
-) -> None:
+async def test_an_expired_token_without_refresh_path_is_expired(store: CredentialStore, credential: OAuthToken) -> None:
     store.save("test", account(credential, "work"))
 
     with pytest.raises(errors.AuthExpired) as caught:
@@ -217,9 +215,7 @@ PASSING = {
 
 @pytest.mark.req("MK-AUTH-020")
 @pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING.keys())
-async def test_any_other_failure_passes_and_the_login_is_kept(
-    store: CredentialStore, failure: errors.MakaiError
-) -> None:
+async def test_any_other_failure_passes_and_a_login_is_kept(store: CredentialStore, failure: errors.MakaiError) -> None:
     server = Server(failure)
     source = refresher(store, server)
 
@@ -346,9 +342,7 @@ async def test_a_caller_that_goes_away_does_not_stop_the_refresh(store: Credenti
     assert kept(store) == token(2)
 
 
-async def test_closing_stops_a_refresh_that_takes_too_long(
-    store: CredentialStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_closing_stops_a_refresh_that_takes_long(store: CredentialStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(makai.auth.refresh, "CLOSE_DEADLINE_S", 0.01)
     procedure, asked, _ = holding(token(2))
     source = refresher(store, procedure)

@@ -35,7 +35,7 @@ ANSWERS: dict[str, tuple[Answer, type[AuthError]]] = {
 
 
 @pytest.mark.parametrize(("answer", "expected"), ANSWERS.values(), ids=ANSWERS.keys())
-async def test_only_invalid_grant_is_final_and_nothing_is_lost(
+async def test_only_invalid_grant_is_final_and_none_is_lost(
     home: Path, answer: Answer, expected: type[AuthError]
 ) -> None:
     store = CredentialStore(home)

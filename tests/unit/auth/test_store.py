@@ -110,9 +110,7 @@ def test_an_account_comes_back_as_it_was_saved(home: Path, store: CredentialStor
     assert abs(kept.saved_at_ms - time.time() * 1000) < 60_000
 
 
-def test_the_file_is_json_that_people_can_read(
-    home: Path, store: CredentialStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_is_json_to_be_read(home: Path, store: CredentialStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(makai.auth.store, "unix_milliseconds", lambda: 7)
     store.save("test", TOKEN)
     store.save("other", KEY)
@@ -281,9 +279,7 @@ def test_writers_at_the_same_time_lose_nothing(home: Path) -> None:
     assert sorted(CredentialStore(home).snapshot().providers()) == sorted(names)
 
 
-def test_a_lock_that_nobody_gives_up_is_named(
-    home: Path, store: CredentialStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_stays_taken_is_named(home: Path, store: CredentialStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(makai.auth.store, "LOCK_DEADLINE_S", 0.01)
     store.save("test", KEY)
 
@@ -329,9 +325,7 @@ def test_a_full_disk_changes_nothing(home: Path, store: CredentialStore, fill_di
     assert sorted(path.name for path in home.iterdir()) == [FILE_NAME, LOCK_NAME]
 
 
-def test_a_rehearsal_fails_where_a_save_would_and_changes_nothing(
-    home: Path, store: CredentialStore, fill_disk: FillDisk
-) -> None:
+def test_a_rehearsal_fails_as_a_save_would(home: Path, store: CredentialStore, fill_disk: FillDisk) -> None:
     store.save("test", KEY)
     before = store.snapshot()
 
@@ -411,9 +405,7 @@ def test_a_link_is_refused_and_its_target_stays_as_it_is(
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["directory", "pipe"])
-def test_what_is_not_a_file_is_refused_without_waiting(
-    home: Path, store: CredentialStore, make: Callable[[Path], None]
-) -> None:
+def test_what_is_no_file_is_refused_at_once(home: Path, store: CredentialStore, make: Callable[[Path], None]) -> None:
     home.mkdir(mode=0o700, parents=True)
     make(home / FILE_NAME)
 

@@ -66,9 +66,7 @@ def listed(request: ModelsRequest) -> tuple[ModelDescriptor, ...]:
         (ModelsRequest(api="nothing"), ()),
     ],
 )
-def test_provider_and_api_restrict_a_list_which_may_be_empty(
-    request_: ModelsRequest, models: tuple[ModelDescriptor, ...]
-) -> None:
+def test_provider_and_api_restrict_a_list(request_: ModelsRequest, models: tuple[ModelDescriptor, ...]) -> None:
     assert listed(request_) == models
 
 

@@ -260,9 +260,7 @@ def test_a_missing_key_is_explained_and_a_local_model_needs_none(resolver: Resol
         ({"OPENAI_API_KEY": " "}, ("local", "openai-completions", "smollm2-135m")),
     ],
 )
-def test_the_default_model_is_that_of_the_first_credential(
-    environ: dict[str, str], model: tuple[str, str, str]
-) -> None:
+def test_the_default_model_is_of_the_first_credential(environ: dict[str, str], model: tuple[str, str, str]) -> None:
     assert named(Resolver(environ).default_model()) == model
 
 

@@ -166,9 +166,7 @@ def test_a_home_that_is_missing_or_a_file_is_said(tmp_path: Path) -> None:
         ("ollama", {"OLLAMA_HOST": "box"}, True, "no key needed, when it runs at http://box:11434"),
     ],
 )
-def test_access_says_what_is_missing(
-    tmp_path: Path, provider: str, environ: dict[str, str], ready: bool, status: str
-) -> None:
+def test_access_is_explained(tmp_path: Path, provider: str, environ: dict[str, str], ready: bool, status: str) -> None:
     found = access_of(builtin_vendors()[provider], environ, tmp_path)
 
     assert (found.ready, found.status) == (ready, status)

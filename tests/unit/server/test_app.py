@@ -76,9 +76,7 @@ async def test_the_token_is_never_taken_from_the_query(site: Site, method: str, 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES + OPEN_ROUTES)
 @pytest.mark.parametrize("host", ["evil.com", "127.0.0.1.nip.io", "0.0.0.0", "127.0.0.1:1", "localhost."])
-async def test_a_foreign_host_name_is_refused_even_with_the_token(
-    site: Site, method: str, path: str, host: str
-) -> None:
+async def test_a_foreign_host_is_refused_even_with_the_token(site: Site, method: str, path: str, host: str) -> None:
     status, _, _ = await site.ask(method, path, BEARER | {"Host": host})
     assert status in (400, 403, 421)
 

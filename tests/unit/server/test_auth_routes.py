@@ -130,7 +130,7 @@ async def test_a_login_that_cannot_begin_fails_in_its_events(page: Page) -> None
     assert events[1]["status"] == "failed"
 
 
-async def test_the_number_of_logins_is_bounded_and_those_that_are_over_make_room(
+async def test_the_number_of_logins_is_bounded_and_ended_ones_make_room(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auth_routes, "MAX_LOGINS", 2)

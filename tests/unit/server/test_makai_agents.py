@@ -392,9 +392,7 @@ async def test_a_tool_server_scope_is_nacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [StorageUnavailable, TransportError])
-async def test_sessions_that_cannot_be_opened_refuse_and_the_connection_goes_on(
-    tmp_path: Path, failure: type[MakaiError]
-) -> None:
+async def test_sessions_that_cannot_be_opened_refuse_only_agents(tmp_path: Path, failure: type[MakaiError]) -> None:
     async def sessions() -> Any:
         raise failure("The disk is full.", hint="Make room.")
 

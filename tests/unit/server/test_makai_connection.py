@@ -157,7 +157,7 @@ class Broken(Firehose):
 
 
 @pytest.mark.parametrize("deltas", [0, 1])
-async def test_a_backend_that_breaks_its_promise_still_gives_one_terminal(
+async def test_a_backend_that_breaks_its_promise_gives_one_terminal(
     deltas: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(MakaiServer(Broken(deltas))) as (peer, _):

@@ -24,6 +24,11 @@ async def edited(folder: Path, before: bytes, old: str, new: str, **more: Any) -
     return (folder / "file").read_bytes(), outcome
 
 
+@pytest.fixture
+def tool(workspace: Workspace) -> EditTool:
+    return EditTool(workspace)
+
+
 async def test_a_text_that_occurs_once_is_replaced(tmp_path: Path) -> None:
     after, outcome = await edited(tmp_path, b"a = 1\nb = 2\n", "b = 2", "b = 3")
 
@@ -82,16 +87,15 @@ async def test_an_edit_that_cannot_be_made_says_why(tmp_path: Path, before: byte
     ],
     ids=["carriage returns", "bytes that are not UTF-8"],
 )
-async def test_the_rest_of_a_file_stays_as_it_is(
+async def test_the_rest_of_a_file_stays_the_same(
     tmp_path: Path, before: bytes, old: str, new: str, after: bytes
 ) -> None:
     assert (await edited(tmp_path, before, old, new))[0] == after
 
 
-async def test_a_file_too_large_to_edit_is_refused(tmp_path: Path) -> None:
+async def test_a_file_too_large_to_edit_is_refused(tmp_path: Path, tool: EditTool) -> None:
     with open(tmp_path / "huge", "wb") as file:  # noqa: ASYNC230 - nothing else waits
         file.truncate(2 * 1024**3)
-    tool = EditTool(Workspace([tmp_path]))
 
     with pytest.raises(InvalidRequest, match="larger than 16,777,216 bytes"):
         await tool.describe({"path": "huge", "old_text": "a", "new_text": "b"})
@@ -128,8 +132,7 @@ async def test_an_edit_is_described_by_its_diff_and_changes_nothing(tmp_path: Pa
     assert (tmp_path / "file").read_text() == "a"
 
 
-async def test_a_file_that_changed_after_the_edit_was_shown_is_left_alone(tmp_path: Path) -> None:
-    tool = EditTool(Workspace([tmp_path]))
+async def test_a_file_that_changed_after_the_edit_was_shown_is_left_alone(tmp_path: Path, tool: EditTool) -> None:
     arguments = {"path": "file", "old_text": "b = 2", "new_text": "b = 3"}
     (tmp_path / "file").write_text("a = 1\nb = 2\n")
     await tool.describe(arguments)
@@ -148,12 +151,11 @@ async def test_a_file_that_changed_after_the_edit_was_shown_is_left_alone(tmp_pa
     assert (tmp_path / "file").read_text() == "a = 100\nb = 3\n"
 
 
-async def test_a_link_that_was_turned_after_the_edit_was_shown_is_not_followed(tmp_path: Path) -> None:
+async def test_a_link_that_was_turned_after_the_edit_was_shown_is_not_followed(tmp_path: Path, tool: EditTool) -> None:
     for name in ("shown", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("old")
     (tmp_path / "link").symlink_to("shown")
-    tool = EditTool(Workspace([tmp_path]))
     arguments = {"path": "link/file", "old_text": "old", "new_text": "new"}
     await tool.describe(arguments)
     (tmp_path / "link").unlink()
@@ -163,11 +165,10 @@ async def test_a_link_that_was_turned_after_the_edit_was_shown_is_not_followed(t
     assert [(tmp_path / name / "file").read_text() for name in ("shown", "other")] == ["old", "old"]
 
 
-async def test_an_edit_of_a_file_that_makes_later_commands_run_code_is_told(tmp_path: Path) -> None:
+async def test_an_edit_of_a_file_that_makes_later_commands_run_code_is_told(tmp_path: Path, tool: EditTool) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/config").write_text("old")
     (tmp_path / "config").write_text("old")
-    tool = EditTool(Workspace([tmp_path]))
 
     async def is_protected(path: str) -> bool:
         return (await tool.describe({"path": path, "old_text": "old", "new_text": "new"})).protected

@@ -31,6 +31,11 @@ async def text(folder: Path, path: str, **arguments: Any) -> str:
     return text_of(await read(folder, path, **arguments))
 
 
+@pytest.fixture
+def tool(workspace: Workspace) -> WriteTool:
+    return WriteTool(workspace)
+
+
 async def test_lines_come_with_their_numbers(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"one\ntwo\r\nthree")
 
@@ -48,9 +53,7 @@ async def test_lines_come_with_their_numbers(tmp_path: Path) -> None:
         ("empty", {"offset": 9}, "[the file is empty]"),
     ],
 )
-async def test_a_range_of_lines_says_how_to_continue(
-    tmp_path: Path, path: str, wanted: dict[str, Any], shown: str
-) -> None:
+async def test_a_range_of_lines_tells_the_next(tmp_path: Path, path: str, wanted: dict[str, Any], shown: str) -> None:
     (tmp_path / "long").write_text("".join(f"line {number}\n" for number in range(1, 101)))
     (tmp_path / "empty").touch()
 
@@ -113,9 +116,7 @@ async def test_images_are_shown_as_images(tmp_path: Path) -> None:
         (b"caf\xe9\n", text_outcome("     1\tcaf\ufffd\n[not all of it is UTF-8: \ufffd stands for other bytes]")),
     ],
 )
-async def test_what_is_not_utf_8_is_named_or_shown_with_a_note(
-    tmp_path: Path, content: bytes, outcome: ToolOutcome
-) -> None:
+async def test_what_is_not_utf_8_is_shown_with_a_note(tmp_path: Path, content: bytes, outcome: ToolOutcome) -> None:
     (tmp_path / "file").write_bytes(content)
 
     assert await read(tmp_path, "file") == outcome
@@ -152,8 +153,7 @@ async def test_a_read_is_described_by_the_file_it_reaches(tmp_path: Path) -> Non
     )
 
 
-async def test_a_write_creates_then_replaces_and_returns_the_diff(tmp_path: Path) -> None:
-    tool = WriteTool(Workspace([tmp_path]))
+async def test_a_write_creates_then_replaces_and_returns_the_diff(tmp_path: Path, tool: WriteTool) -> None:
     path = f"{tmp_path}/new/file"
 
     described = await tool.describe({"path": "new/file", "content": "one\n"})
@@ -172,10 +172,9 @@ async def test_a_write_creates_then_replaces_and_returns_the_diff(tmp_path: Path
     assert (tmp_path / "new" / "file").read_text() == "two\n"
 
 
-async def test_a_diff_names_old_content_it_cannot_show(tmp_path: Path) -> None:
+async def test_a_diff_names_old_content_it_cannot_show(tmp_path: Path, tool: WriteTool) -> None:
     (tmp_path / "binary").write_bytes(b"\0\1")
     (tmp_path / "large").write_bytes(b"x" * (MAX_DIFF_BYTES + 1))
-    tool = WriteTool(Workspace([tmp_path]))
 
     outcomes = [await tool.run({"path": name, "content": ""}, Silent()) for name in ("binary", "large")]
     assert [outcome.diffs[0].old_text for outcome in outcomes] == [
@@ -184,9 +183,7 @@ async def test_a_diff_names_old_content_it_cannot_show(tmp_path: Path) -> None:
     ]
 
 
-async def test_half_a_surrogate_pair_is_not_written(tmp_path: Path) -> None:
-    tool = WriteTool(Workspace([tmp_path]))
-
+async def test_half_a_surrogate_pair_is_not_written(tmp_path: Path, tool: WriteTool) -> None:
     outcome = await tool.run({"path": "file", "content": "a\ud800"}, Silent())
     assert outcome == text_outcome("The text has half of a surrogate pair at position 1.", is_error=True)
     assert not (tmp_path / "file").exists()

@@ -87,9 +87,7 @@ async def test_a_call_is_described_by_its_title_and_arguments(tmp_path: Path) ->
     ],
     ids=["an answer", "an error of the tool", "a lost server", "odd text"],
 )
-async def test_what_the_server_answers_is_the_outcome(
-    tmp_path: Path, answer: CallResult | Exception, outcome: ToolOutcome
-) -> None:
+async def test_the_answer_is_the_outcome(tmp_path: Path, answer: CallResult | Exception, outcome: ToolOutcome) -> None:
     server = Played(answer)
 
     assert await tool_of(server, tmp_path).run({"text": "hi"}, Silent()) == outcome

@@ -60,9 +60,7 @@ def home_in(folder: Path) -> Path:
     return folder
 
 
-def test_what_is_hidden_deep_in_the_session_folder_cannot_be_moved_to_where_it_is_seen(
-    sandbox: SandboxBackend, base: Path
-) -> None:
+def test_what_is_hidden_deep_in_the_session_folder_cannot_be_moved_out(sandbox: SandboxBackend, base: Path) -> None:
     home = home_in(base / "work/state/deep/makai")
     for above in ("state", "state/deep"):
         run(sandbox, policy_of(base, home), f"mv {above} {above}-moved && mkdir -p state/deep/makai")
@@ -73,9 +71,7 @@ def test_what_is_hidden_deep_in_the_session_folder_cannot_be_moved_to_where_it_i
     assert (home / "server-token").read_text() == SECRET
 
 
-def test_no_other_folder_can_be_put_in_the_place_of_a_link_to_what_is_hidden(
-    sandbox: SandboxBackend, base: Path
-) -> None:
+def test_no_other_folder_can_replace_a_link_to_what_is_hidden(sandbox: SandboxBackend, base: Path) -> None:
     real = home_in(base / "elsewhere/makai")
     (base / "work/settings").mkdir(parents=True)
     link = base / "work/settings/state"
@@ -120,9 +116,7 @@ def test_what_is_read_only_around_something_hidden_stays_read_only(base: Path) -
     assert sorted(os.listdir(base / "work/.claude")) == ["state"]
 
 
-def test_a_socket_in_the_session_folder_that_another_process_listens_at_cannot_be_reached(
-    sandbox: SandboxBackend, base: Path
-) -> None:
+def test_a_socket_of_another_process_in_the_session_folder_is_out_of_reach(sandbox: SandboxBackend, base: Path) -> None:
     (base / "work").mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(base / "work/service.sock"))

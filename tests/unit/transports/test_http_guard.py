@@ -64,9 +64,7 @@ async def test_with_token_host_and_no_origin_the_route_is_reached(route: Route) 
     ],
     ids=["no token", "wrong token", "foreign origin", "null origin", "second host", "large body"],
 )
-async def test_a_refusal_comes_before_the_handler_and_before_the_body(
-    route: Route, headers: str, expected: int
-) -> None:
+async def test_a_refusal_comes_before_the_handler_and_the_body(route: Route, headers: str, expected: int) -> None:
     body = "" if "Content-Length" in headers else "Content-Length: 1000\r\n"
     # The body never comes. The server then waits for it a while, so that the answer is not lost; we do not.
     answer = await exchange(route.port, request(route.port, headers + body), head_only=True)

@@ -107,7 +107,7 @@ DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
 
 
 @pytest.mark.req("MK-TRANS-008")
-async def test_the_client_offers_our_subprotocol_with_the_callers_headers_and_the_server_selects_it(
+async def test_the_client_offers_our_subprotocol_with_its_headers_and_the_server_selects_it(
     accepted: Accepted,
 ) -> None:
     seen: dict[str, str] = {}
