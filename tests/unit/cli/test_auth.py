@@ -6,7 +6,7 @@ import ast
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -23,9 +23,7 @@ from makai.cli.line_reader import LineReader
 from makai.cli.login import JsonLoginOutput, LoginOutput, log_in
 from makai.core.errors import AuthRequired
 from makai.core.secret import Secret
-
-if TYPE_CHECKING:
-    from makai.server.backend import Backend
+from makai.server.backend import Backend
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -95,7 +93,7 @@ def account() -> Account:
 
 
 async def attempt(runtime: FakeRuntime, screen: LoginOutput, account: str | None = None) -> int:
-    return await log_in(cast("Backend", runtime), "acme", account, screen)
+    return await log_in(cast(Backend, runtime), "acme", account, screen)
 
 
 def run(runtime: FakeRuntime, *arguments: str) -> Result:
@@ -109,10 +107,8 @@ def test_providers_are_what_the_runtime_says() -> None:
         "acme      authenticated   Acme Models",
         "umbra     login_required  Umbra",
     ]
-    only = run(FakeRuntime(UMBRA), "providers", "--json")
-    assert msgspec.json.decode(only.output) == {
-        "providers": [{"id": "umbra", "name": "Umbra", "auth_status": "login_required"}]
-    }
+    only = {"id": "umbra", "name": "Umbra", "auth_status": "login_required"}
+    assert msgspec.json.decode(run(FakeRuntime(UMBRA), "providers", "--json").output) == {"providers": [only]}
 
 
 def test_a_store_that_cannot_be_read_is_said_once_and_fails_the_command() -> None:
@@ -227,11 +223,7 @@ def test_the_command_line_has_no_oauth_of_its_own() -> None:
 def test_a_page_opens_in_the_browser_of_a_desktop_only(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
-    def open_page(url: str) -> bool:
-        opened.append(url)
-        return True
-
-    monkeypatch.setattr(makai.cli.login, "open_page", open_page)
+    monkeypatch.setattr(makai.cli.login, "open_page", opened.append)
 
     async def login(io: LoginIO) -> Account:
         await io.auth_url("https://acme.example/")
@@ -301,18 +293,9 @@ def test_the_status_of_one_provider_is_an_exit_code() -> None:
     runtime = FakeRuntime(ACME, UMBRA)
 
     assert [run(runtime, "status", name).return_value for name in ("acme", "umbra")] == [0, 3]
-    assert msgspec.json.decode(run(runtime, "status", "acme", "--output-format", "json").output) == {
-        "providers": [
-            {
-                "id": "acme",
-                "name": "Acme Models",
-                "auth_status": "authenticated",
-                "last_error": "",
-                "accounts": [],
-                "source": "ACME_KEY",
-            }
-        ]
-    }
+    listed = {"id": "acme", "name": "Acme Models", "auth_status": "authenticated", "source": "ACME_KEY"}
+    shown = run(runtime, "status", "acme", "--output-format", "json").output
+    assert msgspec.json.decode(shown) == {"providers": [{**listed, "last_error": "", "accounts": []}]}
     assert "there is no provider 'unknown'" in str(run(runtime, "status", "unknown").exception)
 
 

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -18,34 +19,20 @@ from makai.cli import checkup
 from makai.cli.checkup import Checkup, HomeCheck, ProviderCheck, SandboxCheck, check_home, checkup_text, next_steps
 from makai.cli.provider_access import ProviderAccess, Reachability, access_of, reach_all
 
-LOCAL = ProviderCheck(
-    access=ProviderAccess(
-        provider="local", name="Here", ready=True, status="ready (weights installed)", default_model="smollm2-135m"
-    )
-)
-NO_LOCAL = ProviderCheck(access=ProviderAccess(provider="local", name="Here", ready=False, status="run: pull"))
-NO_KEY = ProviderCheck(
-    access=ProviderAccess(provider="openai", name="OpenAI", ready=False, status="set OPENAI_API_KEY")
-)
-KEY = ProviderCheck(
-    access=ProviderAccess(
-        provider="openai",
-        name="OpenAI",
-        ready=True,
-        status="ready (OPENAI_API_KEY)",
-        key_variable="OPENAI_API_KEY",
-        base_url="https://proxy.test/v1",
-        base_url_variable="OPENAI_BASE_URL",
-    ),
-    reach=Reachability(),
-)
-UNREACHABLE = msgspec.structs.replace(KEY, reach=Reachability(problem="connection refused"))
-OLLAMA = ProviderCheck(
-    access=ProviderAccess(
-        provider="ollama", name="Ollama", ready=True, status="", base_url="http://127.0.0.1:11434", is_own_server=True
-    ),
-    reach=Reachability(problem="connection refused"),
-)
+
+def provider(id: str, status: str = "", *, reach: Reachability | None = None, **more: Any) -> ProviderCheck:
+    access = ProviderAccess(provider=id, name=id, status=status, **({"ready": True} | more))
+    return ProviderCheck(access=access, reach=reach)
+
+
+PROXY = {"base_url": "https://proxy.test/v1", "base_url_variable": "OPENAI_BASE_URL", "key_variable": "OPENAI_API_KEY"}
+NOBODY = Reachability(problem="connection refused")
+LOCAL = provider("local", "ready (weights installed)", default_model="smollm2-135m")
+NO_LOCAL = provider("local", "run: pull", ready=False)
+NO_KEY = provider("openai", "set OPENAI_API_KEY", ready=False)
+KEY = provider("openai", "ready (OPENAI_API_KEY)", reach=Reachability(), **PROXY)
+UNREACHABLE = msgspec.structs.replace(KEY, reach=NOBODY)
+OLLAMA = provider("ollama", reach=NOBODY, base_url="http://127.0.0.1:11434", is_own_server=True)
 HEALTHY = Checkup(
     makai="1.2.3",
     python="3.12.1 (/usr/bin/python)",
@@ -155,7 +142,7 @@ def test_a_home_that_is_missing_or_a_file_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "environ", "ready", "status"),
+    ("vendor", "environ", "ready", "status"),
     [
         ("anthropic", {}, False, "set ANTHROPIC_API_KEY, or run: makai auth login anthropic"),
         ("anthropic", {"ANTHROPIC_API_KEY": "k"}, True, "ready (ANTHROPIC_API_KEY)"),
@@ -166,8 +153,8 @@ def test_a_home_that_is_missing_or_a_file_is_said(tmp_path: Path) -> None:
         ("ollama", {"OLLAMA_HOST": "box"}, True, "no key needed, when it runs at http://box:11434"),
     ],
 )
-def test_access_is_explained(tmp_path: Path, provider: str, environ: dict[str, str], ready: bool, status: str) -> None:
-    found = access_of(builtin_vendors()[provider], environ, tmp_path)
+def test_access_is_explained(tmp_path: Path, vendor: str, environ: dict[str, str], ready: bool, status: str) -> None:
+    found = access_of(builtin_vendors()[vendor], environ, tmp_path)
 
     assert (found.ready, found.status) == (ready, status)
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from makai.cli.run import FORMATS
-from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, projected
+from makai.cli.run_output import OUTPUTS, RunInit, RunOutcome, TextOutput, projected
 from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import MakaiError, RateLimited
@@ -24,6 +24,14 @@ OUTCOME = RunOutcome(
     usage=Usage(input=1, output=2, cost_usd=0.5),
     message=AssistantMessage(content=(Text(text="Hello"),), provider="acme", stop_reason="end_turn"),
 )
+MEMBERS = {
+    "session_id": "s",
+    "text": "Hello",
+    "usage": {"input": 1, "output": 2, "cost_usd": 0.5},
+    "cost_usd": 0.5,
+    "stop_reason": "end_turn",
+    "duration_ms": 12,
+}
 CALL = ev.ToolCalled(
     call_id="c", name="write", arguments_json="{}", title="Write \x1b a.py", vendor_call_id="v", signature="x"
 )
@@ -46,6 +54,11 @@ def logged(*events: ev.SessionEvent) -> list[ev.Logged]:
     return [ev.Logged(event_id=number, ts=7, event=event, run_id="r") for number, event in enumerate(events, 1)]
 
 
+def tell_words(output: TextOutput) -> None:
+    for event in logged(*WORDS):
+        output.event(event)
+
+
 def lines(capsysbinary: pytest.CaptureFixture[bytes]) -> list[dict[str, object]]:
     out = capsysbinary.readouterr().out
     return [msgspec.json.decode(line, type=dict[str, object]) for line in out.splitlines()]
@@ -58,8 +71,7 @@ def test_every_format_has_an_output() -> None:
 def test_text_is_the_words_alone_and_turns_begin_on_a_line_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     output = OUTPUTS["text"]()
     output.began(BEGAN)
-    for event in logged(*WORDS):
-        output.event(event)
+    tell_words(output)
     output.ended(OUTCOME)
 
     assert capsys.readouterr() == ("Let me look\nHello\n", "")
@@ -72,16 +84,14 @@ def test_a_person_sees_what_happens_beside_the_answer(monkeypatch: pytest.Monkey
     monkeypatch.setenv("NO_COLOR", "1")
     output = OUTPUTS["text"]()
     output.status("starting the model")
-    for event in logged(*WORDS):
-        output.event(event)
+    tell_words(output)
 
     assert screen.getvalue() == ("starting the model\nHm �\n\n• Write \\x1b a.py\n  it is broken\nWaiting.\n")
 
 
 def test_held_words_are_printed_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     output = OUTPUTS["text"](hold=True)
-    for event in logged(*WORDS):
-        output.event(event)
+    tell_words(output)
     before = capsys.readouterr().out
     output.ended(OUTCOME)
 
@@ -120,23 +130,11 @@ def test_a_denied_call_is_told_on_one_line(capsys: pytest.CaptureFixture[str]) -
 def test_json_is_one_object_with_the_whole_message(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     output = OUTPUTS["json"]()
     output.began(BEGAN)
-    for event in logged(*WORDS):
-        output.event(event)
+    tell_words(output)
     output.ended(OUTCOME)
 
-    assert lines(capsysbinary) == [
-        {
-            "type": "result",
-            "session_id": "s",
-            "text": "Hello",
-            "usage": {"input": 1, "output": 2, "cost_usd": 0.5},
-            "cost_usd": 0.5,
-            "stop_reason": "end_turn",
-            "duration_ms": 12,
-            "is_error": False,
-            "message": msgspec.json.decode(msgspec.json.encode(OUTCOME.message)),
-        }
-    ]
+    message = msgspec.json.decode(msgspec.json.encode(OUTCOME.message))
+    assert lines(capsysbinary) == [{"type": "result", **MEMBERS, "is_error": False, "message": message}]
 
 
 def test_a_failed_run_is_an_error_with_the_members_of_a_result(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -146,29 +144,12 @@ def test_a_failed_run_is_an_error_with_the_members_of_a_result(capsysbinary: pyt
     output.failed(MakaiError("There was no run."))
 
     first, second, third = lines(capsysbinary)
-    assert first == {
-        "type": "error",
-        "reason": "error",
-        "error_code": "rate_limited",
-        "error_message": "Slow down.",
-        "provider_id": "acme",
-        "retry_after_ms": 5,
-        "hint": "Try again, or use another model (`makai models list`).",
-        "session_id": "s",
-        "text": "Hello",
-        "usage": {"input": 1, "output": 2, "cost_usd": 0.5},
-        "cost_usd": 0.5,
-        "stop_reason": "end_turn",
-        "duration_ms": 12,
-        "is_error": True,
-    }
+    error = {"type": "error", "reason": "error"}
+    limited = {"error_code": "rate_limited", "error_message": "Slow down.", "provider_id": "acme", "retry_after_ms": 5}
+    hint = "Try again, or use another model (`makai models list`)."
+    assert first == {**error, **limited, "hint": hint, **MEMBERS, "is_error": True}
     assert (second["error_code"], second["text"], second["stop_reason"]) == ("aborted", "", "aborted")
-    assert third == {
-        "type": "error",
-        "reason": "error",
-        "error_code": "internal_error",
-        "error_message": "There was no run.",
-    }
+    assert third == {**error, "error_code": "internal_error", "error_message": "There was no run."}
 
 
 def test_an_event_is_told_as_the_log_has_it_without_what_only_vendors_read() -> None:
@@ -176,14 +157,7 @@ def test_an_event_is_told_as_the_log_has_it_without_what_only_vendors_read() -> 
         CALL, ev.RunStarted(run_number=1, model_ref="m"), ev.Reasoning(content_index=0, text="Hm", signature="s")
     )
 
-    assert projected(call) == {
-        "type": "tool_call",
-        "call_id": "c",
-        "name": "write",
-        "arguments_json": "{}",
-        "title": "Write \x1b a.py",
-        "event_id": 1,
-        "ts": 7,
-    }
+    described = {"call_id": "c", "name": "write", "arguments_json": "{}", "title": "Write \x1b a.py"}
+    assert projected(call) == {"type": "tool_call", **described, "event_id": 1, "ts": 7}
     assert projected(started) is None
     assert projected(thought) == {"type": "reasoning", "content_index": 0, "text": "Hm", "event_id": 3, "ts": 7}

@@ -87,6 +87,13 @@ class Place:
         async with asyncio.timeout(60):
             return await run_in_session(request, self.sessions, self.models, kept), kept
 
+    async def begin(self, until: type, **more: Any) -> asyncio.Task[tuple[int, Kept]]:
+        """A run that goes on when such an event has come."""
+        seen = Kept()
+        running = asyncio.create_task(self.run(kept=seen, **more))
+        await seen.sees(until)
+        return running
+
     async def decisions(self, kept: Kept) -> list[ev.ApprovalDecided]:
         events = await self.log(kept.outcomes[0].session_id)
         return [event for event in events if isinstance(event, ev.ApprovalDecided)]
@@ -126,16 +133,9 @@ async def test_a_question_becomes_a_session_and_its_answer_an_outcome(tmp_path: 
     assert (outcome.usage.input, outcome.usage.output, outcome.usage.cost_usd) == (3, 2, 0.0)
     assert (summary.title, summary.cwd, summary.mode) == ("Say hello now", str(here.folder), "ask")
     assert state.terms == ev.SessionTerms(system="Be brief.")
-    assert kept.began_with == [
-        RunInit(
-            session_id=summary.session_id,
-            run_id=kept.events[0].run_id or "",
-            model="scripted/scripted@scenario",
-            cwd=str(here.folder),
-            permission_mode="ask",
-            tools=False,
-        )
-    ]
+    ids: Any = {"session_id": summary.session_id, "run_id": kept.events[0].run_id or ""}
+    terms: Any = {"cwd": str(here.folder), "permission_mode": "ask", "tools": False}
+    assert kept.began_with == [RunInit(model="scripted/scripted@scenario", **ids, **terms)]
 
 
 async def test_the_newest_session_or_a_named_one_goes_on_with_what_was_said(tmp_path: Path) -> None:
@@ -208,9 +208,7 @@ async def test_a_limit_that_ended_the_run_is_no_success(tmp_path: Path) -> None:
 
 async def test_a_run_that_another_client_stopped_is_no_success(tmp_path: Path) -> None:
     async with place(tmp_path, "say: Hello\nstall") as here:
-        seen = Kept()
-        running = asyncio.create_task(here.run(kept=seen))
-        await seen.sees(ev.AssistantTextDelta)
+        running = await here.begin(ev.AssistantTextDelta)
         found = await here.sessions.dispatch(ListSessions())
         await here.sessions.dispatch(RunCommand(found[0].session_id, Abort(now=0, by="web", reason="wrong folder")))
         code, kept = await running
@@ -279,9 +277,7 @@ async def test_no_tools_in_a_session_that_has_some_counts_for_this_run_only(tmp_
 
 async def test_ctrl_c_aborts_the_run_and_waits_for_its_settlement(tmp_path: Path) -> None:
     async with place(tmp_path, "say: Hello\nstall") as here:
-        seen = Kept()
-        running = asyncio.create_task(here.run(kept=seen))
-        await seen.sees(ev.AssistantTextDelta)
+        running = await here.begin(ev.AssistantTextDelta)
         found = await here.sessions.dispatch(ListSessions())
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -299,9 +295,6 @@ async def test_a_missing_key_leaves_no_session_behind(tmp_path: Path) -> None:
         sessions = await here.sessions.dispatch(ListSessions())
 
     assert (code, kept.errors[0][0].code, sessions) == (3, "auth_required", [])
-
-
-# ---------------------------------------------------------------- a person at the terminal
 
 
 class Person:
@@ -371,13 +364,10 @@ async def test_a_question_that_is_decided_elsewhere_is_taken_back(
 ) -> None:
     Person(monkeypatch)
     async with place(tmp_path, f"{WRITE}\n---\nsay: Done.") as here:
-        seen = Kept()
-        running = asyncio.create_task(here.run(tools=True, kept=seen))
-        await seen.sees(ev.ApprovalRequested)
+        running = await here.begin(ev.ApprovalRequested, tools=True)
         (pending,) = await here.sessions.dispatch(ListApprovals())
-        await here.sessions.dispatch(
-            RunCommand(pending.session_id, DenyCall(now=0, call_id=pending.request.call_id, by="web"))
-        )
+        denial = DenyCall(now=0, call_id=pending.request.call_id, by="web")
+        await here.sessions.dispatch(RunCommand(pending.session_id, denial))
         code, kept = await running
 
     assert (code, kept.outcomes[0].text) == (0, "Done.")

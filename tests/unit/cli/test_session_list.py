@@ -53,12 +53,9 @@ def test_a_damaged_session_says_what_to_do() -> None:
 
 
 def test_ids_are_cut_where_no_other_one_begins_so() -> None:
-    assert short_ids(["aaaaaaaaaa1", "aaaaaaaaaa2", "bbbbbbbbbbbb", "short"], ["bbbbbbbbbb-known"]) == {
-        "aaaaaaaaaa1": "aaaaaaaaaa1",
-        "aaaaaaaaaa2": "aaaaaaaaaa2",
-        "bbbbbbbbbbbb": "bbbbbbbbbbb",
-        "short": "short",
-    }
+    ids = ["aaaaaaaaaa1", "aaaaaaaaaa2", "bbbbbbbbbbbb", "short"]
+    whole = {name: name for name in ids}
+    assert short_ids(ids, ["bbbbbbbbbb-known"]) == whole | {"bbbbbbbbbbbb": "bbbbbbbbbbb"}
 
 
 @pytest.mark.parametrize(

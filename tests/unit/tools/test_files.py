@@ -20,6 +20,7 @@ from makai.tools.files import DEFAULT_LINES, ListTool, ReadTool
 from makai.tools.permission_rules import denied_reads, parse_rules
 from makai.tools.workspace import Workspace
 
+UTF_16 = "file is UTF-16 text; convert it to UTF-8 to read it"
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 
 
@@ -109,10 +110,7 @@ async def test_images_are_shown_as_images(tmp_path: Path) -> None:
     ("content", "outcome"),
     [
         (b"\x7fELF\0\0", text_outcome("file is a binary file (6 bytes).", is_error=True)),
-        (
-            "text".encode("utf-16"),
-            text_outcome("file is UTF-16 text; convert it to UTF-8 to read it (10 bytes).", is_error=True),
-        ),
+        ("text".encode("utf-16"), text_outcome(f"{UTF_16} (10 bytes).", is_error=True)),
         (b"caf\xe9\n", text_outcome("     1\tcaf\ufffd\n[not all of it is UTF-8: \ufffd stands for other bytes]")),
     ],
 )
@@ -177,10 +175,8 @@ async def test_a_diff_names_old_content_it_cannot_show(tmp_path: Path, tool: Wri
     (tmp_path / "large").write_bytes(b"x" * (MAX_DIFF_BYTES + 1))
 
     outcomes = [await tool.run({"path": name, "content": ""}, Silent()) for name in ("binary", "large")]
-    assert [outcome.diffs[0].old_text for outcome in outcomes] == [
-        "[a binary file, 2 bytes]\n",
-        "[more than 1,048,576 bytes, not shown]\n",
-    ]
+    told = [outcome.diffs[0].old_text for outcome in outcomes]
+    assert told == ["[a binary file, 2 bytes]\n", "[more than 1,048,576 bytes, not shown]\n"]
 
 
 async def test_half_a_surrogate_pair_is_not_written(tmp_path: Path, tool: WriteTool) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 from pathlib import Path
 
 import pytest
+from support.places import mode
 
 from makai.core.errors import InvalidRequest
 from makai.tools.sandbox.bubblewrap import Bubblewrap, held_places, is_ours
@@ -97,12 +97,8 @@ def test_a_link_in_a_protected_place_closes_the_folder_it_is_in(bubblewrap: Bubb
 
     command = bubblewrap.wrap(policy_of(root, ".git/hooks", ".git/config"), ["true"])
 
-    assert mounts_below(root, command) == [
-        ("--bind", "."),
-        ("--ro-bind", ".git"),
-        ("--ro-bind", "shared-hooks"),
-        ("--ro-bind", ".git/config"),
-    ]
+    closed = [("--ro-bind", name) for name in (".git", "shared-hooks", ".git/config")]
+    assert mounts_below(root, command) == [("--bind", "."), *closed]
 
 
 def test_a_link_that_cannot_be_protected_is_refused(bubblewrap: Bubblewrap, root: Path) -> None:
@@ -139,7 +135,7 @@ def test_the_last_holder_removes_a_place(tmp_path: Path) -> None:
     with held_places([place]):
         with held_places([place]):
             assert is_ours(place)
-        assert stat.S_IMODE(os.stat(place).st_mode) == 0o555
+        assert mode(Path(place)) == 0o555
 
     assert not os.path.exists(place)
 

@@ -77,11 +77,8 @@ def test_no_other_folder_can_replace_a_link_to_what_is_hidden(sandbox: SandboxBa
     link = base / "work/settings/state"
     link.symlink_to(real.parent)
 
-    run(
-        sandbox,
-        policy_of(base, link / "makai"),
-        "rm settings/state; mkdir -p settings/state/makai; echo > settings/state/makai/config.toml",
-    )
+    script = "rm settings/state; mkdir -p settings/state/makai; echo > settings/state/makai/config.toml"
+    run(sandbox, policy_of(base, link / "makai"), script)
 
     assert (os.readlink(link), os.listdir(real)) == (str(real.parent), ["server-token"])
 
@@ -122,11 +119,8 @@ def test_a_socket_of_another_process_in_the_session_folder_is_out_of_reach(sandb
         listener.bind(str(base / "work/service.sock"))
         listener.listen()
         listener.setblocking(False)
-        said = run(
-            sandbox,
-            policy_of(base, base / "makai"),
-            "python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('service.sock'); print('CONNECTED')\"",
-        )
+        connect = "import socket; socket.socket(socket.AF_UNIX).connect('service.sock'); print('CONNECTED')"
+        said = run(sandbox, policy_of(base, base / "makai"), f'python3 -c "{connect}"')
 
         assert "CONNECTED" not in said
         with pytest.raises(BlockingIOError):

@@ -105,9 +105,8 @@ async def test_a_call_is_described_by_the_whole_command_and_an_escaped_title(tmp
 async def test_output_is_shown_as_it_comes(tmp_path: Path) -> None:
     watching = Silent()
     os.mkfifo(tmp_path / "gate")
-    call = asyncio.create_task(
-        shell_tool(tmp_path).run({"command": "echo first; read line < gate; echo $line"}, watching)
-    )
+    command = {"command": "echo first; read line < gate; echo $line"}
+    call = asyncio.create_task(shell_tool(tmp_path).run(command, watching))
     await asyncio.wait_for(watching.first.wait(), 60)
     assert watching.heard == ["first\n"]
 
@@ -126,9 +125,8 @@ async def test_characters_cut_by_a_read_arrive_whole(tmp_path: Path) -> None:
 async def test_long_output_keeps_its_ends_and_is_whole_in_a_file(tmp_path: Path) -> None:
     size = 64 * 1024 * 1024
     watching = Silent()
-    outcome = await shell_tool(tmp_path).run(
-        {"command": f"echo begin; yes 0123456 | head -c {size}; echo end"}, watching
-    )
+    command = {"command": f"echo begin; yes 0123456 | head -c {size}; echo end"}
+    outcome = await shell_tool(tmp_path).run(command, watching)
 
     shown = text_of(outcome)
     total = size + len("begin\nend\n")
@@ -204,12 +202,8 @@ async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(tmp_path
     begun = time.monotonic()
     outcome = await run(tmp_path, "echo started; trap '' TERM; while :; do sleep 0.05; done", timeout_s=0.3)
 
-    assert outcome == ToolOutcome(
-        content=(
-            Text(text="started\n[ended after 0.3 s with all it started; pass a longer timeout_s if it needs one]"),
-        ),
-        is_error=True,
-    )
+    told = "started\n[ended after 0.3 s with all it started; pass a longer timeout_s if it needs one]"
+    assert outcome == text_outcome(told, is_error=True)
     assert time.monotonic() - begun < 30
 
 
@@ -261,31 +255,12 @@ async def test_nothing_of_a_call_stays_open(tmp_path: Path) -> None:
 
 
 async def test_children_see_no_secret_of_the_environment(tmp_path: Path) -> None:
-    environ = {
-        "PATH": os.environ["PATH"],
-        "HOME": "/nowhere",
-        "LC_TIME": "C",
-        "OPENAI_API_KEY": "secret-1",
-        "MAKAI_HOME": "/secret-2",
-        "GITHUB_TOKEN": "secret-3",
-        "SSH_AUTH_SOCK": "/secret-4",
-        "LD_PRELOAD": "/secret-5",
-        "BASH_ENV": "/secret-6",
-        "https_proxy": "http://user:secret-7@proxy:1",
-        "http_proxy": "http://proxy:1",
-    }
-    assert child_environment(environ) == {
-        "PATH": os.environ["PATH"],
-        "HOME": "/nowhere",
-        "LC_TIME": "C",
-        "http_proxy": "http://proxy:1",
-        "TERM": "dumb",
-        "PAGER": "cat",
-        "AI_AGENT": "makai",
-        "GIT_PAGER": "cat",
-        "GIT_TERMINAL_PROMPT": "0",
-        "NO_COLOR": "1",
-    }
+    kept = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "LC_TIME": "C", "http_proxy": "http://proxy:1"}
+    names = ("OPENAI_API_KEY", "MAKAI_HOME", "GITHUB_TOKEN", "SSH_AUTH_SOCK", "LD_PRELOAD", "BASH_ENV")
+    secrets = {"https_proxy": "http://user:secret-0@proxy:1", **{name: f"/secret-{name}" for name in names}}
+    added = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
+    environ = kept | secrets
+    assert child_environment(environ) == kept | added | {"AI_AGENT": "makai"}
     tool = shell_tool(tmp_path, environ=environ)
     # The supervisor is the parent of the command: its environment is no way around.
     outcome = await tool.run({"command": "env; tr '\\0' '\\n' < /proc/$PPID/environ"}, Silent())

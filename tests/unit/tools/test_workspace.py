@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.machine import RecordMeasure
 from support.path_trials import INSIDE, MAGIC, SECRET, changes, make_root, race, spellings
+from support.places import mode
 from support.profiles import FAULTS
 
 from makai.core.errors import InvalidRequest, NotSupported
@@ -44,18 +44,28 @@ def everything_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def test_files_beneath_the_root_are_read_by_relative_and_absolute_paths(tmp_path: Path) -> None:
-    root, _ = make_root(tmp_path)
-    workspace = Workspace([root])
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_root(tmp_path)[0]
 
+
+@pytest.fixture
+def outside(root: Path) -> Path:
+    return root.parent / "outside"
+
+
+@pytest.fixture
+def workspace(root: Path) -> Workspace:
+    return Workspace([root])
+
+
+def test_files_beneath_the_root_are_read_by_relative_and_absolute_paths(root: Path, workspace: Workspace) -> None:
     paths = ["inner/file", "./inner//file", "inner/../inner/file", str(root / "inner" / "file"), f"/{root}/inner/file"]
     assert [content(workspace, path) for path in paths] == [INSIDE] * 5
 
 
 @pytest.mark.parametrize("attempt", ["read", "list", "stat", "place"])
-def test_no_spelling_reads_outside_the_root(tmp_path: Path, attempt: str) -> None:
-    root, outside = make_root(tmp_path)
-    workspace = Workspace([root])
+def test_no_spelling_reads_outside_the_root(root: Path, outside: Path, workspace: Workspace, attempt: str) -> None:
     actions: dict[str, Callable[[str], object]] = {
         "read": lambda path: content(workspace, path),
         "list": lambda path: names(workspace, path),
@@ -74,10 +84,7 @@ def test_no_spelling_reads_outside_the_root(tmp_path: Path, attempt: str) -> Non
         assert str(found).startswith(f"{root}/"), path
 
 
-def test_no_spelling_writes_outside_the_root(tmp_path: Path) -> None:
-    root, outside = make_root(tmp_path)
-    workspace = Workspace([root])
-
+def test_no_spelling_writes_outside_the_root(outside: Path, workspace: Workspace, tmp_path: Path) -> None:
     for path in spellings(outside):
         with suppress(FileRefused):
             write(workspace, path)
@@ -86,18 +93,16 @@ def test_no_spelling_writes_outside_the_root(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "outside"]
 
 
-def test_outside_and_missing_are_different_errors_with_a_hint(tmp_path: Path) -> None:
-    root, outside = make_root(tmp_path)
-    workspace = Workspace([root])
-
+def test_outside_and_missing_are_different_errors_with_a_hint(root: Path, outside: Path, workspace: Workspace) -> None:
     with pytest.raises(OutsideWorkspace, match=f"outside the session's folders. Files can be used in: {root}"):
         workspace.open_read(str(outside / "secret"))
     with pytest.raises(FileMissing, match="nothing does not exist"):
         workspace.open_read("nothing")
 
 
-def test_links_that_lead_outside_are_refused_and_inner_ones_followed(tmp_path: Path) -> None:
-    root, outside = make_root(tmp_path)
+def test_links_that_lead_outside_are_refused_and_inner_ones_followed(
+    root: Path, outside: Path, workspace: Workspace
+) -> None:
     targets = {
         "to-file": "../outside/secret",
         "to-folder": "../outside",
@@ -111,7 +116,6 @@ def test_links_that_lead_outside_are_refused_and_inner_ones_followed(tmp_path: P
     for name, target in targets.items():
         (root / name).symlink_to(target)
     (root / "inside").symlink_to("inner/file")
-    workspace = Workspace([root])
 
     paths = (*targets, "to-folder/secret", "to-parent/outside/secret", "magic/etc/passwd")
     for path, attempt in itertools.product(paths, ATTEMPTS):
@@ -121,8 +125,7 @@ def test_links_that_lead_outside_are_refused_and_inner_ones_followed(tmp_path: P
     assert content(workspace, "inside") == INSIDE
 
 
-def test_a_write_through_an_inner_link_changes_the_file_and_keeps_the_link(tmp_path: Path) -> None:
-    root, _ = make_root(tmp_path)
+def test_a_write_through_an_inner_link_changes_the_file_and_keeps_the_link(root: Path) -> None:
     (root / "link").symlink_to("inner/file")
 
     write(Workspace([root]), "link")
@@ -131,8 +134,7 @@ def test_a_write_through_an_inner_link_changes_the_file_and_keeps_the_link(tmp_p
     assert (root / "link").is_symlink()
 
 
-def test_a_write_to_a_hard_link_leaves_the_other_name_as_it_was(tmp_path: Path) -> None:
-    root, outside = make_root(tmp_path)
+def test_a_write_to_a_hard_link_leaves_the_other_name_as_it_was(root: Path, outside: Path) -> None:
     os.link(outside / "secret", root / "hard")
 
     write(Workspace([root]), "hard")
@@ -161,10 +163,8 @@ def test_a_folder_whose_name_begins_like_the_root_is_outside(tmp_path: Path) -> 
             workspace.open_read(path)
 
 
-def test_a_place_tells_where_links_lead_so_that_rules_see_the_real_file(tmp_path: Path) -> None:
-    root, _ = make_root(tmp_path)
+def test_a_place_tells_where_links_lead_so_that_rules_see_the_real_file(root: Path, workspace: Workspace) -> None:
     (root / "link").symlink_to("inner")
-    workspace = Workspace([root])
     top = workspace.roots[0]
 
     assert [workspace.place(path) for path in ("link/file", "link/new/x", ".")] == [
@@ -174,17 +174,18 @@ def test_a_place_tells_where_links_lead_so_that_rules_see_the_real_file(tmp_path
     ]
 
 
-def test_a_root_named_through_a_link_takes_paths_in_both_spellings(tmp_path: Path) -> None:
-    root, _ = make_root(tmp_path)
+def test_a_root_named_through_a_link_takes_paths_in_both_spellings(
+    root: Path, workspace: Workspace, tmp_path: Path
+) -> None:
     (tmp_path / "alias").symlink_to(root)
     workspace = Workspace([tmp_path / "alias"])
 
     assert content(workspace, f"{tmp_path}/alias/inner/file") == content(workspace, f"{root}/inner/file") == INSIDE
 
 
-def test_a_root_replaced_by_a_link_is_gone_not_followed(tmp_path: Path) -> None:
-    root, outside = make_root(tmp_path)
-    workspace = Workspace([root])
+def test_a_root_replaced_by_a_link_is_gone_not_followed(
+    root: Path, outside: Path, workspace: Workspace, tmp_path: Path
+) -> None:
     root.rename(tmp_path / "moved")
     root.symlink_to(outside)
 
@@ -192,8 +193,7 @@ def test_a_root_replaced_by_a_link_is_gone_not_followed(tmp_path: Path) -> None:
         workspace.open_read("secret")
 
 
-def test_a_readable_root_is_read_and_never_written(tmp_path: Path) -> None:
-    root, outside = make_root(tmp_path)
+def test_a_readable_root_is_read_and_never_written(root: Path, outside: Path, workspace: Workspace) -> None:
     workspace = Workspace([root], readable=[outside])
 
     assert content(workspace, str(outside / "secret")) == SECRET
@@ -203,17 +203,14 @@ def test_a_readable_root_is_read_and_never_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("roots", [[], ["nowhere"], ["base/inner/file"]])
-def test_roots_that_are_no_folders_are_refused(tmp_path: Path, roots: list[str]) -> None:
-    make_root(tmp_path)
-
+def test_roots_that_are_no_folders_are_refused(root: Path, tmp_path: Path, roots: list[str]) -> None:
     with pytest.raises(InvalidRequest):
         Workspace([tmp_path / root for root in roots])
 
 
 class TestHidden:
     @pytest.fixture
-    def workspace(self, tmp_path: Path) -> Workspace:
-        root, _ = make_root(tmp_path)
+    def workspace(self, root: Path) -> Workspace:
         (root / "home").mkdir()
         (root / "home" / "auth.json").write_bytes(SECRET)
         (root / "link").symlink_to("home/auth.json")
@@ -271,8 +268,7 @@ def test_devices_pipes_and_sockets_are_refused_without_opening_them(tmp_path: Pa
         Workspace([Path("/dev")]).open_read("null")
 
 
-def test_a_listing_tells_kinds_and_sizes(tmp_path: Path) -> None:
-    root, _ = make_root(tmp_path)
+def test_a_listing_tells_kinds_and_sizes(root: Path) -> None:
     (root / "link").symlink_to("inner")
 
     found = sorted(Workspace([root]).entries("."), key=lambda entry: entry.name)
@@ -288,7 +284,7 @@ def test_a_write_makes_folders_and_keeps_mode(tmp_path: Path) -> None:
     write(workspace, "script")
     write(workspace, "a/b/c")
 
-    assert stat.S_IMODE((tmp_path / "script").stat().st_mode) == 0o751
+    assert mode(tmp_path / "script") == 0o751
     assert (tmp_path / "a" / "b" / "c").read_bytes() == b"new"
     assert everything_below(tmp_path) == {"script", "a", "a/b", "a/b/c"}
 
@@ -309,9 +305,7 @@ def test_a_write_that_fails_changes_nothing_and_leaves_nothing(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("path", [".", "inner", "inner/", "inner/file/below"])
-def test_a_write_to_what_is_no_file_is_refused(tmp_path: Path, path: str) -> None:
-    root, _ = make_root(tmp_path)
-
+def test_a_write_to_what_is_no_file_is_refused(root: Path, path: str) -> None:
     with pytest.raises(FileRefused):
         write(Workspace([root]), path)
 
@@ -358,7 +352,7 @@ def test_systems_without_openat2_are_told_so(tmp_path: Path, monkeypatch: pytest
         Workspace([tmp_path]).open_read("x")
 
 
-def test_a_bind_mount_of_the_hidden_folder_is_hidden(tmp_path: Path) -> None:
+def test_a_bind_mount_of_the_hidden_folder_is_hidden(root: Path, outside: Path) -> None:
     """In a namespace of its own, where this is allowed."""
     program = (
         "import sys; from pathlib import Path; from makai.tools.workspace import Workspace\n"
@@ -367,7 +361,6 @@ def test_a_bind_mount_of_the_hidden_folder_is_hidden(tmp_path: Path) -> None:
         "try: w.open_read('mounted/secret'); print('leaked')\n"
         "except Exception as error: print(type(error).__name__)\n"
     )
-    root, outside = make_root(tmp_path)
     (root / "ordinary").write_bytes(INSIDE)
     (root / "mounted").mkdir()
     script = 'mount --bind "$2" "$1/mounted" && exec "$3" -W ignore -c "$4" "$1" "$2"'
