@@ -30,9 +30,13 @@ def page(provider_id: str, value: Any) -> ListingPage:
     return read_listing(builtin_vendors()[provider_id], msgspec.json.encode(value))
 
 
+def row(provider: str, id: str, name: str, **facts: Any) -> ModelRow:
+    return ModelRow(provider=provider, id=id, name=name, **({"capabilities": ASSUMED_CAPABILITIES} | facts))
+
+
 def only_row(provider_id: str, value: Any) -> ModelRow:
-    (row,) = page(provider_id, value).rows
-    return row
+    (found,) = page(provider_id, value).rows
+    return found
 
 
 def in_data(**entry: Any) -> Any:
@@ -97,57 +101,40 @@ def test_without_a_credential_none_is_sent(provider_id: str) -> None:
 def test_a_bare_openai_entry_gives_the_id_and_what_we_assume_of_any_model() -> None:
     entry = {"id": "gpt-9:new/one", "object": "model", "created": 1, "owned_by": "openai"}
 
-    assert page("openai", in_data(**entry)) == ListingPage(
-        rows=(ModelRow(provider="openai", id="gpt-9:new/one", name="gpt-9:new/one", capabilities=ASSUMED_CAPABILITIES),)
-    )
+    assert page("openai", in_data(**entry)) == ListingPage(rows=(row("openai", "gpt-9:new/one", "gpt-9:new/one"),))
 
 
 @pytest.mark.parametrize(
-    ("provider_id", "entry", "context_window", "max_output_tokens", "capabilities"),
+    ("provider_id", "entry", "facts"),
     [
-        ("groq", {"context_window": 131072, "max_completion_tokens": 32768}, 131072, 32768, ASSUMED_CAPABILITIES),
-        ("vllm", {"max_model_len": 40960}, 40960, None, ASSUMED_CAPABILITIES),
+        (
+            "groq",
+            {"context_window": 131072, "max_completion_tokens": 32768},
+            {"context_window": 131072, "max_output_tokens": 32768},
+        ),
+        ("vllm", {"max_model_len": 40960}, {"context_window": 40960}),
         (
             "llama.cpp",
             {"meta": {"n_ctx": 4096, "n_ctx_train": 8192}, "architecture": {"input_modalities": ["text"]}},
-            4096,
-            None,
-            (CHAT, STREAMING, TOOLS, REASONING),
+            {"context_window": 4096, "capabilities": (CHAT, STREAMING, TOOLS, REASONING)},
         ),
         (
             "mistral",
             {
-                "max_context_length": 262144,
+                "max_context_length": 9,
                 "capabilities": {"completion_chat": True, "function_calling": True, "vision": False},
             },
-            262144,
-            None,
-            (CHAT, STREAMING, TOOLS, REASONING),
+            {"context_window": 9, "capabilities": (CHAT, STREAMING, TOOLS, REASONING)},
         ),
         (
             "fireworks",
             {"context_length": 1000, "supports_chat": True, "supports_image_input": True, "supports_tools": False},
-            1000,
-            None,
-            (CHAT, STREAMING, VISION, REASONING),
+            {"context_window": 1000, "capabilities": (CHAT, STREAMING, VISION, REASONING)},
         ),
     ],
 )
-def test_what_compatible_servers_add_to_an_entry_is_used(
-    provider_id: str,
-    entry: Any,
-    context_window: int,
-    max_output_tokens: int | None,
-    capabilities: tuple[ModelCapability, ...],
-) -> None:
-    assert only_row(provider_id, in_data(id="m", **entry)) == ModelRow(
-        provider=provider_id,
-        id="m",
-        name="m",
-        context_window=context_window,
-        max_output_tokens=max_output_tokens,
-        capabilities=capabilities,
-    )
+def test_what_compatible_servers_add_to_an_entry_is_used(provider_id: str, entry: Any, facts: dict[str, Any]) -> None:
+    assert only_row(provider_id, in_data(id="m", **entry)) == row(provider_id, "m", "m", **facts)
 
 
 def test_a_bare_list_is_read_too_and_its_other_types_are_left_out() -> None:
@@ -194,15 +181,13 @@ def test_an_anthropic_page_gives_limits_capabilities_and_the_next_cursor() -> No
 
     assert page("anthropic", body) == ListingPage(
         rows=(
-            ModelRow(
-                provider="anthropic",
-                id="claude-next",
-                name="Claude Next",
+            row(
+                *("anthropic", "claude-next", "Claude Next"),
                 context_window=1_000_000,
                 max_output_tokens=128_000,
                 capabilities=(CHAT, STREAMING, TOOLS, REASONING),
             ),
-            ModelRow(provider="anthropic", id="claude-bare", name="Claude Bare", capabilities=ASSUMED_CAPABILITIES),
+            row("anthropic", "claude-bare", "Claude Bare"),
         ),
         next_cursor="claude-bare",
     )
@@ -248,28 +233,16 @@ def test_google_lists_what_generates_content_under_the_id_that_its_api_takes() -
 def test_ollama_lists_tags_and_their_capabilities_where_it_tells_them() -> None:
     body = {
         "models": [
-            {
-                "name": "qwen9:4b",
-                "model": "qwen9:4b",
-                "details": {"context_length": 40960},
-                "capabilities": ["completion", "tools"],
-            },
+            {"model": "qwen9:4b", "details": {"context_length": 40960}, "capabilities": ["completion", "tools"]}
+            | {"name": "qwen9:4b"},
             {"name": "old-server:latest", "details": {"family": "llama"}},
             {"name": "vectors", "model": "vectors", "capabilities": ["embedding"]},
         ]
     }
 
     assert page("ollama", body).rows == (
-        ModelRow(
-            provider="ollama",
-            id="qwen9:4b",
-            name="qwen9:4b",
-            context_window=40960,
-            capabilities=(CHAT, STREAMING, TOOLS),
-        ),
-        ModelRow(
-            provider="ollama", id="old-server:latest", name="old-server:latest", capabilities=ASSUMED_CAPABILITIES
-        ),
+        row("ollama", "qwen9:4b", "qwen9:4b", context_window=40960, capabilities=(CHAT, STREAMING, TOOLS)),
+        row("ollama", "old-server:latest", "old-server:latest"),
     )
 
 
@@ -351,13 +324,8 @@ def test_a_strange_link_to_the_next_page_is_followed_on_our_own_base_url_or_not_
 @pytest.mark.parametrize(
     "model_id",
     [
-        *(
-            "text-embedding-3-large",
-            "nomic-embed-text:latest",
-            "bge-m3",
-            "omni-moderation-latest",
-            "mistral-ocr-latest",
-        ),
+        *("text-embedding-3-large", "nomic-embed-text:latest", "bge-m3", "omni-moderation-latest"),
+        "mistral-ocr-latest",
         *("tts-1-hd", "gpt-4o-mini-tts", "whisper-large-v3", "gpt-4o-transcribe", "gpt-realtime", "gpt-audio"),
         *("dall-e-3", "gpt-image-1", "chatgpt-image-latest", "grok-2-image-1212", "sora-2", "davinci-002"),
         *("gemini-2.5-flash-preview-tts", "gemini-2.5-flash-image"),
@@ -381,31 +349,11 @@ def test_a_retired_model_is_not_offered_though_its_vendor_lists_it() -> None:
 
 
 def test_what_the_catalog_knows_is_kept_and_what_it_does_not_know_is_filled_in() -> None:
-    known = ModelRow(
-        provider="acme",
-        id="one",
-        name="One",
-        also=("one-20260101",),
-        capabilities=(CHAT, STREAMING, TOOLS),
-        max_output_tokens=10,
-        price=Price(input=1, output=2),
-    )
-    told = ModelRow(
-        provider="acme",
-        id="one-20260101",
-        name="One of January",
-        capabilities=ASSUMED_CAPABILITIES,
-        context_window=100,
-        max_output_tokens=99,
-    )
+    facts: dict[str, Any] = {"capabilities": (CHAT, STREAMING, TOOLS), "max_output_tokens": 10}
+    facts["price"] = Price(input=1, output=2)
+    known = row("acme", "one", "One", also=("one-20260101",), **facts)
+    told = row("acme", "one-20260101", "One of January", context_window=100, max_output_tokens=99)
 
-    assert discovery.with_known_facts(told, known) == ModelRow(
-        provider="acme",
-        id="one-20260101",
-        name="One of January",
-        capabilities=(CHAT, STREAMING, TOOLS),
-        context_window=100,
-        max_output_tokens=10,
-        price=Price(input=1, output=2),
-    )
+    filled_in = row("acme", "one-20260101", "One of January", context_window=100, **facts)
+    assert discovery.with_known_facts(told, known) == filled_in
     assert discovery.with_known_facts(told, None) == told

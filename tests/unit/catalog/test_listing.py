@@ -7,7 +7,6 @@ import json
 import msgspec
 import pytest
 
-from makai.catalog import models as catalog_models
 from makai.catalog.listing import DYNAMIC_MAX_AGE_MS, STATIC_MAX_AGE_MS, descriptor_of, list_models
 from makai.catalog.model_ref import format_model_ref, parse_model_ref
 from makai.catalog.models import AuthStatus, ModelDescriptor, ModelLifecycle, ModelRow, ModelSource, ModelsRequest
@@ -130,12 +129,8 @@ def test_static_answers_may_be_kept_longer_than_fetched_ones() -> None:
     fetched = model("ollama", "ollama", "new", source=ModelSource.DYNAMIC)
     static = list_models(ModelsRequest(), (COLON,), fetched_at_ms=NOW)
     mixed = list_models(ModelsRequest(), (COLON, fetched), fetched_at_ms=NOW)
-    assert static == catalog_models.ModelsResponse(
-        models=(COLON,), fetched_at_ms=NOW, cache_max_age_ms=STATIC_MAX_AGE_MS
-    )
-    assert mixed == catalog_models.ModelsResponse(
-        models=(COLON, fetched), fetched_at_ms=NOW, cache_max_age_ms=DYNAMIC_MAX_AGE_MS
-    )
+    assert (static.models, static.fetched_at_ms, static.cache_max_age_ms) == ((COLON,), NOW, STATIC_MAX_AGE_MS)
+    assert (mixed.models, mixed.fetched_at_ms, mixed.cache_max_age_ms) == ((COLON, fetched), NOW, DYNAMIC_MAX_AGE_MS)
     assert (STATIC_MAX_AGE_MS, DYNAMIC_MAX_AGE_MS) == (3_600_000, 300_000)
 
 
@@ -245,12 +240,8 @@ def test_one_broken_provider_does_not_fail_the_listing() -> None:
     resolver = Resolver({"OPENAI_API_KEY": "k", "GROQ_API_KEY": "k", "GROQ_BASE_URL": "nonsense"})
     models = list_models(ModelsRequest(), resolver.descriptors(), fetched_at_ms=NOW).models
     statuses = {entry.provider_id: entry.auth_status for entry in models}
-    assert {provider: statuses[provider] for provider in ("openai", "anthropic", "groq", "ollama")} == {
-        "openai": AuthStatus.AUTHENTICATED,
-        "anthropic": AuthStatus.LOGIN_REQUIRED,
-        "groq": AuthStatus.FAILED,
-        "ollama": AuthStatus.AUTHENTICATED,
-    }
+    assert (statuses["openai"], statuses["anthropic"]) == (AuthStatus.AUTHENTICATED, AuthStatus.LOGIN_REQUIRED)
+    assert (statuses["groq"], statuses["ollama"]) == (AuthStatus.FAILED, AuthStatus.AUTHENTICATED)
 
 
 @pytest.mark.req("MK-MODEL-021")

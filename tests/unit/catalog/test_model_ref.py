@@ -60,40 +60,23 @@ def test_every_text_is_either_the_only_ref_of_its_triple_or_a_typed_error(text: 
     assert str(triple) == text
 
 
+LONG_REF, LONG_ID = "a/b@" + "x" * MAX_REF_LENGTH, "a/b@" + "x" * (MAX_MODEL_ID_LENGTH + 1)
+MALFORMED = {
+    "missing_separators": ["", "openai", "openai/gpt", "openai@gpt"],
+    "missing_provider_id": ["/openai-responses@gpt"],
+    "missing_api": ["openai/@gpt"],
+    "missing_model_id": ["openai/openai-responses@"],
+    "ambiguous_separators": ["a/b/c@d", "a/b@c/d", "a/b@c@d"],
+    "invalid_provider_id": ["a%20/b@c", "a\n/b@c", "a@b/c@d", "p" * 300 + "/b@c"],
+    "invalid_api": ["a/b%2F@c"],
+    "invalid_percent_escape": ["a/b@c%", "a/b@c%4", "a/b@c%GG"],
+    "invalid_model_id_encoding": ["a/b@c:d", "a/b@c d", "a/b@é", "a/b@c%3a", "a/b@%41", LONG_REF, LONG_ID],
+    "invalid_utf8_model_id": ["a/b@%FF", "a/b@%ED%A0%80", "a/b@%C0%AF"],
+}
+
+
 @pytest.mark.req("MK-MODEL-020")
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("", "missing_separators"),
-        ("openai", "missing_separators"),
-        ("openai/gpt", "missing_separators"),
-        ("openai@gpt", "missing_separators"),
-        ("/openai-responses@gpt", "missing_provider_id"),
-        ("openai/@gpt", "missing_api"),
-        ("openai/openai-responses@", "missing_model_id"),
-        ("a/b/c@d", "ambiguous_separators"),
-        ("a/b@c/d", "ambiguous_separators"),
-        ("a/b@c@d", "ambiguous_separators"),
-        ("a%20/b@c", "invalid_provider_id"),
-        ("a\n/b@c", "invalid_provider_id"),
-        ("a@b/c@d", "invalid_provider_id"),
-        ("a/b%2F@c", "invalid_api"),
-        ("a/b@c%", "invalid_percent_escape"),
-        ("a/b@c%4", "invalid_percent_escape"),
-        ("a/b@c%GG", "invalid_percent_escape"),
-        ("a/b@c:d", "invalid_model_id_encoding"),
-        ("a/b@c d", "invalid_model_id_encoding"),
-        ("a/b@é", "invalid_model_id_encoding"),
-        ("a/b@c%3a", "invalid_model_id_encoding"),
-        ("a/b@%41", "invalid_model_id_encoding"),
-        ("a/b@%FF", "invalid_utf8_model_id"),
-        ("a/b@%ED%A0%80", "invalid_utf8_model_id"),
-        ("a/b@%C0%AF", "invalid_utf8_model_id"),
-        ("a/b@" + "x" * MAX_REF_LENGTH, "invalid_model_id_encoding"),
-        ("a/b@" + "x" * (MAX_MODEL_ID_LENGTH + 1), "invalid_model_id_encoding"),
-        ("p" * 300 + "/b@c", "invalid_provider_id"),
-    ],
-)
+@pytest.mark.parametrize(("text", "kind"), [(text, kind) for kind, texts in MALFORMED.items() for text in texts])
 def test_a_malformed_ref_fails_with_its_kind(text: str, kind: str) -> None:
     with pytest.raises(ModelRefError) as caught:
         parse_model_ref(text)

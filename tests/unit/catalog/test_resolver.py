@@ -78,11 +78,8 @@ def test_an_unknown_model_of_a_known_vendor_gets_the_vendors_defaults(resolver: 
 
 def test_a_dated_snapshot_has_the_facts_of_its_model_and_its_own_id(resolver: Resolver) -> None:
     snapshot = resolver.resolve("anthropic/claude-haiku-4-5-20251001")
-    assert (snapshot.id, snapshot.name, snapshot.context_window) == (
-        "claude-haiku-4-5-20251001",
-        "Claude Haiku 4.5",
-        200_000,
-    )
+    assert (snapshot.id, snapshot.name) == ("claude-haiku-4-5-20251001", "Claude Haiku 4.5")
+    assert snapshot.context_window == 200_000
 
 
 @pytest.mark.req("MK-MODEL-023")
@@ -165,25 +162,18 @@ def test_rows_of_the_runtime_are_found_and_win() -> None:
         ModelRow(provider="openai", id="gpt-6.1-sol", name="Newer facts", context_window=5),
     ]
     resolver = Resolver({}, rows=rows)
-    assert resolver.resolve("scripted/story") == Model(
-        id="story", api="scripted", provider="scripted", base_url="", name="A story"
-    )
+    story = Model(id="story", api="scripted", provider="scripted", base_url="", name="A story")
+    assert resolver.resolve("scripted/story") == story
     assert resolver.resolve("gpt-6.1-sol").context_window == 5
-    assert [model.display_name for model in resolver.descriptors() if model.model_id == "gpt-6.1-sol"] == [
-        "Newer facts"
-    ]
+    names = [model.display_name for model in resolver.descriptors() if model.model_id == "gpt-6.1-sol"]
+    assert names == ["Newer facts"]
 
 
 def test_base_urls_of_environment_and_runtime_are_applied() -> None:
-    resolver = Resolver(
-        {"OPENAI_BASE_URL": "http://localhost:1/v1", "OLLAMA_HOST": "box"}, base_urls={"local": "http://127.0.0.1:2/v1"}
-    )
-    names = ("openai/gpt-6.1-sol", "ollama/x", "local/smollm2")
-    assert [resolver.resolve(name).base_url for name in names] == [
-        "http://localhost:1/v1",
-        "http://box:11434",
-        "http://127.0.0.1:2/v1",
-    ]
+    environ = {"OPENAI_BASE_URL": "http://localhost:1/v1", "OLLAMA_HOST": "box"}
+    resolver = Resolver(environ, base_urls={"local": "http://127.0.0.1:2/v1"})
+    urls = [resolver.resolve(name).base_url for name in ("openai/gpt-6.1-sol", "ollama/x", "local/smollm2")]
+    assert urls == ["http://localhost:1/v1", "http://box:11434", "http://127.0.0.1:2/v1"]
 
 
 def test_azure_needs_an_endpoint() -> None:
@@ -267,12 +257,5 @@ def test_the_default_model_is_of_the_first_credential(environ: dict[str, str], m
 def test_auth_status_never_raises() -> None:
     resolver = Resolver({"OPENAI_API_KEY": "k", "GROQ_BASE_URL": "nonsense", "GROQ_API_KEY": "k", "XAI_API_KEY": "é"})
     providers = ("openai", "anthropic", "groq", "xai", "ollama", "local", "unknown")
-    assert [resolver.auth_status(provider) for provider in providers] == [
-        AuthStatus.AUTHENTICATED,
-        AuthStatus.LOGIN_REQUIRED,
-        AuthStatus.FAILED,
-        AuthStatus.FAILED,
-        AuthStatus.AUTHENTICATED,
-        AuthStatus.AUTHENTICATED,
-        AuthStatus.UNKNOWN,
-    ]
+    expected = ("authenticated", "login_required", "failed", "failed", "authenticated", "authenticated", "unknown")
+    assert tuple(resolver.auth_status(provider) for provider in providers) == tuple(map(AuthStatus, expected))

@@ -26,13 +26,13 @@ def provider(id: str, status: str = "", *, reach: Reachability | None = None, **
 
 
 PROXY = {"base_url": "https://proxy.test/v1", "base_url_variable": "OPENAI_BASE_URL", "key_variable": "OPENAI_API_KEY"}
-NOBODY = Reachability(problem="connection refused")
+UNREACHED = Reachability(problem="connection refused")
 LOCAL = provider("local", "ready (weights installed)", default_model="smollm2-135m")
 NO_LOCAL = provider("local", "run: pull", ready=False)
 NO_KEY = provider("openai", "set OPENAI_API_KEY", ready=False)
 KEY = provider("openai", "ready (OPENAI_API_KEY)", reach=Reachability(), **PROXY)
-UNREACHABLE = msgspec.structs.replace(KEY, reach=NOBODY)
-OLLAMA = provider("ollama", reach=NOBODY, base_url="http://127.0.0.1:11434", is_own_server=True)
+UNREACHABLE = msgspec.structs.replace(KEY, reach=UNREACHED)
+OLLAMA = provider("ollama", reach=UNREACHED, base_url="http://127.0.0.1:11434", is_own_server=True)
 HEALTHY = Checkup(
     makai="1.2.3",
     python="3.12.1 (/usr/bin/python)",

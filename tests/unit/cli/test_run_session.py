@@ -88,7 +88,7 @@ class Place:
             return await run_in_session(request, self.sessions, self.models, kept), kept
 
     async def begin(self, until: type, **more: Any) -> asyncio.Task[tuple[int, Kept]]:
-        """A run that goes on when such an event has come."""
+        """A run, once such an event has come."""
         seen = Kept()
         running = asyncio.create_task(self.run(kept=seen, **more))
         await seen.sees(until)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,19 +68,16 @@ async def test_the_newest_client_that_declares_the_tools_is_asked(tmp_path: Path
         assert ("tool", "From the second.") in await house.conversation(first.session_id)
 
 
-async def asked(house: AgentHouse, folder: Path) -> tuple[AgentPeer, JSON]:
-    """A client whose agent wants to write a file into this folder, and the question."""
-    client = house.client()
-    await client.start(builtin_tools=True, cwd=str(folder), approval_s=60)
-    await client.say("agent_message", words("Write"))
-    question = (await client.hear_until("permission_request"))[-1]["payload"]
-    return client, question
+@asynccontextmanager
+async def asked(folder: Path, project: Path) -> AsyncIterator[tuple[AgentHouse, AgentPeer, JSON]]:
+    """A client whose agent wants to write a file into the project, and the question."""
+    async with agent_client(folder, WRITES, builtin_tools=True, cwd=str(project), approval_s=60) as (house, client):
+        await client.say("agent_message", words("Write"))
+        yield house, client, (await client.hear_until("permission_request"))[-1]["payload"]
 
 
-async def test_a_question_reaches_every_client_and_the_first_answer_counts(tmp_path: Path) -> None:
-    (folder := tmp_path / "work").mkdir()
-    async with agent_house(tmp_path, WRITES) as house:
-        client, question = await asked(house, folder)
+async def test_a_question_reaches_every_client_and_the_first_answer_counts(tmp_path: Path, project: Path) -> None:
+    async with asked(tmp_path, project) as (house, client, question):
         assert (question["tool_name"], question["arguments"]) == ("write", {"path": "a.txt", "content": "A"})
         other = house.client(client.session_id)
         await other.attach()
@@ -95,13 +94,11 @@ async def test_a_question_reaches_every_client_and_the_first_answer_counts(tmp_p
         assert codes(late)[-1] == "permission_conflict"
         if "agent_result" not in types_of(client.heard):
             await client.hear_until("agent_result")
-        assert (folder / "a.txt").read_text() == "A"
+        assert (project / "a.txt").read_text() == "A"
 
 
-async def test_a_denied_call_is_not_run_and_unknown_ones_are_nacked(tmp_path: Path) -> None:
-    (folder := tmp_path / "work").mkdir()
-    async with agent_house(tmp_path, WRITES) as house:
-        client, question = await asked(house, folder)
+async def test_a_denied_call_is_not_run_and_unknown_ones_are_nacked(tmp_path: Path, project: Path) -> None:
+    async with asked(tmp_path, project) as (house, client, question):
         wrong: list[tuple[JSON, str]] = [
             ({"tool_call_id": "unknown", "decision": "deny"}, "tool_call_not_found"),
             ({"tool_call_id": question["tool_call_id"], "decision": "maybe"}, "invalid_request"),
@@ -115,13 +112,13 @@ async def test_a_denied_call_is_not_run_and_unknown_ones_are_nacked(tmp_path: Pa
         assert types_of(frames)[:2] == ["ack", "permission_settled"]
         assert frames[1]["payload"]["reason"] == "Not there."
         assert ("tool error", "denied: Not there.") in await house.conversation(client.session_id)
-        assert not (folder / "a.txt").exists()
+        assert not (project / "a.txt").exists()
 
 
-async def test_a_client_that_comes_back_is_asked_what_is_pending_and_spared_what_is_decided(tmp_path: Path) -> None:
-    (folder := tmp_path / "work").mkdir()
-    async with agent_house(tmp_path, WRITES) as house:
-        client, question = await asked(house, folder)
+async def test_a_client_that_comes_back_is_asked_what_is_pending_and_nothing_else(
+    tmp_path: Path, project: Path
+) -> None:
+    async with asked(tmp_path, project) as (house, client, question):
         cursor = max(frame["payload"].get("event_id", 0) for frame in client.heard if frame["type"] == "agent_event")
         await client.peer.channel.close()
         state = await house.sessions.dispatch(GetState(client.session_id))

@@ -21,20 +21,18 @@ def line(**members: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", **members}).encode()
 
 
+@pytest.fixture
+def peer() -> json_rpc.JsonRpcPeer:
+    return json_rpc.JsonRpcPeer()
+
+
 def test_the_codes_are_those_of_json_rpc_and_acp() -> None:
-    assert [*(-32700, -32600, -32601, -32602, -32603)] == [
-        json_rpc.PARSE_ERROR,
-        json_rpc.INVALID_REQUEST,
-        json_rpc.METHOD_NOT_FOUND,
-        json_rpc.INVALID_PARAMS,
-        json_rpc.INTERNAL_ERROR,
-    ]
+    assert (json_rpc.PARSE_ERROR, json_rpc.INVALID_REQUEST, json_rpc.METHOD_NOT_FOUND) == (-32700, -32600, -32601)
+    assert (json_rpc.INVALID_PARAMS, json_rpc.INTERNAL_ERROR) == (-32602, -32603)
     assert [json_rpc.AUTH_REQUIRED, json_rpc.RESOURCE_NOT_FOUND, json_rpc.REQUEST_CANCELLED] == [-32000, -32002, -32800]
 
 
-def test_a_request_is_numbered_and_its_answer_reported_once() -> None:
-    peer = json_rpc.JsonRpcPeer()
-
+def test_a_request_is_numbered_and_its_answer_reported_once(peer: json_rpc.JsonRpcPeer) -> None:
     assert peer.request("initialize", {"protocolVersion": 1}) == (
         1,
         b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n',
@@ -48,8 +46,7 @@ def test_a_request_is_numbered_and_its_answer_reported_once() -> None:
     assert (peer.stray_responses, peer.malformed) == (2, 0)
 
 
-def test_an_answer_may_carry_a_null_beside_what_it_means() -> None:
-    peer = json_rpc.JsonRpcPeer()
+def test_an_answer_may_carry_a_null_beside_what_it_means(peer: json_rpc.JsonRpcPeer) -> None:
     for _ in range(3):
         peer.request("m")
 
@@ -67,9 +64,7 @@ def test_an_error_that_names_no_request_is_reported_without_id() -> None:
     ]
 
 
-def test_notifications_go_both_ways_in_order() -> None:
-    peer = json_rpc.JsonRpcPeer()
-
+def test_notifications_go_both_ways_in_order(peer: json_rpc.JsonRpcPeer) -> None:
     assert peer.notify("session/update", {"title": None}) == (
         b'{"jsonrpc":"2.0","method":"session/update","params":{"title":null}}\n'
     )
@@ -78,9 +73,7 @@ def test_notifications_go_both_ways_in_order() -> None:
     ]
 
 
-def test_parameters_stay_as_they_were_written_and_null_is_not_absent() -> None:
-    peer = json_rpc.JsonRpcPeer()
-
+def test_parameters_stay_as_they_were_written_and_null_is_not_absent(peer: json_rpc.JsonRpcPeer) -> None:
     assert peer.receive(b'{"jsonrpc":"2.0","id":7,"method":"m","params":{ "new":1.50, "a":null}, "x":1}') == [
         json_rpc.IncomingRequest(7, "m", Raw(b'{ "new":1.50, "a":null}'))
     ]
@@ -90,17 +83,13 @@ def test_parameters_stay_as_they_were_written_and_null_is_not_absent() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"0", b"-5", b"123456789012345678901234567890", b'"1"', b'"\\u00e9 x"', b'""'])
-def test_ids_are_echoed_byte_for_byte(raw: bytes) -> None:
-    peer = json_rpc.JsonRpcPeer()
-
+def test_ids_are_echoed_byte_for_byte(peer: json_rpc.JsonRpcPeer, raw: bytes) -> None:
     [request] = peer.receive(b'{"jsonrpc":"2.0","id":%s,"method":"m"}' % raw)
     assert isinstance(request, json_rpc.IncomingRequest)
     assert peer.respond(request.id, {}) == b'{"jsonrpc":"2.0","id":%s,"result":{}}\n' % raw
 
 
-def test_one_and_the_text_one_are_two_ids() -> None:
-    peer = json_rpc.JsonRpcPeer()
-
+def test_one_and_the_text_one_are_two_ids(peer: json_rpc.JsonRpcPeer) -> None:
     assert peer.receive(line(id=1, method="a")) == [json_rpc.IncomingRequest(1, "a", None)]
     assert peer.receive(line(id="1", method="b")) == [json_rpc.IncomingRequest("1", "b", None)]
     assert peer.respond("1", None) == b'{"jsonrpc":"2.0","id":"1","result":null}\n'
@@ -111,8 +100,7 @@ def test_one_and_the_text_one_are_two_ids() -> None:
         peer.respond(1, None)
 
 
-def test_the_peer_may_cancel_its_request_and_still_gets_one_answer() -> None:
-    peer = json_rpc.JsonRpcPeer()
+def test_the_peer_may_cancel_its_request_and_still_gets_one_answer(peer: json_rpc.JsonRpcPeer) -> None:
     peer.receive(line(id="a", method="session/prompt"))
 
     assert peer.receive(line(method="$/cancel_request", params={"requestId": "a"})) == [json_rpc.Cancelled("a")]
@@ -123,8 +111,7 @@ def test_the_peer_may_cancel_its_request_and_still_gets_one_answer() -> None:
     ]
 
 
-def test_a_request_can_be_cancelled_until_it_is_answered_and_forgotten_any_time() -> None:
-    peer = json_rpc.JsonRpcPeer()
+def test_a_request_can_be_cancelled_until_it_is_answered_and_forgotten_any_time(peer: json_rpc.JsonRpcPeer) -> None:
     peer.request("m")
 
     assert peer.cancel(1) == b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}\n'
@@ -144,13 +131,10 @@ def test_unanswered_requests_are_bounded_in_both_directions() -> None:
 
     with pytest.raises(TransportError, match="2 requests are waiting"):
         peer.request("m")
-    assert peer.receive(line(id=3, method="m")) == [
-        json_rpc.Malformed(
-            json_rpc.INTERNAL_ERROR,
-            "2 requests are waiting already",
-            b'{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"2 requests are waiting already"}}\n',
-        )
-    ]
+    why = "2 requests are waiting already"
+    reply = b'{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"%b"}}\n' % why.encode()
+    refused = [json_rpc.Malformed(json_rpc.INTERNAL_ERROR, why, reply)]
+    assert peer.receive(line(id=3, method="m")) == refused
     peer.respond(1, {})
     assert peer.receive(line(id=3, method="m")) == [json_rpc.IncomingRequest(3, "m", None)]
 
@@ -178,9 +162,9 @@ def test_unanswered_requests_are_bounded_in_both_directions() -> None:
         (b'{"jsonrpc":"1.0","id":"x","method":"m"}', json_rpc.INVALID_REQUEST, "x"),
     ],
 )
-def test_junk_is_answered_and_the_connection_continues(junk: bytes, code: int, reply_id: object) -> None:
-    peer = json_rpc.JsonRpcPeer()
-
+def test_junk_is_answered_and_the_connection_continues(
+    peer: json_rpc.JsonRpcPeer, junk: bytes, code: int, reply_id: object
+) -> None:
     [refused] = peer.receive(junk)
     assert isinstance(refused, json_rpc.Malformed)
     assert refused.reply is not None
@@ -200,16 +184,13 @@ def test_junk_is_answered_and_the_connection_continues(junk: bytes, code: int, r
         line(result=None, jsonrpc=2),
     ],
 )
-def test_notifications_and_responses_are_never_answered(junk: bytes) -> None:
-    peer = json_rpc.JsonRpcPeer()
-
+def test_notifications_and_responses_are_never_answered(peer: json_rpc.JsonRpcPeer, junk: bytes) -> None:
     [refused] = peer.receive(junk)
     assert isinstance(refused, json_rpc.Malformed)
     assert refused.reply is None
 
 
-def test_a_request_whose_id_is_in_use_does_not_disturb_the_first() -> None:
-    peer = json_rpc.JsonRpcPeer()
+def test_a_request_whose_id_is_in_use_does_not_disturb_the_first(peer: json_rpc.JsonRpcPeer) -> None:
     peer.receive(line(id=1, method="a"))
 
     [refused] = peer.receive(line(id=1, method="b"))
