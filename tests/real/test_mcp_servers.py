@@ -19,12 +19,12 @@ from typing import Any
 import msgspec
 import pytest
 from support.machine import RecordMeasure, slack
-from support.orphan_trials import text_of
+from support.orphan_trials import confining, text_of
 
 from makai.core.content import Image, Text
 from makai.core.secret import Secret
 from makai.tools.base import ToolOutcome, text_outcome
-from makai.tools.commands import Wrap
+from makai.tools.commands import Confine
 from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing
 from makai.tools.mcp.manager import McpManager, ServerStatus
 from makai.tools.mcp.tools import McpTool
@@ -80,11 +80,18 @@ class Servers:
         return int(json.loads(text_of(await self.call("environment")))["pid"])
 
 
+UNCONFINED = confining()
+
+
 @asynccontextmanager
 async def running(
-    *servers: McpServer, tmp_path: Path, timing: Timing = QUICK, wrap: Wrap = list, environ: Any = os.environ
+    *servers: McpServer,
+    tmp_path: Path,
+    timing: Timing = QUICK,
+    confined: Confine = UNCONFINED,
+    environ: Any = os.environ,
 ) -> AsyncIterator[Servers]:
-    launch = Launch(environ=environ, cwd=str(tmp_path), wrap=wrap, spill_directory=tmp_path / "spill")
+    launch = Launch(environ=environ, cwd=str(tmp_path), confined=confined, spill_directory=tmp_path / "spill")
     watcher = Watcher()
     async with McpManager(McpConfig(servers=servers), launch, timing=timing, on_change=watcher.changed) as manager:
         yield Servers(manager, watcher)
@@ -382,7 +389,7 @@ async def test_a_server_sees_only_what_it_was_given_and_runs_where_it_was_told(t
         wrapped.append(argv)
         return ["/usr/bin/env", "WRAPPED=1", *argv]
 
-    async with ready(server, tmp_path=tmp_path, wrap=wrap, environ=environ) as servers:
+    async with ready(server, tmp_path=tmp_path, confined=confining(wrap), environ=environ) as servers:
         seen = json.loads(text_of(await servers.call("environment")))
 
     given = {"PATH": os.environ["PATH"], "HOME": "/h", "LANG": "C.UTF-8", "GIVEN": "yes", "WRAPPED": "1"}
@@ -439,12 +446,12 @@ async def test_closing_at_any_moment_of_a_start_leaves_nothing(tmp_path: Path) -
 HOST = """
 import asyncio, os, sys
 from pathlib import Path
-from support.orphan_trials import Silent
+from support.orphan_trials import Silent, confining
 from makai.tools.mcp.config import Launch, McpConfig, StdioServer
 from makai.tools.mcp.manager import McpManager
 
 async def main():
-    launch = Launch(environ=os.environ, cwd="/", wrap=list, spill_directory=Path("/nowhere"))
+    launch = Launch(environ=os.environ, cwd="/", confined=confining(), spill_directory=Path("/nowhere"))
     server = StdioServer(name="t", command=sys.executable, args=(sys.argv[1],))
     async with McpManager(McpConfig(servers=(server,)), launch) as manager:
         assert await manager.settled(120)

@@ -7,15 +7,15 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from makai.core.content import Text
 from makai.tools.base import ToolOutcome
-from makai.tools.commands import LocalCommands, Wrap
+from makai.tools.commands import Confine, LocalCommands
 from makai.tools.shell import ShellTool
 from makai.tools.workspace import Workspace
 
@@ -60,12 +60,20 @@ def text_of(outcome: ToolOutcome) -> str:
     return "\n".join(part.text for part in outcome.content if isinstance(part, Text))
 
 
-def shell_tool(folder: Path, *, wrap: Wrap = list, environ: Mapping[str, str] | None = None, **local: Any) -> ShellTool:
-    """A shell without a sandbox; `local` are further arguments of `LocalCommands`."""
+def confining(wrap: Callable[[Sequence[str]], Sequence[str]] = list) -> Confine:
+    @contextmanager
+    def confined(argv: Sequence[str], *, network: bool = False) -> Iterator[Sequence[str]]:
+        yield wrap(argv)
+
+    return confined
+
+
+def shell_tool(folder: Path, *, confined: Confine | None = None, environ: Mapping[str, str] | None = None) -> ShellTool:
+    """A shell, by default without a sandbox."""
     workspace = Workspace([folder])
     return ShellTool(
         workspace,
-        LocalCommands(workspace, wrap=wrap, **local),
+        LocalCommands(workspace, confined=confined or confining()),
         environ={"PATH": os.environ["PATH"]} if environ is None else environ,
         spill_directory=folder / "spilled",
     )

@@ -107,10 +107,8 @@ async def summarised(
 
 
 def cut(conversation: Conversation, keep_tokens: int) -> int:
-    """How many messages to summarise, so that about `keep_tokens` stay word for word.
-
-    Calls stay with their results, and the last input without an answer is never summarised.
-    """
+    """How many messages to summarise, so that about `keep_tokens` stay word for word. Calls stay with their results,
+    and the last input without an answer is never summarised."""
     messages, places = conversation.messages, conversation.places
     end = len(messages)
     while end > 0 and isinstance(messages[end - 1], UserMessage):

@@ -20,9 +20,7 @@ class AgentHost(Protocol):
 
     async def emit(self, event: ev.SessionEvent) -> None:
         """Log a fact. The order of calls is the order of facts; a cancelled wait does not take the fact back.
-
-        `tool_started` and `user_message` are durable on return, everything else soon after.
-        """
+        `tool_started` and `user_message` are durable on return, everything else soon after."""
 
     def emit_delta(self, event: ev.Delta) -> bool:
         """Log a delta now, if that needs no waiting; False when it was not taken and has to be emitted instead."""

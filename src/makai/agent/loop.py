@@ -48,11 +48,8 @@ async def run_agent(
     settings: AgentSettings,
     standing: Standing | None = None,
 ) -> AgentOutcome:
-    """Run until the model is done, a limit is reached or something fails.
-
-    A cancelled run raises `CancelledError`, after its tools have stopped and its last facts are logged. What the host
-    raises passes through.
-    """
+    """Run until the model is done, a limit is reached or something fails. A cancelled run raises `CancelledError`,
+    after its tools have stopped and its last facts are logged. What the host raises passes through."""
     try:
         model = models.resolve(settings.model)
     except MakaiError as error:
@@ -75,10 +72,8 @@ async def run_compaction(
     instructions: str = "",
     places: tuple[int, ...] = (),
 ) -> AgentOutcome:
-    """Summarise the conversation because a user asked for it: all of it, but for the newest `settings.keep_tokens`.
-
-    The outcome is an error when there is no summary, for the user asked for one.
-    """
+    """Summarise the conversation because a user asked for it: all of it, but for the newest `settings.keep_tokens`. The
+    outcome is an error when there is no summary, for the user asked for one."""
     try:
         model = models.resolve(settings.model)
     except MakaiError as error:

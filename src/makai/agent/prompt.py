@@ -74,10 +74,8 @@ def system_prompt(cwd: Path, *, trusted: bool = False, hidden: Sequence[Path] = 
 
 
 def project_root(cwd: Path) -> Path:
-    """The nearest directory above with a `.git`; a folder that is in no repository is its own root.
-
-    Not the root of the file system: what others put into shared folders above is not part of the project.
-    """
+    """The nearest directory above with a `.git`; a folder that is in no repository is its own root. Not the root of the
+    file system: what others put into shared folders above is not part of the project."""
     return next((directory for directory in (cwd, *cwd.parents) if (directory / ".git").exists()), cwd)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, Self
 
@@ -74,10 +74,8 @@ class Workbench:
         files: Callable[[Workspace], FileSystem] = lambda local: local,
         commands: Callable[[CommandRunner], CommandRunner] = lambda local: local,
     ) -> None:
-        """`detection` is the sandbox to use; by default the best one of this machine.
-
-        `files` and `commands` make the ports that tools use out of the local ones: an editor's buffers and terminals.
-        """
+        """`detection` is the sandbox to use; by default the best one of this machine. `files` and `commands` make the
+        ports that tools use out of the local ones: an editor's buffers and terminals."""
         self._spec = spec
         self._detection = detection
         self._make_files = files
@@ -98,9 +96,7 @@ class Workbench:
             launch = Launch(
                 environ=self._spec.environ,
                 cwd=self._workspace.roots[0].real,
-                wrap=self._sandbox.wrap,
-                wrap_online=self._sandbox.wrap_online,
-                holding=self._sandbox.holding,
+                confined=self._sandbox.confined,
                 spill_directory=self._scratch.output,
             )
             self._manager = McpManager(servers, launch)
@@ -182,8 +178,7 @@ class Workbench:
         self._commands = self._make_commands(
             LocalCommands(
                 self._workspace,
-                wrap=self._sandbox.wrap_asked,
-                holding=self._sandbox.holding_asked,
+                confined=self._sandbox.confined_if_possible,
                 is_confined=not self._sandbox.is_missing,
             )
         )
@@ -257,22 +252,17 @@ class _Sandbox:
         """Whether children should be confined, and cannot be."""
         return self._spec.sandbox != "full-access" and self._detection.backend is None
 
-    def wrap(self, argv: Sequence[str]) -> Sequence[str]:
+    @contextmanager
+    def confined(self, argv: Sequence[str], *, network: bool = False) -> Iterator[Sequence[str]]:
         """Confine a child that runs without a question; `NotSupported` when that is not possible."""
-        return self._detection.wrap(self._policy(), argv)
+        with self._detection.holding(self._policy()):
+            yield self._detection.wrap(self._policy(network=network), argv)
 
-    def wrap_online(self, argv: Sequence[str]) -> Sequence[str]:
-        return self._detection.wrap(self._policy(network=True), argv)
-
-    def holding(self) -> AbstractContextManager[None]:
-        return self._detection.holding(self._policy())
-
-    def wrap_asked(self, argv: Sequence[str]) -> Sequence[str]:
-        """Confine a command. Where that is not possible a person was asked about this very command (see `rules`)."""
-        return argv if self.is_missing else self.wrap(argv)
-
-    def holding_asked(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.is_missing else self.holding()
+    def confined_if_possible(
+        self, argv: Sequence[str], *, network: bool = False
+    ) -> AbstractContextManager[Sequence[str]]:
+        """Where it is not possible, a person was asked about this very command (see `rules`)."""
+        return nullcontext(argv) if self.is_missing else self.confined(argv, network=network)
 
     def _policy(self, *, network: bool = False) -> SandboxPolicy:
         """Made again each time: what has to be protected in the folders may be new."""

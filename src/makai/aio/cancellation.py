@@ -56,10 +56,8 @@ async def finish_cleanup(work: Coroutine[Any, Any, None], seconds: float, what: 
 
 
 async def run_with_grace(work: Coroutine[Any, Any, ResultT], grace_s: float, what: str) -> ResultT:
-    """Return the result of `work`. When the caller is cancelled, cancel `work` and wait at most `grace_s` for it.
-
-    Work that ignores its cancellation is abandoned: it must not hold up what waits for the end of the run.
-    """
+    """Return the result of `work`. When the caller is cancelled, cancel `work` and wait at most `grace_s` for it. Work
+    that ignores its cancellation is abandoned: it must not hold up what waits for the end of the run."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

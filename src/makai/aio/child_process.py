@@ -200,10 +200,8 @@ class ChildProcess:
                 await asyncio.wait({self._listening})
 
     def kill(self) -> None:
-        """Let it be ended with all it started. Returns at once and may be repeated; `stop` waits for the end.
-
-        A supervised child and what it started get SIGTERM and a third of a second, any other group SIGKILL.
-        """
+        """Let it be ended with all it started. Returns at once and may be repeated; `stop` waits for the end. A
+        supervised child and what it started get SIGTERM and a third of a second, any other group SIGKILL."""
         if not self._is_supervised:
             self._signal_group(signal.SIGKILL)
         elif self._control is not None:

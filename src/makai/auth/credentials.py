@@ -72,10 +72,8 @@ def is_loopback(host: str) -> bool:
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy the environment names for this URL (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), read per request.
-
-    Loopback addresses never use one: a proxy could not reach them.
-    """
+    """The proxy the environment names for this URL (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), read per request. Loopback
+    addresses never use one: a proxy could not reach them."""
     parsed = urlsplit(url)
     if is_loopback(parsed.hostname or ""):
         return None

@@ -70,10 +70,8 @@ LoginEvent: TypeAlias = LoginUrl | LoginPrompt | LoginProgress | LoginSuccess | 
 
 
 class RunningLogin:
-    """An async iterator of events, for one reader. Starts when it is created; needs a running event loop.
-
-    It is the `LoginIO` of its procedure; clients use `answer`, `cancel`, `result`, `ended` and the iteration.
-    """
+    """An async iterator of events, for one reader. Starts when it is created; needs a running event loop. It is the
+    `LoginIO` of its procedure; clients use `answer`, `cancel`, `result`, `ended` and the iteration."""
 
     def __init__(
         self,

@@ -129,11 +129,8 @@ class CallbackListener:
 async def listen(
     callback: Callback, *, host: str = "127.0.0.1", ports: Sequence[int] = (0,)
 ) -> AsyncIterator[CallbackListener]:
-    """Open the first free port of `ports` (0 is any) on 127.0.0.1 for the length of the block.
-
-    `host` is only how the redirect URI spells it: some servers have registered "localhost". `InvalidRequest` when no
-    port is free.
-    """
+    """Open the first free port of `ports` (0 is any) on 127.0.0.1 for the length of the block. `host` is only how the
+    redirect URI spells it: some servers have registered "localhost". `InvalidRequest` when no port is free."""
     server, listener = await _open(callback, host, ports)
     try:
         yield listener

@@ -176,10 +176,8 @@ def revocation_form(token: Secret, hint: str, *, client_id: str, client_secret: 
 
 
 def read_token_answer(answer: HttpAnswer, *, provider_id: str, now_ms: int) -> TokenAnswer:
-    """The tokens, or the error that says why there are none.
-
-    Lifetimes are counted from `now_ms` (take it before asking): the server's clock and ours need not agree.
-    """
+    """The tokens, or the error that says why there are none. Lifetimes are counted from `now_ms` (take it before
+    asking): the server's clock and ours need not agree."""
     fields = successful_object(answer, provider_id=provider_id)
     access = _token(fields, "access_token")
     if access is None:
@@ -223,10 +221,8 @@ def read_device_answer(answer: HttpAnswer, *, provider_id: str) -> DeviceAuthori
 
 
 def read_metadata(answer: HttpAnswer, *, issuer: str, provider_id: str) -> ServerMetadata:
-    """An OpenID Connect discovery document.
-
-    OpenID Connect Discovery section 4.3: "The issuer value returned MUST be identical to the Issuer URL".
-    """
+    """An OpenID Connect discovery document. OpenID Connect Discovery section 4.3: "The issuer value returned MUST be
+    identical to the Issuer URL"."""
     fields = successful_object(answer, provider_id=provider_id)
     if str(fields.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
         raise InvalidRequest(
@@ -261,10 +257,8 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
         return Secret(self.redirect_path).matches(path)
 
     def read(self, query: str) -> Secret:
-        """The code; `AuthRequired` when the server refused, `ParseError` when the answer is not ours.
-
-        Not ours is what does not carry our state (RFC 6749 section 10.12) or comes from another issuer (RFC 9207).
-        """
+        """The code; `AuthRequired` when the server refused, `ParseError` when the answer is not ours. Not ours is what
+        does not carry our state (RFC 6749 section 10.12) or comes from another issuer (RFC 9207)."""
         fields = _query_fields(query)
         if not self.state_in_path and not self.state.matches(fields.get("state", "")):
             raise ParseError("This answer does not belong to the login that is running.")

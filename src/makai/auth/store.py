@@ -383,10 +383,8 @@ class Keychain:
         return None if account else find_key(source, self._environ)
 
     def credential_for(self, source: KeySource, base_url: str, account: str | None = None) -> Credential | None:
-        """The credential to use at `base_url`.
-
-        `None` where the provider needs no key and none may be sent there; `AuthRequired` where it needs one.
-        """
+        """The credential to use at `base_url`. `None` where the provider needs no key and none may be sent there;
+        `AuthRequired` where it needs one."""
         credential = self.find(source, account)
         if credential is not None and credential.may_be_sent_to(base_url):
             return credential

@@ -112,10 +112,8 @@ def listing_request(vendor: Vendor, base_url: str, secret: Secret | None, cursor
 
 
 def read_listing(vendor: Vendor, body: bytes) -> ListingPage:
-    """The rows of one page; `ParseError` when it is not a list of models.
-
-    One entry that cannot be understood is left out: it must not hide the others.
-    """
+    """The rows of one page; `ParseError` when it is not a list of models. One entry that cannot be understood is left
+    out: it must not hide the others."""
     try:
         page = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:

@@ -196,10 +196,8 @@ def configured(provider_id: str, config: ProviderConfig) -> LoginProvider:
 
 
 def with_login_config(provider: LoginProvider, login: LoginConfig) -> LoginProvider:
-    """The provider with what the user wrote about its login.
-
-    A vendor whose login differs from the standard keeps its own flow: then this is about the client to log in with.
-    """
+    """The provider with what the user wrote about its login. A vendor whose login differs from the standard keeps its
+    own flow: then this is about the client to log in with."""
     known = VENDOR_LOGINS.get(provider.id)
     if known is not None and known.flow in _FLOWS_WITH_CLIENT:
         provider = with_vendor_login(provider)

@@ -59,10 +59,8 @@ class Resolver:
         self._learned: dict[str, dict[str, ModelRow]] = {}
 
     def learn(self, vendor: Vendor, told: Iterable[ModelRow]) -> tuple[ModelRow, ...]:
-        """Take a vendor's own list of models into account; returns the rows to offer.
-
-        They take the place of what the vendor listed before.
-        """
+        """Take a vendor's own list of models into account; returns the rows to offer. They take the place of what the
+        vendor listed before."""
         pairs = [(row, self._rows().get((vendor.id, row.id))) for row in told]
         offered = [with_known_facts(row, known) for row, known in pairs if is_offered(vendor, row, known)]
         self._learned[vendor.id] = {row.id: row for row in offered}
@@ -159,10 +157,8 @@ class Resolver:
     def descriptors(
         self, listings: Mapping[str, ProviderListing] | None = None, known: Mapping[str, AuthStatus] | None = None
     ) -> list[ModelDescriptor]:
-        """Every model to offer: what a vendor listed, where it was asked and answered, else the rows we have.
-
-        `known` are statuses that take precedence, such as a login in progress. Retired models are not offered.
-        """
+        """Every model to offer: what a vendor listed, where it was asked and answered, else the rows we have. `known`
+        are statuses that take precedence, such as a login in progress. Retired models are not offered."""
         listings = listings or {}
         dynamic = {provider_id: listing.rows for provider_id, listing in listings.items() if listing.error is None}
         static = {(row.provider, row.id): row for row in (*builtin().models, *self._extra)}

@@ -30,11 +30,8 @@ ASSUMED_CAPABILITIES = (
 
 
 class Vendor(msgspec.Struct, frozen=True, kw_only=True):
-    """One place that serves models.
-
-    A base URL is `root + paths[api]`, and is what the vendor's official SDK takes: OpenAI style ends in /v1,
-    Anthropic's, Google's and Ollama's have no version in them.
-    """
+    """One place that serves models. A base URL is `root + paths[api]`, and is what the vendor's official SDK takes:
+    OpenAI style ends in /v1, Anthropic's, Google's and Ollama's have no version in them."""
 
     id: str
     name: str

@@ -6,10 +6,12 @@ not part of that protocol and are asked of the runtime. Tests pass another runti
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -37,6 +39,25 @@ if TYPE_CHECKING:
 _ACCOUNT = click.option("--account", metavar="NAME", help="Which login, if you have several.")
 
 
+def _with_backend(command: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., int]:
+    """Runs the command with the runtime that click's `obj` is, or with one that is closed afterwards."""
+
+    @click.pass_obj
+    @functools.wraps(command)
+    def with_backend(given: Backend | None, /, **options: Any) -> int:
+        async def run() -> int:
+            if given is not None:
+                return await command(given, **options)
+            from makai.providers.runtime import ModelRuntime
+
+            async with ModelRuntime() as runtime:
+                return await command(runtime, **options)
+
+        return run_async(run())
+
+    return with_backend
+
+
 @epilog("""
 Examples:
   makai auth login anthropic
@@ -58,19 +79,15 @@ Examples:
 """)
 @command.command("providers")
 @output_format
-@click.pass_obj
-def providers_command(given: Backend | None, as_json: bool) -> int:
+@_with_backend
+async def providers_command(backend: Backend, as_json: bool) -> int:
     """List providers and whether you need to log in."""
+    from makai.client.connect import connect
 
-    async def ask(backend: Backend) -> int:
-        from makai.client.connect import connect
-
-        async with connect(backend=backend) as client:
-            providers = await client.auth.list_providers()
-        say_result({"providers": providers}, providers_text(providers, paint=painter(sys.stdout)), as_json=as_json)
-        return _complain(errors_of(providers))
-
-    return _with_runtime(given, ask)
+    async with connect(backend=backend) as client:
+        providers = await client.auth.list_providers()
+    say_result({"providers": providers}, providers_text(providers, paint=painter(sys.stdout)), as_json=as_json)
+    return _complain(errors_of(providers))
 
 
 @epilog("""
@@ -89,26 +106,19 @@ Exit codes: 0 logged in, 1 failed, 130 interrupted (the login is cancelled).
 @_ACCOUNT
 @click.option("--no-browser", is_flag=True, help="Only print the address to open.")
 @output_format
-@click.pass_obj
-def login_command(given: Backend | None, provider: str, account: str | None, no_browser: bool, as_json: bool) -> int:
+@_with_backend
+async def login_command(backend: Backend, provider: str, account: str | None, no_browser: bool, as_json: bool) -> int:
     """Log in to PROVIDER (`makai auth providers` lists them).
 
     Opens your browser, or prints the address to open over SSH. Nothing is stored unless PROVIDER accepts the login.
     """
+    from makai.cli.browser import has_browser
+    from makai.cli.line_reader import LineReader
+    from makai.cli.login import JsonLoginOutput, LoginOutput, log_in
 
-    async def log_in_now(backend: Backend) -> int:
-        from makai.cli.browser import has_browser
-        from makai.cli.line_reader import LineReader
-        from makai.cli.login import JsonLoginOutput, LoginOutput, log_in
-
-        if as_json:
-            screen: LoginOutput = JsonLoginOutput(LineReader())
-        else:
-            browser = not no_browser and sys.stdout.isatty() and has_browser(os.environ)
-            screen = LoginOutput(LineReader(), browser=browser)
-        return await log_in(backend, provider, account, screen)
-
-    return _with_runtime(given, log_in_now)
+    browser = not no_browser and sys.stdout.isatty() and has_browser(os.environ)
+    screen = JsonLoginOutput(LineReader()) if as_json else LoginOutput(LineReader(), browser=browser)
+    return await log_in(backend, provider, account, screen)
 
 
 @epilog("""
@@ -119,24 +129,20 @@ Examples:
 @command.command("logout")
 @click.argument("provider")
 @_ACCOUNT
-@click.pass_obj
-def logout_command(given: Backend | None, provider: str, account: str | None) -> int:
+@_with_backend
+async def logout_command(backend: Backend, provider: str, account: str | None) -> int:
     """Delete a login, and revoke it at PROVIDER where that is possible."""
-
-    async def log_out(backend: Backend) -> int:
-        auth = backend.auth()
-        if not await auth.logout(provider, account):
-            note(f"makai: you have no login{f' {account!r}' if account else ''} at {provider}", fg="red")
-            return EXIT_FAILED
-        say(f"Logged out of {provider}{f' ({account})' if account else ''}.")
-        left = next((one for one in auth.list_providers() if one.id == provider), None)
-        if left is not None and left.source:
-            default = next((one.name for one in left.accounts if one.is_default), "")
-            where = f"the login {default!r}" if left.accounts else left.source
-            note(f"You can still use {provider} with {where}.")
-        return 0
-
-    return _with_runtime(given, log_out)
+    auth = backend.auth()
+    if not await auth.logout(provider, account):
+        note(f"makai: you have no login{f' {account!r}' if account else ''} at {provider}", fg="red")
+        return EXIT_FAILED
+    say(f"Logged out of {provider}{f' ({account})' if account else ''}.")
+    left = next((one for one in auth.list_providers() if one.id == provider), None)
+    if left is not None and left.source:
+        default = next((one.name for one in left.accounts if one.is_default), "")
+        where = f"the login {default!r}" if left.accounts else left.source
+        note(f"You can still use {provider} with {where}.")
+    return 0
 
 
 @epilog("""
@@ -150,23 +156,17 @@ With PROVIDER the exit code is 3 when a login is needed.
 @command.command("status")
 @click.argument("provider", required=False)
 @output_format
-@click.pass_obj
-def status_command(given: Backend | None, provider: str | None, as_json: bool) -> int:
+@_with_backend
+async def status_command(backend: Backend, provider: str | None, as_json: bool) -> int:
     """Show which login or variable each provider uses, and when it expires."""
-
-    async def tell(backend: Backend) -> int:
-        import time
-
-        found = [one for one in backend.auth().list_providers() if provider in (None, one.id)]
-        if not found:
-            raise click.UsageError(f"there is no provider {provider!r}: `makai auth providers` lists them")
-        lines = status_text(found, time.time_ns() // 1_000_000, paint=painter(sys.stdout))
-        say_result({"providers": found}, lines, as_json=as_json)
-        if code := _complain(errors_of(found)):
-            return code
-        return EXIT_LOGIN_NEEDED if provider and found[0].auth_status not in USABLE else 0
-
-    return _with_runtime(given, tell)
+    found = [one for one in backend.auth().list_providers() if provider in (None, one.id)]
+    if not found:
+        raise click.UsageError(f"there is no provider {provider!r}: `makai auth providers` lists them")
+    lines = status_text(found, time.time_ns() // 1_000_000, paint=painter(sys.stdout))
+    say_result({"providers": found}, lines, as_json=as_json)
+    if code := _complain(errors_of(found)):
+        return code
+    return EXIT_LOGIN_NEEDED if provider and found[0].auth_status not in USABLE else 0
 
 
 @epilog("""
@@ -183,18 +183,6 @@ def default_command(provider: str, account: str) -> None:
 
     CredentialStore(home_directory(os.environ)).set_default(provider, account)
     say(f"{provider} now uses {account} by default.")
-
-
-def _with_runtime(given: Backend | None, work: Callable[[Backend], Awaitable[int]]) -> int:
-    async def run() -> int:
-        if given is not None:
-            return await work(given)
-        from makai.providers.runtime import ModelRuntime
-
-        async with ModelRuntime() as runtime:
-            return await work(runtime)
-
-    return run_async(run())
 
 
 def _complain(errors: list[str]) -> int:

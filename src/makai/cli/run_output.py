@@ -60,10 +60,8 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextOutput:
-    """Text as it arrives; progress goes to stderr if that is a terminal.
-
-    `hold` keeps the text back until the whole answer was checked.
-    """
+    """Text as it arrives; progress goes to stderr if that is a terminal. `hold` keeps the text back until the whole
+    answer was checked."""
 
     def __init__(self, *, hold: bool = False) -> None:
         self._hold = hold

@@ -19,9 +19,7 @@ async def open_sessions(
     *, models: ModelRuntime | None = None, on_takeover: Callable[[], None] | None = None
 ) -> AsyncIterator[Sessions]:
     """`models` answer while this process owns the sessions; without them, a runtime of their own is opened.
-
-    `on_takeover` is called when the owner ended and this process took over.
-    """
+    `on_takeover` is called when the owner ended and this process took over."""
     async with AsyncExitStack() as stack:
         if models is None:
             models = await stack.enter_async_context(ModelRuntime())

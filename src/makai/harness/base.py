@@ -168,11 +168,8 @@ class RunPort(AgentHost, Protocol):
     async def earlier_decision(
         self, call: ev.ToolCalled, diffs: tuple[ev.FileDiff, ...] = ()
     ) -> ev.ApprovalDecided | None:
-        """What was decided, or is still being asked, about a call since before the run was resumed.
-
-        None for a call without a question. Denied when the call would no longer make the changes (`diffs`) that the
-        question showed.
-        """
+        """What was decided, or is still being asked, about a call since before the run was resumed. None for a call
+        without a question. Denied when the call would no longer make the changes (`diffs`) that the question showed."""
 
     async def grants(self) -> Sequence[tuple[str, bool]]:
         """The rules that people set while deciding calls, for this session or its folder: text, and allow or deny."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Protocol
 
 from makai.aio.child_process import ChildProcess
 from makai.core.errors import InvalidRequest
@@ -14,8 +14,11 @@ from makai.tools.hidden import path_of
 from makai.tools.ports import CommandRequest
 from makai.tools.workspace import Place, Workspace
 
-Wrap: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-"""Turns an argument vector into one that starts it in the sandbox."""
+
+class Confine(Protocol):
+    def __call__(self, argv: Sequence[str], *, network: bool = False) -> AbstractContextManager[Sequence[str]]:
+        """The argument vector that starts `argv` in the sandbox; hold it until the command has ended."""
+
 
 # fmt: off
 _NAMES = frozenset({
@@ -34,10 +37,8 @@ _SET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a command may see of our environment: what programs need to run, and no secret.
-
-    An allow list: a variable that is not known stays here.
-    """
+    """What a command may see of our environment: what programs need to run, and no secret. An allow list: a variable
+    that is not known stays here."""
     kept = {name: value for name, value in environ.items() if _is_harmless(name, value)}
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept, **_SET}
 
@@ -50,18 +51,9 @@ def _is_harmless(name: str, value: str) -> bool:
 
 
 class LocalCommands:
-    def __init__(
-        self,
-        workspace: Workspace,
-        *,
-        wrap: Wrap,
-        holding: Callable[[], AbstractContextManager[None]] = nullcontext,
-        is_confined: bool = True,
-    ) -> None:
-        """`holding` is held from before `wrap` until the command has ended."""
+    def __init__(self, workspace: Workspace, *, confined: Confine, is_confined: bool = True) -> None:
         self._workspace = workspace
-        self._wrap = wrap
-        self._holding = holding
+        self._confined = confined
         self.is_confined = is_confined
 
     async def start(self, request: CommandRequest) -> _LocalCommand:
@@ -69,9 +61,9 @@ class LocalCommands:
         with ExitStack() as held:
             held.callback(os.close, directory)
             kept = held.enter_context(ExitStack())
-            kept.enter_context(self._holding())
             try:
-                child = await ChildProcess.start_command(self._wrap(request.argv), directory, request.environ)
+                argv = kept.enter_context(self._confined(request.argv))
+                child = await ChildProcess.start_command(argv, directory, request.environ)
             except OSError as error:
                 raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
             return _LocalCommand(child, kept.pop_all())

@@ -31,9 +31,7 @@ class _OpenHow(ctypes.Structure):
 
 def open_beneath(directory: int, path: str, flags: int, *, links: bool = True) -> int:
     """Open `path` beneath `directory`. OSError EXDEV when it leads outside, ELOOP for a link that may not be followed.
-
-    Links that stay beneath the directory are followed when `links` is true.
-    """
+    Links that stay beneath the directory are followed when `links` is true."""
     return _openat2(directory, path, flags, _RESOLVE_BENEATH | (0 if links else _RESOLVE_NO_SYMLINKS))
 
 

@@ -64,10 +64,8 @@ def is_protected(relative_path: str) -> bool:
 
 
 def settling_folder(path: str) -> str | None:
-    """The folder around `path`, or `path` itself, that settles what git or an agent does; None when there is none.
-
-    A session in such a folder has it as the folder that names are relative to, and so none of them gives it away.
-    """
+    """The folder around `path`, or `path` itself, that settles what git or an agent does; None when there is none. A
+    session in such a folder has it as the folder that names are relative to, and so none of them gives it away."""
     parts = path.split("/")
     found = next((index for index, part in enumerate(parts) if _folded(part) in _SETTLING), None)
     return None if found is None else "/".join(parts[: found + 1])
@@ -75,9 +73,7 @@ def settling_folder(path: str) -> str | None:
 
 def _folded(name: str) -> str:
     """The name as file systems may compare it: without case, signs that cannot be seen, and dots or blanks at its end.
-
-    On some of them `.GIT`, `.g<U+200C>it`, `.git.` or `GIT~1` is `.git`.
-    """
+    On some of them `.GIT`, `.g<U+200C>it`, `.git.` or `GIT~1` is `.git`."""
     seen = "".join(sign for sign in unicodedata.normalize("NFC", name) if unicodedata.category(sign) != "Cf")
     folded = seen.casefold().rstrip(". ")
     return ".git" if _SHORT_NAME_OF_GIT.fullmatch(folded) else folded

@@ -102,10 +102,8 @@ class OpenedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workspace:
-    """Confined access to files on this machine, the local `ports.FileSystem`.
-
-    It holds no descriptor between calls and may be used from several threads.
-    """
+    """Confined access to files on this machine, the local `ports.FileSystem`. It holds no descriptor between calls and
+    may be used from several threads."""
 
     def __init__(self, roots: Sequence[Path], hidden: Sequence[Path] = (), readable: Sequence[Path] = ()) -> None:
         """`readable` are further roots that may only be read, such as where long tool output is kept."""

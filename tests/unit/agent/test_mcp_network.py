@@ -17,7 +17,7 @@ from support.plain_mcp import PYTHON, SERVER
 from makai.agent.workbench import Workbench, WorkbenchSpec
 from makai.core.session_events import Notice
 from makai.tools.base import text_outcome
-from makai.tools.mcp.config import Launch, StdioServer, parse_mcp_config
+from makai.tools.mcp.config import StdioServer, parse_mcp_config
 from makai.tools.sandbox.detect import Detection, try_bubblewrap, try_landlock
 
 MAY_USE_IT = Notice(
@@ -88,9 +88,3 @@ def test_only_true_is_yes(value: str) -> None:
     config = parse_mcp_config(f'{{"mcpServers": {{"x": {{"command": "x", "network": {value}}}}}}}', {})
 
     assert (config.servers, list(config.problems)) == ((), ["x"])
-
-
-def test_where_the_network_is_off_for_all_no_server_gets_it() -> None:
-    launch = Launch(environ={}, cwd="/", wrap=lambda argv: ["confined", *argv], spill_directory=Path("/nowhere"))
-
-    assert launch.confined(["x"], network=True) == ["confined", "x"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.orphan_trials import Silent
+from support.orphan_trials import Silent, confining
 
 from makai.core.content import Image, Text
 from makai.core.errors import TransportError
@@ -218,7 +218,7 @@ def test_a_schema_is_always_an_object_with_properties(schema: dict[str, Any]) ->
 LAUNCH = Launch(
     environ={"PATH": "/bin", "LANG": "C", "OPENAI_API_KEY": "s3cret"},
     cwd="/",
-    wrap=list,
+    confined=confining(),
     spill_directory=Path("/nowhere"),
 )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.machine import RecordMeasure, slack
-from support.orphan_trials import WILD_COMMANDS, Silent, aborted_runs, processes_with, shell_tool, text_of
+from support.orphan_trials import WILD_COMMANDS, Silent, aborted_runs, confining, processes_with, shell_tool, text_of
 from support.profiles import FAULTS
 
 from makai.core.content import Text
@@ -180,22 +180,18 @@ async def test_the_command_is_started_as_the_wrapper_says_while_what_it_needs_is
     order: list[object] = []
 
     @contextlib.contextmanager
-    def holding() -> Iterator[None]:
-        order.append("held")
+    def confined(argv: Sequence[str], *, network: bool = False) -> Iterator[Sequence[str]]:
+        order.append(argv[1:])
         try:
-            yield
+            yield ["/usr/bin/env", "WRAPPED=yes", *argv]
         finally:
             order.append("released")
             (tmp_path / "released").touch()
 
-    def wrap(argv: Sequence[str]) -> Sequence[str]:
-        order.append(argv[1:])
-        return ["/usr/bin/env", "WRAPPED=yes", *argv]
-
-    outcome = await shell_tool(tmp_path, wrap=wrap, holding=holding).run({"command": "echo $WRAPPED; ls"}, Silent())
+    outcome = await shell_tool(tmp_path, confined=confined).run({"command": "echo $WRAPPED; ls"}, Silent())
 
     assert outcome == ToolOutcome(content=(Text(text="yes"),), exit_code=0)
-    assert order == ["held", ("--noprofile", "--norc", "-c", "echo $WRAPPED; ls"), "released"]
+    assert order == [("--noprofile", "--norc", "-c", "echo $WRAPPED; ls"), "released"]
 
 
 async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(tmp_path: Path) -> None:
@@ -269,7 +265,7 @@ async def test_children_see_no_secret_of_the_environment(tmp_path: Path) -> None
 
 
 async def test_a_wrapper_that_cannot_be_started_is_told(tmp_path: Path) -> None:
-    tool = shell_tool(tmp_path, wrap=lambda _: ["/no/such/sandbox"], environ={})
+    tool = shell_tool(tmp_path, confined=confining(lambda _: ["/no/such/sandbox"]), environ={})
 
     assert await tool.run({"command": "true"}, Silent()) == ToolOutcome(
         content=(Text(text="/no/such/sandbox: No such file or directory\n[exit code 127]"),),

@@ -56,10 +56,8 @@ class Switched(Exception):
 
 
 async def browser_code(io: LoginIO, provider: LoginProvider, login: BrowserLogin, *, switch_word: str = "") -> Code:
-    """Send the user to the page and wait for the code. Pair and state are made here and used once.
-
-    With a `switch_word`, the user may answer it instead of an address: `Switched`.
-    """
+    """Send the user to the page and wait for the code. Pair and state are made here and used once. With a
+    `switch_word`, the user may answer it instead of an address: `Switched`."""
     pkce, state = oauth.new_pkce(), oauth.new_state()
     callback = oauth.Callback(
         provider_id=provider.id, state=state, path=login.path, state_in_path=login.state_in_path, issuer=login.issuer

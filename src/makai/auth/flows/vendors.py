@@ -24,10 +24,8 @@ _CLAIM: Final = "https://api.openai.com/auth"
 
 
 async def login_openai_codex(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
-    """Log in with a ChatGPT account in the browser, or with OpenAI's own kind of device code.
-
-    The account holds the ChatGPT account id, which every request must name.
-    """
+    """Log in with a ChatGPT account in the browser, or with OpenAI's own kind of device code. The account holds the
+    ChatGPT account id, which every request must name."""
     required_option(provider, "client_id")
     issuer = required_option(provider, "issuer").rstrip("/")
     server = oauth.ServerMetadata(
@@ -187,10 +185,8 @@ _METADATA: Final = {"ideType": "IDE_UNSPECIFIED", "platform": "PLATFORM_UNSPECIF
 
 
 async def login_google_gemini_cli(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Account:
-    """The browser flow for Gemini Code Assist, then one question about the Cloud project of the subscription.
-
-    Client id and secret come from config.toml or the environment; none are built in.
-    """
+    """The browser flow for Gemini Code Assist, then one question about the Cloud project of the subscription. Client id
+    and secret come from config.toml or the environment; none are built in."""
     required_option(provider, "client_id")
     if provider.client_secret is None:
         variable = provider.option_variables.get("client_secret", "")

@@ -137,10 +137,8 @@ class ChatSession:
         return events
 
     async def send(self, text: str, delivery: ev.Delivery = "queue") -> int:
-        """Send a message. While a run is active it is queued, or steers the run.
-
-        Returns the id of an event by which the session has accepted it.
-        """
+        """Send a message. While a run is active it is queued, or steers the run. Returns the id of an event by which
+        the session has accepted it."""
         if self.session_id is None:
             session_id = await self.sessions.dispatch(self._wanted)
             self._switch(session_id, self.view)

@@ -31,10 +31,8 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Markdown(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of an answer, cut between two Markdown blocks, or anywhere when it is printed as it arrives.
-
-    Several in a row are one text: `begins` and `ends` say where it starts and stops.
-    """
+    """A part of an answer, cut between two Markdown blocks, or anywhere when it is printed as it arrives. Several in a
+    row are one text: `begins` and `ends` say where it starts and stops."""
 
     text: str
     begins: bool = True

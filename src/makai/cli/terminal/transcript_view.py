@@ -47,10 +47,8 @@ class OpenCall(msgspec.Struct, kw_only=True):
 
 
 class TranscriptView:
-    """One session as it is read in a terminal.
-
-    `finished_length` says how much of a growing text can be printed; `len` prints all of it at once.
-    """
+    """One session as it is read in a terminal. `finished_length` says how much of a growing text can be printed; `len`
+    prints all of it at once."""
 
     def __init__(self, me: str, finished_length: Callable[[str], int], state: SessionState | None = None) -> None:
         self.state = state or SessionState()

@@ -21,7 +21,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -30,7 +30,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
-from makai.tools.commands import Wrap
+from makai.tools.commands import Confine
 
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 """`${NAME}`, `${env:NAME}` as Cursor writes it, and `${NAME:-what to use without it}`."""
@@ -209,17 +209,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str]
     """Ours. A server sees of it what it cannot run without, and what its own entry gives it."""
     cwd: str
-    wrap: Wrap
-    """Turns a command into one that is confined, without network."""
-    wrap_online: Wrap | None = None
-    """The same with network, for servers whose entry asks for it; None where no server may have it."""
-    holding: Callable[[], AbstractContextManager[None]] = nullcontext
-    """What must be held from before `wrap` until the server has ended."""
+    confined: Confine
+    """Starts a server in the sandbox; its network is on for servers whose entry asks for it."""
     spill_directory: Path
     """Where answers go that are too long for a model."""
-
-    def confined(self, argv: Sequence[str], *, network: bool) -> Sequence[str]:
-        return self.wrap_online(argv) if network and self.wrap_online is not None else self.wrap(argv)
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
         return {name: self.environ[name] for name in _PASSED_ON if name in self.environ} | dict(given)

@@ -201,10 +201,8 @@ class _Server:
         return before != self.tools
 
     async def _wait(self, failures: int, reason: str) -> None:
-        """Wait before the next attempt; after too many its tools are gone until one of them is called.
-
-        A remote server that worked once may only be out of reach, as on a train: asking for it again costs little.
-        """
+        """Wait before the next attempt; after too many its tools are gone until one of them is called. A remote server
+        that worked once may only be out of reach, as on a train: asking for it again costs little."""
         self.wanted.clear()
         given_up = failures >= self._timing.most_failures
         if given_up:

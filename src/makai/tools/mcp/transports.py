@@ -109,8 +109,7 @@ def _confining(launch: Launch, server: StdioServer) -> Iterator[Sequence[str]]:
     """The command line in its sandbox. `TransportError` when a place that the sandbox needs cannot be made."""
     with ExitStack() as held:
         try:
-            held.enter_context(launch.holding())
-            wrapped = launch.confined([server.command, *server.args], network=server.network)
+            wrapped = held.enter_context(launch.confined([server.command, *server.args], network=server.network))
         except OSError as error:
             raise TransportError(f"Its sandbox cannot be made: {error}.") from None
         yield wrapped

@@ -62,9 +62,7 @@ class Bubblewrap:
 
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
         """The command line. Start it from a thread that outlives it: it dies with the thread that started it.
-
-        `InvalidRequest` when a protected path is a symbolic link that nothing can be mounted on.
-        """
+        `InvalidRequest` when a protected path is a symbolic link that nothing can be mounted on."""
         options = [*_NAMESPACES, "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
         if not policy.network:
             options.append("--unshare-net")

@@ -73,10 +73,8 @@ class Landlock:
 
 @functools.cache
 def _child_program() -> str:
-    """The compiled child, in memory that only this process holds.
-
-    It starts faster than its source, and no command can change it, not even in a session that works on makai itself.
-    """
+    """The compiled child, in memory that only this process holds. It starts faster than its source, and no command can
+    change it, not even in a session that works on makai itself."""
     source = Path(landlock_child.__file__).read_bytes()
     code = compile(source, landlock_child.__file__, "exec", optimize=2)
     descriptor = os.memfd_create("makai-landlock-child", os.MFD_CLOEXEC)

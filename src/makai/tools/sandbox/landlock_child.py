@@ -158,10 +158,8 @@ def drop_capabilities() -> None:
 
 
 def socket_filter(machine: str, *, network: bool) -> bytes:
-    """A seccomp program. It closes what Landlock leaves open: UDP, unix sockets, every other kind of socket.
-
-    A pair of connected sockets stays allowed, unless it could be used to send to some other address.
-    """
+    """A seccomp program. It closes what Landlock leaves open: UDP, unix sockets, every other kind of socket. A pair of
+    connected sockets stays allowed, unless it could be used to send to some other address."""
     architecture, socket_call, pair_call, refused_calls = MACHINES[machine]
     rules = [(LOAD, ARCHITECTURE, None), (JUMP_IF_EQUAL, architecture, ("next", "refuse"))]
     rules += [(LOAD, SYSCALL, None), (JUMP_IF_AT_LEAST, X32_BIT, ("refuse", "next"))]

@@ -66,10 +66,8 @@ _MAX_STEPS: Final = 1_000
 
 
 class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything may be read but `hidden`, nothing may be written but `roots`, and no network, unless it says so.
-
-    All paths are absolute and hold no symbolic link, except `protected`: there a link is what must stay as it is.
-    """
+    """Everything may be read but `hidden`, nothing may be written but `roots`, and no network, unless it says so. All
+    paths are absolute and hold no symbolic link, except `protected`: there a link is what must stay as it is."""
 
     level: SandboxLevel
     roots: tuple[str, ...]
