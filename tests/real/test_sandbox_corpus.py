@@ -28,7 +28,7 @@ RecordMeasure: TypeAlias = Callable[[str, str, str], None]
 
 ALL_ATTACKS = {**ATTACKS, **{f"self-approval: {name}": attack for name, attack in SELF_APPROVAL.items()}}
 BACKENDS: dict[str, Callable[[], SandboxBackend | str]] = {"bubblewrap": try_bubblewrap, "landlock": try_landlock}
-MEDIAN_MS = 30
+MEDIAN_MS = 15
 RUNS, PATIENCE_S = 25, 20
 
 
@@ -166,15 +166,11 @@ def test_a_checkout_behind_a_link_is_the_folder_it_leads_to(site: Site, sandbox:
 
 
 def test_killing_the_parent_does_not_reach_makai(site: Site, sandbox: Detection) -> None:
-    policy = site.policy()
-    attack = ["bash", "-c", "kill -9 $PPID; sleep 0.05"]
-    # a parent that may be killed stands between the attack and this process
-    parent = ["sh", "-c", '"$@"; echo the parent lives', "sh", *sandbox.wrap(policy, attack)]
+    done = site.run(sandbox, "kill -9 $PPID; sleep 0.05; echo its supervisor lives")
+    next_one = site.run(sandbox, "echo so does the launcher")
 
-    with sandbox.holding(policy):
-        done = subprocess.run(parent, cwd=site.root, capture_output=True, text=True, timeout=30, check=False)
-
-    assert done.stdout == "the parent lives\n"
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["its supervisor lives"])
+    assert next_one.stdout == "so does the launcher\n"
 
 
 def test_a_fork_bomb_is_held_to_its_number(site: Site, sandbox: Detection) -> None:
@@ -218,7 +214,7 @@ def test_the_workspace_is_left_as_it_was(site: Site, sandbox: Detection) -> None
     assert sorted(os.listdir(site.root)) == before
 
 
-def test_a_command_costs_at_most_30_ms_more(site: Site, sandbox: Detection, record_measure: RecordMeasure) -> None:
+def test_a_command_costs_at_most_15_ms_more(site: Site, sandbox: Detection, record_measure: RecordMeasure) -> None:
     """The median of the first batch that keeps the bar, else of the quietest one: others use the same cores."""
     patience = time.monotonic() + PATIENCE_S
     with _before_others():
@@ -244,10 +240,10 @@ def _before_others() -> Iterator[None]:
 
 
 def _median_overhead(site: Site, sandbox: Detection) -> float:
-    policy, no_policy = site.policy(), site.policy("full-access")
+    policy = site.policy()
     bare, confined = [], []
     for _ in range(RUNS):
-        bare.append(_milliseconds(lambda: site.run_command(UNCONFINED, ["true"], no_policy)))
+        bare.append(_milliseconds(lambda: subprocess.run(["true"], check=True, timeout=30)))
         confined.append(_milliseconds(lambda: site.run_command(sandbox, ["true"], policy)))
     return statistics.median(confined) - statistics.median(bare)
 

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from makai.tools.launching import launcher
 from makai.tools.sandbox.detect import Detection
 from makai.tools.sandbox.policy import SandboxLevel, SandboxPolicy, session_policy
 
@@ -129,18 +130,9 @@ class Site:
         """Run a command in the sandbox. What it says of itself and of errors comes together."""
         policy = policy or self.policy()
         with sandbox.holding(policy):
-            return subprocess.run(
-                sandbox.wrap(policy, argv),
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=30,
-                check=False,
-                cwd=cwd or self.root,
-            )
+            command = sandbox.wrap(policy, argv)
+            done = launcher().run(command, env=self._environ, timeout_s=30, cwd=cwd or self.root)
+        return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode("utf-8", "replace"))
 
     def damage(self) -> list[str]:
         """What an attack did that can be seen from outside."""

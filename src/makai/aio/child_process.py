@@ -1,9 +1,9 @@
 """A child process with its pipes, as one value that is started whole, read, written and always ended.
 
 The child leads its own session: Ctrl-C at our terminal does not reach it, and a signal to its process group reaches all
-of its own children that stayed in the group. A supervised child (Linux) runs below `makai.aio.supervisor`, so that
-nothing it ever started outlives it, and it does not outlive us even when we are killed. Other children learn of our
-death by the end of their standard input.
+of its own children that stayed in the group. A supervised child (Linux) is started by the launcher and runs below
+`makai.aio.supervisor`, so that nothing it ever started outlives it, and it does not outlive us even when we are killed.
+Other children learn of our death by the end of their standard input.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import contextlib
 import fcntl
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from makai.aio import supervisor
 from makai.aio.cancellation import wait_uncancelled
+from makai.aio.launcher import LaunchedProcess, Launcher, LaunchRequest
 from makai.aio.pipes import BOUND_BYTES, PipeReader, PipeWriter
 from makai.core.errors import TransportError
 
@@ -28,13 +27,6 @@ STDERR_KEPT_BYTES: Final = 8 * 1024
 KILL_DEADLINE_S: Final = 6.0
 """How long a killed child may take to be gone. Longer than the supervisor takes in the worst case."""
 _ENDS_KEPT: Final = 512
-_SUPERVISE: Final = f"""
-import os, sys
-sys.path.append({os.path.dirname(supervisor.__file__)!r})
-import supervisor
-os._exit(supervisor.main())
-"""
-"""Imported, not run as a file: an imported module is compiled once, not for every child."""
 
 
 class OversizedLine(msgspec.Struct, frozen=True):
@@ -82,7 +74,7 @@ class ChildProcess:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: asyncio.subprocess.Process | LaunchedProcess,
         *,
         stdin: int | None,
         stdout: int,
@@ -107,17 +99,17 @@ class ChildProcess:
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | int | None = None,
-        supervised: bool = False,
+        launcher: Launcher | None = None,
         takes_input: bool = True,
         merge_stderr: bool = False,
     ) -> ChildProcess:
         """Start a child; an `OSError` when that is not possible. `env` is its whole environment, by default ours.
 
-        For a supervised child `cwd` may be the descriptor of a folder, and a missing program shows as exit code 127.
-        `merge_stderr` puts its errors into its output, in order.
+        With a `launcher` it is supervised: then `cwd` may be the descriptor of a folder, and a missing program shows as
+        exit code 127. `merge_stderr` puts its errors into its output, in order.
         """
         starting = asyncio.create_task(
-            _start(argv, env, cwd, supervised=supervised, takes_input=takes_input, merge_stderr=merge_stderr)
+            _start(argv, env, cwd, launcher=launcher, takes_input=takes_input, merge_stderr=merge_stderr)
         )
         try:
             return await wait_uncancelled(starting)
@@ -126,10 +118,6 @@ class ChildProcess:
             if not starting.cancelled() and starting.exception() is None:
                 await starting.result().stop()
             raise
-
-    @classmethod
-    async def start_command(cls, argv: Sequence[str], cwd: int, env: Mapping[str, str]) -> ChildProcess:
-        return await cls.start(argv, env=env, cwd=cwd, supervised=True, takes_input=False, merge_stderr=True)
 
     @property
     def pid(self) -> int:
@@ -143,7 +131,7 @@ class ChildProcess:
     @property
     def has_ended(self) -> bool:
         """Whether the process is gone, asked of the kernel where possible: the event loop may learn it later."""
-        if self._process.returncode is not None or not hasattr(os, "waitid"):
+        if self._process.returncode is not None or self._is_supervised or not hasattr(os, "waitid"):
             return self._process.returncode is not None
         try:
             # WNOWAIT leaves the exit status for the event loop to collect.
@@ -282,7 +270,7 @@ async def _start(
     env: Mapping[str, str] | None,
     cwd: str | int | None,
     *,
-    supervised: bool,
+    launcher: Launcher | None,
     takes_input: bool,
     merge_stderr: bool,
 ) -> ChildProcess:
@@ -296,28 +284,36 @@ async def _start(
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         stdout, child_stdout = pipe(to_child=False)
         stderr, child_stderr = (None, child_stdout) if merge_stderr else pipe(to_child=False)
-        stdin, child_stdin = pipe(to_child=True) if takes_input else (None, asyncio.subprocess.DEVNULL)
+        stdin, child_stdin = pipe(to_child=True) if takes_input else (None, None)
         with contextlib.suppress(OSError, AttributeError):
             # A larger pipe means fewer turns of the event loop; the kernel may refuse, and nothing depends on it.
             fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, BOUND_BYTES)
-        control, passed = None, list[int]()
-        if supervised:
+        control: int | None = None
+        process: asyncio.subprocess.Process | LaunchedProcess
+        if launcher is None:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                env=None if env is None else dict(env),
+                cwd=None if isinstance(cwd, int) else cwd,
+                stdin=asyncio.subprocess.DEVNULL if child_stdin is None else child_stdin,
+                stdout=child_stdout,
+                stderr=child_stderr,
+                start_new_session=True,
+            )
+        else:
+            control, child_control = pipe(to_child=True)
             if not isinstance(cwd, int):
                 cwd = os.open(cwd or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 theirs.callback(os.close, cwd)
-            passed = [cwd, child_stdin] if takes_input else [cwd]
-            given = str(child_stdin) if takes_input else "-"
-            argv = [sys.executable, "-I", "-S", "-c", _SUPERVISE, str(cwd), given, *argv]
-            control, child_stdin = pipe(to_child=True)
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            env=None if env is None else dict(env),
-            cwd=None if isinstance(cwd, int) else cwd,
-            stdin=child_stdin,
-            stdout=child_stdout,
-            stderr=child_stderr,
-            pass_fds=passed,
-            start_new_session=True,
-        )
+            request = LaunchRequest(
+                argv=argv,
+                env=os.environ if env is None else env,
+                cwd=cwd,
+                control=child_control,
+                stdin=child_stdin,
+                stdout=child_stdout,
+                stderr=child_stderr,
+            )
+            process = await launcher.launch(request)
         ours.pop_all()
     return ChildProcess(process, stdin=stdin, stdout=stdout, stderr=stderr, control=control)

@@ -1,13 +1,9 @@
 """The process between makai and a child: it leaves none of the child's processes alive.
 
-Arguments: the descriptor of a folder, the descriptor of the child's standard input ("-" for none), then the child's
-argument vector. Standard input is a pipe whose other end makai holds. The exit code is the child's, 128 + n when signal
-n killed it, as shells say it. Every child waits for this program to start, so it imports nothing of makai and little of
-the standard library (`signal` alone costs 5 ms).
-
-As a child subreaper it becomes the parent of every process that the child leaves behind, however often that forked or
-changed its session. When the child ends, or makai closes the pipe, or makai itself dies, all of them are asked to stop,
-then killed. A child that can kill this process escapes it; a sandbox with its own process ids prevents that.
+It is a fork of the launcher, so nothing is read from disk to start it. As a child subreaper it becomes the parent of
+every process that the child leaves behind, however often that forked or changed its session. When the child ends, or
+makai closes the control pipe, or makai itself dies, all of them are asked to stop, then killed. A child that can kill
+this process escapes it; a sandbox with its own process ids prevents that.
 """
 
 from __future__ import annotations
@@ -15,55 +11,98 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import signal
 import sys
 import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
-_PR_SET_CHILD_SUBREAPER = 36
-_SIGKILL, _SIGPIPE, _SIGTERM, _SIGXFSZ = 9, 13, 15, 25
-_GRACE_S = 0.3
+PR_SET_CHILD_SUBREAPER: Final = 36
+GRACE_S: Final = 0.3
 """How long processes may tidy up after SIGTERM; the whole end must fit into one second."""
-_KILLING_S = 5.0
-_COULD_NOT_START = 127
-_POLL_S = 0.005
-_REAP_EVERY_MS = 1000
+KILLING_S: Final = 5.0
+CANNOT_EXECUTE, COULD_NOT_START = 126, 127
+_POLL_S: Final = 0.005
+_REAP_EVERY_MS: Final = 1000
+_RESET_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
+"""Python ignores the first two and the launcher the third, and ignoring is inherited."""
+
+Program: TypeAlias = Callable[[Sequence[str]], int]
+"""A program that is a function in memory: it gets its arguments, and what it returns is its exit code."""
+
+libc = ctypes.CDLL(None, use_errno=True)
 
 
-def main() -> int:
-    directory, given_input, *command = sys.argv[1:]
-    if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+class Job(NamedTuple):
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    programs: Mapping[str, Program]
+    """What is called, and not looked for on disk, when it is the first of `argv`."""
+    stdin: int | None
+    """A descriptor for the child; None is /dev/null."""
+    unshared: Sequence[int]
+    """Descriptors of this process that the child must not have."""
+
+
+def supervise(job: Job) -> int:
+    """Run the job in the current folder, with our standard output and error; standard input is the control pipe.
+
+    Its exit code, 128 + n when signal n killed it, as shells say it.
+    """
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         os.write(2, b"this kernel has no child subreapers\n")
-        return _COULD_NOT_START
-    os.fchdir(int(directory))
-    os.close(int(directory))
-    try:
-        child = _started(command, None if given_input == "-" else int(given_input))
-    except OSError as error:
-        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
-        return _COULD_NOT_START
+        return COULD_NOT_START
+    child = _started(job)
     _release_output()
     code = _watch(child)
     last = _end_everything(child)
     return last if code is None else code
 
 
-def _started(command: list[str], given_input: int | None) -> int:
-    """The command, leading its own session, with the signal handling of a fresh program."""
-    if given_input is None:
-        actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
-    else:
-        actions = [(os.POSIX_SPAWN_DUP2, given_input, 0), (os.POSIX_SPAWN_CLOSE, given_input)]
-    child = os.posix_spawnp(
-        command[0],
-        command,
-        os.environ,
-        file_actions=actions,
-        setsid=True,
-        setsigmask=[],
-        setsigdef=[_SIGPIPE, _SIGXFSZ],  # Python ignores these two, and ignoring is inherited
-    )
-    if given_input is not None:
-        os.close(given_input)  # or the other end would not notice that the child closed its input
+def _started(job: Job) -> int:
+    child = os.fork()
+    if child == 0:
+        _become(job)
+    if job.stdin is not None:
+        os.close(job.stdin)  # or the other end would not notice that the child closed its input
     return child
+
+
+def _become(job: Job) -> NoReturn:
+    """The child: it leads its own session and has the signal handling of a fresh program."""
+    code = COULD_NOT_START
+    try:
+        os.setsid()
+        for number in _RESET_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        stdin = os.open(os.devnull, os.O_RDONLY) if job.stdin is None else job.stdin
+        os.dup2(stdin, 0)
+        os.close(stdin)
+        for descriptor in job.unshared:
+            os.close(descriptor)
+        code = run(job.argv, job.env, job.programs)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except OSError as error:
+        os.write(2, f"{job.argv[0]}: {error.strerror}\n".encode("utf-8", "replace"))
+        code = COULD_NOT_START if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
+    except BaseException:
+        code = 1
+        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+    finally:
+        os._exit(code)
+
+
+def run(argv: Sequence[str], env: Mapping[str, str], programs: Mapping[str, Program]) -> int:
+    """Become another program; returns only when it is one of `programs`."""
+    if (program := programs.get(argv[0])) is None:
+        os.execvpe(argv[0], list(argv), env)
+    os.environ.clear()
+    os.environ.update(env)
+    code = program(argv[1:])
+    sys.stdout.flush()
+    return code
 
 
 def _release_output() -> None:
@@ -88,16 +127,16 @@ def _watch(child: int) -> int | None:
 
 def _end_everything(child: int) -> int:
     """Stop, then kill, until nothing is left; the command's exit code when it ended only now."""
-    code = 128 + _SIGKILL
+    code = 128 + signal.SIGKILL
     begun = time.monotonic()
-    _signal_all(_SIGTERM)
-    while (elapsed := time.monotonic() - begun) < _KILLING_S:
+    _signal_all(signal.SIGTERM)
+    while (elapsed := time.monotonic() - begun) < KILLING_S:
         ended, left = _reap(child)
         code = code if ended is None else ended
         if not left:
             break
-        if elapsed >= _GRACE_S:
-            _signal_all(_SIGKILL)
+        if elapsed >= GRACE_S:
+            _signal_all(signal.SIGKILL)
         time.sleep(_POLL_S)
     return code
 

@@ -13,6 +13,10 @@ EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    if argv is None and not sys.flags.safe_path:
+        # The folder of the script, or with `python -m makai` the current one: commands write there, and what is loaded
+        # later would be looked for in it first.
+        del sys.path[0]
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):
         from makai.core.version import __version__

@@ -11,6 +11,7 @@ from makai.aio.child_process import ChildProcess
 from makai.core.errors import InvalidRequest
 from makai.tools.file_errors import FileRefused
 from makai.tools.hidden import path_of
+from makai.tools.launching import launcher
 from makai.tools.ports import CommandRequest
 from makai.tools.workspace import Place, Workspace
 
@@ -63,7 +64,14 @@ class LocalCommands:
             kept = held.enter_context(ExitStack())
             try:
                 argv = kept.enter_context(self._confined(request.argv))
-                child = await ChildProcess.start_command(argv, directory, request.environ)
+                child = await ChildProcess.start(
+                    argv,
+                    env=request.environ,
+                    cwd=directory,
+                    launcher=launcher(),
+                    takes_input=False,
+                    merge_stderr=True,
+                )
             except OSError as error:
                 raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
             return _LocalCommand(child, kept.pop_all())

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from makai.core.errors import MakaiError
+from makai.core.errors import InvalidRequest, MakaiError
 from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.hidden import path_of
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern, IgnoreRules
@@ -73,13 +73,14 @@ class Ended(msgspec.Struct, frozen=True, tag="ended", kw_only=True):
 Report: TypeAlias = FoundFile | FoundLine | Ended
 
 
-def main() -> None:
-    request = msgspec.json.decode(sys.argv[1], type=SearchRequest)
+def main(arguments: Sequence[str]) -> int:
+    request = msgspec.json.decode(arguments[0], type=SearchRequest)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds))
     for report in search(request):
         sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
         sys.stdout.buffer.flush()
+    return 0
 
 
 def search(request: SearchRequest) -> Iterator[Report]:
@@ -112,7 +113,10 @@ class _Seeker:
             raise missing(self._request.path)
         names = GlobPattern(self._request.names) if self._request.names else None
         flags = re.IGNORECASE if self._request.ignore_case else 0
-        expression = re.compile(self._request.expression, flags) if self._request.expression is not None else None
+        try:
+            expression = re.compile(self._request.expression, flags) if self._request.expression is not None else None
+        except (re.error, OverflowError, RecursionError) as error:
+            raise InvalidRequest(f"The pattern is not a regular expression: {error}.") from None
         for path, shown in self._walk(start, names):
             self._files += 1
             if expression is None:

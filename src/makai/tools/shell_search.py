@@ -24,6 +24,8 @@ MAX_TEXTS: Final = 200
 MAX_COMMANDS: Final = 5_000
 MAX_WORDS_KEPT: Final = 64
 MAX_VALUES_OF_A_VARIABLE: Final = 8
+MAX_VALUE: Final = 8_192
+"""A value is cut there: variables that hold each other would double with every assignment."""
 
 _SEPARATORS: Final = re.compile(r"[;&|()<>`\n{}$!]+")
 _SEPARATORS_BUT_BRACES: Final = re.compile(r"[;&|()<>`\n$!]+")
@@ -289,7 +291,7 @@ def _environments(tree: Sequence[Node]) -> Iterator[Mapping[str, str]]:
     for node in tree:
         if node.type == "variable_assignment" and len(node.children) > 2:
             name = source(node.children[0])
-            current[name] = Literals(current).known(node.children[-1])
+            current[name] = Literals(current).known(node.children[-1])[:MAX_VALUE]
             values.setdefault(name, []).append(current[name])
         elif node.type == "for_statement":
             variable, *items = [child for child in node.named_children if child.type != "do_group"]

@@ -122,8 +122,8 @@ def _has_brace_expansion(shape: str) -> bool:
 
 
 @functools.cache
-def _language() -> Language:
-    # Imported here: a process that decides no shell command does not pay for the parser.
+def load_parser() -> Language:
+    # Imported here: a process that reads no shell command does not pay for the parser.
     import tree_sitter
     import tree_sitter_bash
 
@@ -138,7 +138,7 @@ def parse(text: str) -> Node:
     """
     from tree_sitter import Parser
 
-    return Parser(_language()).parse(_NOT_ASCII.sub(_as_letters, text).encode()).root_node
+    return Parser(load_parser()).parse(_NOT_ASCII.sub(_as_letters, text).encode()).root_node
 
 
 def _as_letters(characters: re.Match[str]) -> str:

@@ -35,6 +35,7 @@ from makai.tools.file_errors import (
 )
 from makai.tools.hidden import Hidden, path_of
 from makai.tools.openat2 import open_beneath, open_without_links
+from makai.tools.own_code import own_code_around
 from makai.tools.protected import is_protected, settling_folder
 
 ResultT = TypeVar("ResultT")
@@ -76,7 +77,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def protected(self) -> bool:
         """Whether a write here needs consent in every mode but full access."""
-        return is_protected(self.relative) or settling_folder(self.root.real) is not None
+        if is_protected(self.relative) or settling_folder(self.root.real) is not None:
+            return True
+        return own_code_around(self.absolute) is not None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +194,7 @@ class Workspace:
         place = self.place(path)
         if not place.relative or path.endswith("/"):
             raise FileRefused(f"{printable(path)} names a directory, not a file.")
-        if is_protected(place.relative) and not is_protected(relative):
+        if place.protected and not msgspec.structs.replace(place, root=root, relative=relative).protected:
             leads = f"{printable(path)} leads to the protected file {place.shown}."
             raise FileRefused(leads, hint="Write to it by its own name.")
         if expected is not None and place != expected:

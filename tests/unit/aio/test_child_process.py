@@ -18,8 +18,10 @@ from support.orphan_trials import processes_with
 
 from makai.aio.child_process import STDERR_KEPT_BYTES, ChildProcess, LineSplitter, OversizedLine
 from makai.core.errors import TransportError
+from makai.tools.launching import launcher
 
 SOURCE = str(Path(__file__).resolve().parents[3] / "src")
+LAUNCHER = launcher()
 WITHIN_S = 60.0
 MOMENTS = 8
 STUBBORN = "trap '' TERM; : {mark}; while :; do sleep 0.05; done"
@@ -65,7 +67,7 @@ async def test_a_child_answers_in_its_folder_and_environment_to_the_end(tmp_path
         ["/bin/bash", "-c", script],
         env={"GIVEN": "this", "PATH": os.environ["PATH"]},
         cwd=str(tmp_path),
-        supervised=supervised,
+        launcher=LAUNCHER if supervised else None,
     )
     await child.write(b"one\ntwo\n")
     lines = child.lines(1000)
@@ -81,7 +83,7 @@ async def test_a_child_answers_in_its_folder_and_environment_to_the_end(tmp_path
 
 @KINDS
 async def test_writers_wait_for_a_child_that_does_not_read_and_their_lines_stay_whole(supervised: bool) -> None:
-    child = await ChildProcess.start(["/bin/cat"], supervised=supervised)
+    child = await ChildProcess.start(["/bin/cat"], launcher=LAUNCHER if supervised else None)
     line = b"x" * 700_000 + b"\n"
     writing = [asyncio.create_task(child.write(line)) for _ in range(3)]
     done, _ = await asyncio.wait(writing, timeout=0.2)
@@ -119,7 +121,7 @@ async def test_output_and_errors_can_come_in_one_stream() -> None:
 @KINDS
 async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(mark: str, supervised: bool) -> None:
     script = f'bash -c "{STUBBORN.format(mark=mark)}" & echo ready; {STUBBORN.format(mark=mark)}'
-    child = await ChildProcess.start(["/bin/bash", "-c", script], supervised=supervised)
+    child = await ChildProcess.start(["/bin/bash", "-c", script], launcher=LAUNCHER if supervised else None)
     assert await anext(child.lines(100)) == b"ready"
     stops = [asyncio.create_task(child.stop(grace_s=0.1, term_grace_s=0.1)) for _ in range(2)]
     codes = await asyncio.gather(*stops)
@@ -130,7 +132,7 @@ async def test_a_child_that_ignores_everything_is_killed_with_all_it_started(mar
 
 async def test_nothing_that_left_the_group_of_a_supervised_child_survives_it(mark: str) -> None:
     script = f'setsid bash -c "{STUBBORN.format(mark=mark)}" & echo ready; exec sleep 600'
-    child = await ChildProcess.start(["/bin/bash", "-c", script], supervised=True)
+    child = await ChildProcess.start(["/bin/bash", "-c", script], launcher=LAUNCHER)
     assert await anext(child.lines(100)) == b"ready"
     child.kill()
     child.kill()
@@ -143,8 +145,10 @@ async def test_a_supervised_child_ends_when_its_owner_is_killed(mark: str) -> No
     owner = f"""if True:
         import asyncio
         from makai.aio.child_process import ChildProcess
+        from makai.aio.launcher import Launcher
         async def main():
-            child = await ChildProcess.start(["/bin/bash", "-c", "echo; {STUBBORN.format(mark=mark)}"], supervised=True)
+            command = ["/bin/bash", "-c", "echo; {STUBBORN.format(mark=mark)}"]
+            child = await ChildProcess.start(command, launcher=Launcher({{}}))
             await child.read()
             print("ready", flush=True)
             await asyncio.sleep(600)
@@ -161,13 +165,13 @@ async def test_a_supervised_child_ends_when_its_owner_is_killed(mark: str) -> No
 @KINDS
 async def test_a_folder_that_is_missing_is_an_error(supervised: bool) -> None:
     with pytest.raises(FileNotFoundError):
-        await ChildProcess.start(["true"], cwd="/no/such/folder", supervised=supervised)
+        await ChildProcess.start(["true"], cwd="/no/such/folder", launcher=LAUNCHER if supervised else None)
 
 
 async def test_a_missing_program_is_an_error_or_the_exit_code_of_the_supervisor() -> None:
     with pytest.raises(FileNotFoundError):
         await ChildProcess.start(["no-such-program"])
-    child = await ChildProcess.start(["no-such-program"], supervised=True)
+    child = await ChildProcess.start(["no-such-program"], launcher=LAUNCHER)
     await child.wait_for_errors(WITHIN_S)
 
     assert (await child.stop(), child.stderr_tail) == (127, "no-such-program: No such file or directory\n")
@@ -180,14 +184,14 @@ async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for turns in range(MOMENTS):
-        await cancelled_start(mark, turns, cancels, cwd=str(tmp_path), supervised=supervised)
+        await cancelled_start(mark, turns, cancels, cwd=str(tmp_path), launcher=LAUNCHER if supervised else None)
 
     assert vanished(mark) == []
     assert len(os.listdir("/proc/self/fd")) <= before + 1  # the event loop's own watch of its children, made once
 
 
 async def test_a_start_that_is_cancelled_is_told_as_cancelled() -> None:
-    starting = asyncio.create_task(ChildProcess.start(["true"], supervised=True))
+    starting = asyncio.create_task(ChildProcess.start(["true"], launcher=LAUNCHER))
     await asyncio.sleep(0)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):

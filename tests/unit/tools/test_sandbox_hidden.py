@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from support.places import folder_outside_tmp
 
 from makai.core.errors import InvalidRequest
+from makai.tools.launching import launcher
 from makai.tools.sandbox.detect import SandboxBackend, try_bubblewrap, try_landlock
 from makai.tools.sandbox.policy import SandboxLevel, SandboxPolicy, session_policy
 
@@ -43,15 +43,8 @@ def policy_of(base: Path, makai_home: Path, level: SandboxLevel = "workspace-wri
 
 def run(sandbox: SandboxBackend, policy: SandboxPolicy, script: str) -> str:
     with sandbox.holding(policy):
-        done = subprocess.run(
-            sandbox.wrap(policy, ["bash", "-c", script]),
-            cwd=policy.roots[0],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    return done.stdout + done.stderr
+        done = launcher().run(sandbox.wrap(policy, ["bash", "-c", script]), cwd=policy.roots[0], timeout_s=30)
+    return done.stdout.decode()
 
 
 def home_in(folder: Path) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.machine import slack
 from support.orphan_trials import Silent, processes_with, text_of
 
 from makai.core.errors import InvalidRequest
@@ -95,15 +96,26 @@ async def test_a_search_elsewhere_is_refused(tree: Path, path: str) -> None:
         assert outcome.is_error
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"pattern": "("}, {"pattern": ""}, {"pattern": "x" * 3000}, {"pattern": "x", "glob": "{a,b}" * 9}]
-)
+@pytest.mark.parametrize("arguments", [{"pattern": ""}, {"pattern": "x" * 3000}, {"pattern": "x", "glob": "{a,b}" * 9}])
 async def test_patterns_that_are_none_are_refused_by_both(tree: Path, arguments: dict[str, Any]) -> None:
     tool = GrepTool(workspace(tree))
 
     with pytest.raises(InvalidRequest):
         await tool.describe(arguments)
     assert (await tool.run(arguments, Silent())).is_error
+
+
+async def test_only_the_worker_compiles_an_expression_for_that_can_take_seconds(tree: Path) -> None:
+    tool = GrepTool(workspace(tree))
+    slow = {"pattern": "(?i:" + "|".join(f"[^{chr(code)}]{{0,9}}" for code in range(0x400, 0x4A0)) + ")"}
+    begun = time.process_time()
+    await tool.describe(slow)
+
+    assert time.process_time() - begun < 0.1 * slack()
+    refused = await tool.run({"pattern": "("}, Silent())
+    assert refused == text_outcome(
+        "The pattern is not a regular expression: missing ), unterminated subpattern at position 0.", is_error=True
+    )
 
 
 async def test_a_pattern_that_never_ends_is_stopped_and_what_was_found_is_kept(tmp_path: Path) -> None:

@@ -258,10 +258,11 @@ async def test_children_see_no_secret_of_the_environment(tmp_path: Path) -> None
     environ = kept | secrets
     assert child_environment(environ) == kept | added | {"AI_AGENT": "makai"}
     tool = shell_tool(tmp_path, environ=environ)
-    # The supervisor is the parent of the command: its environment is no way around.
+    # The supervisor is the parent of the command: its environment is no way around, it is that of the launcher.
     outcome = await tool.run({"command": "env; tr '\\0' '\\n' < /proc/$PPID/environ"}, Silent())
     assert "secret-" not in str(outcome.content)
-    assert str(outcome.content).count("HOME=/nowhere") == 2
+    assert str(outcome.content).count("HOME=/nowhere") == 1
+    assert str(outcome.content).endswith("LC_ALL=C.UTF-8', text_signature=None),)")
 
 
 async def test_a_wrapper_that_cannot_be_started_is_told(tmp_path: Path) -> None:

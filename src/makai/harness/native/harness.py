@@ -21,8 +21,8 @@ from makai.harness.base import PlacedMessage, RunPort, Settlement
 from makai.harness.client_tools import ClientTool
 from makai.harness.native.workbench_pool import WorkbenchPool
 from makai.tools.base import CallDescription, Tool
+from makai.tools.judging import judge_call
 from makai.tools.permission_rules import PermissionRules
-from makai.tools.permissions import judge
 
 if TYPE_CHECKING:
     from makai.agent.workbench import Workbench
@@ -120,7 +120,8 @@ def _decider(port: RunPort, rules: PermissionRules, own_tools: Collection[str]) 
             return earlier
         grants = await port.grants()
         mode = port.session.mode  # now: it may change during a run
-        verdict = judge(mode, rules, grants, call.name, description, is_clients_own=call.name in own_tools)
+        is_own = call.name in own_tools
+        verdict = await judge_call(mode, rules, grants, call.name, description, is_clients_own=is_own)
         if verdict.decision == "ask":
             return await port.decide(
                 base.Question(call=call, title=description.title, diffs=diffs, grant=verdict.grant)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from makai.aio.cancellation import consume_exception
 from makai.aio.tasks import BackgroundTasks
 from makai.harness.base import RunPort
+from makai.tools.launching import launcher
 
 if TYPE_CHECKING:
     from makai.agent.workbench import Workbench, WorkbenchSpec
@@ -53,6 +54,7 @@ class WorkbenchPool:
         self._tasks = tasks
         self._is_trusted = is_trusted
         self._entries: dict[str, _Entry] = {}
+        launcher().start()  # before any session of this process can have written a file
 
     @asynccontextmanager
     async def use(self, port: RunPort) -> AsyncIterator[Workbench | None]:

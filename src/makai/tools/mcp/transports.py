@@ -27,6 +27,7 @@ from makai.aio.child_process import ChildProcess, OversizedLine
 from makai.auth.credentials import proxy_for
 from makai.core.errors import TransportError
 from makai.tools.file_errors import printable
+from makai.tools.launching import launcher
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
 
 _Inbound: TypeAlias = SessionMessage | Exception
@@ -83,7 +84,7 @@ async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenera
         try:
             with anyio.CancelScope(shield=True):
                 # The SDK's cancellation comes again with every turn of the event loop: here it has to wait a moment.
-                child = await ChildProcess.start(argv, cwd=folder, env=launch.environment(given), supervised=True)
+                child = await ChildProcess.start(argv, cwd=folder, env=launch.environment(given), launcher=launcher())
         except OSError as error:
             raise TransportError(f"It could not be started in {printable(folder)}: {error.strerror}.") from None
         life.last_words = lambda: _last_words(child)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from makai.core.errors import NotSupported
+from makai.tools.launching import launcher
 from makai.tools.sandbox.policy import SandboxPolicy
 
 _TRUSTED_FOLDERS: Final = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
@@ -114,10 +115,10 @@ def _tried(backend: SandboxBackend, shown: str) -> SandboxBackend | str:
     """The backend when it runs `true` confined, else what went wrong."""
     command = backend.wrap(_PROBED, ["true"])
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_PROBE_SECONDS, check=False)
+        done = launcher().run(command, timeout_s=_PROBE_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{shown} does not work: {error}"
     if done.returncode == 0:
         return backend
-    said = done.stderr.decode("utf-8", "replace").strip()
+    said = done.stdout.decode("utf-8", "replace").strip()
     return f"{shown} does not work: {said or f'it ended with {done.returncode}'}"

@@ -6,17 +6,14 @@ It needs no privilege and no namespace, and can do less: `not_confined` says wha
 from __future__ import annotations
 
 import contextlib
-import functools
-import marshal
 import os
 import platform
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from importlib.util import MAGIC_NUMBER
-from pathlib import Path
 from typing import Final
 
+from makai.tools.launching import LANDLOCK
 from makai.tools.sandbox import landlock_child, limits
 from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy
 
@@ -48,10 +45,8 @@ class Landlock:
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
         """The command line. Start it from a thread that outlives it: it dies with the thread that started it."""
         group = limits.process_group_of(policy.max_processes)
-        interpreter = os.path.realpath(sys.executable)
         # A protected link stays because nothing can be removed beside it; what it leads to is protected as well.
-        # So is the interpreter, which may be in the session's folder: the next command relies on it.
-        protected = {*policy.protected, *map(os.path.realpath, policy.protected), interpreter}
+        protected = {*policy.protected, *map(os.path.realpath, policy.protected)}
         options = {
             "root": policy.roots,
             "readable": policy.kept_of_run,
@@ -65,22 +60,10 @@ class Landlock:
             "tmp": (policy.private_tmp,) if policy.private_tmp else (),
         }
         arguments = [part for name, values in options.items() for value in values for part in (f"--{name}", value)]
-        return [interpreter, "-I", "-S", _child_program(), *arguments, "--", *argv]
+        return [LANDLOCK, *arguments, "--", *argv]
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
-
-
-@functools.cache
-def _child_program() -> str:
-    """The compiled child, in memory that only this process holds. It starts faster than its source, and no command can
-    change it, not even in a session that works on makai itself."""
-    source = Path(landlock_child.__file__).read_bytes()
-    code = compile(source, landlock_child.__file__, "exec", optimize=2)
-    descriptor = os.memfd_create("makai-landlock-child", os.MFD_CLOEXEC)
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(MAGIC_NUMBER + bytes(12) + marshal.dumps(code))  # the header of a .pyc, without a time and a size
-    return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 def supported_abi() -> int:

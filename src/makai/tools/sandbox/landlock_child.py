@@ -1,8 +1,6 @@
-"""Confines itself by Landlock and seccomp, then becomes another program.
+"""Confines itself by Landlock and seccomp, then becomes another program: `--hidden PATH ... -- COMMAND...`.
 
-Started by `landlock.py` as `python -I -S landlock_child.py --hidden PATH ... -- COMMAND...`. It must not
-import makai, and of the standard library only what starts fast, because a command waits for it (json, typing and
-contextlib would cost more than all that is done here).
+It runs in a fork of the launcher.
 
 Landlock only ever allows, and what it allows for a folder it allows for all that is in it. To leave something out,
 everything around it is allowed instead (`allowed_around`).
@@ -12,13 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import struct
-import sys
+from collections.abc import Iterator, Sequence
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from makai.tools.sandbox.limits import limit_processes
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 VERSION_QUESTION = 1
@@ -77,11 +72,7 @@ def landlock_abi() -> int:
 def confine(orders: Orders) -> None:
     """Everything, in an order in which each step may still be done."""
     network = orders.one("network") == "on"
-    if group := orders.one("process-group"):
-        with open(f"{group}/cgroup.procs", "w") as procs:
-            procs.write(str(os.getpid()))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    lower_limit(resource.RLIMIT_NPROC, int(orders.one("process-limit")))
+    limit_processes(orders.one("process-group"), int(orders.one("process-limit")))
     if os.getsid(0) != os.getpid():
         os.setsid()
     _prctl(PR_SET_PDEATHSIG, SIGKILL)
@@ -89,13 +80,6 @@ def confine(orders: Orders) -> None:
     restrict_files(orders, network=network)
     drop_capabilities()
     install_filter(socket_filter(os.uname().machine, network=network))
-
-
-def lower_limit(which: int, wanted: int) -> None:
-    """Set a resource limit, unless a lower one holds already."""
-    _, hard = resource.getrlimit(which)
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(which, (limit, limit))
 
 
 def restrict_files(orders: Orders, *, network: bool) -> None:
@@ -207,22 +191,18 @@ def _checked(result: int) -> int:
     return result
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> int:
     """Exit code 126 and a line on stderr when it cannot confine: the command is then not run."""
-    orders = Orders(sys.argv[1:])
+    orders = Orders(arguments)
     try:
         confine(orders)
     except OSError as error:
-        sys.stderr.write(f"makai: the Landlock sandbox could not be set up: {error}\n")
-        sys.exit(126)
+        os.write(2, f"makai: the Landlock sandbox could not be set up: {error}\n".encode())
+        return 126
     if orders.one("tmp"):
         os.environ["TMPDIR"] = orders.one("tmp")
     try:
         os.execvp(orders.command[0], orders.command)
     except OSError as error:
-        sys.stderr.write(f"makai: {orders.command[0]}: {error.strerror}\n")
-        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
-
-
-if __name__ == "__main__":
-    main()
+        os.write(2, f"makai: {orders.command[0]}: {error.strerror}\n".encode("utf-8", "replace"))
+        return 127 if isinstance(error, FileNotFoundError) else 126

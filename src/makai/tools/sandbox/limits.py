@@ -10,19 +10,35 @@ import atexit
 import contextlib
 import functools
 import os
+import resource
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-_JOIN_AND_EXEC = (
-    'if [ -n "$1" ]; then echo $$ >"$1/cgroup.procs" || exit 126; fi; '
-    # dash calls `-u` `-p`; where a lower limit holds already, raising it fails and the lower one stays
-    'ulimit -c 0; ulimit -u "$2" 2>/dev/null || ulimit -p "$2" 2>/dev/null; shift 2; exec "$@"'
-)
+from makai.tools.launching import LIMIT
 
 
 def limited(argv: list[str], max_processes: int) -> list[str]:
     """`argv`, started so that it and its children are at most `max_processes`."""
-    group = process_group_of(max_processes)
-    return ["/bin/sh", "-c", _JOIN_AND_EXEC, "sh", group or "", str(user_limit(max_processes)), *argv]
+    return [LIMIT, process_group_of(max_processes) or "", str(user_limit(max_processes)), *argv]
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """In the launcher's fork: limit this process, and become the program that the last arguments name."""
+    group, most, *argv = arguments
+    limit_processes(group, int(most))
+    os.execvp(argv[0], argv)
+
+
+def limit_processes(group: str, most: int) -> None:
+    """For this process and all it starts. A lower limit that holds already stays."""
+    if group:
+        with open(f"{group}/cgroup.procs", "w") as file:
+            file.write(str(os.getpid()))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
 
 
 def user_limit(max_processes: int) -> int:

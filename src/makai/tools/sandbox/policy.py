@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from makai.core.errors import InvalidRequest
+from makai.tools.own_code import OWN_CODE, own_code_around
 from makai.tools.protected import settling_folder
 
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
@@ -119,14 +120,21 @@ def session_policy(
                 f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see.",
                 hint="Start in another folder.",
             )
-    for root in real_roots:
-        if level == "workspace-write" and (holder := settling_folder(root)):
+    for root in real_roots if level == "workspace-write" else ():
+        if holder := settling_folder(root):
             raise InvalidRequest(
                 f"{root} cannot be written by commands: what is in {holder} makes other programs run code.",
                 hint="Start in another folder, or read-only.",
             )
+        if holder := own_code_around(root):
+            raise InvalidRequest(
+                f"{root} cannot be written by commands: makai itself runs code from {holder}.",
+                hint="Start in another folder, or read-only.",
+            )
     protected = [os.path.join(root, name) for root in real_roots for name in _protected_names(root, git_writable)]
     protected += [link for path in secrets for link in _links_to(path) if any(is_beneath(link, r) for r in real_roots)]
+    writable = (*real_roots, *(_real_folder(path) for path in extra_writable))
+    protected += [path for path in OWN_CODE if any(is_beneath(path, folder) for folder in writable)]
     real_user_home = os.path.realpath(user_home)
     if any(is_beneath(real_user_home, root) for root in real_roots):
         protected += [os.path.join(real_user_home, name) for name in PROTECTED_IN_USER_HOME]
@@ -137,7 +145,7 @@ def session_policy(
         protected=tuple(protected),
         network=network,
         private_tmp=_real_folder(private_tmp) if private_tmp is not None else None,
-        extra_writable=tuple(_real_folder(path) for path in extra_writable),
+        extra_writable=writable[len(real_roots) :],
         max_processes=max_processes,
     )
 

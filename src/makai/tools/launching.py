@@ -1,0 +1,29 @@
+"""The launcher of this process with the programs of makai that it holds in memory."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from typing import Final
+
+from makai.aio.launcher import Launcher
+
+JUDGE: Final = "makai:judge"
+LANDLOCK: Final = "makai:landlock"
+LIMIT: Final = "makai:limit"
+SEARCH: Final = "makai:search"
+
+_PROGRAMS: Final = {
+    JUDGE: "makai.tools.judge_worker:main",
+    LANDLOCK: "makai.tools.sandbox.landlock_child:main",
+    LIMIT: "makai.tools.sandbox.limits:main",
+    SEARCH: "makai.tools.search_worker:main",
+}
+
+
+@functools.cache
+def launcher() -> Launcher:
+    """There is one: it must be older than all that a session could have written."""
+    started = Launcher(_PROGRAMS)
+    atexit.register(started.close)
+    return started
