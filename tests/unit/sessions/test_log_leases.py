@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,12 +11,13 @@ from pathlib import Path
 import pytest
 from support.live_sessions import new_session
 from support.log_events import steps
-from support.stores import Store
+from support.stores import SqliteStore, Store
 from support.troubled_log import TroubledLog
 
 from makai.core.config import StoreConfig
 from makai.core.errors import InvalidRequest, OwnershipLost
 from makai.core.session_events import AssistantTextDelta, RunFinished
+from makai.sessions.log import store as log_store
 from makai.sessions.log.base import EventLog
 from makai.sessions.log.opening import open_log
 from makai.sessions.requests import GetState
@@ -66,6 +68,26 @@ async def test_a_former_owner_appends_nothing_after_its_successor_started(store:
         assert [record.event_id for record in await newest.read_raw("one")] == [1, 2, 3]
         assert await newest.last("two") == 0
         assert await newest.append("one", steps(1), 3) == (4, 4)
+
+
+async def test_a_former_owner_creates_no_session_after_its_successor_chose_the_place_of_its_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, loop, next_key = SqliteStore(tmp_path), asyncio.get_running_loop(), log_store.next_key
+    former = await store.open()
+
+    def next_key_before_an_append(connection: sqlite3.Connection) -> int:
+        found = next_key(connection)
+        appended = asyncio.run_coroutine_threadsafe(former.append("one", steps(1), 0), loop)
+        assert isinstance(appended.exception(30), OwnershipLost)
+        return found
+
+    monkeypatch.setattr(log_store, "next_key", next_key_before_an_append)
+    newest = await store.open()
+
+    assert await newest.append("two", steps(1), 0) == (1, 1)
+    await newest.close()
+    await former.close()
 
 
 async def test_a_former_owner_reads_what_its_successor_wrote(store: Store) -> None:

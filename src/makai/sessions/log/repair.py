@@ -48,6 +48,7 @@ class _Found(msgspec.Struct, frozen=True):
 def check(home: Path) -> LogReport:
     try:
         with closing(schema.open_reader(home / schema.FILE_NAME)) as connection:
+            connection.execute("BEGIN")  # all statements read one moment of the log, whatever its owner commits
             return _check(connection)
     except sqlite3.Error as error:
         raise unavailable(error) from None

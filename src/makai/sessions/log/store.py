@@ -1,5 +1,7 @@
 """Rows of the database: sessions, events, runs of deltas and checkpoints. Blocking; the caller has the transaction.
 
+Readers have none, and the owner may commit between two statements: values that are compared come from one statement.
+
 What is read is verified, or raises `LogDamaged`; SQLite's own errors are passed on. As few calls of SQLite as possible
 carry as many rows as possible, because each one releases the GIL and, while the event loop is busy, waits for it: 128
 rows written by `executemany` took 142 ms beside a busy loop, by one statement 0.9 ms.
@@ -28,6 +30,10 @@ _NO_CHECKSUM: Final = -1
 _VIEW: Final = msgspec.json.Decoder(Projection)
 
 _ROW: Final = "session_key, session_id, last, updated_ms, waiting, cwd, projection, checksum"
+_LOAD: Final = f"""
+SELECT {_ROW}, (SELECT max(event_id) FROM event WHERE event.session_key = session.session_key)
+FROM session WHERE session_id = ?
+"""
 _OR_UPDATE: Final = "ON CONFLICT (session_key) DO UPDATE SET " + ", ".join(
     f"{column} = excluded.{column}" for column in ("last", "updated_ms", "waiting", "cwd", "projection", "checksum")
 )
@@ -56,29 +62,30 @@ SELECT s.last, (
 FROM session AS s WHERE s.session_id = :session_id
 """
 
+_KEY: Final = "(SELECT session_key FROM session WHERE session_id = :session_id)"
 # Stretches between the runs of deltas; each but the first has an event that is none, so `limit` of them are enough.
-_READ_WITHOUT_DELTAS: Final = """
+_READ_WITHOUT_DELTAS: Final = f"""
 WITH RECURSIVE stretch (first, last) AS (
     SELECT start, (
-        SELECT coalesce(min(first), :end) - 1 FROM sound_run WHERE session_key = :session_key AND first > start
+        SELECT coalesce(min(first), :end) - 1 FROM sound_run WHERE session_key = {_KEY} AND first > start
     )
     FROM (
         SELECT 1 + max(:after, coalesce((
-            SELECT last FROM sound_run WHERE session_key = :session_key AND first <= :after + 1
+            SELECT last FROM sound_run WHERE session_key = {_KEY} AND first <= :after + 1
             ORDER BY first DESC LIMIT 1
         ), 0)) AS start
     )
     UNION ALL
     SELECT run.last + 1, (
-        SELECT coalesce(min(first), :end) - 1 FROM sound_run WHERE session_key = :session_key AND first > run.last
+        SELECT coalesce(min(first), :end) - 1 FROM sound_run WHERE session_key = {_KEY} AND first > run.last
     )
-    FROM stretch JOIN sound_run AS run ON run.session_key = :session_key AND run.first = stretch.last + 1
+    FROM stretch JOIN sound_run AS run ON run.session_key = {_KEY} AND run.first = stretch.last + 1
     LIMIT :limit + 1
 ),
 fitting (event_id, size) AS (
     SELECT event_id, length(line)
     FROM stretch
-    CROSS JOIN event ON session_key = :session_key AND event_id BETWEEN stretch.first AND stretch.last
+    CROSS JOIN event ON session_key = {_KEY} AND event_id BETWEEN stretch.first AND stretch.last
     WHERE NOT is_delta LIMIT :limit
 ),
 batch (last) AS (
@@ -88,7 +95,7 @@ batch (last) AS (
 )
 SELECT group_concat(event_id || ' ' || checksum || ' ' || line, char(10))
 FROM stretch
-CROSS JOIN event ON session_key = :session_key
+CROSS JOIN event ON session_key = {_KEY}
     AND event_id BETWEEN stretch.first AND min(stretch.last, (SELECT last FROM batch))
 WHERE NOT is_delta
 """
@@ -184,12 +191,11 @@ def purge(connection: sqlite3.Connection, most: int) -> bool:
 
 def load_session(connection: sqlite3.Connection, session_id: str) -> SessionRow | None:
     """A session, if there is one and its row and its last event agree."""
-    found = connection.execute(f"SELECT {_ROW} FROM session WHERE session_id = ?", (session_id,)).fetchone()
+    found = connection.execute(_LOAD, (session_id,)).fetchone()
     if found is None:
         return None
     session = _session(found)
-    (last,) = connection.execute("SELECT max(event_id) FROM event WHERE session_key = ?", found[:1]).fetchone()
-    if session is None or session.view.summary.events != last:
+    if session is None or session.view.summary.events != found[-1]:
         raise damaged(session_id, None)
     return session
 
@@ -241,9 +247,7 @@ def read_records(connection: sqlite3.Connection, session_id: str, after: int, li
 
 
 def _read_without_deltas(connection: sqlite3.Connection, session_id: str, after: int, limit: int) -> list[Record]:
-    if (session_key := key_of(connection, session_id)) is None:
-        return []
-    wanted = {"session_key": session_key, "after": after, "limit": limit, "bytes": BATCH_BYTES}
+    wanted = {"session_id": session_id, "after": after, "limit": limit, "bytes": BATCH_BYTES}
     (text,) = connection.execute(_READ_WITHOUT_DELTAS, {**wanted, "end": _LARGEST_NUMBER + 2}).fetchone()
     return verified(session_id, _pieces(after, text)) if text is not None else []
 

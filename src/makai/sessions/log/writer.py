@@ -103,11 +103,11 @@ class Writer:
         try:
             self.lease = leases.next_lease(self._connection)
             self._holds_lease = False
-            self._next_key = store.next_key(self._connection)
             # A full disk can still be read; the next commit retries.
             with contextlib.suppress(sqlite3.OperationalError):
                 self._begin()
                 self._end()
+            self._next_key = store.next_key(self._connection)  # after the last commit of the former owner
         except BaseException:
             self._connection.close()
             raise
