@@ -51,6 +51,12 @@ hypothesis.settings.load_profile("makai")
 
 
 @pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The path of a MAKAI_HOME that is not there yet."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
 def project(tmp_path: Path) -> Path:
     """An empty folder for the tools of a session."""
     folder = tmp_path / "project"

@@ -21,11 +21,6 @@ POINTS = 60
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
     with mounted_disk(tmp_path, megabytes=128) as mounted:
         yield mounted

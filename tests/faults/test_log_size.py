@@ -6,7 +6,6 @@ import random
 import time
 from pathlib import Path
 
-import pytest
 from support.log_damage import flipped_bits
 from support.log_events import steps, words
 from support.machine import RecordMeasure
@@ -18,11 +17,6 @@ from makai.sessions.log.sqlite import SqliteLog
 
 MILLION = 1_000_000
 PER_APPEND = 100
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
 
 
 async def grow(log: SqliteLog, last: int, end: int) -> float:

@@ -25,17 +25,5 @@ async def log(store: Store) -> AsyncIterator[EventLog]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def trial() -> Trial:
     return Trial().create()
