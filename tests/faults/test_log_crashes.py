@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,7 +107,7 @@ async def test_a_full_disk_refuses_until_there_is_space_again(tmp_path: Path, re
     with mounted_disk(tmp_path, megabytes=16) as disk:
         log = await SqliteLog.open(disk.folder / "home")
         _, last = await log.append("one", steps(100), 0)
-        ballast = fill(disk.folder)
+        ballast = disk.fill()
         refusals = 0
         for _ in range(50):
             try:
@@ -127,15 +126,3 @@ async def test_a_full_disk_refuses_until_there_is_space_again(tmp_path: Path, re
 
     record_measure("log: full disk: refused, then recovered", "> 0", str(refusals))
     assert refusals > 0
-
-
-def fill(folder: Path) -> Path:
-    ballast = folder / "ballast"
-    descriptor = os.open(ballast, os.O_CREAT | os.O_WRONLY)
-    try:
-        while True:
-            os.write(descriptor, bytes(64 * 1024))
-    except OSError:
-        return ballast
-    finally:
-        os.close(descriptor)

@@ -24,6 +24,16 @@ class Disk:
         self._image = image
         self.folder = folder
 
+    def fill(self) -> Path:
+        """Leave no space; returns the file that takes it."""
+        ballast = self.folder / "ballast"
+        with ballast.open("wb", buffering=0) as file:
+            for size in (1 << 16, 1 << 12, 512, 1):
+                with suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
+        return ballast
+
     def cut_power(self) -> None:
         """What is not on the disk now never gets there."""
         descriptor = os.open(self.folder, os.O_RDONLY)

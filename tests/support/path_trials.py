@@ -84,8 +84,8 @@ def race(base: Path, tries: int) -> RaceReport:
     os.symlink("../outside/secret", root / "bad")
     workspace = Workspace([root])
     attempts: list[Callable[[], bytes]] = [
-        lambda: _content(workspace, "flip"),
-        lambda: _content(workspace, "folder/secret"),
+        lambda: content(workspace, "flip"),
+        lambda: content(workspace, "folder/secret"),
         lambda: _names(workspace, "folder"),
         lambda: _written(workspace, "folder/secret"),
     ]
@@ -108,7 +108,7 @@ def changes(outside: Path) -> int:
     return len(found.items() ^ {"secret": SECRET, SECRET.decode(): SECRET}.items())
 
 
-def _content(workspace: Workspace, path: str) -> bytes:
+def content(workspace: Workspace, path: str) -> bytes:
     with workspace.open_read(path) as file:
         return file.read()
 

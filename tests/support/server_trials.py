@@ -98,14 +98,8 @@ def _cursor(frames: list[JSON]) -> int:
 # ---------------------------------------------------------------- servers that are killed
 
 
-class AnswerReport(msgspec.Struct, frozen=True):
-    """How often each tool ran whose approval was answered by another process than the one that asked."""
-
-    ran: tuple[int, ...]
-
-
-async def approvals_over_a_kill(folder: Path, rounds: int) -> AnswerReport:
-    """A question is asked, the server is killed, another one is told yes."""
+async def approvals_over_a_kill(folder: Path, rounds: int) -> list[int]:
+    """A question is asked, the server is killed, the next one gets the approval; how often the tool of each one ran."""
     ran = []
     scenario = 'tool: shell {"command": "echo ran >> made"}\n---\nsay: Done.'
     async with serve_process(folder, scenario) as server:
@@ -125,8 +119,10 @@ async def approvals_over_a_kill(folder: Path, rounds: int) -> AnswerReport:
             await again.until_over()
             assert await again.ask("approve", call_id=asked["call_id"]) == "APPROVAL_CONFLICT"
             await again.close()
-            ran.append(len((project / "made").read_text(encoding="utf-8").splitlines()))
-    return AnswerReport(ran=tuple(ran))
+            made = project / "made"
+            assert made.exists(), again.frames
+            ran.append(len(made.read_text(encoding="utf-8").splitlines()))
+    return ran
 
 
 class KillReport(msgspec.Struct, frozen=True):
@@ -143,8 +139,7 @@ class KillReport(msgspec.Struct, frozen=True):
     slowest_recovery_s: float
 
 
-STEPS = 4
-_STEPS = "\n---\n".join(f'say: Step {n}.\ntool: shell {{"command": "echo step-{n} >> made"}}' for n in range(STEPS))
+_STEPS = "\n---\n".join(f'say: Step {n}.\ntool: shell {{"command": "echo step-{n} >> made"}}' for n in range(4))
 
 
 async def killed_servers(folder: Path, rounds: int, *, seed: int) -> KillReport:

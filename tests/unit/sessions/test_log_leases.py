@@ -86,8 +86,7 @@ async def test_a_former_owner_creates_no_session_after_its_successor_chose_the_p
     newest = await store.open()
 
     assert await newest.append("two", steps(1), 0) == (1, 1)
-    await newest.close()
-    await former.close()
+    await asyncio.gather(newest.close(), former.close())
 
 
 async def test_a_former_owner_reads_what_its_successor_wrote(store: Store) -> None:

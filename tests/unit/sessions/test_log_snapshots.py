@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pytest
 from support.log_events import pending, steps, words
@@ -17,6 +17,7 @@ from makai.sessions.log import schema, store
 from makai.sessions.log.base import Checkpoint
 from makai.sessions.log.sqlite import SqliteLog
 
+Change: TypeAlias = Callable[[SqliteLog], Awaitable[None]]
 READS: Final[dict[str, Callable[[SqliteLog], Awaitable[Any]]]] = {
     "session": lambda log: log.session("one"),
     "sessions": lambda log: log.sessions(),
@@ -51,11 +52,7 @@ async def replaced(log: SqliteLog) -> None:
 @pytest.mark.parametrize("change", [appended, replaced])
 @pytest.mark.parametrize("kind", READS)
 async def test_a_read_shows_one_moment_of_the_log(
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    change: Callable[[SqliteLog], Awaitable[None]],
-    undisturbed: int,
+    home: Path, monkeypatch: pytest.MonkeyPatch, kind: str, change: Change, undisturbed: int
 ) -> None:
     """With a commit before each further statement of a read, the answer is that of one moment between two commits."""
     read, purge, opened, loop = READS[kind], store.purge, schema.open_reader, asyncio.get_running_loop()

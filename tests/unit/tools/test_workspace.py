@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.machine import RecordMeasure
-from support.path_trials import INSIDE, MAGIC, SECRET, changes, make_root, race, spellings
+from support.path_trials import INSIDE, MAGIC, SECRET, changes, content, make_root, race, spellings
 from support.places import mode
 from support.profiles import FAULTS
 
@@ -21,11 +21,6 @@ from makai.core.errors import InvalidRequest, NotSupported
 from makai.tools import openat2
 from makai.tools.file_errors import FileMissing, FileRefused, OutsideWorkspace
 from makai.tools.workspace import Entry, Place, Workspace
-
-
-def content(workspace: Workspace, path: str) -> bytes:
-    with workspace.open_read(path) as file:
-        return file.read()
 
 
 def write(workspace: Workspace, path: str, data: bytes = b"new") -> None:
