@@ -7,21 +7,11 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from support import server_trials as trials
 from support.log_disk import mounted_disk
 from support.machine import RecordMeasure
 from support.minicodex_client import BOTH
 from support.profiles import FAULTS
-from support.server_trials import (
-    AbortedRuns,
-    DropReport,
-    FuzzReport,
-    KillReport,
-    aborted_sessions,
-    approvals_over_a_kill,
-    dropped_connections,
-    fuzzed_frames,
-    killed_servers,
-)
 from support.serving import serving
 
 from makai.protocols.minicodex.vocabulary import ErrorCode
@@ -39,10 +29,10 @@ FRAMES = 10_000 if FAULTS else 500
 async def test_a_client_that_is_dropped_again_and_again_receives_the_log(
     tmp_path: Path, record_measure: RecordMeasure
 ) -> None:
-    report = await dropped_connections(tmp_path, DROPS, seed=3)
+    report = await trials.dropped_connections(tmp_path, DROPS, seed=3)
     found = f"{report.gaps}, {report.repeated}, {report.unlike_the_log} of {report.received}"
     record_measure(f"{DROPS} disconnects: gaps, repeated, unlike the log", "0, 0, 0", found)
-    assert report == DropReport(drops=DROPS, received=report.received, gaps=0, repeated=0, unlike_the_log=0)
+    assert report == trials.DropReport(drops=DROPS, received=report.received, gaps=0, repeated=0, unlike_the_log=0)
     assert report.received > DROPS
 
 
@@ -52,7 +42,7 @@ async def test_a_client_that_is_dropped_again_and_again_receives_the_log(
 async def test_an_approval_asked_before_a_kill_and_given_after_it_runs_the_tool_once(
     tmp_path: Path, record_measure: RecordMeasure
 ) -> None:
-    ran = await approvals_over_a_kill(tmp_path, ANSWERS)
+    ran = await trials.approvals_over_a_kill(tmp_path, ANSWERS)
     record_measure(
         "approval, kill -9, restart, answer: ran once", f"{ANSWERS} of {ANSWERS}", f"{ran.count(1)} of {ANSWERS}"
     )
@@ -64,30 +54,22 @@ async def test_an_approval_asked_before_a_kill_and_given_after_it_runs_the_tool_
 async def test_a_server_killed_at_any_moment_of_a_run_loses_nothing_and_does_nothing_twice(
     tmp_path: Path, record_measure: RecordMeasure
 ) -> None:
-    report = await killed_servers(tmp_path, KILLS, seed=7)
+    report = await trials.killed_servers(tmp_path, KILLS, seed=7)
     found = [len(report.unsettled), report.gaps, report.lost, report.ran_twice, report.said_to_have_run_and_did_not]
     name = f"{KILLS} kill -9 in a run: unsettled, gaps, lost, twice, untrue"
     record_measure(name, "0, 0, 0, 0, 0", ", ".join(map(str, found)))
     record_measure("slowest start and recovery of a killed server", "-", f"{report.slowest_recovery_s:.1f} s")
-    assert report == KillReport(
-        rounds=KILLS,
-        unsettled=(),
-        gaps=0,
-        ran_twice=0,
-        said_to_have_run_and_did_not=0,
-        lost=0,
-        slowest_recovery_s=report.slowest_recovery_s,
-    )
+    assert report == trials.KillReport(KILLS, (), 0, 0, 0, 0, report.slowest_recovery_s)
 
 
 @pytest.mark.req("MC-RUN-009")
 @pytest.mark.scaled
 @pytest.mark.timeout(1200)
 async def test_an_aborted_run_leaves_no_process_behind(tmp_path: Path, record_measure: RecordMeasure) -> None:
-    report = await aborted_sessions(tmp_path, ABORTS, seed=11)
+    report = await trials.aborted_sessions(tmp_path, ABORTS, seed=11)
     record_measure(f"{ABORTS} aborted runs: processes left after 1 s", "0", str(len(report.left)))
     record_measure(f"{ABORTS} aborted runs: slowest end", "-", f"{report.slowest_s:.2f} s")
-    assert report == AbortedRuns(runs=ABORTS, left=(), slowest_s=report.slowest_s)
+    assert report == trials.AbortedRuns(runs=ABORTS, left=(), slowest_s=report.slowest_s)
 
 
 @pytest.mark.req("MC-CMD-007", "MC-CMD-008", "MC-CMD-009", "MC-ENV-003")
@@ -96,10 +78,10 @@ async def test_an_aborted_run_leaves_no_process_behind(tmp_path: Path, record_me
 async def test_frames_that_mean_nothing_are_each_answered_and_change_nothing(
     tmp_path: Path, record_measure: RecordMeasure
 ) -> None:
-    report = await fuzzed_frames(tmp_path, FRAMES, seed=13)
+    report = await trials.fuzzed_frames(tmp_path, FRAMES, seed=13)
     found = f"{FRAMES - report.unanswered}, {report.changes}"
     record_measure("fuzzed frames over WebSocket: refused, changes", f"{FRAMES}, 0", found)
-    assert report == FuzzReport(frames=FRAMES, codes=report.codes, unanswered=0, changes=0)
+    assert report == trials.FuzzReport(frames=FRAMES, codes=report.codes, unanswered=0, changes=0)
     assert set(report.codes) <= set(get_args(ErrorCode))
 
 
