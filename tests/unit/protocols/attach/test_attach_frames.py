@@ -17,30 +17,11 @@ from makai.core.errors import InvalidRequest, ParseError
 from makai.core.secret import Secret
 from makai.core.session_events import SessionTerms
 from makai.harness.base import ToolAnswer, ToolRequest
+from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
-from makai.protocols.attach.frames import (
-    MAX_FRAME_BYTES,
-    answer_of,
-    encoded,
-    encoded_answer,
-    encoded_records,
-    encoded_request,
-    from_attached,
-    from_owner,
-    records_of,
-    request_of,
-)
 from makai.sessions import commands as cmd
 from makai.sessions import requests as req
-from makai.sessions.log.base import (
-    LogProblem,
-    LogReport,
-    Record,
-    SessionFilter,
-    SessionSummary,
-    StoredGrant,
-    TrustedFolder,
-)
+from makai.sessions.log import base
 from makai.wire.ndjson import NDJSONDecoder
 
 PROBLEM = wire.AttachProblem(
@@ -75,7 +56,7 @@ REQUESTS: list[req.Request[Any]] = [
     *(req.RunCommand("s", command) for command in COMMANDS),
     req.ReadEvents("s", after=3, limit=4, deltas=False),
     req.GetState("s"),
-    req.ListSessions(SessionFilter(limit=3, cwd="/a")),
+    req.ListSessions(base.SessionFilter(limit=3, cwd="/a")),
     req.GetSession("s"),
     req.ListApprovals(),
     req.DeleteSession("s"),
@@ -86,20 +67,20 @@ REQUESTS: list[req.Request[Any]] = [
     req.RevokeGrant("/a", "Bash(ls)"),
     req.CheckLog(),
 ]
-SUMMARY = SessionSummary(session_id="s", title="T", events=3)
-GRANT = StoredGrant(folder="/a", rule="Bash(ls)", allow=True, session_id="s", event_id=2, ts=5, by="cli")
+SUMMARY = base.SessionSummary(session_id="s", title="T", events=3)
+GRANT = base.StoredGrant(folder="/a", rule="Bash(ls)", allow=True, session_id="s", event_id=2, ts=5, by="cli")
 ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.CreateSession(model_ref="a/b@c"), "s"),
     (req.RunCommand("s", COMMANDS[0]), req.Receipt(last=3, run_id="r")),
-    (req.ReadEvents("s"), [Record(1, b'{"event_id":1}')]),
+    (req.ReadEvents("s"), [base.Record(1, b'{"event_id":1}')]),
     (req.GetState("s"), Trial().create().state),
     (req.ListSessions(), [SUMMARY]),
     (req.GetSession("s"), None),
     (req.DeleteSession("s"), True),
     (req.SetTrust("/a", True), None),
-    (req.ListTrusted(), [TrustedFolder("/a", False)]),
+    (req.ListTrusted(), [base.TrustedFolder("/a", False)]),
     (req.ListGrants(), [GRANT]),
-    (req.CheckLog(), LogReport(sessions=1, events=2, problems=(LogProblem("s", 2, "damaged or missing"),))),
+    (req.CheckLog(), base.LogReport(sessions=1, events=2, problems=(base.LogProblem("s", 2, "damaged or missing"),))),
 ]
 SAID_BY_OWNER: list[wire.FromOwner] = [
     wire.AttachWelcome(makai="0.1.0", format=1, pid=7),
@@ -122,20 +103,20 @@ SAID_BY_OWNER: list[wire.FromOwner] = [
 
 @pytest.mark.parametrize("message", SAID_BY_ATTACHED, ids=lambda message: type(message).__name__)
 def test_what_an_attached_process_says_arrives_as_it_was_said(message: wire.FromAttached) -> None:
-    assert from_attached(encoded(message)) == message
+    assert frames.from_attached(frames.encoded(message)) == message
 
 
 @pytest.mark.parametrize("message", SAID_BY_OWNER, ids=lambda message: type(message).__name__)
 def test_what_the_owner_says_arrives_as_it_was_said(message: wire.FromOwner) -> None:
-    assert plain(from_owner(encoded(message))) == plain(message)
+    assert plain(frames.from_owner(frames.encoded(message))) == plain(message)
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
 def test_a_request_arrives_as_it_was_asked(request_: req.Request[Any]) -> None:
-    message = from_attached(encoded_request(7, request_))
+    message = frames.from_attached(frames.encoded_request(7, request_))
 
     assert isinstance(message, wire.RequestMessage)
-    assert (message.number, request_of(message)) == (7, request_)
+    assert (message.number, frames.request_of(message)) == (7, request_)
 
 
 def test_every_operation_is_among_the_tested_requests() -> None:
@@ -146,75 +127,75 @@ def test_every_operation_is_among_the_tested_requests() -> None:
 
 @pytest.mark.parametrize(("request_", "answer"), ANSWERS, ids=lambda value: type(value).__name__)
 def test_an_answer_arrives_as_the_type_that_its_request_declares(request_: req.Request[Any], answer: object) -> None:
-    message = from_owner(encoded_answer(7, request_, answer))
+    message = frames.from_owner(frames.encoded_answer(7, request_, answer))
 
     assert isinstance(message, wire.AttachAnswer | wire.Records)
-    assert answer_of(request_, message) == answer
+    assert frames.answer_of(request_, message) == answer
 
 
 def test_a_request_of_an_unknown_type_is_refused() -> None:
     with pytest.raises(ParseError, match="not a request"):
-        request_of(wire.RequestMessage(number=1, request=msgspec.Raw(b'{"type":"of_a_newer_makai"}')))
+        frames.request_of(wire.RequestMessage(number=1, request=msgspec.Raw(b'{"type":"of_a_newer_makai"}')))
 
 
 def test_bytes_that_come_one_by_one_say_the_same_as_the_whole() -> None:
-    stream = b"".join(encoded(message) + b"\n" for message in SAID_BY_ATTACHED)
-    decoder = NDJSONDecoder(MAX_FRAME_BYTES)
+    stream = b"".join(frames.encoded(message) + b"\n" for message in SAID_BY_ATTACHED)
+    decoder = NDJSONDecoder(frames.MAX_FRAME_BYTES)
 
     lines = [line for byte in stream for line in decoder.feed(bytes([byte]))]
 
-    assert [from_attached(line) for line in lines if isinstance(line, bytes)] == SAID_BY_ATTACHED
-    assert lines == NDJSONDecoder(MAX_FRAME_BYTES).feed(stream)
+    assert [frames.from_attached(line) for line in lines if isinstance(line, bytes)] == SAID_BY_ATTACHED
+    assert lines == NDJSONDecoder(frames.MAX_FRAME_BYTES).feed(stream)
 
 
 def test_events_pass_unchanged_to_the_byte() -> None:
     records = [
-        Record(1, b'{"event_id":1,"ts":5,"event":{"type":"notice","n":1.50,"u":"\\u00e9"}}'),
-        Record(4, '{"event_id":4, "ts":5,"event":{"type":"of a newer makai","text":"é"}}'.encode()),
+        base.Record(1, b'{"event_id":1,"ts":5,"event":{"type":"notice","n":1.50,"u":"\\u00e9"}}'),
+        base.Record(4, '{"event_id":4, "ts":5,"event":{"type":"of a newer makai","text":"é"}}'.encode()),
     ]
 
-    message = from_owner(encoded_records(9, records))
+    message = frames.from_owner(frames.encoded_records(9, records))
 
     assert isinstance(message, wire.Records)
     assert message.number == 9
-    assert records_of(message) == records
+    assert frames.records_of(message) == records
 
 
 def test_a_batch_whose_numbers_do_not_fit_its_events_is_refused() -> None:
     with pytest.raises(ParseError):
-        records_of(wire.Records(number=1, ids=[1], lines=[]))
+        frames.records_of(wire.Records(number=1, ids=[1], lines=[]))
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
 def test_text_that_no_log_holds_is_refused_before_it_is_sent(text: str) -> None:
     with pytest.raises(InvalidRequest):
-        encoded_request(1, req.RunCommand("s", cmd.SetTitle(now=0, title=text)))
+        frames.encoded_request(1, req.RunCommand("s", cmd.SetTitle(now=0, title=text)))
 
 
 def test_a_backslash_before_u0000_is_no_nul() -> None:
     request = req.RunCommand("s", cmd.SetTitle(now=0, title="\\u0000"))
-    message = from_attached(encoded_request(1, request))
+    message = frames.from_attached(frames.encoded_request(1, request))
 
     assert isinstance(message, wire.RequestMessage)
-    assert request_of(message) == request
+    assert frames.request_of(message) == request
 
 
 def test_a_key_is_never_printed() -> None:
     assert "a key" not in repr(SAID_BY_ATTACHED[0])
 
 
-@given(st.sampled_from([*SAID_BY_ATTACHED, *SAID_BY_OWNER]).map(encoded), st.data())
+@given(st.sampled_from([*SAID_BY_ATTACHED, *SAID_BY_OWNER]).map(frames.encoded), st.data())
 @examples(300)
 def test_a_mutated_frame_is_a_message_or_a_parse_error(frame: bytes, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(frame)))
     end = data.draw(st.integers(start, len(frame)))
     mutated = frame[:start] + data.draw(st.binary(max_size=8) | st.just(b"[" * 3000)) + frame[end:]
 
-    for read in (from_attached, from_owner):
+    for read in (frames.from_attached, frames.from_owner):
         with suppress(ParseError):
             assert isinstance(read(mutated), wire.Message)
 
 
 def plain(message: wire.FromOwner) -> object:
     """With what is not decoded yet as bytes: `Raw` objects compare by identity."""
-    return msgspec.json.decode(encoded(message))
+    return msgspec.json.decode(frames.encoded(message))
