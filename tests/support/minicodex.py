@@ -91,6 +91,12 @@ class Room:
         other.view = view
         return other
 
+    def asked(self, client: Client, *call_ids: str) -> list[JSON]:
+        """The client says go, and these calls wait for a decision; what it heard of them."""
+        client.say("send", text="go")
+        self.trial.call(*call_ids, ask=True)
+        return client.hear()
+
     def client(self, *capabilities: str) -> Client:
         """A client that said hello and has its snapshot."""
         client = self.connect(*capabilities)

@@ -63,6 +63,12 @@ class FakeServer:
         assert envelope["type"] == kind
         return envelope
 
+    async def accept(self, kind: str) -> JSON:
+        """The next envelope the client sends, of this type and acknowledged."""
+        request = await self.expect(kind)
+        await self.ack(request)
+        return request
+
     async def say(self, request: JSON, kind: str, payload: JSON, **fields: Any) -> None:
         scope = "session_id" if "session_id" in request else "stream_id"
         number = self._sent[request[scope]] = self._sent.get(request[scope], 0) + 1

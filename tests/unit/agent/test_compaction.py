@@ -5,13 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, finished, info, run, text, turn, warning
+from support.messages import call, result
 
 from makai.agent.compaction import NotShorter, cut, summary_message, transcript
 from makai.agent.conversation import Conversation
 from makai.agent.loop import run_compaction
 from makai.agent.settings import AgentOutcome, AgentSettings, Standing
-from makai.core.content import Image, Text, Thinking, ToolCall, ToolResult
-from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from makai.core.content import Image, Text, Thinking
+from makai.core.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from makai.core.request import Context
 from makai.core.session_events import Compacted, Notice, ToolStarted, TurnEnded, TurnStarted, UsageReported
 from makai.core.usage import Usage
@@ -201,11 +202,8 @@ async def test_a_compaction_that_a_user_asked_for_and_that_fails_is_an_error() -
 
 # ---------------------------------------------------------------- where it is cut, and what is summarised
 
-CALL = AssistantMessage(
-    content=(Text(text="Let me see. " * 50), ToolCall(tool_call_id="t", name="look", arguments_json='{"n":1}')),
-    stop_reason="tool_use",
-)
-RESULT = ToolMessage(result=ToolResult(tool_call_id="t", tool_name="look", content="x" * 4000, is_error=True))
+CALL = AssistantMessage(content=(Text(text="Let me see. " * 50), call("t", "look", '{"n":1}')), stop_reason="tool_use")
+RESULT = result("t", "look", "x" * 4000, is_error=True)
 
 
 def test_a_call_is_not_parted_from_its_result() -> None:
@@ -239,12 +237,11 @@ def test_a_summary_is_not_summarised_alone() -> None:
 
 
 def test_a_transcript_is_plain_text_of_bounded_length() -> None:
-    call = ToolCall(tool_call_id="t", name="l", arguments_json="{}")
     messages: tuple[Message, ...] = (
         SystemMessage(content="Be kind."),
         UserMessage(content=(Text(text="Look:"), Image(data="aGk=", mime_type="image/png"))),
-        AssistantMessage(content=(Thinking(thinking="Hm."), Text(text="Yes."), call)),
-        ToolMessage(result=ToolResult(tool_call_id="t", tool_name="l", content="y" * 5000)),
+        AssistantMessage(content=(Thinking(thinking="Hm."), Text(text="Yes."), call("t", "l"))),
+        result("t", "l", "y" * 5000),
     )
     told = transcript(messages, 100_000)
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from support.agent import FakeHost, FakeTool, called, finished, result_texts, run, text, turn
+from support.messages import call, result
 
 from makai.agent import tool_io
 from makai.agent.settings import AgentOutcome, Standing
 from makai.agent.tool_io import MAX_PROGRESS_LENGTH, MAX_SHOWN, NO_MORE, ProgressReporter
 from makai.core import session_events as ev
-from makai.core.content import Image, Text, ToolCall, ToolResult
-from makai.core.messages import AssistantMessage, ToolMessage, UserMessage
+from makai.core.content import Image, Text
+from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.request import Context
 from makai.providers.preparation import prepare
 from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
@@ -31,57 +32,35 @@ async def test_a_call_is_told_started_and_finished_and_its_result_goes_to_the_mo
     ]
     assert tool.ran == [{"at": "x"}]
     assert outcome == AgentOutcome(stop_reason="end_turn")
-    answer, result = requests[1].context.messages[1:]
+    answer, told = requests[1].context.messages[1:]
     assert isinstance(answer, AssistantMessage)
     vendor_call_id = answer.tool_calls()[0].tool_call_id
-    assert result == ToolMessage(
-        result=ToolResult(tool_call_id=vendor_call_id, tool_name="look", content=(Text(text="look did it"),))
-    )
+    assert told == result(vendor_call_id, "look", (Text(text="look did it"),))
     assert [fact.vendor_call_id for fact in host.facts if isinstance(fact, ev.ToolCalled)] == [vendor_call_id]
 
 
 async def test_everything_a_tool_tells_is_in_the_facts() -> None:
+    diff = ev.FileDiff(path="/p/a.py", old_text="a", new_text="b")
+    shown: dict[str, Any] = {"kind": "edit", "title": "Edit a.py", "locations": (ev.FilePlace("/p/a.py", 3),)}
+    came_of_it: dict[str, Any] = {
+        "content": (Text(text="done"), Image(data="aGk=", mime_type="image/png")),
+        "diffs": (diff,),
+        "exit_code": 0,
+        "omitted_bytes": 7,
+        "spill_path": "/p/rest",
+    }
+
     class Editor(FakeTool):
         async def describe(self, arguments: Mapping[str, Any]) -> CallDescription:
-            return CallDescription(
-                kind="edit",
-                title="Edit a.py",
-                subject="a.py",
-                locations=(ev.FilePlace("/p/a.py", 3),),
-                diffs=(ev.FileDiff(path="/p/a.py", old_text="a", new_text="b"),),
-            )
+            return CallDescription(subject="a.py", diffs=(diff,), **shown)
 
     async def edit(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return ToolOutcome(
-            content=(Text(text="done"), Image(data="aGk=", mime_type="image/png")),
-            diffs=(ev.FileDiff(path="/p/a.py", old_text="a", new_text="b"),),
-            exit_code=0,
-            omitted_bytes=7,
-            spill_path="/p/rest",
-        )
+        return ToolOutcome(**came_of_it)
 
     _, host, _ = await run("tool: edit {}\n---\nsay: Done", Editor("edit", edit))
 
-    diff = ev.FileDiff(path="/p/a.py", old_text="a", new_text="b")
-    assert host.told[1:6:2] == [
-        ev.ToolCalled(
-            call_id="c1",
-            name="edit",
-            arguments_json="{}",
-            kind="edit",
-            title="Edit a.py",
-            locations=(ev.FilePlace("/p/a.py", 3),),
-        ),
-        host.told[3],
-        ev.ToolFinished(
-            call_id="c1",
-            content=(Text(text="done"), Image(data="aGk=", mime_type="image/png")),
-            diffs=(diff,),
-            exit_code=0,
-            omitted_bytes=7,
-            spill_path="/p/rest",
-        ),
-    ]
+    assert host.told[1] == ev.ToolCalled(call_id="c1", name="edit", arguments_json="{}", **shown)
+    assert host.told[5] == ev.ToolFinished(call_id="c1", **came_of_it)
     ((call_id, description, diffs),) = host.questions
     assert (call_id, description.subject, diffs) == ("c1", "a.py", (diff,))
 
@@ -296,14 +275,9 @@ async def test_progress_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_calls_that_were_open_when_the_server_ended_come_first_and_run_once() -> None:
-    seen, unseen = (ToolCall(tool_call_id=name, name="look", arguments_json='{"n":1}') for name in ("a", "b"))
-    past = Context(
-        messages=(
-            UserMessage(content="Look twice"),
-            AssistantMessage(content=(seen, unseen), stop_reason="tool_use"),
-            ToolMessage(result=ToolResult(tool_call_id="a", tool_name="look", content="seen")),
-        )
-    )
+    calls = (call("a", "look", '{"n":1}'), call("b", "look", '{"n":1}'))
+    answer = AssistantMessage(content=calls, stop_reason="tool_use")
+    past = Context(messages=(UserMessage(content="Look twice"), answer, result("a", "look", "seen")))
     open_call = ev.ToolCalled(
         call_id="old-2", name="look", arguments_json='{"n":1}', vendor_call_id="b", kind="read", title="Use look"
     )

@@ -21,25 +21,19 @@ def test_only_what_cannot_be_kept_is_replaced(text: str, kept: str) -> None:
     assert storable(text) == kept
 
 
-async def test_a_command_that_prints_nul_does_not_end_the_run(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    scenario = r'tool: shell {"command": "printf \"a\\\\0b\""}' + "\n---\nsay: Done."
-    async with new_session(tmp_path, scenario, mode="full_access", cwd=project) as (_, client):
-        await client.send("Print it")
-        assert isinstance(await client.until_settled(), RunFinished)
+@pytest.mark.parametrize(
+    ("call", "prints"),
+    [
+        pytest.param(r'tool: shell {"command": "printf \"a\\\\0b\""}', "a\ufffdb", id="a command that prints NUL"),
+        pytest.param(r'tool: shell {"command": "echo \u0000"}', None, id="a model that writes NUL into its arguments"),
+    ],
+)
+async def test_nul_does_not_end_the_run(tmp_path: Path, call: str, prints: str | None) -> None:
+    (project := tmp_path / "project").mkdir()
+    async with new_session(tmp_path, f"{call}\n---\nsay: Done.", mode="full_access", cwd=project) as (_, client):
+        assert isinstance(await client.run("Print it"), RunFinished)
         (finished,) = client.events(ToolFinished)
-        assert (finished.content, finished.exit_code) == ((Text(text="a\ufffdb"),), 0)
-        assert [shown.text for shown in client.events(ToolProgress)] == ["a\ufffdb"]
-
-
-async def test_a_model_that_writes_nul_into_its_arguments_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    async with new_session(
-        tmp_path, r'tool: shell {"command": "echo \u0000"}' + "\n---\nsay: Done.", mode="full_access", cwd=project
-    ) as (_, client):
-        await client.send("Print it")
-        assert isinstance(await client.until_settled(), RunFinished)
-        (finished,) = client.events(ToolFinished)
-        assert finished.is_error
+        assert finished.is_error == (prints is None)
+        if prints is not None:
+            assert (finished.content, finished.exit_code) == ((Text(text=prints),), 0)
+            assert [shown.text for shown in client.events(ToolProgress)] == [prints]

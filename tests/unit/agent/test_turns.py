@@ -5,15 +5,16 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from support.agent import FakeHost, FakeTool, ScriptedModels, called, finished, info, run, said, text, turn, warning
+from support.messages import call, result
 
 from makai.agent.host import Recorder
 from makai.agent.settings import AgentOutcome, AgentSettings, Standing
 from makai.agent.tool_calls import ToolCalls
 from makai.agent.turn import SilenceWatch, answer_of
 from makai.core import session_events as ev
-from makai.core.content import Text, ToolCall, ToolResult
+from makai.core.content import Text
 from makai.core.errors import AuthRequired, MakaiError, ProviderError
-from makai.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from makai.core.messages import AssistantMessage, Message, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
 from makai.core.stream_events import Done, Keepalive, Start, StreamEvent, TextDelta, TextEnd, TextStart
@@ -287,33 +288,37 @@ async def test_what_the_host_raises_comes_out_as_it_is() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_a_conversation_with_a_lost_result_is_mended_before_it_is_sent() -> None:
-    past: tuple[Message, ...] = (
-        UserMessage(content="Look"),
-        AssistantMessage(
-            content=(
-                ToolCall(tool_call_id="a", name="look", arguments_json="{}"),
-                ToolCall(tool_call_id="b", name="look", arguments_json="{}"),
+LOOKED = UserMessage(content="Look")
+
+
+@pytest.mark.parametrize(
+    ("past", "lost"),
+    [
+        pytest.param(
+            (
+                LOOKED,
+                AssistantMessage(content=(call("a", "look"), call("b", "look")), stop_reason="tool_use"),
+                result("b", "look", "seen"),
+                UserMessage(content="And?"),
             ),
-            stop_reason="tool_use",
+            "a",
+            id="of two calls",
         ),
-        ToolMessage(result=ToolResult(tool_call_id="b", tool_name="look", content="seen")),
-        UserMessage(content="And?"),
-    )
+        pytest.param(
+            (
+                LOOKED,
+                *[AssistantMessage(content=(call("call_0", "look"),), stop_reason="tool_use")] * 2,
+                result("call_0", "look", "seen"),
+            ),
+            "call_0",
+            id="of a call whose id the model used again",
+        ),
+    ],
+)
+async def test_a_conversation_with_a_lost_result_is_mended_before_it_is_sent(
+    past: tuple[Message, ...], lost: str
+) -> None:
     _, _, requests = await run("say: Hi", conversation=Context(messages=past))
 
-    lost = ToolMessage(result=ToolResult(tool_call_id="a", tool_name="look", content=NO_RESULT, is_error=True))
-    assert requests[0].context.messages == (*past[:2], lost, *past[2:])
-
-
-async def test_a_result_of_a_later_call_with_the_same_id_is_not_taken_for_the_lost_one() -> None:
-    """Models do reuse ids such as "call_0"."""
-    answer = AssistantMessage(
-        content=(ToolCall(tool_call_id="call_0", name="look", arguments_json="{}"),), stop_reason="tool_use"
-    )
-    result = ToolMessage(result=ToolResult(tool_call_id="call_0", tool_name="look", content="seen"))
-    past = (UserMessage(content="Look"), answer, answer, result)
-    _, _, requests = await run("say: Hi", conversation=Context(messages=past))
-
-    lost = ToolMessage(result=ToolResult(tool_call_id="call_0", tool_name="look", content=NO_RESULT, is_error=True))
-    assert requests[0].context.messages == (*past[:2], lost, *past[2:])
+    mended = (*past[:2], result(lost, "look", NO_RESULT, is_error=True), *past[2:])
+    assert requests[0].context.messages == mended

@@ -59,8 +59,7 @@ class Stage:
 
     async def message(self) -> JSON:
         """The client says something, which is accepted."""
-        message = await self.server.expect("agent_message")
-        await self.server.ack(message)
+        message = await self.server.accept("agent_message")
         await self.event(message, {"type": "agent_start", "session_id": self.session_id}, event_id=2)
         return message
 
@@ -89,8 +88,7 @@ class Stage:
 
     async def let_go(self) -> JSON:
         """The client lets go of the session; the payload of its `agent_stop`."""
-        stop = await self.server.expect("agent_stop")
-        await self.server.ack(stop)
+        stop = await self.server.accept("agent_stop")
         await self.server.say(stop, "agent_stopped", {"session_id": self.session_id}, in_reply_to=stop["message_id"])
         self.server.restart(stop)
         payload: JSON = stop["payload"]

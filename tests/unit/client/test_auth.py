@@ -69,8 +69,7 @@ async def begin(server: FakeServer) -> JSON:
 async def test_providers_are_listed_without_what_is_not_documented(stage: Stage) -> None:
     client = stage.connect()
     listing = asyncio.ensure_future(client.auth.list_providers())
-    request = await stage.server.expect("auth_providers_request")
-    await stage.server.ack(request)
+    request = await stage.server.accept("auth_providers_request")
     entry = {"id": "acme", "name": "Acme", "auth_status": "failed", "last_error": "no", "access_token": "leak"}
     await stage.server.say(request, "auth_providers_response", {"providers": [entry]})
 
@@ -97,8 +96,7 @@ async def test_a_login_publishes_its_events_in_order_and_sends_the_answers(stage
     flow = start["stream_id"]
     await event(stage.server, start, "auth_url", url="https://acme.example/login")
     await event(stage.server, start, "prompt", prompt_id="code", message="Code?")
-    response = await stage.server.expect("auth_prompt_response")
-    await stage.server.ack(response)
+    response = await stage.server.accept("auth_prompt_response")
     await event(stage.server, start, "progress", message="Checking")
     await event(stage.server, start, "success")
     await finish(stage.server, start)
@@ -208,8 +206,7 @@ async def test_a_second_login_waits_for_the_first(stage: Stage) -> None:
 async def test_a_login_that_needs_a_person_without_any_handler_is_cancelled(stage: Stage, kind: str) -> None:
     login, start = await stage.log_in()
     await event(stage.server, start, kind, prompt_id="p", message="?", url="https://acme.example")
-    cancel = await stage.server.expect("auth_cancel")
-    await stage.server.ack(cancel)
+    cancel = await stage.server.accept("auth_cancel")
     await finish(stage.server, start, "cancelled")
 
     raised = await failure_of(login, makai.MakaiAuthError, "needs a person")
@@ -236,7 +233,7 @@ async def test_a_handler_that_fails_cancels_the_login(stage: Stage, name: str) -
 
     login, start = await stage.log_in(**{name: fail})
     await event(stage.server, start, "prompt", prompt_id="p", message="?")
-    await stage.server.ack(await stage.server.expect("auth_cancel"))
+    await stage.server.accept("auth_cancel")
     await finish(stage.server, start, "cancelled")
 
     raised = await failure_of(login, makai.MakaiAuthError, f"{name} handler failed: oops")

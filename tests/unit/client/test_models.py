@@ -42,8 +42,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 async def answer(server: FakeServer, *models: JSON, **fields: int) -> JSON:
-    request = await server.expect("models_request")
-    await server.ack(request)
+    request = await server.accept("models_request")
     await server.say(request, "models_response", {"models": list(models), "fetched_at_ms": 1_000} | fields)
     return request
 

@@ -115,8 +115,7 @@ async def test_a_lost_connection_ends_the_stream_after_what_arrived() -> None:
     async with asyncio.timeout(DEADLINE_S), makai.connect(channel=channel) as client:
         stream = aiter(client.provider.stream(model_ref="m", messages="Hi"))
         first = asyncio.ensure_future(anext(stream))
-        request = await server.expect("stream_request")
-        await server.ack(request)
+        request = await server.accept("stream_request")
         await server.say(request, "start", {})
         await server.say(request, "text_start", {"content_index": 0})
         await server.say(request, "text_delta", {"content_index": 0, "delta": "Hal"})
@@ -148,8 +147,7 @@ async def test_a_caller_who_does_not_read_loses_only_his_own_stream() -> None:
     async with asyncio.timeout(DEADLINE_S):
         slow = aiter(provider.stream(model_ref="m", messages="slow"))
         first = asyncio.ensure_future(anext(slow))
-        request = await server.expect("stream_request")
-        await server.ack(request)
+        request = await server.accept("stream_request")
         await server.say(request, "start", {})
         await first
         await server.say(request, "text_start", {"content_index": 0})
@@ -178,8 +176,7 @@ async def test_an_unknown_stop_reason_and_an_odd_model_ref_pass_through(fake: tu
         return [event async for event in stream]
 
     asked = asyncio.ensure_future(collect())
-    request = await server.expect("stream_request")
-    await server.ack(request)
+    request = await server.accept("stream_request")
     await server.say(request, "start", {})
     await server.say(request, "a_later_event", {"new": True})
     await server.say(request, "done", {"reason": "moonrise", "usage": {}})
@@ -214,8 +211,7 @@ async def test_a_malformed_event_ends_its_stream_and_no_other(fake: tuple[MakaiC
     client, server = fake
     stream = aiter(client.provider.stream(model_ref="m", messages="Hi"))
     first = asyncio.ensure_future(anext(stream))
-    request = await server.expect("stream_request")
-    await server.ack(request)
+    request = await server.accept("stream_request")
     await server.say(request, "text_delta", {"content_index": "zero"})
 
     with pytest.raises(MakaiStreamError, match="text_delta"):

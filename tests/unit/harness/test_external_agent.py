@@ -38,6 +38,11 @@ class Lab:
         wanted = CreateSession(model_ref="", harness="external", cwd=str(self.folder))
         return Desk(sessions, await sessions.dispatch(wanted))
 
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[tuple[OwnedSessions, Desk]]:
+        async with self.open() as sessions:
+            yield sessions, await self.client(sessions)
+
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
@@ -45,8 +50,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 async def test_a_session_without_a_model_runs_an_agent_without_turns(lab: Lab) -> None:
-    async with lab.open() as sessions:
-        client = await lab.client(sessions)
+    async with lab.session() as (sessions, client):
         assert await client.run("say") == ev.RunFinished(stop_reason="end_turn")
         assert client.kinds() == [
             "session_created", "run_started", "run_status", "user_message", "run_status", "agent_session",
@@ -74,8 +78,7 @@ async def test_a_session_without_a_model_runs_an_agent_without_turns(lab: Lab) -
 async def test_the_agent_learns_which_of_its_options_was_chosen(
     lab: Lab, command: cmd.ApproveCall | cmd.DenyCall, option_id: str
 ) -> None:
-    async with lab.open() as sessions:
-        client = await lab.client(sessions)
+    async with lab.session() as (sessions, client):
         await client.send("ask")
         asked = await client.until_asked()
         assert (asked.call_id, asked.options) == ("edit", OPTIONS)
@@ -93,8 +96,7 @@ async def test_the_agent_learns_which_of_its_options_was_chosen(
 
 
 async def test_what_a_sub_agent_says_and_calls_belongs_to_the_call_that_runs_it(lab: Lab) -> None:
-    async with lab.open() as sessions:
-        client = await lab.client(sessions)
+    async with lab.session() as (_, client):
         await client.run("nest")
     assert [event.call_id for event in client.events(ev.ToolFinished)] == ["look", "task"]
     assert client.events(ev.ToolFinished)[0].interrupted  # its sub-agent ended before it said what came of it
@@ -107,8 +109,7 @@ async def test_what_a_sub_agent_says_and_calls_belongs_to_the_call_that_runs_it(
 
 
 async def test_input_during_a_run_is_read_by_the_agent(lab: Lab) -> None:
-    async with lab.open() as sessions:
-        client = await lab.client(sessions)
+    async with lab.session() as (_, client):
         await client.send("read")
         await client.until(lambda logged: isinstance(logged.event, ev.AssistantText))
         await client.send("more", delivery="steer")
@@ -117,8 +118,7 @@ async def test_input_during_a_run_is_read_by_the_agent(lab: Lab) -> None:
 
 
 async def test_an_abort_stops_the_agent_and_keeps_what_it_said(lab: Lab) -> None:
-    async with lab.open() as sessions:
-        client = await lab.client(sessions)
+    async with lab.session() as (_, client):
         await client.send("hang")
         await client.until(lambda logged: isinstance(logged.event, ev.AssistantTextDelta))
         await client.do(cmd.Abort(now=0, by="me"))
@@ -128,8 +128,7 @@ async def test_an_abort_stops_the_agent_and_keeps_what_it_said(lab: Lab) -> None
 
 
 async def test_a_run_continues_after_a_restart_by_the_agents_own_session_id(lab: Lab) -> None:
-    async with lab.open() as sessions:
-        client = await lab.client(sessions)
+    async with lab.session() as (sessions, client):
         await client.send("ask")
         await client.until_asked()
     assert lab.agent.aborted == [False]
@@ -147,8 +146,7 @@ async def test_a_run_continues_after_a_restart_by_the_agents_own_session_id(lab:
 
 
 async def test_the_engine_asks_what_an_agent_can_do(lab: Lab) -> None:
-    async with lab.open() as sessions:
-        client = await lab.client(sessions)
+    async with lab.session() as (sessions, client):
         await client.run("say")
         picture = (Image(data="aGk=", mime_type="image/png"),)
         for command, message in (
@@ -182,8 +180,7 @@ async def test_a_session_that_its_harness_cannot_run_is_refused_at_its_creation(
 
 
 async def test_a_session_of_a_harness_that_is_gone_can_be_read_but_not_run(lab: Lab) -> None:
-    async with lab.open() as sessions:
-        client = await lab.client(sessions)
+    async with lab.session() as (sessions, client):
         await client.send("ask")
         await client.until_asked()
     async with owned_sessions(lab.folder, "say: Hi", lab.log) as sessions:

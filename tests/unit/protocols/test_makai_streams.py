@@ -2,11 +2,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.messages import call, call_block, text_block
 from support.wire import EMPTY, NOW_MS, Server, ask, code_of, envelope, new_id
 
 from makai.catalog.models import ModelsResponse
 from makai.core import stream_events as ev
-from makai.core.content import Text, ToolCall
+from makai.core.content import Text
 from makai.core.errors import AuthRequired, ModelNotFound, RateLimited
 from makai.core.messages import AssistantMessage
 from makai.core.usage import Usage
@@ -17,14 +18,7 @@ from makai.protocols.makai.server import ConnectionLimits
 FINAL = msgspec.structs.replace(
     EMPTY, content=(Text(text="Hello"),), stop_reason="end_turn", usage=Usage(input=3, output=2), response_id="r"
 )
-HELLO: list[ev.StreamEvent] = [
-    ev.Start(EMPTY),
-    ev.TextStart(0),
-    ev.TextDelta(0, "Hel"),
-    ev.TextDelta(0, "lo"),
-    ev.TextEnd(0),
-    ev.Done("end_turn", FINAL),
-]
+HELLO = [ev.Start(EMPTY), *text_block(0, "Hel", "lo"), ev.Done("end_turn", FINAL)]
 FINAL_JSON = msgspec.json.decode(msgspec.json.encode(FINAL))
 
 
@@ -103,14 +97,8 @@ def test_a_stream_in_proxy_encoding_never_repeats_content(server: Server) -> Non
 
 @pytest.mark.req("MK-PROV-022")
 def test_a_tool_call_in_proxy_encoding_ends_with_only_what_its_deltas_did_not_carry(server: Server) -> None:
-    signed = ToolCall(tool_call_id="c", name="t", arguments_json="{}", thought_signature="sig")
-    plain = ToolCall(tool_call_id="d", name="t", arguments_json="{}")
-    events: list[ev.StreamEvent] = [
-        ev.ToolCallStart(0, "c", "t"),
-        ev.ToolCallDelta(0, "{}"),
-        ev.ToolCallEnd(0, signed),
-        ev.ToolCallEnd(1, plain),
-    ]
+    signed = call("c", "t", thought_signature="sig")
+    events = [*call_block(0, signed), ev.ToolCallEnd(1, call("d", "t"))]
     frames = server.play(server.open(ask(encoding="proxy")), events)
     assert [frame["payload"] for frame in frames] == [
         {"content_index": 0, "id": "c", "name": "t"},
@@ -233,9 +221,27 @@ BAD_REQUESTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("payload", BAD_REQUESTS, ids=str)
-def test_a_request_that_cannot_be_meant_is_nacked(server: Server, payload: dict[str, Any]) -> None:
-    assert code_of(server.say(envelope("stream_request", payload))) == "invalid_request"
+NACKED = [
+    *((envelope("stream_request", payload), "invalid_request") for payload in BAD_REQUESTS),
+    (ask(stream_id=None, session_id=new_id()), "invalid_request"),
+    (ask(sequence=0), "invalid_sequence"),
+    (ask(sequence=2), "sequence_gap"),
+    *(
+        pytest.param(envelope("models_request", payload), "invalid_request", marks=pytest.mark.req("MK-MODEL-001"))
+        for payload in ({"provider_id": 7}, {"include_deprecated": "yes"}, {"model_id": None})
+    ),
+    *(
+        pytest.param(envelope(kind), "not_implemented", marks=pytest.mark.req("MK-ENV-018"))
+        for kind in ("agent_start", "agent_message", "tool_register")
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "fault"), NACKED, ids=lambda value: value if isinstance(value, str) else str(value["payload"])
+)
+def test_a_request_that_cannot_be_meant_is_nacked(server: Server, request_: dict[str, Any], fault: str) -> None:
+    assert code_of(server.say(request_)) == fault
     assert server.commands == []
     assert not server.connection.busy
 
@@ -281,11 +287,6 @@ def test_a_wrong_number_is_nacked_and_not_executed(server: Server, sequence: int
     stream_id = server.open()
     assert code_of(server.say(ask(stream_id=stream_id, sequence=sequence))) == fault
     assert server.commands == []
-
-
-@pytest.mark.parametrize(("sequence", "fault"), [(0, "invalid_sequence"), (2, "sequence_gap")])
-def test_a_new_scope_starts_at_one(sequence: int, fault: str) -> None:
-    assert code_of(Server().say(ask(sequence=sequence))) == fault
 
 
 def test_a_scope_is_forgotten_after_its_terminal(server: Server) -> None:
@@ -369,12 +370,6 @@ def test_a_models_request_gets_ack_then_its_response_in_either_scope(server: Ser
     assert response["payload"] == {"models": [], "fetched_at_ms": 1, "cache_max_age_ms": 2}
 
 
-@pytest.mark.req("MK-MODEL-001")
-@pytest.mark.parametrize("payload", [{"provider_id": 7}, {"include_deprecated": "yes"}, {"model_id": None}])
-def test_a_wrongly_typed_filter_is_nacked(payload: dict[str, Any]) -> None:
-    assert code_of(Server().say(envelope("models_request", payload))) == "invalid_request"
-
-
 @pytest.mark.req("MK-MODEL-029")
 def test_a_models_request_cannot_be_aborted_and_still_gets_its_answer(server: Server) -> None:
     request = envelope("models_request")
@@ -384,16 +379,6 @@ def test_a_models_request_cannot_be_aborted_and_still_gets_its_answer(server: Se
     assert code(nack) == "stream_not_found"
     server.connection.models(command.scope, ModelsResponse(models=(), fetched_at_ms=1, cache_max_age_ms=2))
     assert [frame["type"] for frame in server.heard()] == ["ack", "models_response"]
-
-
-def test_a_stream_request_in_a_session_scope_is_refused() -> None:
-    assert code_of(Server().say(ask(stream_id=None, session_id=new_id()))) == "invalid_request"
-
-
-@pytest.mark.req("MK-ENV-018")
-@pytest.mark.parametrize("kind", ["agent_start", "agent_message", "tool_register"])
-def test_what_is_not_built_yet_is_nacked_not_implemented(kind: str) -> None:
-    assert code_of(Server().say(envelope(kind))) == "not_implemented"
 
 
 def test_assistant_history_keeps_who_made_it(server: Server) -> None:

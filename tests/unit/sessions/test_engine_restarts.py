@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from support.session_trials import MODEL_REF, Trial
 
 from makai.core import session_events as ev
 from makai.core.content import Text
+from makai.core.messages import StopReason
 from makai.core.usage import Usage
 from makai.harness.base import ResumeRun
 from makai.sessions import commands as cmd
@@ -63,22 +65,24 @@ def test_a_run_whose_harness_cannot_resume_is_closed_as_interrupted_and_the_queu
     assert trial.of(ev.UserInput)[-1].content == "next"
 
 
-def test_an_answer_that_broke_off_is_asked_for_again(trial: Trial) -> None:
-    trial.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Hel"))
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        pytest.param(ev.AssistantTextDelta(content_index=0, delta="Hel"), "error", id="an answer is asked for again"),
+        pytest.param(ev.ToolCalled(call_id="c1", name="shell", arguments_json="{}"), "tool_use", id="a call is one"),
+    ],
+)
+def test_a_turn_that_broke_off_is_ended_and_the_run_continues(
+    trial: Trial, said: ev.SessionEvent, reason: StopReason
+) -> None:
+    trial.report(ev.TurnStarted(turn=1), said)
     trial.restart()
-    assert trial.last(2) == [ev.TurnEnded(turn=1, stop_reason="error"), ev.RunResumed()]
+    assert trial.last(2) == [ev.TurnEnded(turn=1, stop_reason=reason), ev.RunResumed()]
 
+    if isinstance(said, ev.ToolCalled):
+        trial.run_tool("c1")
     trial.answer("Hello", turn=2)
     assert trial.run.status == "finished"
-
-
-def test_an_answer_that_broke_off_after_a_call_still_is_one(trial: Trial) -> None:
-    trial.report(ev.TurnStarted(turn=1), ev.ToolCalled(call_id="c1", name="shell", arguments_json="{}"))
-    trial.restart()
-    assert trial.last(2) == [ev.TurnEnded(turn=1, stop_reason="tool_use"), ev.RunResumed()]
-
-    trial.run_tool("c1")
-    trial.answer("done", turn=2)
 
 
 def test_steering_words_are_handed_over_again_after_a_restart(trial: Trial) -> None:
@@ -110,30 +114,19 @@ def test_a_run_that_ends_the_server_every_time_is_given_up(trial: Trial) -> None
     assert trial.state.active_run is None
 
 
-def test_a_log_that_was_cut_before_the_settlement_gets_one(trial: Trial) -> None:
+@pytest.mark.parametrize(("kept", "settlement"), [(0, [ev.RunFailed]), (1, [])], ids=["before it", "after it"])
+def test_a_log_that_was_cut_at_the_settlement_gets_one_and_the_next_run_starts(
+    trial: Trial, kept: int, settlement: list[type]
+) -> None:
     trial.send("go")
     trial.send("next", "queue")
     trial.answer("done")
-    cut = next(place for place, event in enumerate(trial.events()) if isinstance(event, ev.RunFinished))
+    cut = next(place for place, event in enumerate(trial.events()) if isinstance(event, ev.RunFinished)) + kept
     del trial.log[cut:]
     trial.restart()
 
-    assert [type(event) for event in trial.events()[cut:]] == [
-        ev.RunFailed,
-        ev.RunStarted,
-        ev.RunStatusChanged,
-        ev.UserInput,
-    ]
-
-
-def test_a_log_that_was_cut_between_two_runs_starts_the_next(trial: Trial) -> None:
-    trial.send("go")
-    trial.send("next", "queue")
-    trial.answer("done")
-    cut = next(place for place, event in enumerate(trial.events()) if isinstance(event, ev.RunFinished)) + 1
-    del trial.log[cut:]
-    trial.restart()
-
+    started = [ev.RunStarted, ev.RunStatusChanged, ev.UserInput]
+    assert [type(event) for event in trial.events()[cut:]] == [*settlement, *started]
     assert trial.of(ev.UserInput)[-1].content == "next"
 
 

@@ -40,6 +40,10 @@ def said(trial: Trial) -> str:
     return markdown(SUMMARY, records(trial)).partition("\n\n## ")[2]
 
 
+def a_turn_that_calls(call: ev.ToolCalled) -> list[ev.SessionEvent]:
+    return [ev.TurnStarted(turn=1), call, ev.TurnEnded(turn=1, stop_reason="tool_use")]
+
+
 def test_a_conversation_reads_from_top_to_bottom(trial: Trial) -> None:
     trial.send("Say hello\nplease")
     trial.report(
@@ -69,11 +73,10 @@ def test_a_conversation_reads_from_top_to_bottom(trial: Trial) -> None:
 
 def test_a_tool_call_shows_its_arguments_who_decided_its_diff_and_its_result(trial: Trial) -> None:
     diff = ev.FileDiff(path="a.py", old_text="x = 1\ny = 2\n", new_text="x = 1\ny = 3\n")
-    trial.send("Edit")
     trial.report(
-        ev.TurnStarted(turn=1),
-        ev.ToolCalled(call_id="c1", name="edit", arguments_json='{"path":"a.py"}', title="Edit a.py"),
-        ev.TurnEnded(turn=1, stop_reason="tool_use"),
+        *a_turn_that_calls(
+            ev.ToolCalled(call_id="c1", name="edit", arguments_json='{"path":"a.py"}', title="Edit a.py")
+        ),
         ev.ApprovalRequested(
             call_id="c1", name="edit", arguments_json='{"path":"a.py"}', digest="d", diffs=(diff,), grant="Edit(a.py)"
         ),
@@ -98,11 +101,10 @@ def test_a_tool_call_shows_its_arguments_who_decided_its_diff_and_its_result(tri
 
 def test_a_denied_call_shows_what_it_would_have_changed(trial: Trial) -> None:
     diff = ev.FileDiff(path="new.txt", old_text=None, new_text="hi\n")
-    trial.send("Write")
     trial.report(
-        ev.TurnStarted(turn=1),
-        ev.ToolCalled(call_id="c1", name="write", arguments_json="{broken", arguments_error="not JSON"),
-        ev.TurnEnded(turn=1, stop_reason="tool_use"),
+        *a_turn_that_calls(
+            ev.ToolCalled(call_id="c1", name="write", arguments_json="{broken", arguments_error="not JSON")
+        ),
         ev.ApprovalRequested(call_id="c1", name="write", arguments_json="{broken", digest="d", diffs=(diff,)),
     )
     trial.do(DenyCall(now=2_000, call_id="c1", by="run", reason="no user is there"))
@@ -135,11 +137,8 @@ def test_notes_plans_failures_and_stops_are_told(trial: Trial) -> None:
 
 
 def test_results_say_what_is_not_in_them(trial: Trial) -> None:
-    trial.send("Look")
     trial.report(
-        ev.TurnStarted(turn=1),
-        ev.ToolCalled(call_id="c1", name="shell", arguments_json="{}"),
-        ev.TurnEnded(turn=1, stop_reason="tool_use"),
+        *a_turn_that_calls(ev.ToolCalled(call_id="c1", name="shell", arguments_json="{}")),
         ev.ToolStarted(call_id="c1"),
         ev.ToolFinished(
             call_id="c1",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from support.messages import call, result, said_by
 from support.session_trials import Trial, arguments, asked, finished
 
 from makai.core import session_events as ev
-from makai.core.content import Image, Text, Thinking, ToolCall, ToolResult
+from makai.core.content import AssistantPart, Image, Text, Thinking, ToolCall
 from makai.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
@@ -14,14 +16,7 @@ from makai.core.usage import Usage
 from makai.harness.base import PlacedMessage
 from makai.providers.preparation import prepare
 from makai.sessions.commands import Abort, Compact, DenyCall, Send
-from makai.sessions.history import (
-    NoteItem,
-    TextItem,
-    ThinkingItem,
-    ToolItem,
-    UserItem,
-    history,
-)
+from makai.sessions.history import NoteItem, TextItem, ThinkingItem, ToolItem, UserItem, history
 
 NOTHING = Usage()
 CALLING = Usage(input=10, output=5)
@@ -33,27 +28,16 @@ def messages(trial: Trial) -> tuple[Message, ...]:
     return history(trial.log).messages()
 
 
-def said(
-    *content: Text | Thinking | ToolCall, stop_reason: str = "end_turn", usage: Usage = NOTHING, model: str = "one"
-) -> AssistantMessage:
-    return AssistantMessage(
-        content=content,
-        provider="acme",
-        api="acme-chat",
-        model=model,
-        usage=usage,
-        stop_reason=stop_reason,  # type: ignore[arg-type]
-        timestamp=1_000,
-    )
+def said(*content: AssistantPart, stop_reason: str = "end_turn", usage: Usage = NOTHING) -> AssistantMessage:
+    return said_by(ACME_ONE, *content, stop_reason=stop_reason, usage=usage, timestamp=1_000)
 
 
 def called(call_id: str) -> ToolCall:
-    return ToolCall(tool_call_id=call_id, name="shell", arguments_json=arguments(call_id))
+    return call(call_id, "shell", arguments(call_id))
 
 
 def answered(call_id: str, text: str = "done", *, is_error: bool = False) -> ToolMessage:
-    result = ToolResult(tool_call_id=call_id, tool_name="shell", content=(Text(text=text),), is_error=is_error)
-    return ToolMessage(result=result)
+    return result(call_id, "shell", (Text(text=text),), is_error=is_error)
 
 
 # ---------------------------------------------------------------- for models
@@ -107,16 +91,10 @@ def test_blocks_keep_their_order_and_signatures(trial: Trial) -> None:
             Thinking(thinking="Hmm.", thinking_signature="s0"),
             Text(text="Let me look.", text_signature="s1"),
             Thinking(thinking="", thinking_signature="s2", redacted=True),
-            ToolCall(
-                tool_call_id="call_0",
-                name="read",
-                arguments_json="{",
-                thought_signature="s3",
-                arguments_error="ends too early",
-            ),
+            call("call_0", "read", "{", thought_signature="s3", arguments_error="ends too early"),
             stop_reason="tool_use",
         ),
-        ToolMessage(result=ToolResult(tool_call_id="call_0", tool_name="read", content=(Text(text="done"),))),
+        result("call_0", "read", (Text(text="done"),)),
     )
 
 
@@ -201,7 +179,7 @@ def test_each_turn_names_the_model_that_answered(trial: Trial) -> None:
     )
 
     assert messages(trial)[1:] == (
-        said(Text(text="x"), model="two"),
+        msgspec.structs.replace(said(Text(text="x")), model="two"),
         AssistantMessage(content=(Text(text="y"),), model="sonnet", stop_reason="end_turn", timestamp=1_000),
     )
 

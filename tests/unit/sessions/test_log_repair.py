@@ -28,6 +28,13 @@ async def filled(home: Path) -> None:
             await log.append(session_id, [*steps(50), *words("Hello"), *steps(50)], 1)
 
 
+@pytest.fixture
+async def full(home: Path) -> Path:
+    """A home with these sessions."""
+    await filled(home)
+    return home
+
+
 async def outcomes(home: Path) -> dict[str, int | str]:
     """Of each session how many events could be read, or where it is damaged."""
     async with sqlite_log(home) as log:
@@ -58,19 +65,17 @@ KEY_OF_TWO = "session_key = (SELECT session_key FROM session WHERE session_id = 
     ids=["line", "checksum", "type of checksum", "bytes", "number", "missing", "last missing", "first moved"],
 )
 async def test_a_damaged_event_is_never_shown_and_the_other_sessions_are_not_affected(
-    home: Path, damage: str, event_id: int
+    full: Path, damage: str, event_id: int
 ) -> None:
-    await filled(home)
-    change_row(home, damage)
+    change_row(full, damage)
 
-    assert await outcomes(home) == {"one": 102, "two": f"damaged at {event_id}", "three": 102}
+    assert await outcomes(full) == {"one": 102, "two": f"damaged at {event_id}", "three": 102}
 
 
-async def test_a_damaged_entry_in_the_list_is_shown_as_such(home: Path) -> None:
-    await filled(home)
-    change_row(home, "UPDATE session SET projection = replace(projection, 'model', 'mode1') WHERE session_id = 'two'")
+async def test_a_damaged_entry_in_the_list_is_shown_as_such(full: Path) -> None:
+    change_row(full, "UPDATE session SET projection = replace(projection, 'model', 'mode1') WHERE session_id = 'two'")
 
-    async with sqlite_log(home) as log:
+    async with sqlite_log(full) as log:
         shown = {summary.session_id: summary for summary in await log.sessions()}
         assert [(name, shown[name].damaged) for name in ("one", "two", "three")] == [
             ("one", False),
@@ -94,10 +99,9 @@ async def test_the_question_of_a_damaged_session_is_not_asked(home: Path) -> Non
         assert [question.session_id for question in await log.pending_approvals()] == ["one"]
 
 
-async def test_flipped_bits_are_found_and_confined_to_their_session(home: Path, record_measure: RecordMeasure) -> None:
+async def test_flipped_bits_are_found_and_confined_to_their_session(full: Path, record_measure: RecordMeasure) -> None:
     """In the lines, and in SQLite's own bytes before them: numbers, lengths, checksums."""
-    await filled(home)
-    database = home / schema.FILE_NAME
+    database = full / schema.FILE_NAME
     chance = random.Random(3)
     places = cells(database)
     found: list[Flip] = []
@@ -105,8 +109,8 @@ async def test_flipped_bits_are_found_and_confined_to_their_session(home: Path, 
         session_id, start, end = chance.choice(places)
         bit = chance.randrange(start * 8, end * 8)
         with flipped_bits(database, bit):
-            read = await outcomes(home)
-            report = check(home)
+            read = await outcomes(full)
+            report = check(full)
         found.append(flip(session_id, read, report))
 
     detected = sum(one.detected for one in found)
@@ -116,26 +120,24 @@ async def test_flipped_bits_are_found_and_confined_to_their_session(home: Path, 
     assert (detected, confined) == (BITS, BITS)
 
 
-async def test_a_whole_log_has_no_problems_and_repair_leaves_it_alone(home: Path) -> None:
-    await filled(home)
-    before = (home / schema.FILE_NAME).read_bytes()
+async def test_a_whole_log_has_no_problems_and_repair_leaves_it_alone(full: Path) -> None:
+    before = (full / schema.FILE_NAME).read_bytes()
 
-    assert (check(home).sessions, check(home).events, check(home).problems) == (3, 306, ())
-    assert repair(home).kept_as is None
-    assert (home / schema.FILE_NAME).read_bytes() == before
+    assert (check(full).sessions, check(full).events, check(full).problems) == (3, 306, ())
+    assert repair(full).kept_as is None
+    assert (full / schema.FILE_NAME).read_bytes() == before
 
 
-async def test_repair_puts_a_notice_in_the_place_of_what_is_damaged_and_keeps_the_old_file(home: Path) -> None:
-    await filled(home)
-    async with sqlite_log(home) as log:
+async def test_repair_puts_a_notice_in_the_place_of_what_is_damaged_and_keeps_the_old_file(full: Path) -> None:
+    async with sqlite_log(full) as log:
         whole = {name: [logged async for logged in replay(log, name)] for name in ("one", "two", "three")}
-    change_row(home, f"UPDATE event SET line = replace(line, 'line', 'lime') WHERE {KEY_OF_TWO} AND event_id = 9")
-    change_row(home, f"DELETE FROM event WHERE {KEY_OF_TWO} AND event_id = 102")
-    change_row(home, "UPDATE session SET session_id = 'thrfe' WHERE session_id = 'three'")
-    change_row(home, "UPDATE session SET updated_ms = 5 WHERE session_id = 'one'")
-    damaged = (home / schema.FILE_NAME).read_bytes()
+    change_row(full, f"UPDATE event SET line = replace(line, 'line', 'lime') WHERE {KEY_OF_TWO} AND event_id = 9")
+    change_row(full, f"DELETE FROM event WHERE {KEY_OF_TWO} AND event_id = 102")
+    change_row(full, "UPDATE session SET session_id = 'thrfe' WHERE session_id = 'three'")
+    change_row(full, "UPDATE session SET updated_ms = 5 WHERE session_id = 'one'")
+    damaged = (full / schema.FILE_NAME).read_bytes()
 
-    report = repair(home)
+    report = repair(full)
 
     entry = "its entry in the list of sessions is damaged"
     assert report.problems == (
@@ -145,21 +147,20 @@ async def test_repair_puts_a_notice_in_the_place_of_what_is_damaged_and_keeps_th
         LogProblem("three", None, entry),
     )
     assert report.kept_as is not None
-    assert (home / os.path.basename(report.kept_as)).read_bytes() == damaged
-    assert check(home).problems == ()
+    assert (full / os.path.basename(report.kept_as)).read_bytes() == damaged
+    assert check(full).problems == ()
 
     notice = Notice(level="error", code="event_damaged", message="What happened here was damaged on disk.")
     for number in (9, 102):
         whole["two"][number - 1] = Logged(event_id=number, ts=whole["two"][number - 2].ts, event=notice)
-    async with sqlite_log(home) as log:
+    async with sqlite_log(full) as log:
         assert {name: [logged async for logged in replay(log, name)] for name in whole} == whole
         assert [summary.title for summary in await log.sessions()] == ["one", "three", "two"]
         assert await log.append("two", steps(1), 102) == (103, 103)
 
 
-async def test_repair_needs_the_sessions_for_itself_and_check_does_not(home: Path) -> None:
-    await filled(home)
-    async with sqlite_log(home):
-        assert check(home).problems == ()
+async def test_repair_needs_the_sessions_for_itself_and_check_does_not(full: Path) -> None:
+    async with sqlite_log(full):
+        assert check(full).problems == ()
         with pytest.raises(HomeInUse):
-            repair(home)
+            repair(full)

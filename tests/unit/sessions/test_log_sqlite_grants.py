@@ -51,6 +51,13 @@ async def filled(home: Path) -> None:
         await log.trust("/project/vendor", False)
 
 
+@pytest.fixture
+async def full(home: Path) -> Path:
+    """A home with these sessions."""
+    await filled(home)
+    return home
+
+
 async def lasting(log: SqliteLog) -> list[int]:
     return [record.event_id for record in await log.read_raw("one", deltas=False)]
 
@@ -94,13 +101,12 @@ def test_a_database_of_the_first_format_opens_and_has_everything(home: Path) -> 
     assert check(home).problems == ()
 
 
-async def test_everything_beside_the_events_is_there_after_a_restart(home: Path) -> None:
-    await filled(home)
-    async with sqlite_log(home) as log:
+async def test_everything_beside_the_events_is_there_after_a_restart(full: Path) -> None:
+    async with sqlite_log(full) as log:
         assert await log.checkpoint("one") == Checkpoint(5, 1, b"what the events lead to")
         assert await log.grants("/project") == [GRANT]
         assert [await log.is_trusted(folder) for folder in ("/project/src", "/project/vendor")] == [True, False]
-    assert check(home).problems == ()
+    assert check(full).problems == ()
 
 
 # ---------------------------------------------------------------- damage
@@ -120,21 +126,19 @@ async def test_everything_beside_the_events_is_there_after_a_restart(home: Path)
         "DELETE FROM checkpoint",
     ],
 )
-async def test_a_damaged_checkpoint_is_none_and_can_be_saved_again(home: Path, damage: str) -> None:
-    await filled(home)
-    change_row(home, damage)
+async def test_a_damaged_checkpoint_is_none_and_can_be_saved_again(full: Path, damage: str) -> None:
+    change_row(full, damage)
 
-    async with sqlite_log(home) as log:
+    async with sqlite_log(full) as log:
         assert await log.checkpoint("one") is None
         await log.save_checkpoint("one", Checkpoint(6, 1, b"again"))
         assert await log.checkpoint("one") == Checkpoint(6, 1, b"again")
-    assert check(home).problems == ()
+    assert check(full).problems == ()
 
 
-async def test_a_table_of_checkpoints_that_cannot_be_read_holds_none(home: Path) -> None:
-    await filled(home)
-    async with sqlite_log(home) as log:
-        with sqlite3.connect(home / schema.FILE_NAME) as database:
+async def test_a_table_of_checkpoints_that_cannot_be_read_holds_none(full: Path) -> None:
+    async with sqlite_log(full) as log:
+        with sqlite3.connect(full / schema.FILE_NAME) as database:
             database.execute("DROP TABLE checkpoint")
         database.close()
 
@@ -153,62 +157,57 @@ async def test_a_table_of_checkpoints_that_cannot_be_read_holds_none(home: Path)
         "UPDATE permission_grant SET data = 5",
     ],
 )
-async def test_a_damaged_grant_allows_nothing_and_repair_forgets_it(home: Path, damage: str) -> None:
-    await filled(home)
-    change_row(home, damage)
+async def test_a_damaged_grant_allows_nothing_and_repair_forgets_it(full: Path, damage: str) -> None:
+    change_row(full, damage)
 
-    async with sqlite_log(home) as log:
+    async with sqlite_log(full) as log:
         assert await log.grants(None) == []
-    assert repair(home).problems == (LogProblem("", None, "1 grants or words of trust are damaged"),)
-    assert check(home).problems == ()
+    assert repair(full).problems == (LogProblem("", None, "1 grants or words of trust are damaged"),)
+    assert check(full).problems == ()
 
 
 @pytest.mark.parametrize(
     "damage",
     ["SET trusted = 1", "SET trusted = 2", "SET checksum = 0", "SET trusted = 'x'"],
 )
-async def test_a_folder_whose_word_is_damaged_is_not_trusted_whatever_is_above_it(home: Path, damage: str) -> None:
-    await filled(home)
-    change_row(home, f"UPDATE trusted_folder {damage} WHERE folder = '/project/vendor'")
+async def test_a_folder_whose_word_is_damaged_is_not_trusted_whatever_is_above_it(full: Path, damage: str) -> None:
+    change_row(full, f"UPDATE trusted_folder {damage} WHERE folder = '/project/vendor'")
 
-    async with sqlite_log(home) as log:
+    async with sqlite_log(full) as log:
         assert [await log.is_trusted(folder) for folder in ("/project/vendor/x", "/project")] == [False, True]
-    assert [problem.what for problem in check(home).problems] == ["1 grants or words of trust are damaged"]
+    assert [problem.what for problem in check(full).problems] == ["1 grants or words of trust are damaged"]
 
 
 @pytest.mark.parametrize("damage", ["SET last = last + 1", "SET first = first - 2", "SET seal = seal + 1"])
-async def test_a_damaged_run_of_deltas_hides_nothing(home: Path, damage: str) -> None:
-    await filled(home)
-    change_row(home, f"UPDATE delta_run {damage}")
+async def test_a_damaged_run_of_deltas_hides_nothing(full: Path, damage: str) -> None:
+    change_row(full, f"UPDATE delta_run {damage}")
 
-    async with sqlite_log(home) as log:
+    async with sqlite_log(full) as log:
         assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
 
 
-async def test_a_run_that_would_hide_events_is_found_and_repaired(home: Path) -> None:
-    await filled(home)
+async def test_a_run_that_would_hide_events_is_found_and_repaired(full: Path) -> None:
     change_row(
-        home, f"UPDATE delta_run SET (last, seal) = (SELECT last + 1, {schema.SEAL.replace('last', '(last + 1)')})"
+        full, f"UPDATE delta_run SET (last, seal) = (SELECT last + 1, {schema.SEAL.replace('last', '(last + 1)')})"
     )
 
-    assert repair(home).problems == (LogProblem("", None, "1 events are noted as deltas and are none"),)
-    assert check(home).problems == ()
-    async with sqlite_log(home) as log:
+    assert repair(full).problems == (LogProblem("", None, "1 events are noted as deltas and are none"),)
+    assert check(full).problems == ()
+    async with sqlite_log(full) as log:
         assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
 
 
-async def test_repair_keeps_grants_and_trust_and_leaves_checkpoints_behind(home: Path) -> None:
-    await filled(home)
-    async with sqlite_log(home) as log:
+async def test_repair_keeps_grants_and_trust_and_leaves_checkpoints_behind(full: Path) -> None:
+    async with sqlite_log(full) as log:
         await log.append("gone", pending(SessionCreated(model_ref="m", cwd="/other"), granting()[1].event), 0)
         await log.append("two", granting(), 0)  # the same rule: its session is the one that is named now
         await log.delete("gone")
-    change_row(home, "UPDATE event SET line = x'ff' WHERE session_key = 1 AND event_id = 2")
+    change_row(full, "UPDATE event SET line = x'ff' WHERE session_key = 1 AND event_id = 2")
 
-    report = repair(home)
+    report = repair(full)
 
     assert report.problems == (LogProblem("one", 2, "damaged or missing"),)
-    async with sqlite_log(home) as log:
+    async with sqlite_log(full) as log:
         assert [(grant.folder, grant.session_id) for grant in await log.grants(None)] == [
             ("/other", "gone"),
             ("/project", "two"),
@@ -218,15 +217,14 @@ async def test_repair_keeps_grants_and_trust_and_leaves_checkpoints_behind(home:
         assert await lasting(log) == [1, 2, MIN_DELTA_RUN + 3]
 
 
-async def test_repair_does_not_bring_back_what_was_revoked(home: Path) -> None:
-    await filled(home)
-    async with sqlite_log(home) as log:
+async def test_repair_does_not_bring_back_what_was_revoked(full: Path) -> None:
+    async with sqlite_log(full) as log:
         await log.revoke("/project", "Edit")
-    change_row(home, "UPDATE event SET line = x'ff' WHERE event_id = 9")
+    change_row(full, "UPDATE event SET line = x'ff' WHERE event_id = 9")
 
-    repair(home)
+    repair(full)
 
-    async with sqlite_log(home) as log:
+    async with sqlite_log(full) as log:
         assert await log.grants(None) == []
 
 

@@ -86,19 +86,21 @@ def test_a_process_without_the_key_is_refused_whatever_else_it_says() -> None:
     assert type(wire.objection(changed(key=Secret("guessed"), makai="9.9"), KEY, OWNER)) is errors.AuthRequired
 
 
-def test_a_newer_process_is_told_to_restart_the_owner() -> None:
-    refusal = wire.objection(changed(makai="99.0.0"), KEY, OWNER)
+@pytest.mark.parametrize(
+    ("fields", "runs", "older"),
+    [
+        pytest.param({"makai": "99.0.0"}, f"99.0.0 (format {wire.FORMAT})", OWNER, id="a newer process"),
+        pytest.param(
+            {"format": wire.FORMAT - 1}, f"{__version__} (format {wire.FORMAT - 1})", ATTACHED, id="an older process"
+        ),
+    ],
+)
+def test_the_older_of_two_versions_is_to_be_restarted(fields: dict[str, object], runs: str, older: int) -> None:
+    refusal = wire.objection(changed(**fields), KEY, OWNER)
 
     assert isinstance(refusal, errors.NotSupported)
     assert refusal.message == (
         f"The sessions belong to process 10, which runs makai {__version__} (format {wire.FORMAT}); "
-        f"process 20 runs makai 99.0.0 (format {wire.FORMAT})."
+        f"process 20 runs makai {runs}."
     )
-    assert refusal.hint == "Restart process 10, the older one, with the same version as the other."
-
-
-def test_an_older_process_is_told_to_restart_itself() -> None:
-    refusal = wire.objection(changed(format=wire.FORMAT - 1), KEY, OWNER)
-
-    assert isinstance(refusal, errors.NotSupported)
-    assert refusal.hint == "Restart process 20, the older one, with the same version as the other."
+    assert refusal.hint == f"Restart process {older}, the older one, with the same version as the other."

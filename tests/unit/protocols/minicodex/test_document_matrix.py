@@ -116,9 +116,7 @@ def test_an_abort_in_the_middle_ends_in_turn_done(room: Room) -> None:
 def test_an_aborted_run_with_tool_output_ends_in_turn_done_too_and_denies_what_waits(
     room: Room, client: Client
 ) -> None:
-    client.say("send", text="go")
-    room.trial.call("c1", "c2", ask=True)
-    client.hear()
+    room.asked(client, "c1", "c2")
 
     heard = client.say("abort")
     room.trial.report(ev.RunFinished(stop_reason="aborted"))
@@ -186,9 +184,7 @@ def test_a_repeated_client_msg_id_is_accepted_and_ignored_during_after_and_after
 
 @pytest.mark.req("MC-APPR-003")
 def test_a_denied_call_is_not_run_and_the_run_goes_on(room: Room, client: Client) -> None:
-    client.say("send", text="go")
-    room.trial.call("c1", ask=True)
-    client.hear()
+    room.asked(client, "c1")
 
     heard = client.say("deny", call_id="c1")
     room.trial.report(finished("c1", "Denied.", is_error=True))
@@ -224,9 +220,7 @@ def test_only_the_first_decision_counts(room: Room) -> None:
 
 @pytest.mark.req("MC-APPR-008")
 def test_calls_that_wait_together_are_decided_one_by_one(room: Room, client: Client) -> None:
-    client.say("send", text="go")
-    room.trial.call("c1", "c2", ask=True)
-    client.hear()
+    room.asked(client, "c1", "c2")
 
     assert types(client.say("approve", call_id="c2")) == ["accepted", "approval_decision"]
     assert types(client.say("deny", call_id="c1")) == ["accepted", "approval_decision", "run_status running"]

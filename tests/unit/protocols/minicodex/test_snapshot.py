@@ -45,9 +45,7 @@ def test_a_document_snapshot_lists_items_without_common_fields(room: Room) -> No
 
 def test_with_makai_the_transcript_is_made_of_the_frames_themselves(room: Room) -> None:
     client = room.client("makai.1")
-    client.say("send", text="go")
-    room.trial.call("c1", ask=True)
-    client.hear()
+    room.asked(client, "c1")
     client.say("approve", call_id="c1")
     room.trial.run_tool("c1")
     live = events_of(client.say("resume", last_seen_event_id=0))
