@@ -14,7 +14,7 @@ import msgspec
 from makai.agent.conversation import CHARACTERS_PER_TOKEN, Conversation, estimated_tokens
 from makai.agent.host import Models
 from makai.agent.turn import BrokenAnswer, guarded
-from makai.core.content import Text, ToolCall
+from makai.core.content import Text, ToolCall, words_of
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import Model
@@ -94,7 +94,9 @@ async def summarised(
     task = f"{_TASK}\nThe user adds: {instructions}" if instructions.strip() else _TASK
     request = UserMessage(content=f"<transcript>\n{text}\n</transcript>\n\n{task}")
     context = Context(messages=(request,), system_prompt=_SYSTEM)
-    message = await _written(models, model, context, _modest(options))
+    most = min(SUMMARY_TOKENS, options.max_tokens or SUMMARY_TOKENS)
+    modest = msgspec.structs.replace(options, max_tokens=most, tool_choice=None, json_schema=None, stop=())
+    message = await _written(models, model, context, modest)
     if isinstance(message, BrokenAnswer):
         return Summarised(failure=f"the summary failed: {message.error.message}", usage=message.usage)
     if not message.text().strip():
@@ -134,11 +136,6 @@ def transcript(messages: Sequence[Message], most_characters: int) -> str:
     return _middle_out("\n\n".join(entries), most_characters)
 
 
-def _modest(options: StreamOptions) -> StreamOptions:
-    most = SUMMARY_TOKENS if options.max_tokens is None else min(SUMMARY_TOKENS, options.max_tokens)
-    return msgspec.structs.replace(options, max_tokens=most, tool_choice=None, json_schema=None, stop=())
-
-
 async def _written(
     models: Models, model: Model, context: Context, options: StreamOptions
 ) -> AssistantMessage | BrokenAnswer:
@@ -158,7 +155,7 @@ def _with_request(summary: str, older: Sequence[Message], kept: Sequence[Message
     newest = next((message for message in reversed(older) if isinstance(message, UserMessage)), None)
     if newest is None or _is_summary(newest):
         return summary
-    return f"{summary}\n\nThe user's last message was:\n{_middle_out(_words(newest), MAX_REQUEST_LENGTH)}"
+    return f"{summary}\n\nThe user's last message was:\n{_middle_out(words_of(newest.content), MAX_REQUEST_LENGTH)}"
 
 
 def _entries(message: Message) -> Iterator[str]:
@@ -166,7 +163,7 @@ def _entries(message: Message) -> Iterator[str]:
         case SystemMessage(content=text):
             yield f"System: {text}"
         case UserMessage():
-            yield f"User: {_words(message)}"
+            yield f"User: {words_of(message.content)}"
         case AssistantMessage(content=parts):
             for part in parts:  # what thinking led to was said or done
                 if isinstance(part, Text):
@@ -175,12 +172,6 @@ def _entries(message: Message) -> Iterator[str]:
                     yield f"Agent calls {part.name}: {part.arguments_json}"
         case ToolMessage(result=result):
             yield f"{'Error' if result.is_error else 'Result'} of {result.tool_name}: {result.text()}"
-
-
-def _words(message: UserMessage) -> str:
-    return "\n".join(
-        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in message.parts()
-    )
 
 
 def _middle_out(text: str, most: int) -> str:

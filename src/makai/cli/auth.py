@@ -15,20 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from makai.cli.console import (
-    EXIT_FAILED,
-    EXIT_LOGIN_NEEDED,
-    Paint,
-    epilog,
-    explain,
-    note,
-    output_format,
-    painter,
-    plain,
-    run_async,
-    say,
-    say_result,
-)
+from makai.cli import console
 
 if TYPE_CHECKING:
     from makai.auth.runtime import AccountStatus, ProviderStatus
@@ -53,12 +40,12 @@ def _with_backend(command: Callable[..., Coroutine[Any, Any, int]]) -> Callable[
             async with ModelRuntime() as runtime:
                 return await command(runtime, **options)
 
-        return run_async(run())
+        return console.run_async(run())
 
     return with_backend
 
 
-@epilog("""
+@console.epilog("""
 Examples:
   makai auth login anthropic
   makai auth login openai --account work
@@ -72,13 +59,13 @@ def command() -> None:
     """Log in to providers, log out, and show logins."""
 
 
-@epilog("""
+@console.epilog("""
 Examples:
   makai auth providers
   makai auth providers --json | jq -r '.providers[] | select(.auth_status == "login_required").id'
 """)
 @command.command("providers")
-@output_format
+@console.output_format
 @_with_backend
 async def providers_command(backend: Backend, as_json: bool) -> int:
     """List providers and whether you need to log in."""
@@ -86,11 +73,12 @@ async def providers_command(backend: Backend, as_json: bool) -> int:
 
     async with connect(backend=backend) as client:
         providers = await client.auth.list_providers()
-    say_result({"providers": providers}, providers_text(providers, paint=painter(sys.stdout)), as_json=as_json)
+    lines = providers_text(providers, paint=console.painter(sys.stdout))
+    console.say_result({"providers": providers}, lines, as_json=as_json)
     return _complain(errors_of(providers))
 
 
-@epilog("""
+@console.epilog("""
 Examples:
   makai auth login anthropic                    asks for an API key and does not show it
   makai auth login openai-codex                 opens the browser
@@ -105,7 +93,7 @@ Exit codes: 0 logged in, 1 failed, 130 interrupted (the login is cancelled).
 @click.argument("provider")
 @_ACCOUNT
 @click.option("--no-browser", is_flag=True, help="Only print the address to open.")
-@output_format
+@console.output_format
 @_with_backend
 async def login_command(backend: Backend, provider: str, account: str | None, no_browser: bool, as_json: bool) -> int:
     """Log in to PROVIDER (`makai auth providers` lists them).
@@ -121,7 +109,7 @@ async def login_command(backend: Backend, provider: str, account: str | None, no
     return await log_in(backend, provider, account, screen)
 
 
-@epilog("""
+@console.epilog("""
 Examples:
   makai auth logout openai
   makai auth logout openai --account work
@@ -134,18 +122,18 @@ async def logout_command(backend: Backend, provider: str, account: str | None) -
     """Delete a login, and revoke it at PROVIDER where that is possible."""
     auth = backend.auth()
     if not await auth.logout(provider, account):
-        note(f"makai: you have no login{f' {account!r}' if account else ''} at {provider}", fg="red")
-        return EXIT_FAILED
-    say(f"Logged out of {provider}{f' ({account})' if account else ''}.")
+        console.note(f"makai: you have no login{f' {account!r}' if account else ''} at {provider}", fg="red")
+        return console.EXIT_FAILED
+    console.say(f"Logged out of {provider}{f' ({account})' if account else ''}.")
     left = next((one for one in auth.list_providers() if one.id == provider), None)
     if left is not None and left.source:
         default = next((one.name for one in left.accounts if one.is_default), "")
         where = f"the login {default!r}" if left.accounts else left.source
-        note(f"You can still use {provider} with {where}.")
+        console.note(f"You can still use {provider} with {where}.")
     return 0
 
 
-@epilog("""
+@console.epilog("""
 Examples:
   makai auth status
   makai auth status openai && makai run -m openai/gpt-6.1-sol "Hi"
@@ -155,21 +143,21 @@ With PROVIDER the exit code is 3 when a login is needed.
 """)
 @command.command("status")
 @click.argument("provider", required=False)
-@output_format
+@console.output_format
 @_with_backend
 async def status_command(backend: Backend, provider: str | None, as_json: bool) -> int:
     """Show which login or variable each provider uses, and when it expires."""
     found = [one for one in backend.auth().list_providers() if provider in (None, one.id)]
     if not found:
         raise click.UsageError(f"there is no provider {provider!r}: `makai auth providers` lists them")
-    lines = status_text(found, time.time_ns() // 1_000_000, paint=painter(sys.stdout))
-    say_result({"providers": found}, lines, as_json=as_json)
+    lines = status_text(found, time.time_ns() // 1_000_000, paint=console.painter(sys.stdout))
+    console.say_result({"providers": found}, lines, as_json=as_json)
     if code := _complain(errors_of(found)):
         return code
-    return EXIT_LOGIN_NEEDED if provider and found[0].auth_status not in USABLE else 0
+    return console.EXIT_LOGIN_NEEDED if provider and found[0].auth_status not in USABLE else 0
 
 
-@epilog("""
+@console.epilog("""
 Example:
   makai auth default openai work
 """)
@@ -182,15 +170,15 @@ def default_command(provider: str, account: str) -> None:
     from makai.core.home import home_directory
 
     CredentialStore(home_directory(os.environ)).set_default(provider, account)
-    say(f"{provider} now uses {account} by default.")
+    console.say(f"{provider} now uses {account} by default.")
 
 
 def _complain(errors: list[str]) -> int:
     from makai.core.errors import MakaiError
 
     for error in errors:
-        explain(MakaiError(error))
-    return EXIT_FAILED if errors else 0
+        console.explain(MakaiError(error))
+    return console.EXIT_FAILED if errors else 0
 
 
 USABLE: Final = frozenset({"authenticated", "refreshing"})
@@ -199,13 +187,13 @@ USABLE: Final = frozenset({"authenticated", "refreshing"})
 _UNITS: Final = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
 
 
-def providers_text(providers: Sequence[ProviderAuthInfo], *, paint: Paint = plain) -> list[str]:
+def providers_text(providers: Sequence[ProviderAuthInfo], *, paint: console.Paint = console.plain) -> list[str]:
     """One line per provider; its first word is what `makai auth login` takes."""
     rows = [(one.id, str(one.auth_status), one.name) for one in providers]
     return _table([("PROVIDER", "STATUS", "NAME"), *rows], paint)
 
 
-def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: Paint = plain) -> list[str]:
+def status_text(providers: Sequence[ProviderStatus], now_ms: int, *, paint: console.Paint = console.plain) -> list[str]:
     """Providers with a credential or a problem, with their accounts; then those without a login."""
     free = [one for one in providers if one.auth_status == "authenticated" and not one.source]
     left = [one for one in providers if one.auth_status == "login_required"]
@@ -248,7 +236,7 @@ def _duration(milliseconds: int) -> str:
     return "a moment"
 
 
-def _table(rows: Sequence[tuple[str, ...]], paint: Paint) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]], paint: console.Paint) -> list[str]:
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
     header, *body = ((row[0].ljust(first), row[1].ljust(second), row[2]) for row in rows)
     return [
@@ -257,5 +245,5 @@ def _table(rows: Sequence[tuple[str, ...]], paint: Paint) -> list[str]:
     ]
 
 
-def _coloured(status: str, paint: Paint) -> str:
+def _coloured(status: str, paint: console.Paint) -> str:
     return paint(status, fg="green" if status.strip() in USABLE else "yellow") if status.strip() else status

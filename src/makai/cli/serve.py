@@ -15,6 +15,8 @@ from makai.cli.console import epilog, note, run_async, say
 if TYPE_CHECKING:
     from makai.server.serve import Addresses
 
+FILE = click.Path(path_type=Path)
+
 
 @epilog("""
 Examples:
@@ -36,13 +38,8 @@ Ctrl-C or SIGTERM lets running requests finish first. Runs of sessions continue 
 @click.option(
     "--allow-host", "allowed_hosts", multiple=True, metavar="NAME:PORT", help="Another host name that clients may use."
 )
-@click.option(
-    "--tls-cert",
-    "tls_certificate",
-    type=click.Path(path_type=Path),
-    help="Certificate chain, to listen for other machines.",
-)
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Private key of the certificate.")
+@click.option("--tls-cert", "tls_certificate", type=FILE, help="Certificate chain, to listen for other machines.")
+@click.option("--tls-key", type=FILE, help="Private key of the certificate.")
 @click.option("--allow-plain-remote", is_flag=True, help="Listen for other machines without TLS (behind a proxy).")
 @click.option("--open", "open_browser", is_flag=True, help="Open the web page in your browser.")
 @click.option("--show-token", is_flag=True, help="Print the address with its token even if it may end up in a log.")

@@ -120,3 +120,12 @@ def for_model(part: SessionPart) -> UserPart:
 
 def content_for_model(content: str | tuple[SessionPart, ...]) -> str | tuple[UserPart, ...]:
     return content if isinstance(content, str) else tuple(map(for_model, content))
+
+
+def words_of(content: str | tuple[SessionPart, ...]) -> str:
+    """The text of a content; other parts by their names."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in map(for_model, content)
+    )

@@ -16,7 +16,7 @@ import msgspec
 from makai.core.content import Image
 from makai.core.session_events import FilePlace
 from makai.tools import base
-from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, text_outcome
+from makai.tools.base import Arguments, ArgumentsT, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
@@ -41,7 +41,13 @@ class ReadArguments(Arguments, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=100_000, description="How many lines to show.")] = DEFAULT_LINES
 
 
-class ReadTool(base.ArgumentsTool[ReadArguments]):
+class _ReadingTool(base.ArgumentsTool[ArgumentsT]):
+    def __init__(self, files: FileSystem, denied: DeniedPaths = NOTHING_DENIED) -> None:
+        self._files = files
+        self._denied = denied
+
+
+class ReadTool(_ReadingTool[ReadArguments]):
     shape = ReadArguments
     definition = base.definition(
         "read",
@@ -50,10 +56,6 @@ class ReadTool(base.ArgumentsTool[ReadArguments]):
         "images.",
         ReadArguments,
     )
-
-    def __init__(self, files: FileSystem, denied: DeniedPaths = NOTHING_DENIED) -> None:
-        self._files = files
-        self._denied = denied
 
     async def _describe(self, wanted: ReadArguments) -> CallDescription:
         place = self._files.place(wanted.path)
@@ -81,15 +83,11 @@ class ListArguments(Arguments, frozen=True, kw_only=True):
     path: Annotated[str, msgspec.Meta(description="The folder, from the session's folder or absolute.")] = "."
 
 
-class ListTool(base.ArgumentsTool[ListArguments]):
+class ListTool(_ReadingTool[ListArguments]):
     shape = ListArguments
     definition = base.definition(
         "list", "List one folder: folders end in `/`, links in `@`, files are shown with their size.", ListArguments
     )
-
-    def __init__(self, files: FileSystem, denied: DeniedPaths = NOTHING_DENIED) -> None:
-        self._files = files
-        self._denied = denied
 
     async def _describe(self, wanted: ListArguments) -> CallDescription:
         place = self._files.place(wanted.path)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -151,15 +150,6 @@ def _from_letters(letters: re.Match[str]) -> str:
     return bytes.fromhex(digits[: len(digits) // 2 * 2]).decode("utf-8", "replace")
 
 
-def nodes(root: Node) -> Iterator[Node]:
-    """Every node in the order of the text, without recursion: the text chooses the depth."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(node.children))
-
-
 def source(node: Node) -> str:
     return _LETTERS.sub(_from_letters, (node.text or b"").decode("utf-8", "replace"))
 
@@ -169,7 +159,10 @@ def _sources_by_tree(text: str) -> list[list[str]] | None:
     if root.has_error:
         return None
     commands: list[list[str]] = []
-    for node in nodes(root):
+    waiting = [root]  # no recursion: the text chooses the depth
+    while waiting:
+        node = waiting.pop()
+        waiting += reversed(node.children)
         if node.type not in _PLAIN_NODES or node.is_missing:
             return None
         if node.type == "command":

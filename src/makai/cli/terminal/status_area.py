@@ -6,10 +6,11 @@ from typing import Final
 
 from makai.cli.session_selection import short_model
 from makai.cli.terminal.styled_text import Line, Span, line
-from makai.cli.terminal.tool_call_text import call_title, words_of
+from makai.cli.terminal.tool_call_text import call_title
 from makai.cli.terminal.transcript_view import OpenCall, TranscriptView
 from makai.cli.terminal.usage_text import context_share, duration, money
 from makai.core.approval_text import expiry_text
+from makai.core.content import words_of
 from makai.core.session_events import ApprovalRequested
 from makai.core.visible_text import exact, one_line, shown
 from makai.sessions.state import Waiting

@@ -10,7 +10,7 @@ from typing import Final
 
 from makai.cli.terminal.styled_text import Line, Lines, Span, Style, line
 from makai.core.approval_text import ApprovalText, ExactLine, LineKind, approval_text, diff_counts, diff_lines
-from makai.core.content import SessionPart, Text, for_model
+from makai.core.content import words_of
 from makai.core.session_events import ApprovalDecided, ApprovalRequested, ToolCalled, ToolFinished
 from makai.core.visible_text import exact, one_line, shown
 
@@ -118,11 +118,3 @@ def _body(call: ToolCalled, result: ToolFinished, *, diff_was_shown: bool) -> li
 
 def _output(result: ToolFinished) -> str:
     return words_of(result.content).strip("\n")
-
-
-def words_of(content: str | tuple[SessionPart, ...]) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(
-        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in map(for_model, content)
-    )

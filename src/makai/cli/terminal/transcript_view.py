@@ -13,9 +13,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from makai.cli.terminal.styled_text import Line, Lines, Markdown, Piece, Span, Style, line, lines_of, note
-from makai.cli.terminal.tool_call_text import approval_question, decision, finished_call, words_of
+from makai.cli.terminal.tool_call_text import approval_question, decision, finished_call
 from makai.cli.terminal.usage_text import run_totals
 from makai.core import session_events as ev
+from makai.core.content import words_of
 from makai.core.visible_text import one_line, shown
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.state import SessionState, evolve
