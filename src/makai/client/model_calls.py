@@ -208,10 +208,8 @@ class DirectCalls:
 
 
 class _DirectCall:
-    """Its events come from one generator and nothing else runs per delta: that is what the public path costs.
-
-    `_reader` is the task that waits for the next batch; within a batch no task can wait.
-    """
+    """Its events come from one generator and nothing else runs per delta: that is what the public path costs. `_reader`
+    is the task that waits for the next batch; within a batch no task can wait."""
 
     def __init__(
         self,

@@ -1,7 +1,5 @@
-"""The I/O shell of every HTTP model API: turns an `Api` (a pure codec) and a request into stream events.
-
-It owns the connection pool, retries, time-outs, the stall watchdog and cancellation, and knows no vendor's JSON.
-"""
+"""The I/O shell of every HTTP model API: turns an `Api` (a pure codec) and a request into stream events. It owns the
+connection pool, retries, time-outs, the stall watchdog and cancellation, and knows no vendor's JSON."""
 
 from __future__ import annotations
 
@@ -49,10 +47,8 @@ class HttpClient(HttpPool):
     async def post(
         self, model: Model, request: HttpRequest, connect_s: float, answer_s: float
     ) -> aiohttp.ClientResponse:
-        """Send the request and wait for the answer's headers.
-
-        Raises `ProviderError` when it cannot be sent, `TimeoutError` when no answer comes.
-        """
+        """Send the request and wait for the answer's headers. Raises `ProviderError` when it cannot be sent,
+        `TimeoutError` when no answer comes."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         # aiohttp writes a large body in pieces only when it comes as a file.
         body = io.BytesIO(request.body) if len(request.body) > LARGE_BODY else request.body
@@ -198,11 +194,9 @@ def _addressed(prepared: HttpRequest, request: ProviderRequest) -> HttpRequest:
 
 
 class _StallWatchdog:
-    """Closes the response when upstream has said nothing new for too long.
-
-    One timer per stream that looks at a time stamp, not one timer per read: a timer per read would cost more than
-    decoding the event. Time the consumer spends between events does not count.
-    """
+    """Closes the response when upstream has said nothing new for too long. One timer per stream that looks at a time
+    stamp, not one timer per read: a timer per read would cost more than decoding the event. Time the consumer spends
+    between events does not count."""
 
     def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()

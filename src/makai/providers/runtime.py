@@ -1,7 +1,5 @@
-"""Everything needed to ask a model by its name: joins catalog, credentials and providers.
-
-It owns the connection pool and the local server, and closes them.
-"""
+"""Everything needed to ask a model by its name: joins catalog, credentials and providers. It owns the connection pool
+and the local server, and closes them."""
 
 from __future__ import annotations
 
@@ -153,11 +151,9 @@ class ModelRuntime:
         raise MakaiError("the provider ended without an answer")
 
     async def models(self, request: ModelsRequest, *, refresh: bool = False) -> ModelsResponse:
-        """What a `models_request` gets: vendors' own lists where they can be had, else the built-in rows.
-
-        Lists are kept for five minutes; `refresh` asks again. One provider's failure never fails the others; it is
-        raised only for a request that names the provider when there is nothing else to tell about it.
-        """
+        """What a `models_request` gets: vendors' own lists where they can be had, else the built-in rows. Lists are
+        kept for five minutes; `refresh` asks again. One provider's failure never fails the others; it is raised only
+        for a request that names the provider when there is nothing else to tell about it."""
         listings = await self._discovery.listings(request, refresh=refresh)
         candidates = self.resolver.descriptors(listings, self.logins.statuses())
         named = listings.get(request.provider_id)

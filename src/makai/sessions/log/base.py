@@ -189,18 +189,14 @@ class EventLog(Protocol):
 
     def watch(self, session_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` after each append to a session, its deletion and the end of the log, until the result is called.
-
         It is called in the event loop of the log, after the caller of `append` got its answer, also when that is a
-        refusal, and must not raise. It is a reason to read, and says nothing about what is there.
-        """
+        refusal, and must not raise. It is a reason to read, and says nothing about what is there."""
 
     async def read(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
     ) -> list[LoggedEvent]:
         """The next events above `after`; fewer than `limit` when they are large, none at the end of the log.
-
-        `deltas=False` leaves out the text and thinking deltas, whose whole texts follow them.
-        """
+        `deltas=False` leaves out the text and thinking deltas, whose whole texts follow them."""
 
     async def read_raw(
         self, session_id: str, after: int = 0, limit: int = BATCH_EVENTS, *, deltas: bool = True
@@ -225,17 +221,12 @@ class EventLog(Protocol):
         """The newest that was saved of this session; None when there is none or it is not what was saved."""
 
     async def save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> None:
-        """Replace the session's checkpoint.
-
-        No append waits for it or fails because of it. It need not survive a power cut, and one that cannot be kept (no
-        space, no such session, not so many events) is dropped without an error.
-        """
+        """Replace the session's checkpoint. No append waits for it or fails because of it. It need not survive a power
+        cut, and one that cannot be kept (no space, no such session, not so many events) is dropped without an error."""
 
     async def grants(self, folder: str | None) -> list[StoredGrant]:
-        """Decisions for always in sessions of this folder, of all folders for None; by folder and rule.
-
-        Those of an append are there when it returns. A later one about the same folder and rule replaces the former.
-        """
+        """Decisions for always in sessions of this folder, of all folders for None; by folder and rule. Those of an
+        append are there when it returns. A later one about the same folder and rule replaces the former."""
 
     async def revoke(self, folder: str, rule: str) -> bool:
         """Remove a decision for always, durably; False when there was none."""

@@ -31,10 +31,8 @@ def checked_folder(folder: str) -> str:
 
 
 def itself_and_above(folder: str) -> list[str]:
-    """The folder and those that contain it, the nearest first; none when the text does not name a folder.
-
-    With `/a/b/../c` the text would be beneath `/a/b` and the folder would not.
-    """
+    """The folder and those that contain it, the nearest first; none when the text does not name a folder. With
+    `/a/b/../c` the text would be beneath `/a/b` and the folder would not."""
     if not _is_plain(folder):
         return []
     path = PurePosixPath(checked_folder(folder))

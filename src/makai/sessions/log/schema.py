@@ -126,10 +126,8 @@ def open_writer(path: Path, migrations: Sequence[str] = MIGRATIONS) -> sqlite3.C
 
 
 def open_unsynced(path: Path) -> sqlite3.Connection:
-    """A connection of the writer's thread that commits without an fsync; the writer's next commit does it.
-
-    It never waits for a lock, and never makes a file or a table.
-    """
+    """A connection of the writer's thread that commits without an fsync; the writer's next commit does it. It never
+    waits for a lock, and never makes a file or a table."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
     try:
