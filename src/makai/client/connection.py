@@ -204,10 +204,6 @@ class Exchange:
             if reply.type != "ack":
                 return reply
 
-    @property
-    def waiting(self) -> bool:
-        return bool(self._replies)
-
     def end(self) -> None:
         """Ignore what still arrives; may be repeated."""
         self.ended = True

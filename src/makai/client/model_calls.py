@@ -69,9 +69,6 @@ class ModelCalls(Protocol):
         """Fail what is pending."""
 
 
-# ---------------------------------------------------------------- over the protocol
-
-
 class _Result(msgspec.Struct, frozen=True, kw_only=True):
     """The terminal `result`: whole for `complete_request`, without content in proxy encoding."""
 
@@ -157,9 +154,6 @@ class _RemoteCall:
             fields["content"] = self._reconstructor.message.content
         self.response = response_of(ChatMessage(role="assistant", **fields))
         return sdk.MessageEndEvent(usage=result.usage, stop_reason=result.stop_reason)
-
-
-# ---------------------------------------------------------------- in this process
 
 
 class DirectCalls:
@@ -292,9 +286,6 @@ class _DirectCall:
 async def _end(events: AsyncGenerator[sdk.ProviderStreamEvent, None]) -> None:
     with suppress(RuntimeError):  # its reader was cancelled and is ending it
         await events.aclose()
-
-
-# ---------------------------------------------------------------- events
 
 
 def start_event(partial: AssistantMessage | None, known: ModelDescriptor | None) -> sdk.MessageStartEvent:

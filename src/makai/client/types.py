@@ -36,9 +36,6 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of every shape."""
 
 
-# ---------------------------------------------------------------- logins
-
-
 class ProviderAuthInfo(Shape, frozen=True, kw_only=True):
     """Whether one provider can be used. Never holds token material."""
 
@@ -112,9 +109,6 @@ class LoginResult(Shape, frozen=True, kw_only=True):
     status: Literal["success"] = "success"
 
 
-# ---------------------------------------------------------------- models
-
-
 class ResolveModelRequest(Shape, frozen=True, kw_only=True):
     """One model, named exactly."""
 
@@ -125,9 +119,6 @@ class ResolveModelRequest(Shape, frozen=True, kw_only=True):
 
 class ResolveModelResponse(Shape, frozen=True, kw_only=True):
     model: ModelDescriptor
-
-
-# ---------------------------------------------------------------- requests
 
 
 class RunOptions(RequestOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,9 +160,6 @@ class CompletionResponse(Shape, frozen=True, kw_only=True):
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tools the model wants to run, in order."""
         return tuple(part for part in self.message.content if isinstance(part, ToolCall))
-
-
-# ---------------------------------------------------------------- stream events
 
 
 class MessageStartEvent(Shape, frozen=True, kw_only=True, tag_field="type", tag="message_start"):
@@ -226,9 +214,6 @@ ProviderStreamEvent: TypeAlias = (
 )
 
 
-# ---------------------------------------------------------------- agents: tools
-
-
 class AgentToolResult(Shape, frozen=True, kw_only=True):
     """What a tool answers, where a plain value does not say enough."""
 
@@ -267,9 +252,6 @@ class AgentTool(Shape, frozen=True, kw_only=True):
         return ToolDefinition(name=self.name, description=self.description, parameters_schema_json=text)
 
 
-# ---------------------------------------------------------------- agents: permissions
-
-
 class Allow(Shape, frozen=True, kw_only=True):
     """The call may run: once, or with `scope` also all others that `PermissionRequest.grant` covers."""
 
@@ -288,9 +270,6 @@ PermissionHandler: TypeAlias = Callable[
 ]
 """Decides whether a call may run. None leaves the decision to others until the deadline. What it raises is a denial.
 Plain functions run in a worker thread, so that `input()` in one does not stop the connection."""
-
-
-# ---------------------------------------------------------------- agents: requests and answers
 
 
 class AgentRunOptions(RunOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -356,9 +335,6 @@ class AgentSessionInfo(Shape, frozen=True, kw_only=True):
     title: str = ""
     cwd: str | None = None
     run_id: str | None = None
-
-
-# ---------------------------------------------------------------- agents: stream events
 
 
 class AgentStartEvent(Shape, frozen=True, kw_only=True, tag_field="type", tag="agent_start"):

@@ -115,9 +115,6 @@ class NestedFact(Fact, frozen=True, kw_only=True):
     """The open call in which a sub-agent says it; empty for the agent of the session."""
 
 
-# ---------------------------------------------------------------- the session
-
-
 class SessionCreated(Fact, frozen=True, tag="session_created"):
     model_ref: str
     """Empty when the agent needs no model of the catalog."""
@@ -180,9 +177,6 @@ class SessionClosed(Fact, frozen=True, tag="session_closed"):
     reason: str = ""
 
 
-# ---------------------------------------------------------------- input
-
-
 class InputAccepted(Fact, frozen=True, tag="input_accepted"):
     """Input was taken; it becomes a `user_message` when a run reads it."""
 
@@ -199,9 +193,6 @@ class UserInput(Fact, frozen=True, tag="user_message"):
     input_id: str
     content: str | tuple[SessionPart, ...]
     client_msg_id: str | None = None
-
-
-# ---------------------------------------------------------------- the run
 
 
 class RunStarted(Fact, frozen=True, tag="run_started"):
@@ -258,9 +249,6 @@ class TurnEnded(NestedFact, frozen=True, tag="turn_ended"):
     usage: Usage = Usage()
 
 
-# ---------------------------------------------------------------- what the model says
-
-
 class AssistantTextDelta(NestedFact, frozen=True, tag="text_delta"):
     """Words while they arrive, as many as one commit held. Live display only: `assistant_text` has all of them."""
 
@@ -292,9 +280,6 @@ class Reasoning(NestedFact, frozen=True, tag="reasoning"):
     text: str
     signature: str | None = None
     redacted: bool = False
-
-
-# ---------------------------------------------------------------- tools and approvals
 
 
 class FilePlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -403,9 +388,6 @@ class ToolFinished(Fact, frozen=True, tag="tool_finished"):
     """What a client's tool says for clients, beside what it tells the model."""
     interrupted: bool = False
     """The server ended or the run was aborted during the call; what it did is unknown."""
-
-
-# ---------------------------------------------------------------- what else there is to know
 
 
 class PlanEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,16 +41,12 @@ class FailoverFollower:
         self._owner = owner
         self._on_close = on_close
         self._session_id = session_id
-        self._cursor = max(after, 0)
+        self.cursor = max(after, 0)
         self._deltas = deltas
         self._sessions: Sessions | None = None
         self._follower: Follower | None = None
         self._waiter: asyncio.Future[Sessions] | None = None
         self._closed = False
-
-    @property
-    def cursor(self) -> int:
-        return self._cursor
 
     async def next(self) -> list[Record]:
         while not self._closed:
@@ -65,7 +61,7 @@ class FailoverFollower:
                 self._end()
                 continue
             if records:
-                self._cursor = records[-1].event_id
+                self.cursor = records[-1].event_id
                 return records
         return []
 
@@ -82,7 +78,7 @@ class FailoverFollower:
             self._waiter = self._owner.waiter()
             sessions = await self._owner.arrival(self._waiter)
         self._sessions = sessions
-        self._follower = sessions.follow(self._session_id, self._cursor, deltas=self._deltas)
+        self._follower = sessions.follow(self._session_id, self.cursor, deltas=self._deltas)
         return self._follower
 
     def _end(self) -> None:

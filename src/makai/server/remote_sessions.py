@@ -220,16 +220,12 @@ class RemoteFollower:
         self.session_id = session_id
         self.deltas = deltas
         self._link = link
-        self._cursor = max(after, 0)
+        self.cursor = max(after, 0)
         self._number: int | None = None
         self._batch: list[Record] = []
         self._failure: MakaiError | None = None
         self._news = asyncio.Event()
         self._closed = False
-
-    @property
-    def cursor(self) -> int:
-        return self._cursor
 
     async def next(self) -> list[Record]:
         """After a failure, the next call follows again from the cursor."""
@@ -244,7 +240,7 @@ class RemoteFollower:
         if self._closed:
             return []
         records, self._batch = self._batch, []
-        self._cursor = records[-1].event_id
+        self.cursor = records[-1].event_id
         if self._failure is None and self._number is not None:
             self._link.post(frames.encoded(wire.Pull(number=self._number)))
         return records

@@ -16,16 +16,12 @@ class LiveFollower:
     def __init__(self, log: EventLog, find: Callable[[], Awaitable[LiveSession]], after: int, deltas: bool) -> None:
         self._log = log
         self._find = find
-        self._cursor = max(after, 0)
+        self.cursor = max(after, 0)
         self._deltas = deltas
         self._session: LiveSession | None = None
         self._unwatch: Callable[[], None] | None = None
         self._news = asyncio.Event()
         self._closed = False
-
-    @property
-    def cursor(self) -> int:
-        return self._cursor
 
     async def next(self) -> list[Record]:
         """Returns an empty list after `close` of this follower or of the log."""
@@ -45,16 +41,16 @@ class LiveFollower:
             self._news.clear()
             # The log is ahead of the state until `on_change`; a client that sees the end of a run must find it ended.
             last = session.state.last_event_id
-            if self._cursor >= last:
+            if self.cursor >= last:
                 await self._news.wait()
                 continue
-            records = await self._log.read_raw(session.session_id, self._cursor, deltas=self._deltas)
+            records = await self._log.read_raw(session.session_id, self.cursor, deltas=self._deltas)
             if records and records[-1].event_id > last:
                 records = [record for record in records if record.event_id <= last]
             if records:
-                self._cursor = records[-1].event_id
+                self.cursor = records[-1].event_id
                 return records
-            self._cursor = max(self._cursor, last)
+            self.cursor = max(self.cursor, last)
         return []
 
     def _watch_changes_of(self, session: LiveSession | None) -> None:

@@ -76,7 +76,8 @@ class MinicodexConnection:
         self._limits = limits
         self._outbox: list[bytes] = []
         self._view: SessionView | None = None
-        self._cursor: int | None = None
+        self.cursor: int | None = None
+        """The last event that `take` accounted for; None before the session is open."""
         self._deciding = 0
         self._known = 0
         self._replay: Projector | None = None
@@ -214,7 +215,7 @@ class MinicodexConnection:
             self._outbox.append(self._view.details())
 
     def _follow_from(self, cursor: int) -> None:
-        self._cursor = cursor
+        self.cursor = cursor
         self._known = max(self._known, cursor)
         self._caught_up = False
         self._replay = None
@@ -222,11 +223,11 @@ class MinicodexConnection:
     def take(self) -> list[bytes]:
         """The next frames to write, in order; none: nothing to do until something happens."""
         view = self._view
-        if view is not None and self._cursor is not None and not self._deciding and not self._is_forgotten:
+        if view is not None and self.cursor is not None and not self._deciding and not self._is_forgotten:
             if self._caught_up and not self._draining and self.behind > self._limits.drain_events:
                 self._draining = True
                 self._outbox.append(_encode(frames.Backpressure(state="drain")))
-            found, self._cursor = view.frames(self._cursor, self.capabilities, self._limits.batch_bytes)
+            found, self.cursor = view.frames(self.cursor, self.capabilities, self._limits.batch_bytes)
             self._outbox += found
             self._replay = None
             if self.behind == 0:
@@ -243,8 +244,8 @@ class MinicodexConnection:
 
     def _hand_out_all(self) -> None:
         """Everything up to now, before a snapshot that contains it; what is not remembered is in the snapshot too."""
-        if self._view is not None and self._cursor is not None and not self._is_forgotten:
-            found, self._cursor = self._view.frames(self._cursor, self.capabilities, _UNBOUNDED)
+        if self._view is not None and self.cursor is not None and not self._is_forgotten:
+            found, self.cursor = self._view.frames(self.cursor, self.capabilities, _UNBOUNDED)
             self._outbox += found
 
     def beat(self, interval_ms: int) -> None:
@@ -253,20 +254,15 @@ class MinicodexConnection:
 
     def session_gone(self) -> None:
         """The session was deleted: say so, then close with `CloseCode.SESSION_GONE`."""
-        self._cursor = None
+        self.cursor = None
         self._view = None
         self._refuse(refusal(None, "UNKNOWN_SESSION", "The session was deleted."))
 
     @property
-    def cursor(self) -> int | None:
-        """The last event that `take` accounted for; None before the session is open."""
-        return self._cursor
-
-    @property
     def behind(self) -> int:
-        if self._view is None or self._cursor is None:
+        if self._view is None or self.cursor is None:
             return 0
-        return self._view.last_event_id - self._cursor
+        return self._view.last_event_id - self.cursor
 
     @property
     def is_current(self) -> bool:
@@ -291,17 +287,17 @@ class MinicodexConnection:
 
     @property
     def _is_forgotten(self) -> bool:
-        return self._view is not None and self._cursor is not None and self._cursor < self._view.floor
+        return self._view is not None and self.cursor is not None and self.cursor < self._view.floor
 
     def lookup(self) -> RunLookup | None:
         """What has to be read before the replay can begin; None when it has begun already."""
-        if self._replay is not None or self._cursor is None:
+        if self._replay is not None or self.cursor is None:
             return None
-        return RunLookup(self._cursor)
+        return RunLookup(self.cursor)
 
     def begin_replay(self, found: RunLookup) -> None:
         """The lookup is done; it is of no use when the client went somewhere else in the meantime."""
-        if found.cursor == self._cursor:
+        if found.cursor == self.cursor:
             self._replay = Projector(found.state())
 
     def replay(self, events: Iterable[LoggedEvent]) -> None:
@@ -309,12 +305,12 @@ class MinicodexConnection:
         newest = self._view.last_event_id if self._view is not None else 0
         for logged in events:
             # What a command leads to waits for its answer here as well, and a client may resume while the log is read.
-            if self._replay is None or self._deciding or self._cursor is None or logged.event_id != self._cursor + 1:
+            if self._replay is None or self._deciding or self.cursor is None or logged.event_id != self.cursor + 1:
                 return
             if logged.event_id > newest:  # the log may be ahead of the view, which would hand this out again
                 return
             shared = self._replay.project(logged)
-            self._cursor = logged.event_id
+            self.cursor = logged.event_id
             if shared is not None and (encoded := shared.form(self.capabilities)) is not None:
                 self._outbox.append(encoded)
 

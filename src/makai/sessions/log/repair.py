@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from makai.auth.private_files import sync_directory
 from makai.core import session_events as ev
 from makai.core.errors import LogDamaged, StorageUnavailable
 from makai.sessions.log import encoding, leases, permissions, projection, schema, store
@@ -186,7 +187,7 @@ def _rewrite(path: Path) -> Path:
     kept_as = path.with_name(f"{path.name}.damaged-{time.time_ns() // 1_000_000}")
     os.link(path, kept_as)
     os.replace(fresh, path)
-    schema.sync_folder(path.parent)
+    sync_directory(path.parent)
     return kept_as
 
 

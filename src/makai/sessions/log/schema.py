@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from makai.auth.private_files import sync_directory
 from makai.core.errors import StorageUnavailable
 
 FILE_NAME: Final = "sessions.db"
@@ -167,14 +168,5 @@ def _create(path: Path) -> None:
     except FileExistsError:
         return
     # A file is durable when its name is, and its folder may be new as well.
-    sync_folder(path.parent)
-    sync_folder(path.parent.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(path.parent)
+    sync_directory(path.parent.parent)
