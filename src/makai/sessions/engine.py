@@ -26,7 +26,7 @@ from makai.core.errors import SessionRefused
 from makai.harness.base import ResumeRun, StartCompaction
 from makai.sessions import commands as cmd
 from makai.sessions.draft import Decision, Draft
-from makai.sessions.log.encoding import are_one_block
+from makai.sessions.log.encoding import block_of
 from makai.sessions.reports import report
 from makai.sessions.state import Run, SessionState, same_fields
 
@@ -302,17 +302,22 @@ class Batch:
         self.state = state
         """After everything in this batch. It is the session's state once the batch is committed, not before."""
         self.events: list[ev.Logged] = []
+        self._block: tuple[object, ...] | None = None
+        """The block of the last event, when that is a delta."""
 
     def take(self, command: cmd.Command) -> tuple[cmd.AnyEffect, ...]:
         """Decide one more command; its effects are due after the commit. Raises `SessionRefused` without a change."""
-        if self.events and isinstance(command, cmd.Report) and isinstance(command.event, ev.Delta):
-            last, delta = self.events[-1], command.event
-            if isinstance(last.event, ev.Delta) and last.run_id == command.run_id and are_one_block(last.event, delta):
+        block = None
+        if isinstance(command, cmd.Report) and isinstance(command.event, ev.Delta):
+            block, last = block_of(command.run_id, command.event), self.events[-1] if self.events else None
+            if block == self._block and last is not None and isinstance(last.event, ev.Delta):
                 # It continues one that was accepted: no decision is needed.
-                whole = msgspec.structs.replace(last.event, delta=last.event.delta + delta.delta)
+                whole = msgspec.structs.replace(last.event, delta=last.event.delta + command.event.delta)
                 self.events[-1] = msgspec.structs.replace(last, event=whole)
                 return ()
         decision = decide(self.state, command)
-        self.events += decision.events
+        if decision.events:
+            self.events += decision.events
+            self._block = block
         self.state = decision.state
         return decision.effects

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from makai.core import session_events as ev
 from makai.core.errors import MakaiError
 from makai.sessions import commands as cmd
-from makai.sessions.log.encoding import are_one_block
+from makai.sessions.log.encoding import block_of
 
 Effects: TypeAlias = tuple[cmd.AnyEffect, ...]
 
@@ -57,8 +57,9 @@ class Inbox:
 
     def __init__(self) -> None:
         self._orders: deque[Order] = deque()
-        self._newest_delta: tuple[str, ev.Delta, list[str]] | None = None
-        """Its run, the delta itself and what was said since, when the newest order reports one."""
+        self.block: tuple[object, ...] | None = None
+        """The block of the newest order, when that is a delta: the next delta of it belongs to `words`."""
+        self.words: list[str] = []
         self.has_urgent = False
         """Whether an order is here that cannot wait."""
         self.facts = 0
@@ -68,31 +69,26 @@ class Inbox:
         return bool(self._orders)
 
     def put(self, order: Order) -> None:
-        self._newest_delta = None
-        self._orders.append(order)
-        self.facts += 1
-        if not self.has_urgent:
-            self.has_urgent = order.is_urgent
+        self._append(order)
+        self.has_urgent = self.has_urgent or order.is_urgent
 
     def put_report(self, now: int, run_id: str, event: ev.SessionEvent) -> None:
         """Add a fact that no caller waits for."""
         if not isinstance(event, ev.Delta):
-            self.put(Order(cmd.Report(now=now, event=event, run_id=run_id)))
-        elif not self.join(run_id, event):
+            self._append(Order(cmd.Report(now=now, event=event, run_id=run_id)))
+            self.has_urgent = self.has_urgent or type(event) is ev.ApprovalRequested
+        elif (block := block_of(run_id, event)) == self.block:
+            self.words.append(event.delta)
+            self.facts += 1
+        else:
             words = [event.delta]
-            self.put(Order(cmd.Report(now=now, event=event, run_id=run_id), words=words))
-            self._newest_delta = (run_id, event, words)
+            self._append(Order(cmd.Report(now=now, event=event, run_id=run_id), words=words))
+            self.block, self.words = block, words
 
-    def join(self, run_id: str, delta: ev.Delta) -> bool:
-        """Add a delta to the newest order, if that is of the same block."""
-        if self._newest_delta is None:
-            return False
-        newest_run_id, before, words = self._newest_delta
-        if newest_run_id != run_id or not are_one_block(before, delta):
-            return False
-        words.append(delta.delta)
+    def _append(self, order: Order) -> None:
+        self.block = None
+        self._orders.append(order)
         self.facts += 1
-        return True
 
     def take(self) -> list[Order]:
         if len(self._orders) <= self.MAX_BATCH:
@@ -105,5 +101,5 @@ class Inbox:
     def take_all(self) -> list[Order]:
         orders = list(self._orders)
         self._orders.clear()
-        self._newest_delta, self.has_urgent, self.facts = None, False, 0
+        self.block, self.has_urgent, self.facts = None, False, 0
         return orders

@@ -133,7 +133,7 @@ class LiveSession:
 
         A process that lets go keeps nothing more: the next one resumes the run from what is in the log.
         """
-        if self.is_closing:
+        if self._tasks.closing:
             return
         self._check(run_id)
         self._inbox.put_report(self.clock(), run_id, event)
@@ -144,11 +144,16 @@ class LiveSession:
 
     def report_delta(self, run_id: str, event: ev.Delta) -> bool:
         """Take a delta of a run without waiting; False when `report` has to decide what becomes of it."""
-        inbox, port = self._inbox, self.port
-        if self._tasks.closing or inbox.facts >= MAX_PENDING or port is None or port.failure is not None:
+        inbox = self._inbox
+        if inbox.facts >= MAX_PENDING:
             return False
-        if inbox.join(run_id, event):
+        # This runs for every word of a model: `encoding.block_of` written out, and no further call.
+        if inbox.block == (type(event), run_id, event.content_index, event.parent_call_id):
+            inbox.words.append(event.delta)
+            inbox.facts += 1
             return True
+        if self._tasks.closing or self.port is None or self.port.failure is not None:
+            return False
         inbox.put_report(self.clock(), run_id, event)
         self._wake_committer()
         return True
@@ -190,7 +195,8 @@ class LiveSession:
         return self.port if self.port is not None and self.port.run_id == run_id else None
 
     def _check(self, run_id: str) -> None:
-        if (port := self._port_of(run_id)) is not None and port.failure is not None:
+        port = self.port
+        if port is not None and port.failure is not None and port.run_id == run_id:
             raise port.failure
 
     def _put(self, order: Order) -> None:

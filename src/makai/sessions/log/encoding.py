@@ -73,13 +73,16 @@ def encoded(events: Sequence[Pending]) -> list[Body]:
     """Bodies of an append: deltas joined, everything checked."""
     if not 0 < len(events) <= MAX_EVENTS:
         raise InvalidRequest(f"An append holds 1 to {MAX_EVENTS} events, not {len(events)}.")
+    for run_id in {pending.run_id for pending in events}:
+        if run_id is not None and not (run_id.isprintable() and len(run_id) <= MAX_ID_LENGTH):
+            raise InvalidRequest(f"A run id is at most {MAX_ID_LENGTH} printable characters.")
     return [_body(pending) for pending in joined(events)]
 
 
 def joined(events: Sequence[Pending]) -> list[Pending]:
     """Consecutive deltas of the same run and block as one event, at the time of the first."""
     result: list[Pending] = []
-    for block, group in groupby(events, _block_of):
+    for block, group in groupby(events, lambda pending: block_of(pending.run_id, pending.event)):
         pending = list(group)
         if block is not None and len(pending) > 1:
             words = "".join(each.event.delta for each in pending if isinstance(each.event, ev.Delta))
@@ -89,25 +92,14 @@ def joined(events: Sequence[Pending]) -> list[Pending]:
     return result
 
 
-def _block_of(pending: Pending) -> tuple[object, ...] | None:
-    event = pending.event
-    if not isinstance(event, ev.Delta):
-        return None
-    return type(event), pending.run_id, event.content_index, event.parent_call_id
-
-
-def are_one_block(before: ev.Delta, delta: ev.Delta) -> bool:
-    """Whether both are of one block, if they are of the same run."""
-    return (
-        type(before) is type(delta)
-        and before.content_index == delta.content_index
-        and before.parent_call_id == delta.parent_call_id
-    )
+def block_of(run_id: str | None, event: ev.SessionEvent) -> tuple[object, ...] | None:
+    """What deltas that can be joined have in common; None for everything that is no delta."""
+    if isinstance(event, ev.Delta):
+        return type(event), run_id, event.content_index, event.parent_call_id
+    return None
 
 
 def _body(pending: Pending) -> Body:
-    if pending.run_id is not None and not (pending.run_id.isprintable() and len(pending.run_id) <= MAX_ID_LENGTH):
-        raise InvalidRequest(f"A run id is at most {MAX_ID_LENGTH} printable characters.")
     try:
         event = strict_json.encode(pending.event)
         if b"\\u0000" in event:
@@ -123,13 +115,15 @@ def numbered(session_id: str, bodies: Sequence[Body], last: int, last_ts: int) -
     """Bodies as they follow the event `last`. A clock that went backwards stands still."""
     salt = crc32(session_id.encode())
     result = []
+    run_id, end = None, b"}"
     for event_id, body in enumerate(bodies, last + 1):
-        if body.ts > last_ts:
-            last_ts = body.ts
-        end = b"}" if body.run_id is None else b',"run_id":%b}' % msgspec.json.encode(body.run_id)
+        last_ts = max(last_ts, body.ts)
+        if body.run_id != run_id:
+            run_id = body.run_id
+            end = b"}" if run_id is None else b',"run_id":%b}' % msgspec.json.encode(run_id)
         line = b'{"event_id":%d,"ts":%d,"event":%b%b' % (event_id, last_ts, body.event, end)
-        logged = ev.Logged(event_id=event_id, ts=last_ts, event=body.fact, run_id=body.run_id)
-        checksum = _checksum(salt, event_id, line)
+        logged = ev.Logged(event_id=event_id, ts=last_ts, event=body.fact, run_id=run_id)
+        checksum = crc32(line, crc32(event_id.to_bytes(8, "big"), salt))
         result.append(Stored(Record(event_id, line, logged), last_ts, checksum, body.is_delta))
     return result
 

@@ -123,7 +123,10 @@ class SessionRow(msgspec.Struct, frozen=True):
 
 
 def insert_events(connection: sqlite3.Connection, events: Iterable[tuple[int, Stored]]) -> None:
-    rows = [(key, event.record.event_id, event.checksum, event.is_delta, event.record.line) for key, event in events]
+    # An int: SQLite's module knows no bool, and would raise and catch two exceptions before it takes one for an int.
+    rows = [
+        (key, event.record.event_id, event.checksum, int(event.is_delta), event.record.line) for key, event in events
+    ]
     _insert(connection, _INSERT_EVENTS, rows)
 
 
