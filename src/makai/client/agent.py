@@ -1,9 +1,7 @@
-"""`client.agent`: runs with tools and turns, in sessions that outlive them.
-
-A failure after the server accepted the run is its terminal `error` event; refusals, a needed login and a lost
-connection are raised: one failure surfaces once. Leaving a run stops it; leaving a session that is only followed does
-not. After a lost connection the session continues, and `attach` follows it again.
-"""
+"""`client.agent`: runs with tools and turns, in sessions that outlive them. A failure after the server accepted the run
+is its terminal `error` event; refusals, a needed login and a lost connection are raised: one failure surfaces once.
+Leaving a run stops it; leaving a session that is only followed does not. After a lost connection the session continues,
+and `attach` follows it again."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The client's half of a connection: requests and the replies to them, over a `ConnectionShell`.
-
-The reader never waits for a caller: a caller who does not read must not hold up the others, so replies wait in the
-exchange. There they may take up `UNREAD_BYTES`; beyond that this one request is aborted, and its caller gets the error
-after what had arrived. Nothing is lost silently.
-"""
+"""The client's half of a connection: requests and the replies to them, over a `ConnectionShell`. The reader never waits
+for a caller: a caller who does not read must not hold up the others, so replies wait in the exchange. There they may
+take up `UNREAD_BYTES`; beyond that this one request is aborted, and its caller gets the error after what had arrived.
+Nothing is lost silently."""
 
 from __future__ import annotations
 

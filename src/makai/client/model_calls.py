@@ -1,9 +1,7 @@
-"""One attempt to get an answer from a model: the port of `client.provider`, and its two implementations.
-
-`RemoteCalls` asks a server over the protocol. `DirectCalls` asks the models of this process: it validates a request and
-reports failures by the same functions as the protocol does, but passes values instead of JSON. Both give the same
-events, exceptions and responses. Stop reasons that this version does not know are passed through.
-"""
+"""One attempt to get an answer from a model: the port of `client.provider`, and its two implementations. `RemoteCalls`
+asks a server over the protocol. `DirectCalls` asks the models of this process: it validates a request and reports
+failures by the same functions as the protocol does, but passes values instead of JSON. Both give the same events,
+exceptions and responses. Stop reasons that this version does not know are passed through."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""One session on this connection: its scope, the requests in it, and the one view that is attached to it.
-
-The server counts a session's envelopes from `agent_start` to `agent_stopped`, and for a question outside that from the
-question to its answer. So a scope is begun for one of the two, and nothing is sent in it after what ends it; the next
-one waits for that end. Ending is the work of `deliver`, not of callers: they may be cancelled at any moment.
-"""
+"""One session on this connection: its scope, the requests in it, and the one view that is attached to it. The server
+counts a session's envelopes from `agent_start` to `agent_stopped`, and for a question outside that from the question to
+its answer. So a scope is begun for one of the two, and nothing is sent in it after what ends it; the next one waits for
+that end. Ending is the work of `deliver`, not of callers: they may be cancelled at any moment."""
 
 from __future__ import annotations
 

@@ -13,21 +13,13 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import msgspec
 
+from makai.client import types as sdk
 from makai.client.agent import AgentApi, AgentFollower, AgentStream
 from makai.client.auth import AuthApi
 from makai.client.connect import Connecting, MakaiClient, connect
 from makai.client.models import ModelsApi
 from makai.client.portal import Portal, events_of, read_ahead
 from makai.client.provider import ProviderApi, ProviderStream
-from makai.client.types import (
-    AgentRunResponse,
-    AgentStreamEvent,
-    AuthFlowHandlers,
-    AuthOptions,
-    CompletionResponse,
-    LoginResult,
-    ProviderStreamEvent,
-)
 from makai.core.secret import Secret
 from makai.server.backend import Backend
 
@@ -75,10 +67,10 @@ class SyncProviderStream:
         self._stream = stream
 
     @property
-    def response(self) -> CompletionResponse | None:
+    def response(self) -> sdk.CompletionResponse | None:
         return self._stream.response
 
-    def __iter__(self) -> Iterator[ProviderStreamEvent]:
+    def __iter__(self) -> Iterator[sdk.ProviderStreamEvent]:
         return read_ahead(self._portal, aiter(self._stream))
 
 
@@ -94,7 +86,7 @@ class SyncAgentFollower:
     def event_id(self) -> int | None:
         return self._events.event_id
 
-    def __iter__(self) -> Iterator[AgentStreamEvent]:
+    def __iter__(self) -> Iterator[sdk.AgentStreamEvent]:
         # Only the generator holds the iterator: leaving the loop drops it, and that leaves the session or the run.
         return events_of(self._portal, aiter(self._events))
 
@@ -105,7 +97,7 @@ class SyncAgentStream(SyncAgentFollower):
     _events: AgentStream
 
     @property
-    def response(self) -> AgentRunResponse | None:
+    def response(self) -> sdk.AgentRunResponse | None:
         """The newest answer with the usage of all turns, once `agent_end` was delivered."""
         return self._events.response
 
@@ -114,9 +106,9 @@ class SyncAuth(_SyncApi[AuthApi]):
     list_providers = _waiting(AuthApi.list_providers)
 
     def login(
-        self, provider_id: str, handlers: AuthFlowHandlers | None = None, *, account: str | None = None
-    ) -> LoginResult:
-        own = _in_threads(handlers or AuthFlowHandlers())
+        self, provider_id: str, handlers: sdk.AuthFlowHandlers | None = None, *, account: str | None = None
+    ) -> sdk.LoginResult:
+        own = _in_threads(handlers or sdk.AuthFlowHandlers())
         return self._portal.run(self._api.login(provider_id, own, account=account))
 
 
@@ -168,10 +160,10 @@ def connect_sync(
     command: tuple[str, ...] | None = None,
     environ: Mapping[str, str] | None = None,
     backend: Backend | None = None,
-    auth: AuthOptions | None = None,
+    auth: sdk.AuthOptions | None = None,
 ) -> SyncMakaiClient:
     """`connect` for scripts and notebooks: `with makai.connect_sync() as client:`."""
-    own = auth or AuthOptions()
+    own = auth or sdk.AuthOptions()
     in_threads = msgspec.structs.replace(own, handlers=_in_threads(own.handlers))
     connecting = connect(
         url, token=token, stdio=stdio, command=command, environ=environ, backend=backend, auth=in_threads
@@ -195,9 +187,9 @@ def _end(portal: Portal, client: MakaiClient) -> None:
         portal.stop()
 
 
-def _in_threads(handlers: AuthFlowHandlers) -> AuthFlowHandlers:
+def _in_threads(handlers: sdk.AuthFlowHandlers) -> sdk.AuthFlowHandlers:
     """The same handlers, plain functions among them called in a worker thread."""
-    return AuthFlowHandlers(on_event=_in_thread(handlers.on_event), on_prompt=_in_thread(handlers.on_prompt))
+    return sdk.AuthFlowHandlers(on_event=_in_thread(handlers.on_event), on_prompt=_in_thread(handlers.on_prompt))
 
 
 def _in_thread(handler: Callable[..., Any] | None) -> Callable[..., Any] | None:

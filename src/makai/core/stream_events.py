@@ -1,9 +1,7 @@
-"""Stream events: one model answer while it arrives.
-
-The law every provider keeps (MK-PROV-010 to -014): `start` first and once, then blocks, then exactly one `done` or
-`error`, then nothing. A block is `*_start`, any number of `*_delta`, one `*_end`, all with one `content_index`; indexes
-ascend as blocks open. The end of a block carries the whole block, so that readers need not gather its deltas again.
-"""
+"""Stream events: one model answer while it arrives. The law every provider keeps (MK-PROV-010 to -014): `start` first
+and once, then blocks, then exactly one `done` or `error`, then nothing. A block is `*_start`, any number of `*_delta`,
+one `*_end`, all with one `content_index`; indexes ascend as blocks open. The end of a block carries the whole block, so
+that readers need not gather its deltas again."""
 
 from __future__ import annotations
 

@@ -17,18 +17,10 @@ from makai.core.model import Model, ModelCapability, ReasoningEffort
 from makai.core.request import Context, StreamOptions, ToolChoice
 from makai.core.secret import Secret
 from makai.core.usage import Usage
+from makai.providers import preparation
 from makai.providers.base import AnswerDecoder, HttpRequest, ProviderRequest, json_post
 from makai.providers.failure import MAX_MESSAGE
 from makai.providers.parts import Parts
-from makai.providers.preparation import (
-    arguments_object,
-    function_fields,
-    nearest_effort,
-    normalised_tool_id,
-    prepare,
-    sampling_fields,
-    schema_object,
-)
 from makai.wire.sse import SSEDecoder
 
 JSON = dict[str, Any]
@@ -99,7 +91,7 @@ BROKEN_OFF: dict[str, str] = {
 }
 """Finish reasons after which there is no answer to use."""
 
-_tool_id = normalised_tool_id(64)
+_tool_id = preparation.normalised_tool_id(64)
 
 
 class GoogleGenerativeAI:
@@ -121,7 +113,7 @@ class GoogleGenerativeAI:
 def generate_content(request: ProviderRequest) -> JSON:
     model, options = request.model, request.options
     family = family_of(model)
-    context = prepare(request.context, model, inline_system=False, tool_id=_tool_id)
+    context = preparation.prepare(request.context, model, inline_system=False, tool_id=_tool_id)
     contents = _contents(context.messages, family)
     if not contents:
         raise InvalidRequest(f"{model.provider} needs a message with content")
@@ -139,11 +131,11 @@ def family_of(model: Model) -> GeminiFamily:
 
 
 def _generation_config(model: Model, family: GeminiFamily, context: Context, options: StreamOptions) -> JSON:
-    config = sampling_fields(options, top_p="topP", max_tokens="maxOutputTokens", stop="stopSequences")
+    config = preparation.sampling_fields(options, top_p="topP", max_tokens="maxOutputTokens", stop="stopSequences")
     # Before Gemini 3: "Function calling with a response mime type: 'application/json' is unsupported".
     if options.json_schema is not None and (family.third_generation or not context.tools):
         config["responseMimeType"] = "application/json"
-        config["responseJsonSchema"] = schema_object(options.json_schema, "json_schema")
+        config["responseJsonSchema"] = preparation.schema_object(options.json_schema, "json_schema")
     if model.can(ModelCapability.REASONING) and (thinking := _thinking_config(family, options.reasoning_effort)):
         config["thinkingConfig"] = thinking
     return config
@@ -157,7 +149,7 @@ def _thinking_config(family: GeminiFamily, effort: ReasoningEffort | None) -> JS
         return {"includeThoughts": True}
     config: JSON = {"includeThoughts": effort != "off"}
     if family.budget is None:
-        config["thinkingLevel"] = (nearest_effort(effort, family.levels) or family.levels[0]).upper()
+        config["thinkingLevel"] = (preparation.nearest_effort(effort, family.levels) or family.levels[0]).upper()
         return config
     least, most = family.budget
     stop = effort == "off" and family.can_stop_thinking
@@ -168,7 +160,7 @@ def _thinking_config(family: GeminiFamily, effort: ReasoningEffort | None) -> JS
 def _tools(context: Context, options: StreamOptions) -> JSON:
     if not context.tools:
         return {}
-    declarations = [function_fields(tool, "parametersJsonSchema") for tool in context.tools]
+    declarations = [preparation.function_fields(tool, "parametersJsonSchema") for tool in context.tools]
     fields: JSON = {"tools": [{"functionDeclarations": declarations}]}
     if options.tool_choice is not None:
         fields["toolConfig"] = {"functionCallingConfig": _calling_config(options.tool_choice)}
@@ -252,7 +244,7 @@ def _model_part(part: AssistantPart) -> JSON:
         case Thinking():
             return _signed({"text": part.thinking, "thought": True}, part.thinking_signature)
         case ToolCall():
-            call = {"id": part.tool_call_id, "name": part.name, "args": arguments_object(part)}
+            call = {"id": part.tool_call_id, "name": part.name, "args": preparation.arguments_object(part)}
             return _signed({"functionCall": call}, part.thought_signature)
         case _:
             assert_never(part)

@@ -1,9 +1,7 @@
-"""OpenAI Responses, the request: items in, and reasoning that travels encrypted. Pure.
-
-Nothing is kept at the vendor (`store: false`): each request carries the whole conversation, and earlier reasoning goes
-back as the encrypted item the same model made. What model families accept is data (`FAMILIES`). Azure serves the same
-API at another address, with another header.
-"""
+"""OpenAI Responses, the request: items in, and reasoning that travels encrypted. Pure. Nothing is kept at the vendor
+(`store: false`): each request carries the whole conversation, and earlier reasoning goes back as the encrypted item the
+same model made. What model families accept is data (`FAMILIES`). Azure serves the same API at another address, with
+another header."""
 
 from __future__ import annotations
 

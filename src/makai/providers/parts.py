@@ -1,9 +1,7 @@
-"""Turns the pieces that a decoder reads into stream events that keep the law of `core.stream_events`.
-
-This is the one place where a vendor's indexes become `content_index`: blocks open before their deltas and close exactly
-once, and the stream ends in one `done` or `error`, whatever the vendor sent. A *key* tells a vendor's blocks apart (an
-index, an item id, a name); it means nothing outside a decoder.
-"""
+"""Turns the pieces that a decoder reads into stream events that keep the law of `core.stream_events`. This is the one
+place where a vendor's indexes become `content_index`: blocks open before their deltas and close exactly once, and the
+stream ends in one `done` or `error`, whatever the vendor sent. A *key* tells a vendor's blocks apart (an index, an item
+id, a name); it means nothing outside a decoder."""
 
 from __future__ import annotations
 

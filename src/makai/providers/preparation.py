@@ -1,9 +1,7 @@
-"""Prepares what every adapter sends: the conversation, JSON Schemas and the reasoning effort. Pure.
-
-A conversation as it happened may mix vendors, broken turns and lost tool results; `prepare` makes one of which every
-adapter may assume the invariants listed there. Preparing a prepared context changes nothing, and a conversation that
-only grows keeps the ids it was given before, so that prompt caches still match.
-"""
+"""Prepares what every adapter sends: the conversation, JSON Schemas and the reasoning effort. Pure. A conversation as
+it happened may mix vendors, broken turns and lost tool results; `prepare` makes one of which every adapter may assume
+the invariants listed there. Preparing a prepared context changes nothing, and a conversation that only grows keeps the
+ids it was given before, so that prompt caches still match."""
 
 from __future__ import annotations
 

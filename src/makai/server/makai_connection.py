@@ -1,9 +1,7 @@
-"""The Makai protocol on a channel: its sans-IO server joined to tasks, time and a transport.
-
-Every stream is a task of the connection's task group, so nothing outlives it: the upstream requests of a client end
-with its connection (MK-TRANS-005). A slow reader fills the outbox; past its bound the streams of that connection wait,
-and so do their upstreams.
-"""
+"""The Makai protocol on a channel: its sans-IO server joined to tasks, time and a transport. Every stream is a task of
+the connection's task group, so nothing outlives it: the upstream requests of a client end with its connection
+(MK-TRANS-005). A slow reader fills the outbox; past its bound the streams of that connection wait, and so do their
+upstreams."""
 
 from __future__ import annotations
 
@@ -16,17 +14,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from makai.core.errors import ChannelClosed, MakaiError, Overloaded, TransportError
 from makai.core.stream_events import TERMINAL, Failed, StreamEvent
+from makai.protocols.makai import commands as cmd
 from makai.protocols.makai.auth import AuthCommand
-from makai.protocols.makai.commands import (
-    AgentCommand,
-    AnswerTool,
-    AskSession,
-    CancelStream,
-    Command,
-    EndConnection,
-    ListModels,
-    OpenStream,
-)
 from makai.protocols.makai.envelope import Scope
 from makai.protocols.makai.projection import failed
 from makai.protocols.makai.server import ConnectionLimits, ServerConnection
@@ -139,13 +128,13 @@ class _Connection:
 
     async def _read(self, group: asyncio.TaskGroup) -> None:
         while (frame := await self._channel.receive()) is not None:
-            commands: list[Command] = []
+            commands: list[cmd.Command] = []
             if isinstance(frame, Oversized):
                 self._protocol.receive_oversized(frame.limit)
             else:
                 commands = self._protocol.receive(frame, time.monotonic())
             for command in commands:
-                if isinstance(command, EndConnection):
+                if isinstance(command, cmd.EndConnection):
                     return
                 self._carry_out(command, group)
             self._writer.wake()
@@ -153,21 +142,23 @@ class _Connection:
                 await self._writer.room()
 
     def _carry_out(
-        self, command: OpenStream | CancelStream | ListModels | AuthCommand | AgentCommand, group: asyncio.TaskGroup
+        self,
+        command: cmd.OpenStream | cmd.CancelStream | cmd.ListModels | AuthCommand | cmd.AgentCommand,
+        group: asyncio.TaskGroup,
     ) -> None:
         match command:
-            case OpenStream() if self._server.draining:
+            case cmd.OpenStream() if self._server.draining:
                 error = Overloaded("the server is shutting down", hint="Try again in a moment.")
                 self._protocol.refuse(Scope("stream_id", command.stream_id), error)
-            case OpenStream():
+            case cmd.OpenStream():
                 task = group.create_task(self._stream(command), name=f"makai-stream-{command.stream_id}")
                 self._tasks[command.stream_id] = task
-            case CancelStream():
+            case cmd.CancelStream():
                 if running := self._tasks.pop(command.stream_id, None):
                     running.cancel()
-            case ListModels():
+            case cmd.ListModels():
                 group.create_task(self._list_models(command), name="makai-models")
-            case AskSession() | AnswerTool():
+            case cmd.AskSession() | cmd.AnswerTool():
                 self._session_agents().carry_out(command, group, draining=self._server.draining)
             case _:
                 self._logins.carry_out(command, group)
@@ -183,7 +174,7 @@ class _Connection:
             self._agents = ConnectionAgents(parts)
         return self._agents
 
-    async def _stream(self, command: OpenStream) -> None:
+    async def _stream(self, command: cmd.OpenStream) -> None:
         """Run one model request. Whatever happens, the client hears of exactly one end."""
         metrics = self._server.metrics
         self._server.count_streams(1)
@@ -223,7 +214,7 @@ class _Connection:
             self._server.metrics.streams_refused += 1
             self._protocol.refuse(Scope("stream_id", stream_id), error)
 
-    async def _list_models(self, command: ListModels) -> None:
+    async def _list_models(self, command: cmd.ListModels) -> None:
         try:
             self._protocol.models(command.scope, await self._server.backend.models(command.request))
         except MakaiError as error:

@@ -1,9 +1,7 @@
-"""Agents on a connection of the Makai protocol: joins its agent scopes to the sessions of this MAKAI_HOME.
-
-Two tasks per session: one answers requests in order, the other follows the log. While a command is being carried out
-the follower publishes nothing, so that an ack always comes before what it acknowledges. When a client disconnects, only
-its own tools become unavailable; its runs continue and other clients see them.
-"""
+"""Agents on a connection of the Makai protocol: joins its agent scopes to the sessions of this MAKAI_HOME. Two tasks
+per session: one answers requests in order, the other follows the log. While a command is being carried out the follower
+publishes nothing, so that an ack always comes before what it acknowledges. When a client disconnects, only its own
+tools become unavailable; its runs continue and other clients see them."""
 
 from __future__ import annotations
 

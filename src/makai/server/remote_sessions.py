@@ -1,9 +1,7 @@
 """Sessions that another process owns, over its socket, for as long as the link lasts; `session_router` survives that.
-
 When the link breaks, unanswered requests fail in one of two ways. `ChannelClosed`: the owner did not carry it out.
 `TransportError`: it may have. Reading and writing never wait for a caller. A follower holds at most one batch that was
-not asked for.
-"""
+not asked for."""
 
 from __future__ import annotations
 

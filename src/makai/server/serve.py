@@ -48,12 +48,10 @@ class Addresses(msgspec.Struct, frozen=True):
 
 
 def tune_garbage_collection() -> None:
-    """Keep collections of long-lived objects off the path of events: they stop every client for their duration.
-
-    What start-up made is never looked through again. With Python's own thresholds a thousand clients that connect cause
-    full collections of 45 to 130 ms of CPU. With these, a full one comes after a million new objects instead of 70,000,
-    and a partial one looks at 10,000.
-    """
+    """Keep collections of long-lived objects off the path of events: they stop every client for their duration. What
+    start-up made is never looked through again. With Python's own thresholds a thousand clients that connect cause full
+    collections of 45 to 130 ms of CPU. With these, a full one comes after a million new objects instead of 70,000, and
+    a partial one looks at 10,000."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 5, 100)

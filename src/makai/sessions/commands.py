@@ -117,12 +117,10 @@ UserCommand: TypeAlias = Send | ApproveCall | DenyCall | Abort | Setting | Compa
 
 
 class Report(Timed, frozen=True, tag="report"):
-    """A fact an agent, a harness or a tool produced.
-
-    What belongs to a run names it; late reports of a run that is over are dropped. The engine adds what follows from
-    a fact (status changes, the end of open calls), so those are never reported. Steering input that the agent has
-    read is reported as its `user_message`, of which only the `input_id` is looked at.
-    """
+    """A fact an agent, a harness or a tool produced. What belongs to a run names it; late reports of a run that is over
+    are dropped. The engine adds what follows from a fact (status changes, the end of open calls), so those are never
+    reported. Steering input that the agent has read is reported as its `user_message`, of which only the `input_id` is
+    looked at."""
 
     event: ev.SessionEvent
     run_id: str | None = None

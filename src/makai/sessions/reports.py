@@ -1,10 +1,7 @@
-"""The rules for what harnesses report about their run.
-
-Late reports are dropped: their run is over, and its readers know it. Reports that break a rule are refused: the
-harness has a bug, and the log must not have it too. No report decides what a person has to decide. Rules about turns
-apply to harnesses that have turns (`HarnessCapabilities.has_turns`), and to the agent of the session, not to its
-sub-agents.
-"""
+"""The rules for what harnesses report about their run. Late reports are dropped: their run is over, and its readers
+know it. Reports that break a rule are refused: the harness has a bug, and the log must not have it too. No report
+decides what a person has to decide. Rules about turns apply to harnesses that have turns
+(`HarnessCapabilities.has_turns`), and to the agent of the session, not to its sub-agents."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""The operations of the session contract as values.
-
-Each operation is one `Request` subclass. Its class statement names the type of its answer (`Request[Receipt]`) and
-says whether it may be repeated after its owner died: a `Query` always, any other request only when `is_repeatable`.
-To add an operation, define its class here and write its handler in `owner.OwnedSessions`; the wire decoder, the
-answer's decoder and the failover rules follow from the definition.
-"""
+"""The operations of the session contract as values. Each operation is one `Request` subclass. Its class statement names
+the type of its answer (`Request[Receipt]`) and says whether it may be repeated after its owner died: a `Query` always,
+any other request only when `is_repeatable`. To add an operation, define its class here and write its handler in
+`owner.OwnedSessions`; the wire decoder, the answer's decoder and the failover rules follow from the definition."""
 
 from __future__ import annotations
 

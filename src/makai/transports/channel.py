@@ -28,12 +28,10 @@ class Channel(Protocol):
         receive at a time. Frames that the peer sent before it closed still arrive."""
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Write all `frames` in order, with nothing of another sender between them (MK-TRANS-014).
-
-        Returns once the transport holds less than its bound, so a slow peer slows its senders and costs no memory.
-        A cancelled send leaves no part of a frame behind; which whole frames it wrote is not known. Raises
-        `ChannelClosed` when the peer is gone.
-        """
+        """Write all `frames` in order, with nothing of another sender between them (MK-TRANS-014). Returns once the
+        transport holds less than its bound, so a slow peer slows its senders and costs no memory. A cancelled send
+        leaves no part of a frame behind; which whole frames it wrote is not known. Raises `ChannelClosed` when the peer
+        is gone."""
 
     async def close(self, reason: str = "") -> None:
         """End the connection; may be repeated. What `send` accepted is still delivered if the peer reads it soon."""

@@ -1,9 +1,7 @@
 """The shell of every connection: one place that writes an outbox to a channel, and one task that reads the channel.
-
 `FrameWriter` is for servers, which read in the task that serves the connection; `ConnectionShell` adds the reader, for
 the side that connected. `wake` never waits for the peer; producers that await `room` keep the outbox within its bound.
-`serve_to_the_end` runs the server of a connection inside the HTTP request that carries it.
-"""
+`serve_to_the_end` runs the server of a connection inside the HTTP request that carries it."""
 
 from __future__ import annotations
 
@@ -58,12 +56,10 @@ class ImmediateChannel(Channel, Protocol):
 
 
 class FrameWriter:
-    """Writes what an outbox holds, in order. Make it inside a running event loop.
-
-    Where the transport takes frames at once they leave from a callback of the event loop, together with everything
-    that was put into the outbox in the same turn of the loop: to wake a task for every delta would cost more than to
-    encode it. Only while the peer is slow, or on a transport that has to wait, a task writes.
-    """
+    """Writes what an outbox holds, in order. Make it inside a running event loop. Where the transport takes frames at
+    once they leave from a callback of the event loop, together with everything that was put into the outbox in the same
+    turn of the loop: to wake a task for every delta would cost more than to encode it. Only while the peer is slow, or
+    on a transport that has to wait, a task writes."""
 
     def __init__(
         self,

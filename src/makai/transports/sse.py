@@ -1,9 +1,7 @@
-"""Frames over plain HTTP, both sides: a POST brings a frame to the server, an event stream carries the answers.
-
-The first POST opens a connection: it is answered by an event stream whose `Makai-Connection` header names it. Later
-POSTs name the connection and are answered 202 as soon as the server has taken their frame; what it says to them arrives
-on the stream. The stream ends when the server closes the channel; the client's next frame opens another one.
-"""
+"""Frames over plain HTTP, both sides: a POST brings a frame to the server, an event stream carries the answers. The
+first POST opens a connection: it is answered by an event stream whose `Makai-Connection` header names it. Later POSTs
+name the connection and are answered 202 as soon as the server has taken their frame; what it says to them arrives on
+the stream. The stream ends when the server closes the channel; the client's next frame opens another one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Frames over standard input and output: newline-delimited JSON on two descriptors of any kind.
-
-Everything happens on the event loop, without threads. Only pipes and sockets are switched to non-blocking, and only for
-writing: the switch also counts for every process that shares the descriptor, such as the shell behind a terminal.
-uvloop switches whatever it watches. All get their mode back at the end.
-"""
+"""Frames over standard input and output: newline-delimited JSON on two descriptors of any kind. Everything happens on
+the event loop, without threads. Only pipes and sockets are switched to non-blocking, and only for writing: the switch
+also counts for every process that shares the descriptor, such as the shell behind a terminal. uvloop switches whatever
+it watches. All get their mode back at the end."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The agent side of a server connection, sans-IO: sessions that a client attached to, and what it asks of them.
-
-A session's scope is live while a request in it is unanswered, and from `agent_started` (or the first message to a
-session that exists) to `agent_stopped`, which is the last envelope of the scope. Then the client may continue to count,
-or begin with 1 again.
-"""
+"""The agent side of a server connection, sans-IO: sessions that a client attached to, and what it asks of them. A
+session's scope is live while a request in it is unanswered, and from `agent_started` (or the first message to a session
+that exists) to `agent_stopped`, which is the last envelope of the scope. Then the client may continue to count, or
+begin with 1 again."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The auth side of a server connection, sans-IO: provider queries and logins, and their payloads.
-
-A login's scope is its `flow_id`, which is the `stream_id` of its envelopes (MK-AUTH-007). It is live from
-`auth_login_start` to `auth_login_result`; answers and cancels that come later are acked and ignored (MK-AUTH-014).
-An `auth_event` travels as an object with exactly one key, the event's kind; SDKs flatten it for their callers.
-"""
+"""The auth side of a server connection, sans-IO: provider queries and logins, and their payloads. A login's scope is
+its `flow_id`, which is the `stream_id` of its envelopes (MK-AUTH-007). It is live from `auth_login_start` to
+`auth_login_result`; answers and cancels that come later are acked and ignored (MK-AUTH-014). An `auth_event` travels as
+an object with exactly one key, the event's kind; SDKs flatten it for their callers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Session events -> frames: the one projection of this protocol.
-
-An event has at most one frame, in two forms that are encoded once for all clients: with everything makai.1 adds, and as
-the document has it. The creation of a session, the start of a run (its first status says it) and events of a newer
-version have none. The end of a run is `turn_done` where the document wants one ("sent if there were no terminal
-artifacts"), and always after an abort.
-"""
+"""Session events -> frames: the one projection of this protocol. An event has at most one frame, in two forms that are
+encoded once for all clients: with everything makai.1 adds, and as the document has it. The creation of a session, the
+start of a run (its first status says it) and events of a newer version have none. The end of a run is `turn_done` where
+the document wants one ("sent if there were no terminal artifacts"), and always after an abort."""
 
 from __future__ import annotations
 

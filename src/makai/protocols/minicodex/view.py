@@ -1,9 +1,7 @@
-"""One open session as all its clients see it: its state, its newest transcript, and its latest frames.
-
-One view per session is shared by its connections, so that every event is decoded, projected and encoded once for each
-form of a frame and not once for each client. It remembers a bounded number of frames; a client that is further behind
-reads the log (`pages.RunLookup`, `Projector`). Snapshots and pages copy items that are encoded already.
-"""
+"""One open session as all its clients see it: its state, its newest transcript, and its latest frames. One view per
+session is shared by its connections, so that every event is decoded, projected and encoded once for each form of a
+frame and not once for each client. It remembers a bounded number of frames; a client that is further behind reads the
+log (`pages.RunLookup`, `Projector`). Snapshots and pages copy items that are encoded already."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The process that runs llama.cpp: started by `makai.providers.local.server`, one per model.
-
-It reads the API key as the first line of stdin and writes `{"ready": true, "port": N}` to stdout once the server
-answers on loopback. It ends on SIGTERM, when its parent dies, and when its stdin closes. It imports nothing of makai
-and is run by its path, so that a crash, OpenMP and 100 MB of native code stay here.
-"""
+"""The process that runs llama.cpp: started by `makai.providers.local.server`, one per model. It reads the API key as
+the first line of stdin and writes `{"ready": true, "port": N}` to stdout once the server answers on loopback. It ends
+on SIGTERM, when its parent dies, and when its stdin closes. It imports nothing of makai and is run by its path, so that
+a crash, OpenMP and 100 MB of native code stay here."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Rows of permissions that outlive a session: rules granted for a folder, and trust in a folder. Blocking.
-
-Every row has a checksum, and a row that does not verify allows nothing: a damaged grant is left out, so that the call
-asks again, and a folder whose row is damaged is not trusted, whatever the folders above it are. Paths are absolute and
-were resolved by the caller.
-"""
+"""Rows of permissions that outlive a session: rules granted for a folder, and trust in a folder. Blocking. Every row
+has a checksum, and a row that does not verify allows nothing: a damaged grant is left out, so that the call asks again,
+and a folder whose row is damaged is not trusted, whatever the folders above it are. Paths are absolute and were
+resolved by the caller."""
 
 from __future__ import annotations
 

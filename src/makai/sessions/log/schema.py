@@ -1,9 +1,7 @@
-"""The database file: how it is opened, its tables, and their migrations.
-
-WAL with `synchronous=FULL`: a commit returns after its fsync, so it survives a power cut (NORMAL loses the last ones),
-and readers never wait for the writer. The writer runs checkpoints after it has acknowledged, not inside a commit.
-Text is read as bytes, because damaged text need not be UTF-8.
-"""
+"""The database file: how it is opened, its tables, and their migrations. WAL with `synchronous=FULL`: a commit returns
+after its fsync, so it survives a power cut (NORMAL loses the last ones), and readers never wait for the writer. The
+writer runs checkpoints after it has acknowledged, not inside a commit. Text is read as bytes, because damaged text need
+not be UTF-8."""
 
 from __future__ import annotations
 
