@@ -54,9 +54,8 @@ def safe_origin(url: str) -> str:
     """The origin of a URL that secrets may be sent to: https, or this machine. Else `InvalidRequest`."""
     origin = origin_of(url)
     if origin.startswith("http:") and not is_loopback(urlsplit(origin).hostname or ""):
-        raise InvalidRequest(
-            f"{origin} is not used for logins: secrets would travel unencrypted.", hint="Use its https address."
-        )
+        unsafe = f"{origin} is not used for logins: secrets would travel unencrypted."
+        raise InvalidRequest(unsafe, hint="Use its https address.")
     return origin
 
 
@@ -85,10 +84,8 @@ def proxy_for(url: str) -> str | None:
 
 def _refused(url: str, why: str) -> InvalidRequest:
     """The message never repeats the URL: it may hold a password."""
-    return InvalidRequest(
-        f"the base URL is not usable: {why}.",
-        hint=f"Write it like https://host:port/path (it has {len(url)} characters now).",
-    )
+    hint = f"Write it like https://host:port/path (it has {len(url)} characters now)."
+    return InvalidRequest(f"the base URL is not usable: {why}.", hint=hint)
 
 
 DEFAULT_ACCOUNT = "default"

@@ -92,10 +92,8 @@ def sync_directory(path: Path) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> MakaiError:
-    return MakaiError(
-        f"{path} cannot be locked ({error.strerror}).",
-        hint="makai needs to write there, and a file system that has locks.",
-    )
+    hint = "makai needs to write there, and a file system that has locks."
+    return MakaiError(f"{path} cannot be locked ({error.strerror}).", hint=hint)
 
 
 FILE_NAME: Final = "server-token"

@@ -108,9 +108,8 @@ class Refresher:
         if stale != rejected and not self._expires_within(account, EXPIRY_MARGIN_MS):
             return account
         if isinstance(account.credential, ApiKey):
-            raise errors.AuthRequired(
-                f"{provider_id} refused the stored API key.", provider_id=provider_id, hint=_login(provider_id, account)
-            )
+            hint = _login(provider_id, account)
+            raise errors.AuthRequired(f"{provider_id} refused the stored API key.", provider_id=provider_id, hint=hint)
         key = (provider_id, account.name, stale)
         if (task := self._running.get(key)) is None:
             task = self._running[key] = asyncio.create_task(self._refresh(provider_id, account))
@@ -202,11 +201,8 @@ class Refresher:
     def _stored(self, provider_id: str, account_name: str | None) -> Account:
         account = self._store.snapshot().account(provider_id, account_name)
         if account is None:
-            raise errors.AuthRequired(
-                f"There is no login for {provider_id}" + (f" named {account_name!r}." if account_name else "."),
-                provider_id=provider_id,
-                hint=_login(provider_id, None),
-            )
+            missing = f"There is no login for {provider_id}" + (f" named {account_name!r}." if account_name else ".")
+            raise errors.AuthRequired(missing, provider_id=provider_id, hint=_login(provider_id, None))
         return account
 
     def _expires_within(self, account: Account, margin_ms: int) -> bool:
@@ -234,17 +230,13 @@ class Refresher:
 
 
 def _failed(provider_id: str, why: str) -> errors.AuthRefreshFailed:
-    return errors.AuthRefreshFailed(
-        f"The login for {provider_id} could not be refreshed: {why.rstrip('.')}.",
-        provider_id=provider_id,
-        hint="The login is kept; try again.",
-    )
+    failed = f"The login for {provider_id} could not be refreshed: {why.rstrip('.')}."
+    return errors.AuthRefreshFailed(failed, provider_id=provider_id, hint="The login is kept; try again.")
 
 
 def _over(provider_id: str, account: Account) -> errors.AuthExpired:
-    return errors.AuthExpired(
-        f"The login for {provider_id} has expired.", provider_id=provider_id, hint=_login(provider_id, account)
-    )
+    hint = _login(provider_id, account)
+    return errors.AuthExpired(f"The login for {provider_id} has expired.", provider_id=provider_id, hint=hint)
 
 
 def _login(provider_id: str, account: Account | None) -> str:

@@ -127,9 +127,8 @@ class CredentialStore:
             present = logins.accounts.get(expected.name)
             if present is None or present.credential != expected.credential:
                 return logins
-            return ProviderAccounts(
-                default=logins.default, accounts={**logins.accounts, expected.name: _saved_now(account)}
-            )
+            accounts = {**logins.accounts, expected.name: _saved_now(account)}
+            return ProviderAccounts(default=logins.default, accounts=accounts)
 
         return self._modify(provider_id, change)
 
@@ -139,9 +138,8 @@ class CredentialStore:
         def change(logins: ProviderAccounts) -> ProviderAccounts:
             gone = logins.default if name is None else name
             left = {kept: account for kept, account in logins.accounts.items() if kept != gone}
-            return ProviderAccounts(
-                default=logins.default if logins.default in left else next(iter(left), ""), accounts=left
-            )
+            default = logins.default if logins.default in left else next(iter(left), "")
+            return ProviderAccounts(default=default, accounts=left)
 
         return self._modify(provider_id, change)
 

@@ -135,12 +135,8 @@ class Resolver:
         vendor = self.vendors.find(model.provider)
         carried = vendor.account_headers if vendor else {}
         headers = {header: data[key] for header, key in carried.items() if key in data}
-        return msgspec.structs.replace(
-            model,
-            base_url=data.get("base_url", model.base_url),
-            headers=model.headers | headers,
-            options=model.options | data,
-        )
+        base_url, options = data.get("base_url", model.base_url), model.options | data
+        return msgspec.structs.replace(model, base_url=base_url, headers=model.headers | headers, options=options)
 
     def auth_status(self, provider_id: str) -> AuthStatus:
         """Whether a provider can be used with the stored logins and the environment. A broken variable is `failed`; a
@@ -200,10 +196,8 @@ class Resolver:
             return self._only_model_called(text)
         if not rest:
             example = f", such as {vendor.id}/{vendor.default_model}" if vendor.default_model else ""
-            raise ModelNotFound(
-                f"model not found: {text!r} names no model.",
-                hint=f"Write {provider}/<model id>{example}.",
-            )
+            hint = f"Write {provider}/<model id>{example}."
+            raise ModelNotFound(f"model not found: {text!r} names no model.", hint=hint)
         row = self._row(vendor, rest)
         return ModelRef(vendor.id, (row.api if row else "") or vendor.api, rest)
 
@@ -238,20 +232,16 @@ class Resolver:
             raise _not_spoken(vendor, ref.api)
         row = self._row(vendor, ref.model_id)
         if row is not None and row.retired:
-            raise ModelRetired(
-                f"model not found: {ref} has been retired by {vendor.name}; its successor is {row.successor}"
-            )
+            successor = f"its successor is {row.successor}"
+            raise ModelRetired(f"model not found: {ref} has been retired by {vendor.name}; {successor}")
         if row is None and not vendor.open_ended:
             known = ", ".join(row_id for provider, row_id in self._rows() if provider == vendor.id)
-            raise ModelNotFound(
-                f"model not found: {vendor.id} has no {_quoted(ref.model_id)}.",
-                hint=f"It has {known or 'none yet'}.",
-            )
+            absent = f"model not found: {vendor.id} has no {_quoted(ref.model_id)}."
+            raise ModelNotFound(absent, hint=f"It has {known or 'none yet'}.")
         model = self._build(vendor, ref.api, ref.model_id, row)
         if not model.base_url and vendor.base_url_variable:
-            raise InvalidRequest(
-                f"nothing says where {vendor.name} is.", hint=f"Set {vendor.base_url_variable} to its address."
-            )
+            hint = f"Set {vendor.base_url_variable} to its address."
+            raise InvalidRequest(f"nothing says where {vendor.name} is.", hint=hint)
         return model
 
     def _build(self, vendor: Vendor, api: str, model_id: str, row: ModelRow | None) -> Model:

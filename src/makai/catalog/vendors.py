@@ -162,9 +162,8 @@ def ollama_url(text: str) -> str:
         rest = f"[{rest}]"
     match = _HOST_PORT.fullmatch(rest)
     if match is None:
-        raise InvalidRequest(
-            "OLLAMA_HOST is not an address.", hint="Write it like 127.0.0.1:11434 or http://host:11434."
-        )
+        hint = "Write it like 127.0.0.1:11434 or http://host:11434."
+        raise InvalidRequest("OLLAMA_HOST is not an address.", hint=hint)
     host = _UNSPECIFIED.get(match["host"], match["host"])
     port = match["port"] or ("" if separator else str(_OLLAMA_PORT))
     return f"{scheme}://{host}{':' + port if port else ''}{match['path'] or ''}"

@@ -73,9 +73,8 @@ def request_from(question: str, given: Mapping[str, Any]) -> RunRequest:
 
 def options_from(json_schema: str | None, settings: Mapping[str, object]) -> StreamOptions:
     """Options that were not given on the command line keep their default."""
-    given: dict[str, Any] = {
-        _OPTION_NAMES.get(name, name): value for name, value in settings.items() if value is not None
-    }
+    known = {name: value for name, value in settings.items() if value is not None}
+    given: dict[str, Any] = {_OPTION_NAMES.get(name, name): value for name, value in known.items()}
     return StreamOptions(json_schema=None if json_schema is None else _read_schema(json_schema), **given)
 
 
@@ -95,9 +94,8 @@ def folder_from(given: str | None) -> str:
     try:
         folder = os.path.realpath(given if given is not None else os.getcwd())
     except OSError:
-        raise InvalidRequest(
-            "the current folder no longer exists.", hint="Change to another one, or name one with --cwd."
-        ) from None
+        hint = "Change to another one, or name one with --cwd."
+        raise InvalidRequest("the current folder no longer exists.", hint=hint) from None
     if not os.path.isdir(folder):
         raise InvalidRequest(f"{given} is not a folder.", hint="Name an existing folder.")
     return folder

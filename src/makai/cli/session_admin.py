@@ -47,14 +47,12 @@ async def remove(given: tuple[str, ...], *, is_sure: bool) -> list[str] | None:
 
 def _confirmed(chosen: list[SessionSummary]) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidRequest(
-            "deleting needs your confirmation, and this is not a terminal.", hint="Confirm with --yes."
-        )
+        unasked = "deleting needs your confirmation, and this is not a terminal."
+        raise InvalidRequest(unasked, hint="Confirm with --yes.")
     for summary in chosen:
         running = " (a run is active)" if summary.status in ("starting", "running", "awaiting_approval") else ""
-        note(
-            f"  {summary.session_id}  {one_line(summary.title, 60) or '(no title)'}, {summary.events:,} events{running}"
-        )
+        title = one_line(summary.title, 60) or "(no title)"
+        note(f"  {summary.session_id}  {title}, {summary.events:,} events{running}")
     return click.confirm("Delete for good?", err=True)
 
 

@@ -72,6 +72,5 @@ def write(pieces: Iterable[bytes], path: Path | None) -> None:
         os.replace(fresh, path)
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        raise StorageUnavailable(
-            f"{path} cannot be written ({error.strerror}).", hint="Name another file with -o."
-        ) from None
+        unwritten = f"{path} cannot be written ({error.strerror})."
+        raise StorageUnavailable(unwritten, hint="Name another file with -o.") from None

@@ -35,9 +35,8 @@ async def find_session(sessions: Sessions, given: str) -> SessionSummary:
     if matching:
         shown = ", ".join(summary.session_id for summary in matching[:MAX_NAMED])
         more = f" and {len(matching) - MAX_NAMED} more" if len(matching) > MAX_NAMED else ""
-        raise InvalidRequest(
-            f"{len(matching)} sessions begin with {given!r}: {shown}{more}.", hint="Type more of the id."
-        )
+        several = f"{len(matching)} sessions begin with {given!r}: {shown}{more}."
+        raise InvalidRequest(several, hint="Type more of the id.")
     raise InvalidRequest(f"there is no session {given!r}.", hint=_did_you_mean(wanted, known))
 
 
@@ -81,6 +80,5 @@ async def chosen_session(sessions: Sessions, given: str | None, folder: str) -> 
     for summary in await sessions.dispatch(ListSessions(SessionFilter(cwd=folder))):
         if summary.status != "closed" and not summary.damaged:
             return summary
-    raise InvalidRequest(
-        f"there is no session to continue in {folder}.", hint=f"Leave out -c to begin one. {LIST_HINT}"
-    )
+    hint = f"Leave out -c to begin one. {LIST_HINT}"
+    raise InvalidRequest(f"there is no session to continue in {folder}.", hint=hint)

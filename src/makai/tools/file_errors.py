@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-import stat
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
@@ -40,12 +39,6 @@ def printable(path: str) -> str:
 def is_unseen(sign: str) -> bool:
     """Whether a sign shows nothing, or changes how others are shown. The space is seen."""
     return not sign.isprintable() or _UNSEEN.match(sign) is not None
-
-
-def not_a_file(path: str, mode: int) -> FileRefused:
-    if stat.S_ISDIR(mode):
-        return FileRefused(f"{printable(path)} is a directory.", hint="Use the list tool for it.")
-    return FileRefused(f"{printable(path)} is not an ordinary file, but a link, device, pipe or socket.")
 
 
 def missing(path: str) -> FileMissing:

@@ -24,15 +24,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
-from makai.tools.file_errors import (
-    FileMissing,
-    FileRefused,
-    OutsideWorkspace,
-    missing,
-    not_a_file,
-    printable,
-    translated,
-)
+from makai.tools.file_errors import FileMissing, FileRefused, OutsideWorkspace, missing, printable, translated
 from makai.tools.hidden import Hidden, path_of
 from makai.tools.openat2 import open_beneath, open_without_links
 from makai.tools.own_code import own_code_around
@@ -132,7 +124,7 @@ class Workspace:
         """A regular file, open for reading. Devices, pipes and sockets are never opened: that alone can block."""
         with self._found(path) as descriptor:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise not_a_file(path, os.fstat(descriptor).st_mode)
+                raise _not_a_file(path, os.fstat(descriptor).st_mode)
             return open(self._reopened(descriptor, os.O_RDONLY | os.O_NOCTTY, path), "rb")
 
     def stat(self, path: str) -> os.stat_result:
@@ -345,6 +337,12 @@ def _check_spelling(path: str) -> None:
         raise FileRefused("The path contains half of a surrogate pair, which no file name can.") from None
 
 
+def _not_a_file(path: str, mode: int) -> FileRefused:
+    if stat.S_ISDIR(mode):
+        return FileRefused(f"{printable(path)} is a directory.", hint="Use the list tool for it.")
+    return FileRefused(f"{printable(path)} is not an ordinary file, but a link, device, pipe or socket.")
+
+
 def _tidy(path: str) -> str:
     return "/".join(part for part in path.split("/") if part not in ("", "."))
 
@@ -378,7 +376,7 @@ def _existing(directory: int, name: str, path: str) -> os.stat_result | None:
     except FileMissing:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise not_a_file(path, found.st_mode)
+        raise _not_a_file(path, found.st_mode)
     if not os.access(name, os.W_OK, dir_fd=directory, follow_symlinks=False):
         raise FileRefused(f"{printable(path)} is read-only.")
     return found

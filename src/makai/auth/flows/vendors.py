@@ -54,12 +54,9 @@ async def _codex_device_answer(
     io: LoginIO, provider: LoginProvider, http: AuthHttp, issuer: str, token_endpoint: str
 ) -> oauth.TokenAnswer:
     """OpenAI's device flow: like RFC 8628, but it ends in a code that is then traded like the browser's."""
-    started = oauth.successful_object(
-        await http.post_json(
-            f"{issuer}/api/accounts/deviceauth/usercode", {"client_id": provider.options["client_id"]}
-        ),
-        provider_id=provider.id,
-    )
+    asked = {"client_id": provider.options["client_id"]}
+    answer = await http.post_json(f"{issuer}/api/accounts/deviceauth/usercode", asked)
+    started = oauth.successful_object(answer, provider_id=provider.id)
     device = _codex_device(started, f"{issuer}/codex/device", provider.id)
     await oauth2.show(io, device)
 
@@ -147,17 +144,11 @@ async def refresh_copilot(token: OAuthToken, http: AuthHttp) -> OAuthToken:
 
 def _copilot_fields(answer: HttpAnswer) -> dict[str, object]:
     if answer.status == 401:
-        raise InvalidGrant(
-            "GitHub no longer accepts this login.",
-            provider_id=COPILOT_ID,
-            hint=f"Log in again: `makai auth login {COPILOT_ID}`",
-        )
+        again = f"Log in again: `makai auth login {COPILOT_ID}`"
+        raise InvalidGrant("GitHub no longer accepts this login.", provider_id=COPILOT_ID, hint=again)
     if answer.status in (403, 404):
-        raise AuthRequired(
-            "This GitHub account may not use Copilot.",
-            provider_id=COPILOT_ID,
-            hint="Check the subscription in GitHub's settings, or log in with another account.",
-        )
+        hint = "Check the subscription in GitHub's settings, or log in with another account."
+        raise AuthRequired("This GitHub account may not use Copilot.", provider_id=COPILOT_ID, hint=hint)
     fields = oauth.successful_object(answer, provider_id=COPILOT_ID)
     token = fields.get("token")
     if not (isinstance(token, str) and token and token.isascii() and token.isprintable()):
@@ -249,11 +240,8 @@ async def login_openrouter(io: LoginIO, provider: LoginProvider, http: AuthHttp)
         {"code": code.code, "code_verifier": code.pkce.verifier, "code_challenge_method": "S256"},
     )
     if answer.status in (400, 403):
-        raise AuthRequired(
-            "OpenRouter refused the code.",
-            provider_id=provider.id,
-            hint=f"Codes work once and soon expire. Start again: `makai auth login {provider.id}`",
-        )
+        hint = f"Codes work once and soon expire. Start again: `makai auth login {provider.id}`"
+        raise AuthRequired("OpenRouter refused the code.", provider_id=provider.id, hint=hint)
     key = oauth.successful_object(answer, provider_id=provider.id).get("key")
     if not (isinstance(key, str) and key and key.isascii() and key.isprintable()):
         raise ProviderError("OpenRouter's answer holds no key.", provider_id=provider.id)
