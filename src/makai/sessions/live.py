@@ -49,8 +49,6 @@ _BROKEN: Final = ev.RunFailed(
 
 
 class LiveSession:
-    """One session of the log's owner."""
-
     def __init__(
         self,
         session_id: str,
@@ -96,10 +94,8 @@ class LiveSession:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be lost if the session were forgotten and read from the log again.
-
-        A run that ended and is not yet in the log, because the disk is full, has still to be settled.
-        """
+        """Whether nothing would be lost if the session were forgotten and read from the log again. A run that ended and
+        is not yet in the log, because the disk is full, has still to be settled."""
         is_quiet = not self._inbox and self._committer is None
         return is_quiet and self.port is None and self.state.active_run is None
 
@@ -114,8 +110,6 @@ class LiveSession:
         self._given_call_ids.add(call_id)
         return call_id
 
-    # ------------------------------------------------------------ commands
-
     async def submit(self, command: cmd.Command) -> Effects:
         """Have a command decided; returns when its events are durable. A cancelled caller does not take it back."""
         if self.deleted:
@@ -129,10 +123,8 @@ class LiveSession:
         return await waiter
 
     async def report(self, run_id: str, event: ev.SessionEvent) -> None:
-        """Take a fact of a run; it is durable soon. Waits only when too many are on their way.
-
-        A process that lets go keeps nothing more: the next one resumes the run from what is in the log.
-        """
+        """Take a fact of a run; it is durable soon. Waits only when too many are on their way. A process that lets go
+        keeps nothing more: the next one resumes the run from what is in the log."""
         if self._tasks.closing:
             return
         self._check(run_id)
@@ -164,11 +156,9 @@ class LiveSession:
         return await self.submit(cmd.Report(now=self.clock(), event=event, run_id=run_id))
 
     async def adopt(self, events: Sequence[Pending], *, is_last: bool) -> None:
-        """Continue another session's log. Only before this session is known, and with nothing under way.
-
-        A run that is active there ends here with the last of them, in one append: a process that finds the log, should
-        this one die now, must not resume it and do a second time what is done there.
-        """
+        """Continue another session's log. Only before this session is known, and with nothing under way. A run that is
+        active there ends here with the last of them, in one append: a process that finds the log, should this one die
+        now, must not resume it and do a second time what is done there."""
         state = self.state
         for event in events:
             number, ts = state.last_event_id + 1, max(event.ts, state.last_ts)
@@ -228,8 +218,6 @@ class LiveSession:
         if self._window is not None:
             self._window.cancel()
             self._window = None
-
-    # ------------------------------------------------------------ the commit
 
     async def _commit_all(self) -> None:
         orders: list[Order] = []
@@ -339,8 +327,6 @@ class LiveSession:
             checkpoint = Checkpoint(event_id=state.last_event_id, format=STATE_FORMAT, data=packed(state))
             self._tasks.start(self.log.save_checkpoint(self.session_id, checkpoint), "makai-checkpoint")
 
-    # ------------------------------------------------------------ time
-
     def _set_alarm(self) -> None:
         """Look again when the next approval runs out, or a little earlier."""
         self._cancel_alarm()
@@ -369,8 +355,6 @@ class LiveSession:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-
-    # ------------------------------------------------------------ effects
 
     def _carry_out(self, effect: cmd.AnyEffect) -> None:
         port = self._port_of(effect.run_id)

@@ -69,8 +69,6 @@ LoggedEvent: TypeAlias = Logged | UnknownLogged
 
 
 class SessionSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session as lists show it."""
-
     session_id: str
     title: str = ""
     model_ref: str = ""
@@ -101,8 +99,6 @@ NEWEST = SessionFilter()
 
 
 class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """A question without an answer."""
-
     session_id: str
     event_id: int
     ts: int
@@ -150,8 +146,6 @@ class LogProblem(msgspec.Struct, frozen=True):
 
 
 class LogReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check or a repair."""
-
     sessions: int
     events: int
     problems: tuple[LogProblem, ...]
@@ -170,8 +164,6 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class EventLog(Protocol):
-    """Numbered events of many sessions."""
-
     @property
     def lease(self) -> Lease:
         """The lease under which this log was opened."""

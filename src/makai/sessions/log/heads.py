@@ -1,8 +1,6 @@
 """The ends of the logs that are in use: what an append continues, and what live followers read without the store.
-
 Bounded in sessions and in bytes per session. Only the writer's thread changes it, by replacing immutable values; any
-thread may read.
-"""
+thread may read."""
 
 from __future__ import annotations
 
@@ -69,7 +67,6 @@ class Heads(dict[str, Head]):
     """The sessions used last, the oldest first."""
 
     def put(self, session_id: str, head: Head) -> None:
-        """Add it as the newest; the oldest makes room."""
         self.pop(session_id, None)
         self[session_id] = head
         if len(self) > MAX_SESSIONS:

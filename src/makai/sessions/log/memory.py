@@ -138,7 +138,6 @@ class MemoryLog:
         return base.LogReport(sessions=len(self._store.sessions), events=events, problems=())
 
     async def close(self) -> None:
-        """What is stored stays readable."""
         self._store.watchers.wake_all()
 
     def _check_owner(self) -> None:

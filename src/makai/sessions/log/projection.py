@@ -18,8 +18,6 @@ from makai.sessions.log.encoding import Body, Stored
 
 
 class Projection(msgspec.Struct, frozen=True):
-    """Everything derived from a session's events."""
-
     summary: SessionSummary
     approvals: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Calls that wait for a person, and the events that asked."""

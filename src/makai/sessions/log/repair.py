@@ -165,9 +165,6 @@ def _followed(view: projection.Projection, logged: LoggedEvent) -> projection.Pr
     return projection.folded(view, facts, logged.event_id, logged.ts, logged.ts)
 
 
-# ---------------------------------------------------------------- the new file
-
-
 def _empty_wal(path: Path) -> None:
     """Everything into the database itself: a WAL must never lie beside a file it was not made for."""
     schema.open_writer(path).close()

@@ -139,7 +139,6 @@ def open_unsynced(path: Path) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
     connection.text_factory = bytes

@@ -1,8 +1,6 @@
-"""The log of a MAKAI_HOME: one SQLite file, one thread that writes, and readers that never wait for it.
-
-Only the event loop that opened it may use it. Appends that wait for their commit hold at most `MAX_QUEUED_BYTES`; past
-that, `append` itself waits. Checkpoints have a limit of their own, so that no append waits for them.
-"""
+"""The log of a MAKAI_HOME: one SQLite file, one thread that writes, and readers that never wait for it. Only the event
+loop that opened it may use it. Appends that wait for their commit hold at most `MAX_QUEUED_BYTES`; past that, `append`
+itself waits. Checkpoints have a limit of their own, so that no append waits for them."""
 
 from __future__ import annotations
 
@@ -63,7 +61,6 @@ class SqliteLog:
 
     @classmethod
     async def open(cls, home: Path) -> SqliteLog:
-        """Own the sessions of a folder, or raise `HomeInUse`."""
         log = await asyncio.to_thread(cls, home)
         log._loop = asyncio.get_running_loop()
         log._writer.start()

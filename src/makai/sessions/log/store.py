@@ -119,9 +119,6 @@ class SessionRow(msgspec.Struct, frozen=True):
     view: Projection
 
 
-# ---------------------------------------------------------------- writing
-
-
 def insert_events(connection: sqlite3.Connection, events: Iterable[tuple[int, Stored]]) -> None:
     # An int: SQLite's module knows no bool, and would raise and catch two exceptions before it takes one for an int.
     rows = [
@@ -187,9 +184,6 @@ def purge(connection: sqlite3.Connection, most: int) -> bool:
         connection.execute("DELETE FROM delta_run WHERE session_key = ?", found)
         connection.execute("DELETE FROM deleted WHERE session_key = ?", found)
     return True
-
-
-# ---------------------------------------------------------------- reading
 
 
 def load_session(connection: sqlite3.Connection, session_id: str) -> SessionRow | None:
@@ -320,9 +314,6 @@ def _questions(connection: sqlite3.Connection, session: SessionRow) -> list[Pend
     if None in found:
         raise damaged(session_id, None)
     return [asked(session_id, record) for record in verified(session_id, found)]
-
-
-# ---------------------------------------------------------------- checkpoints
 
 
 def put_checkpoint(connection: sqlite3.Connection, session_key: int, session_id: str, checkpoint: Checkpoint) -> bool:

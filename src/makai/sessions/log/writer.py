@@ -92,10 +92,8 @@ class Outcome(msgspec.Struct, frozen=True, eq=False):
 
 
 class Writer:
-    """Owns the connections that write, from `start` until `stop` has joined the thread.
-
-    `submit` queues a request; the caller bounds how much is under way.
-    """
+    """Owns the connections that write, from `start` until `stop` has joined the thread. `submit` queues a request; the
+    caller bounds how much is under way."""
 
     def __init__(self, path: Path, heads: Heads, settle: Callable[[list[Outcome]], None]) -> None:
         self._path = path
