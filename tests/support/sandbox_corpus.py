@@ -26,6 +26,11 @@ def _python(code: str) -> str:
     return f"python3 - <<'END'\nimport os, socket, ctypes\n{code}\nprint('PWNED')\nEND\n"
 
 
+def _call(number: int, arguments: str) -> str:
+    """A system call by its number gets through when it is not refused."""
+    return _python(f"assert ctypes.CDLL(None).syscall({number}, {arguments}) >= 0")
+
+
 ATTACKS: dict[str, Attack] = {
     # files outside of the workspace
     "write into the root folder": Attack("echo x >/makai-was-here && echo PWNED", proven=False),
@@ -110,6 +115,20 @@ ATTACKS: dict[str, Attack] = {
         "for disk in /dev/[vs]d* /dev/nvme* /dev/mem /dev/kmsg; do (: <$disk) && echo PWNED; done", proven=False
     ),
     "the kernel's core_pattern": Attack("(: >>/proc/sys/kernel/core_pattern) && echo PWNED", proven=False),
+    # the kernel's own interfaces; numbers of x86_64
+    "no filter": Attack("grep -q 'Seccomp:.*0' /proc/self/status && echo PWNED", proven=False),
+    "the session's keyring": Attack(_call(250, "0, -3, 1"), proven=False),  # KEYCTL_GET_KEYRING_ID
+    "a new key": Attack(_call(248, "b'user', b'makai', b'x', 1, -3"), proven=False),
+    "io_uring": Attack(_call(425, "4, ctypes.create_string_buffer(120)"), proven=False),
+    "bpf": Attack(_call(321, "0, ctypes.create_string_buffer(120), 120"), proven=False),
+    "userfaultfd": Attack(_call(323, "1"), proven=False),
+    "performance counters": Attack(_call(298, "ctypes.create_string_buffer(120), 0, -1, -1, 0"), proven=False),
+    "a descriptor of another process": Attack(
+        _call(438, "os.pidfd_open(int(os.environ['VICTIM'])), 1, 0"), proven=False
+    ),
+    "a user namespace by clone": Attack(_call(56, "0x10000011, None, None, None, None"), proven=False),
+    "sockets of the crypto interface": Attack(_python("socket.socket(38, 5)"), proven=False),
+    "sockets to the host": Attack(_python("socket.socket(40, 1)"), proven=False),
     "another control group": Attack(
         "for procs in $(find /sys/fs/cgroup -name cgroup.procs); do (: >>$procs) && echo PWNED; done", proven=False
     ),
@@ -160,6 +179,17 @@ WORK: dict[str, Work] = {
     "python tests": Work("python3 -m unittest -v src/test_main.py 2>&1", "OK"),
     "python packages": Work("python3 -m venv --without-pip src/env && src/env/bin/python -c 'print(1)'", "1"),
     "asyncio": Work("python3 -c 'import asyncio; asyncio.run(asyncio.sleep(0)); print(\"done\")'", "done"),
+    "a server of its own": Work(
+        'python3 -c \'import socket; s = socket.create_server(("127.0.0.1", 0)); '
+        'socket.create_connection(s.getsockname()); print("met")\'',
+        "met",
+        only="bubblewrap",
+    ),
+    "threads and pairs of sockets": Work(
+        "python3 -c 'import multiprocessing, threading; a, b = multiprocessing.Pipe(); "
+        'threading.Thread(target=a.send, args=["sent"]).start(); print(b.recv())\'',
+        "sent",
+    ),
     "subprocesses": Work('python3 -c \'import subprocess; subprocess.run(["echo", "child"])\'', "child"),
     "multiprocessing": Work(
         "python3 -c 'import multiprocessing as m; print(m.Pool(2).map(abs, [-1, -2]))'", "[1, 2]", only="bubblewrap"

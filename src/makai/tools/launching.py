@@ -8,15 +8,15 @@ from typing import Final
 
 from makai.aio.launcher import Launcher
 
+BUBBLEWRAP: Final = "makai:bubblewrap"
 JUDGE: Final = "makai:judge"
 LANDLOCK: Final = "makai:landlock"
-LIMIT: Final = "makai:limit"
 SEARCH: Final = "makai:search"
 
 _PROGRAMS: Final = {
+    BUBBLEWRAP: "makai.tools.sandbox.bubblewrap:main",
     JUDGE: "makai.tools.judge_worker:main",
     LANDLOCK: "makai.tools.sandbox.landlock_child:main",
-    LIMIT: "makai.tools.sandbox.limits:main",
     SEARCH: "makai.tools.search_worker:main",
 }
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from makai.tools.launching import LANDLOCK
-from makai.tools.sandbox import landlock_child, limits
+from makai.tools.sandbox import landlock_child, limits, seccomp
 from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy
 
 OLDEST_ABI: Final = 3
@@ -67,6 +67,6 @@ class Landlock:
 
 
 def supported_abi() -> int:
-    if sys.platform != "linux" or platform.machine() not in landlock_child.MACHINES:
+    if sys.platform != "linux" or platform.machine() not in seccomp.MACHINES:
         return 0
     return landlock_child.landlock_abi()

@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 
+from makai.tools.sandbox import seccomp
 from makai.tools.sandbox.limits import limit_processes
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
@@ -28,23 +29,9 @@ EVERY_TCP, EVERY_SCOPE = 1 | 2, 1 | 2
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
-SECCOMP_MODE_FILTER = 2
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
 SIGKILL = 9
 LAST_CAPABILITY = 63
-
-# linux/audit.h and the system call tables: architecture, socket, socketpair, then what is refused outright:
-# io_uring_setup (opens sockets without `socket`), add_key, request_key, keyctl (the user's keyrings)
-MACHINES = {
-    "x86_64": (0xC000003E, 41, 53, (425, 248, 249, 250)),
-    "aarch64": (0xC00000B7, 198, 199, (425, 217, 218, 219)),
-}
-X32_BIT = 0x40000000
-AF_INET, AF_INET6, AF_NETLINK = 2, 10, 16
-SOCK_DGRAM, SOCKET_TYPES = 2, 0xF
-LOAD, AND, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | 1  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO with EPERM
-SYSCALL, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in struct seccomp_data
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -79,7 +66,7 @@ def confine(orders: Orders) -> None:
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     restrict_files(orders, network=network)
     drop_capabilities()
-    install_filter(socket_filter(os.uname().machine, network=network))
+    seccomp.install(seccomp.filter_program(os.uname().machine, sockets=network))
 
 
 def restrict_files(orders: Orders, *, network: bool) -> None:
@@ -141,47 +128,8 @@ def drop_capabilities() -> None:
     _checked(libc.capset(header, bytes(24)))
 
 
-def socket_filter(machine: str, *, network: bool) -> bytes:
-    """A seccomp program. It closes what Landlock leaves open: UDP, unix sockets, every other kind of socket. A pair of
-    connected sockets stays allowed, unless it could be used to send to some other address."""
-    architecture, socket_call, pair_call, refused_calls = MACHINES[machine]
-    rules = [(LOAD, ARCHITECTURE, None), (JUMP_IF_EQUAL, architecture, ("next", "refuse"))]
-    rules += [(LOAD, SYSCALL, None), (JUMP_IF_AT_LEAST, X32_BIT, ("refuse", "next"))]
-    rules += [(JUMP_IF_EQUAL, call, ("refuse", "next")) for call in refused_calls]
-    rules += [(JUMP_IF_EQUAL, pair_call, ("pair", "next"))]
-    if network:
-        rules += [(JUMP_IF_EQUAL, socket_call, ("next", "allow")), (LOAD, FIRST_ARGUMENT, None)]
-        rules += [(JUMP_IF_EQUAL, family, ("allow", "next")) for family in (AF_INET, AF_INET6)]
-        rules += [(JUMP_IF_EQUAL, AF_NETLINK, ("allow", "refuse"))]
-    else:
-        rules += [(JUMP_IF_EQUAL, socket_call, ("refuse", "allow"))]
-    pair = len(rules)
-    rules += [
-        (LOAD, SECOND_ARGUMENT, None),
-        (AND, SOCKET_TYPES, None),
-        (JUMP_IF_EQUAL, SOCK_DGRAM, ("refuse", "allow")),
-    ]
-    places = {"pair": pair, "allow": len(rules), "refuse": len(rules) + 1}
-    rules += [(RETURN, ALLOW, None), (RETURN, REFUSE, None)]
-
-    def jump(at: int, target: str) -> int:
-        return 0 if target == "next" else places[target] - at - 1
-
-    return b"".join(
-        struct.pack("=HBBI", code, *((jump(at, where[0]), jump(at, where[1])) if where else (0, 0)), value)
-        for at, (code, value, where) in enumerate(rules)
-    )
-
-
-def install_filter(program: bytes) -> None:
-    """Seccomp, for this process and all it starts."""
-    instructions = ctypes.create_string_buffer(program, len(program))
-    pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
-    _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, pointer)
-
-
-def _prctl(option: int, argument: int, pointer: bytes | None = None) -> None:
-    _checked(libc.prctl(option, ctypes.c_ulong(argument), pointer, None, None))
+def _prctl(option: int, argument: int) -> None:
+    _checked(libc.prctl(option, ctypes.c_ulong(argument), None, None, None))
 
 
 def _checked(result: int) -> int:

@@ -11,23 +11,7 @@ import contextlib
 import functools
 import os
 import resource
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
-
-from makai.tools.launching import LIMIT
-
-
-def limited(argv: list[str], max_processes: int) -> list[str]:
-    """`argv`, started so that it and its children are at most `max_processes`."""
-    return [LIMIT, process_group_of(max_processes) or "", str(user_limit(max_processes)), *argv]
-
-
-def main(arguments: Sequence[str]) -> NoReturn:
-    """In the launcher's fork: limit this process, and become the program that the last arguments name."""
-    group, most, *argv = arguments
-    limit_processes(group, int(most))
-    os.execvp(argv[0], argv)
 
 
 def limit_processes(group: str, most: int) -> None:
