@@ -11,18 +11,7 @@ from hypothesis import strategies as st
 from support import streams as ref
 from support.fixtures import fixture
 from support.messages import call, call_block, result, said_by, text_block, thinking_block
-from support.streams import (
-    ask,
-    assert_lawful,
-    assert_reference,
-    body_of,
-    decode,
-    decode_whole,
-    done,
-    failed,
-    kinds,
-    model,
-)
+from support.streams import ask, decode, decode_whole, done, failed, kinds, model
 
 from makai.core import stream_events as ev
 from makai.core.content import AssistantPart, Audio, Image, Text, Thinking
@@ -480,7 +469,7 @@ def test_the_reference_answer() -> None:
     )
     events = decode(API, ask(claude()), stream)
 
-    assert_reference(events, Usage(input=10, output=25))
+    ref.assert_reference(events, Usage(input=10, output=25))
 
 
 def test_a_whole_json_answer_gives_the_same_message() -> None:
@@ -669,7 +658,7 @@ def test_blocks_that_share_an_index_do_not_mix() -> None:
 
 
 def recorded(name: str) -> bytes:
-    return body_of(fixture(f"{name}.raw.txt"))
+    return ref.body_of(fixture(f"{name}.raw.txt"))
 
 
 @pytest.mark.parametrize(
@@ -762,7 +751,7 @@ EVENTS = st.fixed_dictionaries(
 
 @given(st.lists(EVENTS, max_size=12))
 def test_any_order_of_events_keeps_the_law(events: list[dict[str, Any]]) -> None:
-    assert_lawful(decode(API, ask(claude()), sse(*events, {"type": "message_stop"})))
+    ref.assert_lawful(decode(API, ask(claude()), sse(*events, {"type": "message_stop"})))
 
 
 @given(st.binary() | JSON_VALUES.map(msgspec.json.encode))

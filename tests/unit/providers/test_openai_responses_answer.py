@@ -11,18 +11,7 @@ from hypothesis import strategies as st
 from support import streams as ref
 from support.fixtures import fixture
 from support.messages import call, result, said_by, text_block, thinking_block
-from support.streams import (
-    ask,
-    assert_lawful,
-    assert_reference,
-    body_of,
-    decode,
-    decode_whole,
-    done,
-    failed,
-    kinds,
-    model,
-)
+from support.streams import ask, decode, decode_whole, done, failed, kinds, model
 
 from makai.core import stream_events as ev
 from makai.core.content import AssistantPart, Text, Thinking
@@ -177,7 +166,7 @@ def test_the_reference_answer_has_the_common_order_and_content() -> None:
 
     events = decode(API, REQUEST, data)
 
-    assert_reference(events, Usage(input=12, output=34))
+    ref.assert_reference(events, Usage(input=12, output=34))
 
 
 def test_reasoning_without_words_is_kept_for_its_signature() -> None:
@@ -427,7 +416,7 @@ def test_a_whole_answer_that_is_not_ready_is_not_finished() -> None:
     ],
 )
 def test_recorded_text_streams(capture: str, text: str, usage: Usage | None) -> None:
-    data = body_of(fixture(f"{capture}.raw.txt"))
+    data = ref.body_of(fixture(f"{capture}.raw.txt"))
 
     events = decode(API, REQUEST, data)
     said = done(events)
@@ -441,7 +430,7 @@ def test_recorded_text_streams(capture: str, text: str, usage: Usage | None) -> 
 
 @pytest.mark.parametrize("name", ["tools_auto", "tools_required", "tool_result"])
 def test_recorded_tool_streams(name: str) -> None:
-    data = body_of(fixture(f"llama_server_tools/responses_{name}_stream.raw.txt"))
+    data = ref.body_of(fixture(f"llama_server_tools/responses_{name}_stream.raw.txt"))
 
     events = decode(API, REQUEST, data)
     said = done(events)
@@ -456,7 +445,7 @@ def test_recorded_tool_streams(name: str) -> None:
 @pytest.mark.parametrize("folder", ["llama_server", "llama_server_tools"])
 @pytest.mark.parametrize("name", ["nostream", "json_schema"])
 def test_recorded_whole_answers(folder: str, name: str) -> None:
-    body = body_of(fixture(f"{folder}/responses_{name}.raw.txt"))
+    body = ref.body_of(fixture(f"{folder}/responses_{name}.raw.txt"))
 
     said = done(decode_whole(API, REQUEST, body))
 
@@ -519,4 +508,4 @@ EVENTS = st.fixed_dictionaries(
 def test_events_in_any_order_keep_the_law_of_streams(
     events: list[dict[str, Any]], output: list[dict[str, Any]]
 ) -> None:
-    assert_lawful(decode(API, REQUEST, sse(*events, ended(output=output))))
+    ref.assert_lawful(decode(API, REQUEST, sse(*events, ended(output=output))))

@@ -2,13 +2,13 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from support.streams import ask, model
+from support.streams import ask, done, failed, model
 
 from makai.core.content import Text, Thinking, ToolCall
 from makai.core.errors import ParseError
 from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.request import Context
-from makai.core.stream_events import Done, Failed, StreamEvent, TextDelta, TextEnd
+from makai.core.stream_events import StreamEvent, TextDelta, TextEnd
 from makai.core.usage import Usage
 from makai.providers.scenario import Scenario, ScriptedAnswer, Step, parse_scenario
 from makai.providers.scripted import ScriptedProvider
@@ -66,27 +66,24 @@ def test_a_mistake_in_a_scenario_names_its_line(line: str, reason: str) -> None:
 
 
 async def test_an_answer_is_performed_step_by_step() -> None:
-    done = (await perform(SCRIPT))[-1]
-    assert isinstance(done, Done)
-    call = done.message.tool_calls()[0]
-    assert done.message.content == (
+    message = done(await perform(SCRIPT))
+    call = message.tool_calls()[0]
+    assert message.content == (
         Thinking(thinking="The user wants the weather.", thinking_signature="opaque"),
         Text(text="Let me look that up."),
         ToolCall(tool_call_id=call.tool_call_id, name="get_weather", arguments_json='{"city": "Paris"}'),
     )
-    assert (done.reason, done.message.usage) == ("tool_use", Usage(input=12, output=34))
+    assert (message.stop_reason, message.usage) == ("tool_use", Usage(input=12, output=34))
 
 
 async def test_the_second_model_call_of_a_conversation_gets_the_second_answer() -> None:
-    done = (await perform(SCRIPT, history=(AssistantMessage(content=()),)))[-1]
-    assert isinstance(done, Done)
-    assert (done.message.text(), done.reason) == ("It is sunny,\nand warm.", "max_tokens")
+    message = done(await perform(SCRIPT, history=(AssistantMessage(content=()),)))
+    assert (message.text(), message.stop_reason) == ("It is sunny,\nand warm.", "max_tokens")
 
 
 async def test_words_of_the_user_choose_an_answer() -> None:
-    failed = (await perform(SCRIPT, "What about my Quota?"))[-1]
-    assert isinstance(failed, Failed)
-    assert (failed.error_code, failed.error_message, failed.retry_after_ms) == ("rate_limited", "Slow down.", 2000)
+    last = failed(await perform(SCRIPT, "What about my Quota?"))
+    assert (last.error_code, last.error_message, last.retry_after_ms) == ("rate_limited", "Slow down.", 2000)
 
 
 async def test_the_size_of_deltas_can_be_chosen() -> None:
@@ -102,15 +99,12 @@ async def test_words_come_one_by_one_and_join_to_the_text() -> None:
 
 
 async def test_a_broken_connection_keeps_what_had_been_said() -> None:
-    failed = (await perform("say: Hel\ncut"))[-1]
-    assert isinstance(failed, Failed)
-    assert (failed.error_code, failed.message.text()) == ("provider_error", "Hel")
+    last = failed(await perform("say: Hel\ncut"))
+    assert (last.error_code, last.message.text()) == ("provider_error", "Hel")
 
 
 async def test_malformed_arguments_can_be_scripted() -> None:
-    done = (await perform('tool: t {}\narguments: {"a":'))[-1]
-    assert isinstance(done, Done)
-    (call,) = done.message.tool_calls()
+    (call,) = done(await perform('tool: t {}\narguments: {"a":')).tool_calls()
     assert (call.arguments_json, call.arguments_error is None) == ('{"a":', False)
 
 
@@ -118,8 +112,7 @@ async def test_echo_says_what_the_user_said_and_requests_are_kept() -> None:
     provider = ScriptedProvider(parse_scenario("echo"))
     request = ask(model("scripted"), "Hello there")
     events = [event async for event in provider.stream(request)]
-    assert isinstance(events[-1], Done)
-    assert events[-1].message.text() == "Hello there"
+    assert done(events).text() == "Hello there"
     assert provider.requests == [request]
 
 

@@ -12,16 +12,8 @@ from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, LogConflict
 from makai.core.usage import Usage
-from makai.sessions.log import encoding
-from makai.sessions.log.base import (
-    BATCH_BYTES,
-    EventLog,
-    Pending,
-    PendingApproval,
-    SessionFilter,
-    SessionSummary,
-    replay,
-)
+from makai.sessions.log import base, encoding
+from makai.sessions.log.base import EventLog, Pending, PendingApproval, SessionFilter, SessionSummary, replay
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.log.sqlite import SqliteLog
 
@@ -129,7 +121,7 @@ async def test_reading_starts_above_the_cursor_and_ends_at_the_limit(
 
 
 async def test_a_batch_ends_with_the_event_that_fills_it(log: EventLog) -> None:
-    large = steps(1, "x" * (BATCH_BYTES // 2))
+    large = steps(1, "x" * (base.BATCH_BYTES // 2))
     for last in range(5):
         await log.append("one", large, last)
 

@@ -8,6 +8,10 @@ from support.session_trials import finished
 
 from makai.core import session_events as ev
 
+DECIDED_RUN = [
+    *("accepted", "approval_decision", "run_status running"),
+    *("function_call_output", "assistant_text", "run_status finished"),
+]
 NOW = "1970-01-01T00:00:01.000Z"
 
 
@@ -78,14 +82,7 @@ def test_an_approved_tool_runs_and_the_run_finishes_without_turn_done(room: Room
     room.trial.answer("Done.", turn=2)
     heard += client.hear()
 
-    assert types(heard) == [
-        "accepted",
-        "approval_decision",
-        "run_status running",
-        "function_call_output",
-        "assistant_text",
-        "run_status finished",
-    ]
+    assert types(heard) == DECIDED_RUN
     assert of(heard, "approval_decision")["decision"] == "approve"
     assert heard[2]["run_state"]["pending_approvals"] == []
     output = of(heard, "function_call_output")
@@ -191,14 +188,7 @@ def test_a_denied_call_is_not_run_and_the_run_goes_on(room: Room, client: Client
     room.trial.answer("Then not.", turn=2)
     heard += client.hear()
 
-    assert types(heard) == [
-        "accepted",
-        "approval_decision",
-        "run_status running",
-        "function_call_output",
-        "assistant_text",
-        "run_status finished",
-    ]
+    assert types(heard) == DECIDED_RUN
     assert of(heard, "approval_decision")["decision"] == "deny_continue"
     assert of(heard, "function_call_output")["result"]["isError"] is True
 
