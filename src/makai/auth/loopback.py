@@ -154,10 +154,8 @@ async def _open(callback: Callback, host: str, ports: Sequence[int]) -> tuple[as
             await server.start_serving()
             return server, current[0]
     named = " and ".join(str(port) for port in ports if port)
-    raise InvalidRequest(
-        f"The browser cannot hand over its answer: port {named or '0'} on this machine is in use.",
-        hint="End the program that uses it, perhaps another login that is still open.",
-    )
+    message = f"The browser cannot hand over its answer: port {named or '0'} on this machine is in use."
+    raise InvalidRequest(message, hint="End the program that uses it, perhaps another login that is still open.")
 
 
 def _hosts(headers: bytes) -> list[str]:

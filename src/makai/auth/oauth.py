@@ -225,10 +225,8 @@ def read_metadata(answer: HttpAnswer, *, issuer: str, provider_id: str) -> Serve
     identical to the Issuer URL"."""
     fields = successful_object(answer, provider_id=provider_id)
     if str(fields.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
-        raise InvalidRequest(
-            f"The server at {safe_origin(issuer)} names another issuer.",
-            hint=f"Check `issuer` in [providers.{provider_id}.login] of config.toml.",
-        )
+        hint = f"Check `issuer` in [providers.{provider_id}.login] of config.toml."
+        raise InvalidRequest(f"The server at {safe_origin(issuer)} names another issuer.", hint=hint)
     found: dict[str, str] = {"issuer": str(fields["issuer"])}
     for name in ENDPOINTS:
         value = fields.get(name)

@@ -74,10 +74,8 @@ def exclusive(path: Path, deadline_s: float) -> Iterator[None]:
             if lock.try_acquire():
                 break
             if time.monotonic() >= give_up:
-                raise MakaiError(
-                    f"Another makai process has held {path} for more than {deadline_s:g} seconds.",
-                    hint="Try again; if it stays so, end the process that hangs.",
-                )
+                message = f"Another makai process has held {path} for more than {deadline_s:g} seconds."
+                raise MakaiError(message, hint="Try again; if it stays so, end the process that hangs.")
             time.sleep(pause)
         yield
 

@@ -146,10 +146,8 @@ class CredentialStore:
     def set_default(self, provider_id: str, name: str) -> None:
         def change(logins: ProviderAccounts) -> ProviderAccounts:
             if name not in logins.accounts:
-                raise InvalidRequest(
-                    f"There is no account {name!r} at {provider_id}.",
-                    hint=f"There is: {', '.join(logins.accounts)}." if logins.accounts else None,
-                )
+                hint = f"There is: {', '.join(logins.accounts)}." if logins.accounts else None
+                raise InvalidRequest(f"There is no account {name!r} at {provider_id}.", hint=hint)
             return ProviderAccounts(default=name, accounts=logins.accounts)
 
         self._modify(provider_id, change)

@@ -285,17 +285,13 @@ class Resolver:
             return ""
 
     def _unknown_provider(self, name: str) -> MakaiError:
-        return ModelNotFound(
-            f"model not found: there is no provider {_quoted(name)}.{_did_you_mean(name, self.vendors)}",
-            hint=f"Providers are {', '.join(self.vendors)}.",
-        )
+        message = f"model not found: there is no provider {_quoted(name)}.{_did_you_mean(name, self.vendors)}"
+        return ModelNotFound(message, hint=f"Providers are {', '.join(self.vendors)}.")
 
     def _unknown_model(self, model_id: str) -> MakaiError:
         live = [row_id for (_, row_id), row in self._rows().items() if not row.retired]
-        return ModelNotFound(
-            f"model not found: {_quoted(model_id)}.{_did_you_mean(model_id, live)}",
-            hint="Name the provider too, as in provider/model_id; `makai models list` shows the known ones.",
-        )
+        hint = "Name the provider too, as in provider/model_id; `makai models list` shows the known ones."
+        return ModelNotFound(f"model not found: {_quoted(model_id)}.{_did_you_mean(model_id, live)}", hint=hint)
 
 
 def _not_spoken(vendor: Vendor, api: str) -> InvalidRequest:

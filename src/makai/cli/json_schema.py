@@ -30,8 +30,5 @@ class OutputSchema:
 
 
 def _unfit(message: AssistantMessage, why: str) -> ProviderError:
-    return ProviderError(
-        f"the answer of {message.provider} {why}",
-        provider_id=message.provider,
-        hint="Try again, or use a stronger model (-m).",
-    )
+    hint = "Try again, or use a stronger model (-m)."
+    return ProviderError(f"the answer of {message.provider} {why}", provider_id=message.provider, hint=hint)

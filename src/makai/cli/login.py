@@ -45,10 +45,8 @@ class LoginOutput:
             if hidden and sys.stdin.isatty():
                 note("")  # the end of the line was not shown either
         if text is None:
-            raise MakaiError(
-                "The login has a question, and standard input ended without an answer.",
-                hint="Run the command in a terminal, or give it one line per answer.",
-            )
+            hint = "Run the command in a terminal, or give it one line per answer."
+            raise MakaiError("The login has a question, and standard input ended without an answer.", hint=hint)
         return text
 
     def succeeded(self, provider_id: str, account: str | None) -> None:

@@ -152,10 +152,8 @@ def _check(data: bytes, old: bytes, new: bytes, count: int, wanted: EditArgument
     if count > 1 and not wanted.replace_all:
         places = ", ".join(str(line) for line in _lines_of(data, old, _MAX_PLACES_TOLD))
         more = ", ..." if count > _MAX_PLACES_TOLD else ""
-        raise FileRefused(
-            f"`old_text` occurs {count} times in {shown} (lines {places}{more}).",
-            hint="Add more of the text around it, or pass replace_all.",
-        )
+        hint = "Add more of the text around it, or pass replace_all."
+        raise FileRefused(f"`old_text` occurs {count} times in {shown} (lines {places}{more}).", hint=hint)
 
 
 def _lines_of(data: bytes, text: bytes, most: int) -> Iterator[int]:
@@ -210,10 +208,8 @@ class FileBases:
 
     def check(self, wanted: Arguments, base: bytes, place: Place) -> None:
         if self._bases.pop(_key(wanted), base) != base:
-            raise FileRefused(
-                f"{place.shown} is not what it was when this call was shown for approval. Nothing was done.",
-                hint="Read it again, and repeat the call if it is still what you want.",
-            )
+            message = f"{place.shown} is not what it was when this call was shown for approval. Nothing was done."
+            raise FileRefused(message, hint="Read it again, and repeat the call if it is still what you want.")
 
 
 def base_of(place: Place, content: bytes | None, version: str = "") -> bytes:

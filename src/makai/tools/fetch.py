@@ -133,10 +133,8 @@ class FetchTool(base.ArgumentsTool[FetchArguments]):
             except (OSError, UnicodeError) as error:
                 raise InvalidRequest(f"The host {printable(host)} is not known: {error}.") from None
         if f"{host}:{port}" not in self._allowed and not (addresses and all(map(is_public, addresses))):
-            raise InvalidRequest(
-                f"{printable(host)} is not on the public internet.",
-                hint="Models may reach this machine and local networks only where the user allowed it.",
-            )
+            hint = "Models may reach this machine and local networks only where the user allowed it."
+            raise InvalidRequest(f"{printable(host)} is not on the public internet.", hint=hint)
         return addresses
 
 

@@ -72,7 +72,5 @@ def _libc() -> Any:
 
 
 def _not_here(why: str) -> NotSupported:
-    return NotSupported(
-        f"Files cannot be confined to the session's folders on this system: {why}.",
-        hint="File tools work on Linux 5.6 and newer.",
-    )
+    hint = "File tools work on Linux 5.6 and newer."
+    return NotSupported(f"Files cannot be confined to the session's folders on this system: {why}.", hint=hint)

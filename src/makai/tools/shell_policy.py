@@ -52,10 +52,8 @@ def parse_shell_rule(text: str) -> ShellRule:
     any_arguments = stripped.endswith(_ANYTHING)
     words = tuple(stripped.removesuffix(_ANYTHING).split())
     if not words or any("*" in word for word in words):
-        raise InvalidRequest(
-            f"shell rule {text!r} is not of the form `words` or `words:*`.",
-            hint="`*` stands only at the end, after a colon, or alone for every command.",
-        )
+        hint = "`*` stands only at the end, after a colon, or alone for every command."
+        raise InvalidRequest(f"shell rule {text!r} is not of the form `words` or `words:*`.", hint=hint)
     return ShellRule(words, any_arguments)
 
 

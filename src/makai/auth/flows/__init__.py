@@ -95,7 +95,5 @@ def required_option(provider: LoginProvider, name: str) -> str:
     if value := provider.options.get(name, ""):
         return value
     variable = provider.option_variables.get(name)
-    raise InvalidRequest(
-        f"Logging in to {provider.name} needs `{name}`.",
-        hint=f"Set it in [providers.{provider.id}.login] of config.toml" + (f" or in {variable}." if variable else "."),
-    )
+    hint = f"Set it in [providers.{provider.id}.login] of config.toml" + (f" or in {variable}." if variable else ".")
+    raise InvalidRequest(f"Logging in to {provider.name} needs `{name}`.", hint=hint)

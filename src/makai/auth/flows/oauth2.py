@@ -290,8 +290,6 @@ def label_of(answer: oauth.TokenAnswer) -> str:
 def _known(provider: LoginProvider, server: oauth.ServerMetadata, *names: str) -> list[str]:
     for name in names:
         if not getattr(server, name):
-            raise InvalidRequest(
-                f"The login server of {provider.name} names no {name}.",
-                hint=f"Set it in [providers.{provider.id}.login] of config.toml, or choose another `flow` there.",
-            )
+            hint = f"Set it in [providers.{provider.id}.login] of config.toml, or choose another `flow` there."
+            raise InvalidRequest(f"The login server of {provider.name} names no {name}.", hint=hint)
     return [getattr(server, name) for name in names]

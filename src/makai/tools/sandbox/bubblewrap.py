@@ -173,10 +173,8 @@ class _Plan:
         """Nothing can be mounted on a link: the folder that it is in becomes read-only, and so does its target."""
         folder = os.path.dirname(link)
         if folder == top:
-            raise InvalidRequest(
-                f"{link} is a symbolic link, which the sandbox cannot keep from being replaced.",
-                hint="Put a real file or folder there, or use full access.",
-            )
+            message = f"{link} is a symbolic link, which the sandbox cannot keep from being replaced."
+            raise InvalidRequest(message, hint="Put a real file or folder there, or use full access.")
         self._add(folder, _Mount.READABLE)
         target = os.path.realpath(link)
         if os.path.exists(target):

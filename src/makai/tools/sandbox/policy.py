@@ -116,21 +116,15 @@ def session_policy(
     hidden = tuple(os.path.realpath(path) for path in secrets)
     for root in real_roots:
         if holder := next((path for path in hidden if is_beneath(root, path)), None):
-            raise InvalidRequest(
-                f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see.",
-                hint="Start in another folder.",
-            )
+            message = f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see."
+            raise InvalidRequest(message, hint="Start in another folder.")
     for root in real_roots if level == "workspace-write" else ():
         if holder := settling_folder(root):
-            raise InvalidRequest(
-                f"{root} cannot be written by commands: what is in {holder} makes other programs run code.",
-                hint="Start in another folder, or read-only.",
-            )
+            message = f"{root} cannot be written by commands: what is in {holder} makes other programs run code."
+            raise InvalidRequest(message, hint="Start in another folder, or read-only.")
         if holder := own_code_around(root):
-            raise InvalidRequest(
-                f"{root} cannot be written by commands: makai itself runs code from {holder}.",
-                hint="Start in another folder, or read-only.",
-            )
+            message = f"{root} cannot be written by commands: makai itself runs code from {holder}."
+            raise InvalidRequest(message, hint="Start in another folder, or read-only.")
     protected = [os.path.join(root, name) for root in real_roots for name in _protected_names(root, git_writable)]
     protected += [link for path in secrets for link in _links_to(path) if any(is_beneath(link, r) for r in real_roots)]
     writable = (*real_roots, *(_real_folder(path) for path in extra_writable))
