@@ -113,12 +113,12 @@ def try_landlock(abi: int | None = None) -> SandboxBackend | str:
 
 def _tried(backend: SandboxBackend, shown: str) -> SandboxBackend | str:
     """The backend when it runs `true` confined, else what went wrong."""
-    command = backend.wrap(_PROBED, ["true"])
-    try:
-        done = launcher().run(command, timeout_s=_PROBE_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{shown} does not work: {error}"
-    if done.returncode == 0:
-        return backend
+    for _ in range(5):  # bubblewrap fails when a socket that it hides, of any program, is removed while it starts
+        try:
+            done = launcher().run(backend.wrap(_PROBED, ["true"]), timeout_s=_PROBE_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{shown} does not work: {error}"
+        if done.returncode == 0:
+            return backend
     said = done.stdout.decode("utf-8", "replace").strip()
     return f"{shown} does not work: {said or f'it ended with {done.returncode}'}"
