@@ -11,26 +11,18 @@ from support.browser import Site, Window
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCRIPTS = [
-    "<script>window.pwned = 1</script>",
-    '<img src="x" onerror="window.pwned = 1">',
+    "<script>window.pwned = 1</script>", '<img src="x" onerror="window.pwned = 1">',
     "<svg onload=window.pwned=1><script>window.pwned=1</script></svg>",
-    '<iframe srcdoc="<script>parent.pwned=1</script>"></iframe>',
-    '<a href="javascript:window.pwned=1">press me</a>',
-    "[press me](javascript:window.pwned=1)",
-    "[press me](JaVaScRiPt&colon;window.pwned=1)",
-    "[press me](data:text/html,<script>window.pwned=1</script>)",
-    "[press me](vbscript:x)",
-    "![picture](https://evil.invalid/track.png)",
-    '![picture](x" onerror="window.pwned=1)',
-    "[press me](https://good.invalid 'a\" onmouseover=\"window.pwned=1')",
-    "<style>body { display: none }</style>",
-    '<form action="https://evil.invalid"><input name="x"></form>',
-    '<base href="https://evil.invalid/">',
-    '<meta http-equiv="refresh" content="0; url=https://evil.invalid">',
-    "`<img src=x onerror=window.pwned=1>`",
+    '<iframe srcdoc="<script>parent.pwned=1</script>"></iframe>', '<a href="javascript:window.pwned=1">press me</a>',
+    "[press me](javascript:window.pwned=1)", "[press me](JaVaScRiPt&colon;window.pwned=1)",
+    "[press me](data:text/html,<script>window.pwned=1</script>)", "[press me](vbscript:x)",
+    "![picture](https://evil.invalid/track.png)", '![picture](x" onerror="window.pwned=1)',
+    "[press me](https://good.invalid 'a\" onmouseover=\"window.pwned=1')", "<style>body { display: none }</style>",
+    '<form action="https://evil.invalid"><input name="x"></form>', '<base href="https://evil.invalid/">',
+    '<meta http-equiv="refresh" content="0; url=https://evil.invalid">', "`<img src=x onerror=window.pwned=1>`",
     '<math><mtext><table><mglyph><style><img src=x onerror="window.pwned=1">',
     '<div style="position:fixed;inset:0" id="composer" class="approval" data-testid="approve-once">click</div>',
-]
+]  # fmt: skip
 # Everything in the document that could run, load or lead to something foreign.
 LOOK = """() => {
     const SAFE_ADDRESS = /^(#|\\/|https?:|mailto:|data:image\\/(png|jpeg|gif|webp);)/i;

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import stat
 from pathlib import Path
 
 import aiohttp
 import msgspec
 import pytest
 from support.cli import Cli, interrupt
+from support.places import mode
 from support.upstream import Request, answers, chat_stream, refuses, upstream
 
 from makai.client.connect import connect
@@ -38,7 +38,7 @@ async def test_a_login_at_the_test_fixture_from_nothing_to_an_answer(makai: Cli)
 
     logged_in = await makai("auth", "login", "test-fixture", stdin=b"ok\n")
     assert (logged_in.code, logged_in.out) == (0, "Logged in to test-fixture.\n")
-    assert stat.S_IMODE((makai.home / "auth.json").stat().st_mode) == 0o600
+    assert mode(makai.home / "auth.json") == 0o600
 
     assert await status_of(makai, "test-fixture") == "authenticated"
     shown = await makai("auth", "status", "test-fixture")

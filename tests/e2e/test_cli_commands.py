@@ -101,19 +101,10 @@ async def test_the_doctor_finds_a_key_and_a_server_and_shows_no_part_of_the_key(
     found = finished.json()
     openai = {one["access"]["provider"]: one for one in found["providers"]}["openai"]
     assert (finished.code, found["usable"], found["default_model"]) == (0, True, "openai/gpt-6.1-sol")
-    assert openai == {
-        "access": {
-            "provider": "openai",
-            "name": "OpenAI",
-            "ready": True,
-            "status": "ready (OPENAI_API_KEY)",
-            "key_variable": "OPENAI_API_KEY",
-            "base_url": f"{server.url}/v1",
-            "base_url_variable": "OPENAI_BASE_URL",
-            "default_model": "gpt-6.1-sol",
-        },
-        "reach": {},
-    }
+    key = {"ready": True, "status": "ready (OPENAI_API_KEY)", "key_variable": "OPENAI_API_KEY"}
+    place = {"base_url": f"{server.url}/v1", "base_url_variable": "OPENAI_BASE_URL"}
+    access = {"provider": "openai", "name": "OpenAI", "default_model": "gpt-6.1-sol", **key, **place}
+    assert openai == {"access": access, "reach": {}}
     assert not any(KEY[at : at + 6] in finished.out for at in range(3, len(KEY) - 6))
 
 

@@ -98,8 +98,10 @@ async def sends_only_keepalives(request: Request, writer: asyncio.StreamWriter) 
         await asyncio.sleep(0.05)
 
 
+SLOW = error_body("Slow down")
 HTML = b"<!doctype html><html><head><title>Welcome</title></head><body>Hi</body></html>"
 BAD_UTF8 = b'data: {"choices":[{"delta":{"content":"\xff\xfe"}}]}\n\n'
+OLLAMA_ERROR = b'{"error":"out of memory"}\n'
 ANTHROPIC_ERROR = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
 
 FAULTS = {
@@ -110,13 +112,9 @@ FAULTS = {
         code=3,
     ),
     "wrong key, anthropic": Fault("anthropic", refuses(401, error_body("invalid x-api-key")), "makai doctor", code=3),
-    "rate limit with a short Retry-After": Fault(
-        "openai", refuses(429, error_body("Slow down"), Retry_After="0"), "Slow down", requests=2
-    ),
-    "rate limit with a long Retry-After": Fault(
-        "openai", refuses(429, error_body("Slow down"), Retry_After="120"), "120 s"
-    ),
-    "rate limit without Retry-After": Fault("openai", refuses(429, error_body("Slow down")), "try again", requests=2),
+    "rate limit, short Retry-After": Fault("openai", refuses(429, SLOW, Retry_After="0"), "Slow down", requests=2),
+    "rate limit, long Retry-After": Fault("openai", refuses(429, SLOW, Retry_After="120"), "120 s"),
+    "rate limit without Retry-After": Fault("openai", refuses(429, SLOW), "try again", requests=2),
     "no credit": Fault("openai", refuses(429, error_body("You are out", "insufficient_quota")), "billing"),
     "500 for good": Fault("openai", refuses(500, error_body("boom"), Retry_After="0"), "boom", requests=2),
     "overloaded": Fault(
@@ -129,9 +127,7 @@ FAULTS = {
     "HTML instead of an answer": Fault("openai", answers(HTML, 200, "text/html"), "openai"),
     "HTML instead of an answer, ollama": Fault("ollama", answers(HTML, 200, "text/html"), "ollama"),
     "dies in the middle": Fault("openai", dies_after(PARTIAL["openai"]), "in the middle", out="Hello\n"),
-    "dies in the middle, anthropic": Fault(
-        "anthropic", dies_after(PARTIAL["anthropic"]), "in the middle", out="Hello\n"
-    ),
+    "dies in the middle, claude": Fault("anthropic", dies_after(PARTIAL["anthropic"]), "in the middle", out="Hello\n"),
     "no last event": Fault("openai", breaks("openai", b""), "before it was complete", out="Hello\n"),
     "no last event, anthropic": Fault("anthropic", breaks("anthropic", b""), "before it was complete", out="Hello\n"),
     "no last event, ollama": Fault("ollama", breaks("ollama", b""), "before it was complete", out="Hello\n"),
@@ -141,12 +137,8 @@ FAULTS = {
         "The server had an error",
         out="Hello\n",
     ),
-    "error event after 200, anthropic": Fault(
-        "anthropic", breaks("anthropic", ANTHROPIC_ERROR), "overloaded", out="Hello\n"
-    ),
-    "error line after 200, ollama": Fault(
-        "ollama", breaks("ollama", b'{"error":"out of memory"}\n'), "out of memory", out="Hello\n"
-    ),
+    "error event, anthropic": Fault("anthropic", breaks("anthropic", ANTHROPIC_ERROR), "overloaded", out="Hello\n"),
+    "error line, ollama": Fault("ollama", breaks("ollama", OLLAMA_ERROR), "out of memory", out="Hello\n"),
     "5 MB of rubbish in one line": Fault("openai", breaks("openai", b"x" * 5_000_000), "openai", out="Hello\n"),
     "an endless line": Fault("openai", answers(b"data: " + b"x" * 17_000_000), "limit"),
     "invalid UTF-8": Fault("openai", answers(BAD_UTF8), "openai sent"),
@@ -251,12 +243,8 @@ async def test_scripts_get_a_failure_as_their_last_json_object(makai: Cli, outpu
 
     last = finished.json_lines()[-1]
     assert (finished.code, finished.err) == (3, "")
-    assert {name: last[name] for name in ("type", "reason", "error_code", "provider_id")} == {
-        "type": "error",
-        "reason": "error",
-        "error_code": "auth_required",
-        "provider_id": "openai",
-    }
+    assert (last["type"], last["reason"]) == ("error", "error")
+    assert (last["error_code"], last["provider_id"]) == ("auth_required", "openai")
     assert KEY not in finished.out
 
 
@@ -264,14 +252,9 @@ async def test_a_failure_before_the_stream_is_json_too(makai: Cli) -> None:
     finished = await makai("run", "-m", "groq/any", "--output-format", "stream-json", "Hi")
 
     assert finished.code == 3
-    assert finished.json() == {
-        "type": "error",
-        "reason": "error",
-        "error_code": "auth_required",
-        "error_message": "No API key for Groq.",
-        "provider_id": "groq",
-        "hint": "Run `makai auth login groq`, or set GROQ_API_KEY.",
-    }
+    error = {"type": "error", "reason": "error", "error_code": "auth_required", "provider_id": "groq"}
+    hint = "Run `makai auth login groq`, or set GROQ_API_KEY."
+    assert finished.json() == {**error, "error_message": "No API key for Groq.", "hint": hint}
 
 
 async def test_a_base_url_that_is_none_is_said(makai: Cli) -> None:

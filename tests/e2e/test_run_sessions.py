@@ -67,15 +67,9 @@ async def test_stream_json_begins_with_init_and_ends_with_the_result(here: Here)
     first, *events, last = finished.json_lines()
     (session_id,) = await here.session_ids()
     assert (finished.code, finished.err) == (0, "")
-    assert {name: first[name] for name in first if name != "run_id"} == {
-        "type": "init",
-        "session_id": session_id,
-        "model": "scripted/scripted@scenario",
-        "cwd": str(here.folder),
-        "permission_mode": "accept_edits",
-        "tools": True,
-        "schema_version": 1,
-    }
+    terms = {"cwd": str(here.folder), "permission_mode": "accept_edits", "tools": True}
+    began = {"type": "init", "session_id": session_id, "model": "scripted/scripted@scenario", "schema_version": 1}
+    assert {name: first[name] for name in first if name != "run_id"} == {**began, **terms}
     kinds = [event["type"] for event in events if event["type"] not in ("text_delta", "thinking_delta", "notice")]
     assert kinds == [
         *("user_message", "turn_started", "reasoning", "tool_call", "turn_ended", "usage"),
@@ -89,14 +83,9 @@ async def test_stream_json_begins_with_init_and_ends_with_the_result(here: Here)
     assert (called["name"], called["arguments_json"]) == ("write", '{"path": "new.txt", "content": "hi"}')
     assert "vendor_call_id" not in called
     assert isinstance(last["duration_ms"], int)
-    assert {name: last[name] for name in last if name not in ("duration_ms", "usage")} == {
-        "type": "result",
-        "session_id": session_id,
-        "text": "Done it",
-        "cost_usd": 0.0,
-        "stop_reason": "end_turn",
-        "is_error": False,
-    }
+    ended = {"type": "result", "stop_reason": "end_turn", "is_error": False, "cost_usd": 0.0}
+    told = {name: last[name] for name in last if name not in ("duration_ms", "usage")}
+    assert told == {**ended, "session_id": session_id, "text": "Done it"}
     assert (here.folder / "new.txt").read_text() == "hi"
 
 

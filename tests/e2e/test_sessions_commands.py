@@ -98,11 +98,8 @@ async def test_a_fork_goes_its_own_way(makai: Cli) -> None:
     told = at.json()
     assert (told["forked_from"], told["forked_at"]) == (session_id, 1)
     assert (answered.code, answered.out) == (0, "two\n")
-    assert {one["session_id"]: one["title"] for one in sessions} == {
-        session_id: "one",
-        copy: "one (fork)",
-        told["session_id"]: "From the start",
-    }
+    titles = {one["session_id"]: one["title"] for one in sessions}
+    assert titles == {session_id: "one", copy: "one (fork)", told["session_id"]: "From the start"}
     assert (too_far.code, "not 9999" in too_far.err) == (1, True)
 
 
@@ -166,15 +163,13 @@ async def test_without_a_log_there_is_nothing_to_repair(makai: Cli) -> None:
     assert await makai("sessions", "repair") == Finished(0, "0 sessions with 0 events: no damage found.\n", "")
 
 
-async def test_folders_are_trusted_and_no_longer(makai: Cli, tmp_path: Path) -> None:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    answers = [(await makai("sessions", "trust", *more, str(folder))).out for more in ((), ("--yes",), (), ("--no",))]
-    scripts = await makai("sessions", "trust", "--json", str(folder))
+async def test_folders_are_trusted_and_no_longer(makai: Cli, project: Path) -> None:
+    answers = [(await makai("sessions", "trust", *more, str(project))).out for more in ((), ("--yes",), (), ("--no",))]
+    scripts = await makai("sessions", "trust", "--json", str(project))
 
-    assert answers == [f"{folder} is {word}\n" for word in ("not trusted", "trusted", "trusted", "not trusted")]
-    assert scripts.json() == {"folder": str(folder), "trusted": False}
-    assert (await makai("sessions", "trust", "--all")).out == f"{folder} is not trusted\n"
+    assert answers == [f"{project} is {word}\n" for word in ("not trusted", "trusted", "trusted", "not trusted")]
+    assert scripts.json() == {"folder": str(project), "trusted": False}
+    assert (await makai("sessions", "trust", "--all")).out == f"{project} is not trusted\n"
 
 
 async def test_folders_are_trusted_and_the_log_is_checked_while_a_server_runs(makai: Cli, tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ provider law says is what these tests look at.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import pytest
@@ -29,6 +31,8 @@ from makai.providers.base import ProviderRequest
 from makai.providers.http import HttpClient, HttpProvider
 from makai.providers.registry import builtin_api
 from makai.providers.runtime import ModelRuntime
+
+Ask: TypeAlias = Callable[..., Awaitable[list[StreamEvent]]]
 
 CHAT, RESPONSES, MESSAGES = "openai-completions", "openai-responses", "anthropic-messages"
 ALL_APIS = pytest.mark.parametrize("api", [CHAT, RESPONSES, MESSAGES])
@@ -61,7 +65,7 @@ def model_of(server: LlamaEndpoint, api: str) -> Model:
     )
 
 
-async def ask(
+async def _ask(
     client: HttpClient,
     server: LlamaEndpoint,
     api: str,
@@ -81,6 +85,11 @@ async def ask(
         return [event async for event in HttpProvider(builtin_api(api), client).stream(request)]
 
 
+@pytest.fixture
+def ask(client: HttpClient, llama_server: LlamaEndpoint) -> Ask:
+    return partial(_ask, client, llama_server)
+
+
 def final(events: list[StreamEvent]) -> AssistantMessage:
     """The message of an answer that succeeded, which must be what its deltas say."""
     done = events[-1]
@@ -90,8 +99,8 @@ def final(events: list[StreamEvent]) -> AssistantMessage:
 
 
 @ALL_APIS
-async def test_text_streams_in_pieces_and_is_counted(client: HttpClient, llama_server: LlamaEndpoint, api: str) -> None:
-    events = await ask(client, llama_server, api, UserMessage(content="Count from one to ten."))
+async def test_text_streams_in_pieces_and_is_counted(ask: Ask, llama_server: LlamaEndpoint, api: str) -> None:
+    events = await ask(api, UserMessage(content="Count from one to ten."))
 
     message = final(events)
     assert kinds(events) == TEXT_ANSWER
@@ -102,10 +111,10 @@ async def test_text_streams_in_pieces_and_is_counted(client: HttpClient, llama_s
 
 
 @ALL_APIS
-async def test_the_system_prompt_reaches_the_model(client: HttpClient, llama_server: LlamaEndpoint, api: str) -> None:
+async def test_the_system_prompt_reaches_the_model(ask: Ask, api: str) -> None:
     question = UserMessage(content="Hi")
-    without = final(await ask(client, llama_server, api, question, system_prompt="Be kind."))
-    instructed = final(await ask(client, llama_server, api, question, system_prompt="Be kind. " * 40))
+    without = final(await ask(api, question, system_prompt="Be kind."))
+    instructed = final(await ask(api, question, system_prompt="Be kind. " * 40))
 
     # How many tokens the server read is the one thing that does not depend on how clever the model is.
     more = _prompt_tokens(instructed) - _prompt_tokens(without)
@@ -114,7 +123,7 @@ async def test_the_system_prompt_reaches_the_model(client: HttpClient, llama_ser
 
 @ALL_APIS
 async def test_a_conversation_with_a_tool_call_and_its_result_is_understood(
-    client: HttpClient, llama_server: LlamaEndpoint, api: str
+    ask: Ask, llama_server: LlamaEndpoint, api: str
 ) -> None:
     call = ToolCall(tool_call_id="call_1", name="get_weather", arguments_json='{"city":"Paris"}')
     model = model_of(llama_server, api)
@@ -128,8 +137,8 @@ async def test_a_conversation_with_a_tool_call_and_its_result_is_understood(
     result = ToolResult(tool_call_id="call_1", tool_name="get_weather", content="It is sunny, 21 degrees.")
     history = (UserMessage(content="What is the weather in Paris?"), turn, ToolMessage(result=result))
 
-    short = final(await ask(client, llama_server, api, history[0], tools=(TOOL,)))
-    events = await ask(client, llama_server, api, *history, tools=(TOOL,))
+    short = final(await ask(api, history[0], tools=(TOOL,)))
+    events = await ask(api, *history, tools=(TOOL,))
 
     assert kinds(events) == TEXT_ANSWER
     assert final(events).text().strip()
@@ -137,28 +146,26 @@ async def test_a_conversation_with_a_tool_call_and_its_result_is_understood(
 
 
 @pytest.mark.parametrize("api", [CHAT, MESSAGES])
-async def test_max_tokens_ends_an_answer_and_says_so(client: HttpClient, llama_server: LlamaEndpoint, api: str) -> None:
-    message = final(await _long_story(client, llama_server, api))
+async def test_max_tokens_ends_an_answer_and_says_so(ask: Ask, api: str) -> None:
+    message = final(await _long_story(ask, api))
 
     assert (message.stop_reason, message.usage.output) == ("max_tokens", 16)
 
 
-async def test_max_tokens_ends_a_response_though_nothing_says_so(
-    client: HttpClient, llama_server: LlamaEndpoint
-) -> None:
+async def test_max_tokens_ends_a_response_though_nothing_says_so(ask: Ask) -> None:
     """llama.cpp reports "completed" without incomplete_details, so only the count can be held against the limit."""
-    message = final(await _long_story(client, llama_server, RESPONSES))
+    message = final(await _long_story(ask, RESPONSES))
 
     assert message.usage.output == 16
 
 
-async def _long_story(client: HttpClient, server: LlamaEndpoint, api: str) -> list[StreamEvent]:
+async def _long_story(ask: Ask, api: str) -> list[StreamEvent]:
     # The Responses API takes no limit below 16.
     options = StreamOptions(temperature=0.0, max_tokens=16)
-    return await ask(client, server, api, UserMessage(content="Tell me a long story."), options=options)
+    return await ask(api, UserMessage(content="Tell me a long story."), options=options)
 
 
-async def test_a_schema_with_bounded_strings_is_kept_by_chat(client: HttpClient, llama_server: LlamaEndpoint) -> None:
+async def test_a_schema_with_bounded_strings_is_kept_by_chat(ask: Ask) -> None:
     class City(msgspec.Struct, forbid_unknown_fields=True):
         name: str
         large: bool
@@ -171,7 +178,7 @@ async def test_a_schema_with_bounded_strings_is_kept_by_chat(client: HttpClient,
     }
     options = StreamOptions(temperature=0.0, max_tokens=100, json_schema=msgspec.json.encode(schema).decode())
 
-    message = final(await ask(client, llama_server, CHAT, UserMessage(content="Name a city."), options=options))
+    message = final(await ask(CHAT, UserMessage(content="Name a city."), options=options))
 
     assert message.stop_reason == "end_turn"
     assert len(msgspec.json.decode(message.text(), type=City).name) <= 20
@@ -179,7 +186,7 @@ async def test_a_schema_with_bounded_strings_is_kept_by_chat(client: HttpClient,
 
 @ALL_APIS
 async def test_after_an_abort_in_the_middle_the_server_answers_the_next_request(
-    client: HttpClient, llama_server: LlamaEndpoint, api: str
+    ask: Ask, client: HttpClient, llama_server: LlamaEndpoint, api: str
 ) -> None:
     request = ProviderRequest(
         model=model_of(llama_server, api),
@@ -197,14 +204,12 @@ async def test_after_an_abort_in_the_middle_the_server_answers_the_next_request(
     assert pieces == 3
     # The server has one slot: had the abort not reached it, this answer would wait for up to 2000 tokens.
     async with asyncio.timeout(60):
-        final(await ask(client, llama_server, api, UserMessage(content="Say hello.")))
+        final(await ask(api, UserMessage(content="Say hello.")))
 
 
 @ALL_APIS
-async def test_a_conversation_beyond_the_context_window_is_a_context_overflow(
-    client: HttpClient, llama_server: LlamaEndpoint, api: str
-) -> None:
-    events = await ask(client, llama_server, api, UserMessage(content="one two three four " * CONTEXT_WINDOW))
+async def test_a_conversation_beyond_the_context_window_is_a_context_overflow(ask: Ask, api: str) -> None:
+    events = await ask(api, UserMessage(content="one two three four " * CONTEXT_WINDOW))
 
     assert kinds(events) == ["start", "error"]
     failed = events[-1]
@@ -213,12 +218,10 @@ async def test_a_conversation_beyond_the_context_window_is_a_context_overflow(
 
 
 @ALL_APIS
-async def test_a_wrong_key_is_refused_as_auth_required_without_being_repeated(
-    client: HttpClient, llama_server: LlamaEndpoint, api: str
-) -> None:
+async def test_a_wrong_key_is_refused_as_auth_required_without_being_repeated(ask: Ask, api: str) -> None:
     wrong = Secret("not-the-key-of-this-server")
 
-    events = await ask(client, llama_server, api, UserMessage(content="Hi"), key=wrong)
+    events = await ask(api, UserMessage(content="Hi"), key=wrong)
 
     assert kinds(events) == ["start", "error"]
     failed = events[-1]

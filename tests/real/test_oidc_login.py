@@ -80,6 +80,11 @@ async def login_at(provider: LoginProvider, home: Path) -> AsyncIterator[Login]:
         await runtime.close()
 
 
+def failed(why: str) -> LoginFailed:
+    message = f"The login at corp failed: {why} Try again: `makai auth login corp`"
+    return LoginFailed(flow_id="flow-1", provider_id="corp", code="auth_required", message=message)
+
+
 async def test_a_browser_login_is_kept_and_its_token_works(oidc_server: OidcServer, tmp_path: Path) -> None:
     async with login_at(corp(oidc_server), tmp_path) as login:
         flow, events = await login.log_in()
@@ -99,16 +104,11 @@ async def test_a_login_that_the_user_denies_fails_and_stores_nothing(oidc_server
         flow, events = await login.log_in(lambda event: login.browser.visit(event.url, deny=True))
 
         assert flow.result == "failed"
-        assert events[-1] == LoginFailed(
-            flow_id="flow-1",
-            provider_id="corp",
-            code="auth_required",
-            message="The login at corp failed: access was denied (End-User aborted interaction). "
-            "Try again: `makai auth login corp`",
-        )
+        denied = failed("access was denied (End-User aborted interaction).")
+        assert events[-1] == denied
         assert login.store.snapshot().providers() == ()
         [status] = login.runtime.list_providers()
-        assert (status.auth_status, status.last_error) == ("failed", events[-1].message)
+        assert (status.auth_status, status.last_error) == ("failed", denied.message)
 
 
 async def test_a_refresh_rotates_the_token_and_its_reuse_ends_the_login(
@@ -188,10 +188,5 @@ async def test_a_wrong_client_id_fails_with_the_servers_reason(oidc_server: Oidc
         flow, events = await login.log_in()
 
         assert flow.result == "failed"
-        assert events[-1] == LoginFailed(
-            flow_id="flow-1",
-            provider_id="corp",
-            code="auth_required",
-            message="The login at corp failed: the server does not know this client id, or its secret is wrong "
-            "(client authentication failed). Try again: `makai auth login corp`",
-        )
+        why = "the server does not know this client id, or its secret is wrong (client authentication failed)."
+        assert events[-1] == failed(why)

@@ -12,10 +12,10 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-from support.machine import slack
+from support.machine import RecordMeasure, slack
 from support.orphan_trials import processes_with
 from support.places import folder_outside_tmp
 from support.sandbox_corpus import ATTACKS, SELF_APPROVAL, WORK, Attack, Work
@@ -23,8 +23,6 @@ from support.sandbox_site import SECRET, UNCONFINED, Site, remove_traces
 
 from makai.tools.sandbox.detect import Detection, SandboxBackend, try_bubblewrap, try_landlock
 from makai.tools.sandbox.limits import counts_processes
-
-RecordMeasure: TypeAlias = Callable[[str, str, str], None]
 
 ALL_ATTACKS = {**ATTACKS, **{f"self-approval: {name}": attack for name, attack in SELF_APPROVAL.items()}}
 BACKENDS: dict[str, Callable[[], SandboxBackend | str]] = {"bubblewrap": try_bubblewrap, "landlock": try_landlock}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
@@ -84,11 +85,8 @@ async def _main(home: Path, session_id: str, name: str) -> None:
     orders = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     assert (await orders.readline()).strip() == b"go"
-    sessions = await SessionRouter.open(
-        home,
-        lambda: OwnedSessions.open(home, ScriptedModels(SCRIPT)),
-        on_takeover=lambda: _say(Said(owner=True)),
-    )
+    own = partial(OwnedSessions.open, home, ScriptedModels(SCRIPT))
+    sessions = await SessionRouter.open(home, own, on_takeover=lambda: _say(Said(owner=True)))
     _say(Said(opened=True, owner=sessions.is_owner))
     if sessions.is_owner and await sessions.dispatch(GetSession(session_id)) is None:
         await sessions.dispatch(CreateSession(model_ref="scripted/scripted@model", session_id=session_id))

@@ -27,14 +27,9 @@ ARTIFACTS = ROOT / "test-artifacts"
 PAGE = ROOT / "src/makai/server/page"
 AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
 CHROMIUM_FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-quic",
-)
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--no-first-run", "--disable-quic",
+)  # fmt: skip
 WIDE, PHONE = (1280, 860), (390, 844)
 WAIT_MS = 45_000
 READ_MS = 550
@@ -138,12 +133,8 @@ class Window:
             # The page's policy forbids foreign scripts, so this one runs as the developer tools' own.
             f"async () => {{ {script}; const found = await axe.run(document); return found.violations; }}"
         )
-        return [
-            Violation(
-                one["id"], one["impact"], tuple(f"{node['html']}: {node['failureSummary']}" for node in one["nodes"])
-            )
-            for one in found
-        ]
+        shown = "{html}: {failureSummary}".format_map
+        return [Violation(one["id"], one["impact"], tuple(map(shown, one["nodes"]))) for one in found]
 
     async def screenshot(self, name: str) -> None:
         ARTIFACTS.mkdir(exist_ok=True)

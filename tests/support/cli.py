@@ -71,6 +71,10 @@ class Terminal:
                     await self._changed.wait()
             self.screen = self.screen.partition(text)[2]
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.returncode is None
+
     async def ended(self) -> int:
         async with asyncio.timeout(DEADLINE_S):
             return await self._process.wait()

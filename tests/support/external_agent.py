@@ -47,13 +47,8 @@ class ExternalAgent:
     async def run(self, port: RunPort, start: RunStart) -> Settlement:
         agent = port.session.agent
         if agent is None:
-            agent = ev.AgentSession(
-                agent_session_id=f"own-{len(self.sessions) + 1}",
-                agent="external",
-                version="2",
-                modes=MODES,
-                mode="code",
-            )
+            own_id = f"own-{len(self.sessions) + 1}"
+            agent = ev.AgentSession(agent_session_id=own_id, agent="external", version="2", modes=MODES, mode="code")
             self.sessions[agent.agent_session_id] = []
             await port.emit(agent)
         messages = [each.message for each in await port.conversation()]

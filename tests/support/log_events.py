@@ -23,9 +23,5 @@ def steps(count: int, text: str = "one more line of output") -> list[Pending]:
 
 def marked(session_id: str, first: int, count: int, mark: str) -> list[Pending]:
     """Events that say what they are: whose, which number, and who wrote them."""
-    return pending(
-        *(
-            Notice(level="info", code="mark", message=f"{session_id} {number} {mark}")
-            for number in range(first, first + count)
-        )
-    )
+    texts = [f"{session_id} {number} {mark}" for number in range(first, first + count)]
+    return pending(*(Notice(level="info", code="mark", message=text) for text in texts))

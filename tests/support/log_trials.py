@@ -190,17 +190,8 @@ class TracedReport(msgspec.Struct, frozen=True):
 
 def tampered(home: Path, injection: str, *, appends: int) -> TracedReport:
     """Run a writer with `strace -e inject=...`, then compare."""
-    wrapper = [
-        "strace",
-        "-f",
-        "-qq",
-        "-o",
-        os.devnull,
-        "-e",
-        f"trace={injection.split(':')[0]}",
-        "-e",
-        f"inject={injection}",
-    ]
+    traced = f"trace={injection.split(':')[0]}"
+    wrapper = ["strace", "-f", "-qq", "-o", os.devnull, "-e", traced, "-e", f"inject={injection}"]
     with child(home, injection, str(appends), wrapper=wrapper) as listener:
         listener.wait_for_the_end()
     acks = listener.acks()

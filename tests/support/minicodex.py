@@ -111,12 +111,8 @@ class Client:
     def __init__(self, room: Room, capabilities: tuple[str, ...], session_id: str | None) -> None:
         self.room = room
         self.names = capabilities
-        self.connection = MinicodexConnection(
-            session_id=session_id,
-            new_id=lambda: f"input-{next(room.ids)}",
-            client_name="web",
-            limits=room.limits,
-        )
+        ids: JSON = {"session_id": session_id, "new_id": lambda: f"input-{next(room.ids)}"}
+        self.connection = MinicodexConnection(**ids, client_name="web", limits=room.limits)
 
     def say(self, kind: str, **fields: Any) -> list[JSON]:
         """Send a command and hear everything there is to hear."""

@@ -87,9 +87,8 @@ async def aborted_runs(folder: Path, runs: int, *, seed: int) -> AbortReport:
     for number in range(runs):
         name = list(WILD_COMMANDS)[number % len(WILD_COMMANDS)]
         mark = f"makai-{uuid.uuid4().hex}"
-        call = asyncio.create_task(
-            shell_tool(folder).run({"command": WILD_COMMANDS[name].replace("MARK", mark)}, Silent())
-        )
+        command = {"command": WILD_COMMANDS[name].replace("MARK", mark)}
+        call = asyncio.create_task(shell_tool(folder).run(command, Silent()))
         await asyncio.wait([call], timeout=chance.uniform(0, 0.2))
         begun = time.monotonic()
         call.cancel()

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from makai.client.connect import MakaiClientOptions, open_channel
-from makai.protocols.makai.server import ConnectionLimits
 from makai.providers.runtime import ModelRuntime
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
@@ -63,17 +62,13 @@ class Peer:
 
 
 @asynccontextmanager
-async def open_peer(
-    kind: str, environ: Mapping[str, str], limits: ConnectionLimits | None = None
-) -> AsyncIterator[Peer]:
-    async with open_server(kind, environ, limits) as connect:
+async def open_peer(kind: str, environ: Mapping[str, str]) -> AsyncIterator[Peer]:
+    async with open_server(kind, environ) as connect:
         yield await connect()
 
 
 @asynccontextmanager
-async def open_server(
-    kind: str, environ: Mapping[str, str], limits: ConnectionLimits | None = None
-) -> AsyncIterator[Callable[[], Awaitable[Peer]]]:
+async def open_server(kind: str, environ: Mapping[str, str]) -> AsyncIterator[Callable[[], Awaitable[Peer]]]:
     """A new server, and how to connect to it any number of times.
 
     On stdio every connection is a process of its own; they share the sessions of their `MAKAI_HOME`.
@@ -85,7 +80,7 @@ async def open_server(
         else:
             runtime = await stack.enter_async_context(ModelRuntime(environ))
             sessions = await stack.enter_async_context(sessions_of(runtime))
-            server = MakaiServer(runtime, limits, sessions=sessions.get)
+            server = MakaiServer(runtime, sessions=sessions.get)
             if kind == "memory":
                 group = await stack.enter_async_context(asyncio.TaskGroup())
             else:

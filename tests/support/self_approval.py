@@ -125,9 +125,8 @@ def file_attempts(home: str, user: str, port: int) -> list[tuple[str, dict[str, 
 
 PROTECTED_FILES = (
     ".git/config", ".git/hooks/pre-commit", ".makai/config.toml", ".mcp.json", ".bashrc", ".zshrc", ".profile",
-    ".envrc",
-    ".gitconfig", ".claude/settings.json", ".vscode/tasks.json", "sub/.git/config", ".GIT/config", "git-link/config",
-    ".git/../.git/config", "./.mcp.json", ".husky/pre-commit", "HEAD",
+    ".envrc", ".gitconfig", ".claude/settings.json", ".vscode/tasks.json", "sub/.git/config", ".GIT/config",
+    "git-link/config", ".git/../.git/config", "./.mcp.json", ".husky/pre-commit", "HEAD",
 )  # fmt: skip
 """A write to one of them asks a person in every mode but full access, whatever was granted."""
 

@@ -12,16 +12,15 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from makai.core.session_events import PermissionMode, SessionTerms
+from makai.core.session_events import PermissionMode
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
 from makai.server.app import make_app
 from makai.server.makai_connection import MakaiServer
 from makai.server.minicodex_connection import HEARTBEAT_S
 from makai.server.session_source import SessionSource
-from makai.sessions.requests import CreateSession
 from makai.sessions.service import Sessions
 from makai.transports.guard import GuardConfig
-from support.live_sessions import SCENARIO_MODEL, scripted_models
+from support.live_sessions import desk, scripted_models
 from support.minicodex_client import BOTH, MinicodexClient
 from support.transports import TOKEN, loopback
 
@@ -40,18 +39,9 @@ class Site:
     async def stop(self) -> None:
         await self._listening.aclose()
 
-    async def session(
-        self, *, mode: PermissionMode = "ask", cwd: Path | None = None, terms: SessionTerms | None = None
-    ) -> str:
+    async def session(self, *, mode: PermissionMode = "ask", cwd: Path | None = None) -> str:
         """A new session on the scripted model; with a folder, built-in tools are at hand."""
-        return await self.sessions.dispatch(
-            CreateSession(
-                model_ref=SCENARIO_MODEL,
-                mode=mode,
-                cwd=None if cwd is None else str(cwd),
-                terms=terms or SessionTerms(builtin_tools=cwd is not None),
-            )
-        )
+        return (await desk(self.sessions, mode=mode, cwd=cwd)).session_id
 
     async def connect(
         self,

@@ -154,9 +154,8 @@ def commands(count: int, seed: int) -> Iterator[str]:
 def _text(chance: random.Random, hostility: float) -> str:
     text = _command(chance, hostility)
     while chance.random() < 0.45:
-        text += chance.choice(HOSTILE_OPERATORS if chance.random() < hostility else OPERATORS) + _command(
-            chance, hostility
-        )
+        text += chance.choice(HOSTILE_OPERATORS if chance.random() < hostility else OPERATORS)
+        text += _command(chance, hostility)
     if chance.random() < hostility:
         template = chance.choice(WRAPPED)
         text = template.replace("%s", text)
@@ -169,9 +168,8 @@ def _text(chance: random.Random, hostility: float) -> str:
 def _command(chance: random.Random, hostility: float) -> str:
     program = chance.choice(UNLISTED if chance.random() < hostility else LISTED)
     if chance.random() < hostility:
-        program = chance.choice(
-            ("\\" + program, f'"{program}"', program[0] + "''" + program[1:], "/x/" + program, program.upper())
-        )
+        quoted = (f'"{program}"', program[0] + "''" + program[1:])
+        program = chance.choice(("\\" + program, *quoted, "/x/" + program, program.upper()))
     parts = [program, *(_argument(chance, hostility) for _ in range(chance.choice((0, 0, 1, 1, 2, 3))))]
     if program in ("git status", "npm test") and chance.random() < 0.8:
         parts = [program]
@@ -183,8 +181,7 @@ def _command(chance: random.Random, hostility: float) -> str:
 
 
 def _argument(chance: random.Random, hostility: float) -> str:
-    pieces = [_piece(chance, hostility) for _ in range(chance.choice((1, 1, 1, 2, 3)))]
-    return "".join(pieces)
+    return "".join(_piece(chance, hostility) for _ in range(chance.choice((1, 1, 1, 2, 3))))
 
 
 def _piece(chance: random.Random, hostility: float) -> str:
@@ -193,15 +190,11 @@ def _piece(chance: random.Random, hostility: float) -> str:
     word = chance.choice(WORDS)
     match chance.randrange(8):
         case 0:
-            inner = chance.choice(
-                (word, "a b", "a; b", "a | b", "$x", "`x`", "*", "\\", "# a", "a\nb", "> f", "~", "", '"')
-            )
-            return f"'{inner}'"
+            inner = (word, "a b", "a; b", "a | b", "$x", "`x`", "*", "\\", "# a", "a\nb", "> f", "~", "", '"')
+            return f"'{chance.choice(inner)}'"
         case 1:
-            inner = chance.choice(
-                (word, "a b", "a; b", "a && b", "\\$x", "\\`x\\`", "*", "\\\\", "# a", "a\nb", "\\n", "", "'")
-            )
-            return f'"{inner}"'
+            in_double = (word, "a b", "a; b", "a && b", "\\$x", "\\`x\\`", "*", "\\\\", "# a", "a\nb", "\\n", "", "'")
+            return f'"{chance.choice(in_double)}"'
         case 2:
             return "\\" + chance.choice(" ;|&$\"'\\*?#~<>(){}`!ab")
         case _:

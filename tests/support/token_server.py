@@ -68,14 +68,11 @@ class TokenServer:
         try:
             async with asyncio.timeout(DEADLINE_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = next(
-                    int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
-                )
+                length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
                 form = parse_qs((await reader.readexactly(length)).decode())
                 await asyncio.sleep(self._latency_s() / 2)
-                answer = (
-                    self.answer_in_place.pop(0) if self.answer_in_place else self._rotated(form["refresh_token"][0])
-                )
+                given = self.answer_in_place
+                answer = given.pop(0) if given else self._rotated(form["refresh_token"][0])
                 self.answered += 1
                 await asyncio.sleep(self._latency_s() / 2)
                 writer.write(
@@ -95,12 +92,8 @@ class TokenServer:
             return INVALID_GRANT
         if not repeated:
             self.issued += 1
-        return Answer(
-            200,
-            msgspec.json.encode(
-                {"access_token": f"access-{self.issued}", "refresh_token": f"refresh-{self.issued}", "expires_in": 3600}
-            ),
-        )
+        tokens = {"access_token": f"access-{self.issued}", "refresh_token": f"refresh-{self.issued}"}
+        return Answer(200, msgspec.json.encode({**tokens, "expires_in": 3600}))
 
 
 @asynccontextmanager
@@ -117,10 +110,8 @@ async def token_server(
 async def refresh_procedure(token: OAuthToken, http: AuthHttp) -> OAuthToken:
     """Ask a `TokenServer` for the next token."""
     assert token.refresh is not None
-    answer = await _post(
-        token.token_url,
-        {"grant_type": "refresh_token", "refresh_token": token.refresh.reveal(), "client_id": token.client_id},
-    )
+    form = {"grant_type": "refresh_token", "refresh_token": token.refresh.reveal(), "client_id": token.client_id}
+    answer = await _post(token.token_url, form)
     if answer == INVALID_GRANT:
         raise InvalidGrant("The server refused the refresh token.", provider_id=PROVIDER)
     if answer.status != 200:

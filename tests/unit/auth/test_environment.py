@@ -61,16 +61,11 @@ def test_a_missing_key_says_which_variable_to_set() -> None:
 @pytest.mark.parametrize(
     "base_url",
     [
-        "https://api.openai.com.evil.example/v1",
-        "https://evil.example/https://api.openai.com/v1",
-        "https://evil-api.openai.com/v1",
-        "https://api.openai.com:8443/v1",
-        "http://api.openai.com/v1",
-        "https://api.openai.comevil.example/v1",
-        "https://api.openai.com./v1",
-        "https://api-openai.com/v1",
+        "https://api.openai.com.evil.example/v1", "https://evil.example/https://api.openai.com/v1",
+        "https://evil-api.openai.com/v1", "https://api.openai.com:8443/v1", "http://api.openai.com/v1",
+        "https://api.openai.comevil.example/v1", "https://api.openai.com./v1", "https://api-openai.com/v1",
     ],
-)
+)  # fmt: skip
 def test_a_look_alike_server_gets_no_key(base_url: str) -> None:
     with pytest.raises(AuthRequired) as caught:
         Keychain(KEY).credential_for(OPENAI, base_url)

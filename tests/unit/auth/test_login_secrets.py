@@ -27,32 +27,17 @@ from makai.core.errors import MakaiError
 from makai.core.secret import Secret
 
 CANARIES = [
-    "sk-ant-api03-CANARY-aaaa1111bbbb2222",
-    "sk-ant-oat01-CANARY-cccc3333dddd4444",
-    "sk-ant-ort01-CANARY-cccc3333dddd4444",
-    "sk-proj-CANARYeeee5555ffff6666",
-    "sk-or-v1-CANARY7777gggg8888hhhh",
-    "AIzaSyCANARY9999iiii0000jjjj1111kkkk",
-    "ghp_CANARY2222llll3333mmmm4444nnnn",
-    "gho_CANARY5555oooo6666pppp7777qqqq",
-    "github_pat_CANARY8888_rrrr9999ssss",
-    "eyJhbGciOiJub25lIn0.eyJDQU5BUlkiOjF9.CANARYsig",
-    "Bearer-CANARY-0000tttt1111uuuu",
-    "https://user:CANARY2222vvvv@host.example/",
-    "https://host.example/?key=CANARY3333wwww",
-    "-----BEGIN+PRIVATE+KEY-----CANARY4444",
-    "session=CANARY5555xxxx;Path=/",
-    base64.b64encode(b"CANARY in base64, 6666").decode(),
-    "ya29.CANARY7777yyyy8888zzzz",
-    "1//CANARY-google-refresh-9999",
-    "4/0CANARY-google-code-aaaa",
-    "tid=CANARY0000;exp=1;sku=x",
-    "xoxb-CANARY-1111-2222",
-    "AKIACANARY3333BBBB44",
-    "hf_CANARY5555cccc6666dddd",
-    "glpat-CANARY7777eeee8888",
-    "CANARY" + "f" * 200,
-]
+    "sk-ant-api03-CANARY-aaaa1111bbbb2222", "sk-ant-oat01-CANARY-cccc3333dddd4444",
+    "sk-ant-ort01-CANARY-cccc3333dddd4444", "sk-proj-CANARYeeee5555ffff6666", "sk-or-v1-CANARY7777gggg8888hhhh",
+    "AIzaSyCANARY9999iiii0000jjjj1111kkkk", "ghp_CANARY2222llll3333mmmm4444nnnn", "gho_CANARY5555oooo6666pppp7777qqqq",
+    "github_pat_CANARY8888_rrrr9999ssss", "eyJhbGciOiJub25lIn0.eyJDQU5BUlkiOjF9.CANARYsig",
+    "Bearer-CANARY-0000tttt1111uuuu", "https://user:CANARY2222vvvv@host.example/",
+    "https://host.example/?key=CANARY3333wwww", "-----BEGIN+PRIVATE+KEY-----CANARY4444",
+    "session=CANARY5555xxxx;Path=/", base64.b64encode(b"CANARY in base64, 6666").decode(),
+    "ya29.CANARY7777yyyy8888zzzz", "1//CANARY-google-refresh-9999", "4/0CANARY-google-code-aaaa",
+    "tid=CANARY0000;exp=1;sku=x", "xoxb-CANARY-1111-2222", "AKIACANARY3333BBBB44", "hf_CANARY5555cccc6666dddd",
+    "glpat-CANARY7777eeee8888", "CANARY" + "f" * 200,
+]  # fmt: skip
 assert len(set(CANARIES)) == 25
 
 

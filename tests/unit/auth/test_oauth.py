@@ -319,19 +319,11 @@ def test_a_pasted_answer_is_read_in_every_usual_form(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "   ",
-        "http://127.0.0.1:7777/callback?code=c0de&state=wrong",
-        "http://127.0.0.1:7777/callback?code=c0de",
-        "http://127.0.0.1:7777/elsewhere?code=c0de&state=right",
-        "code=c0de&state=right&iss=https://evil.example",
-        "c0de#wrong",
-        "http://127.0.0.1:7777/callback",
-        "two words",
-        "c\x000de",
-        "x" * 9000,
+        "", "   ", "http://127.0.0.1:7777/callback?code=c0de&state=wrong", "http://127.0.0.1:7777/callback?code=c0de",
+        "http://127.0.0.1:7777/elsewhere?code=c0de&state=right", "code=c0de&state=right&iss=https://evil.example",
+        "c0de#wrong", "http://127.0.0.1:7777/callback", "two words", "c\x000de", "x" * 9000,
     ],
-)
+)  # fmt: skip
 def test_what_does_not_belong_to_this_login_is_refused(text: str) -> None:
     with pytest.raises(errors.ParseError):
         CALLBACK.read_pasted(text)

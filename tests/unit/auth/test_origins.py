@@ -62,13 +62,9 @@ def test_the_refusal_does_not_repeat_a_password() -> None:
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
-        ("127.0.0.1", True),
-        ("::1", True),
-        ("localhost", True),
-        ("api.openai.com", False),
-        ("10.0.0.7", False),
+        ("127.0.0.1", True), ("::1", True), ("localhost", True), ("api.openai.com", False), ("10.0.0.7", False),
         ("localhost.example", False),
     ],
-)
+)  # fmt: skip
 def test_only_this_machine_is_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

@@ -12,21 +12,14 @@ from makai.core.errors import InvalidRequest
 @pytest.mark.parametrize(
     ("text", "url"),
     [
-        ("myhost", "http://myhost:11434"),
-        ("myhost:8000", "http://myhost:8000"),
-        ("127.0.0.1", "http://127.0.0.1:11434"),
-        ("0.0.0.0", "http://127.0.0.1:11434"),
-        ("0.0.0.0:8000", "http://127.0.0.1:8000"),
-        (":8000", "http://127.0.0.1:8000"),
-        ("::1", "http://[::1]:11434"),
-        ("[::1]:8000", "http://[::1]:8000"),
-        ("[::]:8000", "http://[::1]:8000"),
-        ("http://myhost", "http://myhost"),
-        ("http://myhost:8000", "http://myhost:8000"),
-        ("https://ollama.example/base", "https://ollama.example/base"),
+        ("myhost", "http://myhost:11434"), ("myhost:8000", "http://myhost:8000"),
+        ("127.0.0.1", "http://127.0.0.1:11434"), ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:8000", "http://127.0.0.1:8000"), (":8000", "http://127.0.0.1:8000"), ("::1", "http://[::1]:11434"),
+        ("[::1]:8000", "http://[::1]:8000"), ("[::]:8000", "http://[::1]:8000"), ("http://myhost", "http://myhost"),
+        ("http://myhost:8000", "http://myhost:8000"), ("https://ollama.example/base", "https://ollama.example/base"),
         (" http://myhost:8000/ ", "http://myhost:8000/"),
     ],
-)
+)  # fmt: skip
 def test_ollama_host_in_its_loose_forms(text: str, url: str) -> None:
     assert ollama_url(text) == url
 

@@ -76,17 +76,10 @@ def test_colour_does_not_change_the_words() -> None:
 @pytest.mark.parametrize(
     ("tokens", "text"),
     [
-        (None, "-"),
-        (512, "512"),
-        (4096, "4.1k"),
-        (8000, "8k"),
-        (131_072, "131k"),
-        (200_000, "200k"),
-        (1_000_000, "1M"),
-        (1_048_576, "1.05M"),
-        (10_000_000, "10M"),
+        (None, "-"), (512, "512"), (4096, "4.1k"), (8000, "8k"), (131_072, "131k"), (200_000, "200k"),
+        (1_000_000, "1M"), (1_048_576, "1.05M"), (10_000_000, "10M"),
     ],
-)
+)  # fmt: skip
 def test_token_counts_are_short(tokens: int | None, text: str) -> None:
     assert short_count(tokens) == text
 

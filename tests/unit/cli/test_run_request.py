@@ -71,15 +71,10 @@ def test_options_that_were_not_given_keep_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("word", "mode"),
     [
-        ("ask", "ask"),
-        ("default", "ask"),
-        ("acceptEdits", "accept_edits"),
-        ("accept_edits", "accept_edits"),
-        ("plan", "plan"),
-        ("bypassPermissions", "full_access"),
-        ("full-access", "full_access"),
+        ("ask", "ask"), ("default", "ask"), ("acceptEdits", "accept_edits"), ("accept_edits", "accept_edits"),
+        ("plan", "plan"), ("bypassPermissions", "full_access"), ("full-access", "full_access"),
     ],
-)
+)  # fmt: skip
 def test_modes_are_known_by_the_words_of_other_agents_too(word: str, mode: str) -> None:
     assert ModeType().convert(word, None, None) == mode
 

@@ -20,13 +20,9 @@ from makai.server.makai_connection import MakaiServer
 
 BEARER = {"Authorization": f"Bearer {TOKEN.reveal()}"}
 ROUTES = [
-    ("GET", "/api/auth/providers"),
-    ("POST", "/api/auth/login"),
-    ("GET", "/api/auth/flows/x/events"),
-    ("POST", "/api/auth/flows/x/answer"),
-    ("POST", "/api/auth/flows/x/cancel"),
-    ("POST", "/api/auth/logout"),
-]
+    ("GET", "/api/auth/providers"), ("POST", "/api/auth/login"), ("GET", "/api/auth/flows/x/events"),
+    ("POST", "/api/auth/flows/x/answer"), ("POST", "/api/auth/flows/x/cancel"), ("POST", "/api/auth/logout"),
+]  # fmt: skip
 JSON = dict[str, Any]
 
 

@@ -56,17 +56,11 @@ def test_sse_is_asked_for_by_its_type() -> None:
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("${TOKEN}", "s3cret"),
-        ("${env:TOKEN}", "s3cret"),
-        ("${MISSING:-fallback}", "fallback"),
-        ("${EMPTY:-fallback}", "fallback"),
-        ("${MISSING:-}", ""),
-        ("${EMPTY}", ""),
-        ("a${TOKEN}b${TOKEN}", "as3cretbs3cret"),
-        ("$TOKEN", "$TOKEN"),
-        ("${NOT A NAME}", "${NOT A NAME}"),
+        ("${TOKEN}", "s3cret"), ("${env:TOKEN}", "s3cret"), ("${MISSING:-fallback}", "fallback"),
+        ("${EMPTY:-fallback}", "fallback"), ("${MISSING:-}", ""), ("${EMPTY}", ""),
+        ("a${TOKEN}b${TOKEN}", "as3cretbs3cret"), ("$TOKEN", "$TOKEN"), ("${NOT A NAME}", "${NOT A NAME}"),
     ],
-)
+)  # fmt: skip
 def test_variables_come_from_the_environment_that_was_given(written: str, meant: str) -> None:
     (server,) = parsed({"x": {"command": written + "!"}}).servers
 
@@ -164,15 +158,10 @@ USABLE = re.compile(r"[A-Za-z0-9_-]+")
 @pytest.mark.parametrize(
     ("written", "name"),
     [
-        ("github", "github"),
-        ("My Server", "My_Server"),
-        ("a__b", "a_b"),
-        ("_a_", "a"),
-        ("日本", "server_cf2abf0c"),
-        ("", "server_e3b0c442"),
-        ("x" * 40, "x" * 23 + "_bd913ff6"),
+        ("github", "github"), ("My Server", "My_Server"), ("a__b", "a_b"), ("_a_", "a"), ("日本", "server_cf2abf0c"),
+        ("", "server_e3b0c442"), ("x" * 40, "x" * 23 + "_bd913ff6"),
     ],
-)
+)  # fmt: skip
 def test_a_server_keeps_as_much_of_its_name_as_it_can(written: str, name: str) -> None:
     assert server_names([written]) == {written: name}
 

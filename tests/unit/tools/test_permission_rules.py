@@ -87,14 +87,9 @@ def test_deny_comes_before_ask_and_ask_before_allow() -> None:
 
 
 SHELL_CASES: list[tuple[str, RuleDecision | None]] = [
-    ("git log", "allow"),
-    ("git log; touch x", None),
-    ("git log $(rm x)", "deny"),
-    ("make", None),
-    ("git commit -m x", "ask"),
-    ("ls; git commit", "ask"),
-    ("git commit; rm x", "deny"),
-]
+    ("git log", "allow"), ("git log; touch x", None), ("git log $(rm x)", "deny"), ("make", None),
+    ("git commit -m x", "ask"), ("ls; git commit", "ask"), ("git commit; rm x", "deny"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("command", "expected"), SHELL_CASES)

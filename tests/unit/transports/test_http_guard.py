@@ -78,21 +78,12 @@ async def test_a_refusal_comes_before_the_handler_and_the_body(route: Route, hea
 @pytest.mark.parametrize(
     "line",
     [
-        "POST http://127.0.0.1/v1/makai HTTP/1.1",
-        "POST http://evil.com/v1/makai HTTP/1.1",
-        "POST //v1/makai HTTP/1.1",
-        "POST /v1/./makai HTTP/1.1",
-        "POST /healthz/../v1/makai HTTP/1.1",
-        "POST /%76%31/makai HTTP/1.1",
-        "POST /v1/makai?/healthz HTTP/1.1",
-        "POST /v1/makai#/healthz HTTP/1.1",
-        "POST /v1/makai;x HTTP/1.1",
-        "OPTIONS * HTTP/1.1",
-        "OPTIONS /v1/makai HTTP/1.1",
-        "CONNECT 127.0.0.1:80 HTTP/1.1",
-        "POST /v1/makai HTTP/1.0",
+        "POST http://127.0.0.1/v1/makai HTTP/1.1", "POST http://evil.com/v1/makai HTTP/1.1", "POST //v1/makai HTTP/1.1",
+        "POST /v1/./makai HTTP/1.1", "POST /healthz/../v1/makai HTTP/1.1", "POST /%76%31/makai HTTP/1.1",
+        "POST /v1/makai?/healthz HTTP/1.1", "POST /v1/makai#/healthz HTTP/1.1", "POST /v1/makai;x HTTP/1.1",
+        "OPTIONS * HTTP/1.1", "OPTIONS /v1/makai HTTP/1.1", "CONNECT 127.0.0.1:80 HTTP/1.1", "POST /v1/makai HTTP/1.0",
     ],
-)
+)  # fmt: skip
 async def test_no_request_line_reaches_a_handler_without_the_token(route: Route, line: str) -> None:
     answer = await route.ask(line=line)
 

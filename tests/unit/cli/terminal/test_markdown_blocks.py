@@ -33,17 +33,11 @@ The end."""
 @pytest.mark.parametrize(
     ("text", "finished"),
     [
-        ("", ""),
-        ("words", ""),
-        ("words\n\n", ""),
-        ("words\n\nmore", "words\n\n"),
-        ("# Head\nwords", "# Head\n"),
-        ("1. one\n\n2. two", ""),
-        ("1. one\n\ntext", "1. one\n\n"),
-        ("```\na\n\nb", ""),
+        ("", ""), ("words", ""), ("words\n\n", ""), ("words\n\nmore", "words\n\n"), ("# Head\nwords", "# Head\n"),
+        ("1. one\n\n2. two", ""), ("1. one\n\ntext", "1. one\n\n"), ("```\na\n\nb", ""),
         ("```\na\n```\nb", "```\na\n```\n"),
     ],
-)
+)  # fmt: skip
 def test_only_the_last_block_is_open(text: str, finished: str) -> None:
     assert text[: finished_length(text)] == finished
 

@@ -10,16 +10,11 @@ from makai.cli.terminal.slash_commands import COMMANDS, completions, help_text, 
 @pytest.mark.parametrize(
     ("line", "command"),
     [
-        ("/mode plan", ("mode", "plan")),
-        ("/MODEL  a/b ", ("model", "a/b")),
-        ("/clear", ("new", "")),
-        ("/exit", ("quit", "")),
-        ("/nonsense", ("", "")),
-        ("/usr/bin/ls is a path", None),
-        ("/etc\nand more", None),
+        ("/mode plan", ("mode", "plan")), ("/MODEL  a/b ", ("model", "a/b")), ("/clear", ("new", "")),
+        ("/exit", ("quit", "")), ("/nonsense", ("", "")), ("/usr/bin/ls is a path", None), ("/etc\nand more", None),
         ("what about /help?", None),
     ],
-)
+)  # fmt: skip
 def test_a_line_is_a_command_only_when_it_begins_as_one(line: str, command: tuple[str, str] | None) -> None:
     assert parse(line) == command
 
