@@ -31,7 +31,7 @@ class TextStart(Event, frozen=True, tag_field="type", tag="text_start"):
     content_index: int
 
 
-class TextDelta(Event, frozen=True, tag_field="type", tag="text_delta"):
+class TextDelta(Event, frozen=True, gc=False, tag_field="type", tag="text_delta"):
     content_index: int
     delta: str
 
@@ -47,7 +47,7 @@ class ThinkingStart(Event, frozen=True, tag_field="type", tag="thinking_start"):
     content_index: int
 
 
-class ThinkingDelta(Event, frozen=True, tag_field="type", tag="thinking_delta"):
+class ThinkingDelta(Event, frozen=True, gc=False, tag_field="type", tag="thinking_delta"):
     content_index: int
     delta: str
 
@@ -66,7 +66,7 @@ class ToolCallStart(Event, frozen=True, tag_field="type", tag="toolcall_start"):
     name: str
 
 
-class ToolCallDelta(Event, frozen=True, tag_field="type", tag="toolcall_delta"):
+class ToolCallDelta(Event, frozen=True, gc=False, tag_field="type", tag="toolcall_delta"):
     content_index: int
     delta: str
 
