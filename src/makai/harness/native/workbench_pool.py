@@ -54,7 +54,6 @@ class WorkbenchPool:
         self._tasks = tasks
         self._is_trusted = is_trusted
         self._entries: dict[str, _Entry] = {}
-        launcher().start()  # before any session of this process can have written a file
 
     @asynccontextmanager
     async def use(self, port: RunPort) -> AsyncIterator[Workbench | None]:
@@ -63,6 +62,7 @@ class WorkbenchPool:
         if not session.terms.builtin_tools or session.cwd is None:
             yield None
             return
+        launcher().start()  # before the first command of this process can write a file
         from makai.agent.workbench import WorkbenchSpec
 
         spec = WorkbenchSpec(
