@@ -151,6 +151,9 @@ class ToolCalls:
             if decided.decision == "deny_abort":
                 raise RunDenied
             return
+        if description.problem:
+            results[call.fact.call_id] = await self._finish(call, text_outcome(description.problem, is_error=True))
+            return
         async with self._room:
             outcome = await self._run(call, tool)
             results[call.fact.call_id] = await self._finish(call, outcome)

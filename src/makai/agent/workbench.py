@@ -28,7 +28,7 @@ from makai.tools.file_errors import FileMissing
 from makai.tools.files import ListTool, ReadTool
 from makai.tools.mcp.config import Launch, McpConfig, StdioServer, parse_mcp_config
 from makai.tools.mcp.manager import McpManager, ServerStatus
-from makai.tools.permission_rules import PermissionRules, denied_reads, parse_rule, parse_rules
+from makai.tools.permission_rules import PermissionRules, denied_paths, parse_rule, parse_rules
 from makai.tools.plan import PlanTool
 from makai.tools.ports import CommandRunner, FileSystem
 from makai.tools.sandbox.detect import Detection, detect
@@ -126,11 +126,11 @@ class Workbench:
 
     def tools(self, rules: PermissionRules) -> dict[str, Tool]:
         """The tools as they are now, always in the same order; they show nothing that the rules forbid to read."""
-        denied = denied_reads(rules)
+        denied, uneditable = denied_paths(rules, "Read"), denied_paths(rules, "Read", "Edit", "Write")
         tools: list[Tool] = [
             ReadTool(self._files, denied),
-            WriteTool(self._files),
-            EditTool(self._files),
+            WriteTool(self._files, uneditable),
+            EditTool(self._files, uneditable),
             ListTool(self._files, denied),
             GlobTool(self._workspace, denied),
             GrepTool(self._workspace, denied),

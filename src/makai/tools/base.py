@@ -31,6 +31,9 @@ class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
     diffs: tuple[FileDiff, ...] = ()
     protected: bool = False
     """It writes a file that makes later commands run code (`tools.protected`): only a person can allow that."""
+    problem: str = ""
+    """Why it cannot be done, where that tells something about a file. The model learns it unless a rule forbids the
+    call; no person is asked."""
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,7 +19,8 @@ from makai.core.content import Text
 from makai.core.session_events import FileDiff
 from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.file_errors import FileMissing, FileRefused, printable
-from makai.tools.files import SNIFFED_BYTES, binary_reason
+from makai.tools.files import SNIFFED_BYTES, binary_reason, check_denied
+from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
 from makai.tools.workspace import OpenedFile, Place
 
@@ -41,14 +42,18 @@ class WriteTool(ArgumentsTool[WriteArguments]):
         WriteArguments,
     )
 
-    def __init__(self, files: FileSystem) -> None:
+    def __init__(self, files: FileSystem, denied: DeniedPaths = NOTHING_DENIED) -> None:
         self._files = files
+        self._denied = denied
         self._bases = FileBases()
 
     async def _describe(self, wanted: WriteArguments) -> CallDescription:
         place = self._files.place(wanted.path)
         encoded(wanted.content)
-        diff, base = await self._diff(place, wanted)
+        try:
+            diff, base = await self._diff(place, wanted)
+        except FileRefused as error:
+            return _description("Write", place, problem=error)
         self._bases.keep(wanted, base)
         return _description("Write", place, diff)
 
@@ -64,6 +69,7 @@ class WriteTool(ArgumentsTool[WriteArguments]):
     async def _diff(self, place: Place, wanted: WriteArguments) -> tuple[FileDiff, bytes]:
 
         def read(file: OpenedFile) -> tuple[str | None, bytes]:
+            check_denied(self._denied, file, wanted.path)
             old = file.stream.read(MAX_DIFF_BYTES + 1)
             return diff_text(old), base_of(place, old, file.version if len(old) > MAX_DIFF_BYTES else "")
 
@@ -103,14 +109,17 @@ class EditTool(ArgumentsTool[EditArguments]):
         EditArguments,
     )
 
-    def __init__(self, files: FileSystem) -> None:
+    def __init__(self, files: FileSystem, denied: DeniedPaths = NOTHING_DENIED) -> None:
         self._files = files
+        self._denied = denied
         self._bases = FileBases()
 
     async def _describe(self, wanted: EditArguments) -> CallDescription:
-        """The file and its diff; refused when the edit cannot be made, so that no one is asked about it."""
         place = self._files.place(wanted.path)
-        change = await self._files.read(wanted.path, lambda file: self._change(file, place, wanted))
+        try:
+            change = await self._files.read(wanted.path, lambda file: self._change(file, place, wanted))
+        except FileRefused as error:
+            return _description("Edit", place, problem=error)
         self._bases.keep(wanted, change.base)
         return _description("Edit", place, change.diff)
 
@@ -123,6 +132,7 @@ class EditTool(ArgumentsTool[EditArguments]):
 
     def _change(self, file: OpenedFile, place: Place, wanted: EditArguments, *, approved: bool = False) -> _Change:
         """What would be written; with `approved` only if it is what was described before."""
+        check_denied(self._denied, file, wanted.path)
         data = file.stream.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise FileRefused(f"{place.shown} is larger than {MAX_BYTES:,} bytes.", hint="Use the shell for it.")
@@ -241,12 +251,15 @@ def diff_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _description(verb: str, place: Place, diff: FileDiff) -> CallDescription:
+def _description(
+    verb: str, place: Place, diff: FileDiff | None = None, problem: FileRefused | None = None
+) -> CallDescription:
     return CallDescription(
         kind="edit",
         title=f"{verb} {place.shown}",
         subject=place.shown,
         locations=(place.location,),
-        diffs=(diff,),
+        diffs=(diff,) if diff is not None else (),
         protected=place.protected,
+        problem="" if problem is None else str(problem),
     )

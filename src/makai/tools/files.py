@@ -18,6 +18,7 @@ from makai.core.session_events import FilePlace
 from makai.tools import base
 from makai.tools.base import Arguments, ArgumentsT, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import FileRefused, missing, printable
+from makai.tools.hidden import has_denied_name
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
 from makai.tools.workspace import OpenedFile
@@ -66,9 +67,7 @@ class ReadTool(_ReadingTool[ReadArguments]):
         return await self._files.read(wanted.path, lambda file: self._shown(file, wanted))
 
     def _shown(self, file: OpenedFile, wanted: ReadArguments) -> ToolOutcome:
-        if self._denied.cover(file.path):
-            # The rules saw another file when they were asked: a link was turned since.
-            raise missing(wanted.path)
+        check_denied(self._denied, file, wanted.path)
         stream = file.stream
         head = stream.read(SNIFFED_BYTES)
         if image := image_type(head):
@@ -187,3 +186,10 @@ def _next_line(file: io.BufferedReader, deadline: float) -> tuple[str, int] | No
 def _check(deadline: float) -> None:
     if time.monotonic() > deadline:
         raise FileRefused(f"Reading took longer than {MAX_READ_S:.0f} s.", hint="Use the shell for such a file.")
+
+
+def check_denied(denied: DeniedPaths, file: OpenedFile, path: str) -> None:
+    """`FileMissing` for a file that no tool may show: a link was turned since the rules were asked, or it has a second
+    name that they forbid."""
+    if denied.cover(file.path) or (file.links > 1 and denied.patterns and has_denied_name(denied, file.identity)):
+        raise missing(path)

@@ -9,6 +9,8 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
+from makai.tools.path_patterns import DeniedPaths
+
 _MAX_FILES_COMPARED = 10_000
 
 
@@ -72,3 +74,14 @@ def _files_in(folders: Sequence[str]) -> Iterator[os.stat_result]:
                     return
                 if found := _stat_or_none(os.path.join(directory, name)):
                     yield found
+
+
+def has_denied_name(denied: DeniedPaths, identity: tuple[int, int]) -> bool:
+    """Whether a file has a name in the workspace that a rule denies; also when there are too many to look at."""
+    names = (os.path.join(folder, name) for folder, _, files in os.walk(denied.workspace) for name in files)
+    for count, path in enumerate(names):
+        if count == _MAX_FILES_COMPARED:
+            return True
+        if denied.cover(path) and (found := _stat_or_none(path)) and (found.st_dev, found.st_ino) == identity:
+            return True
+    return False

@@ -118,9 +118,10 @@ def decide_call(rules: PermissionRules, tool_name: str, description: CallDescrip
     return "allow" if call.is_allowed_by(rules.allow, rules.deny) else None
 
 
-def denied_reads(rules: PermissionRules) -> DeniedPaths:
-    """The files that no tool may show: for tools that look through a folder and must leave such files out."""
-    patterns = (rule.pattern for rule in rules.deny if isinstance(rule, FileCall) and rule.family == "Read")
+def denied_paths(rules: PermissionRules, *families: Family) -> DeniedPaths:
+    """The files that rules of these families deny: for tools that look through a folder, or find a file by another
+    name than the rules were asked about."""
+    patterns = (rule.pattern for rule in rules.deny if isinstance(rule, FileCall) and rule.family in families)
     return DeniedPaths(workspace=rules.workspace, patterns=tuple(patterns))
 
 
@@ -196,7 +197,9 @@ class _Call:
             case FileCall():
                 # Without regard to case: on some file systems `.ENV` opens `.env`.
                 meant = (rule.pattern.matches(path, self._workspace, any_case=True) for path in self._paths)
-                return self._belongs_to(rule.family) and any(meant)
+                # What may not be read may not be edited either: an edit tells what is there.
+                edits = rule.family == "Read" and self._belongs_to("Edit")
+                return (self._belongs_to(rule.family) or edits) and any(meant)
             case FetchCall():
                 return self._belongs_to("WebFetch") and _host_is_below(self._description.subject, rule.domain)
             case ShellCall():

@@ -7,6 +7,7 @@ keeps the lines it got. Every file is opened through the workspace.
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import stat
@@ -18,7 +19,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.tools.file_errors import FileRefused, missing, printable
-from makai.tools.hidden import path_of
+from makai.tools.hidden import has_denied_name, path_of
 from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern, IgnoreRules
 from makai.tools.workspace import Entry, Folders, Place, Workspace
 
@@ -153,14 +154,21 @@ class _Seeker:
         except FileRefused:
             return ""
 
+    def _is_denied(self, descriptor: int) -> bool:
+        denied = self._request.denied
+        if not denied.patterns or denied.cover(path_of(descriptor)):
+            return bool(denied.patterns)
+        found = os.fstat(descriptor)
+        return found.st_nlink > 1 and has_denied_name(denied, (found.st_dev, found.st_ino))
+
     def _matches(self, path: str, shown: str, expression: re.Pattern[str]) -> Iterator[FoundFile | FoundLine]:
         try:
             file = self._workspace.open_read(path)
         except FileRefused:
             return
         with file:
-            if self._request.denied.cover(path_of(file.fileno())):
-                return  # a folder on the way became a link since
+            if self._is_denied(file.fileno()):
+                return  # a folder on the way became a link since, or it is another name of a denied file
             if b"\0" in file.peek(_SNIFFED)[:_SNIFFED]:
                 self._binary_files += 1
                 return

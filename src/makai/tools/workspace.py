@@ -87,6 +87,9 @@ class OpenedFile(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     version: str
     """Differs when the file was written or replaced."""
+    identity: tuple[int, int] = (0, 0)
+    """Device and inode: the same for every hard link."""
+    links: int = 1
 
     @classmethod
     def of_text(cls, place: Place, text: str) -> OpenedFile:
@@ -198,7 +201,17 @@ class Workspace:
             found = os.fstat(file.fileno())
             version = f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
             real = path_of(file.fileno())
-            return reader(OpenedFile(stream=file, path=real, size=found.st_size, version=version))
+            identity = (found.st_dev, found.st_ino)
+            return reader(
+                OpenedFile(
+                    stream=file,
+                    path=real,
+                    size=found.st_size,
+                    version=version,
+                    identity=identity,
+                    links=found.st_nlink,
+                )
+            )
 
     def _write(self, path: str, content: bytes, expected: Place) -> None:
         with self.open_write(path, expected) as file:

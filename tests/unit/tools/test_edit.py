@@ -13,6 +13,8 @@ from makai.core.errors import InvalidRequest
 from makai.core.session_events import FileDiff, FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.edit import EditTool
+from makai.tools.permission_rules import denied_paths, parse_rules
+from makai.tools.permissions import judge
 from makai.tools.workspace import Workspace
 
 
@@ -97,25 +99,63 @@ async def test_a_file_too_large_to_edit_is_refused(tmp_path: Path, tool: EditToo
     with open(tmp_path / "huge", "wb") as file:  # noqa: ASYNC230 - nothing else waits
         file.truncate(2 * 1024**3)
 
-    with pytest.raises(InvalidRequest, match="larger than 16,777,216 bytes"):
-        await tool.describe({"path": "huge", "old_text": "a", "new_text": "b"})
+    described = await tool.describe({"path": "huge", "old_text": "a", "new_text": "b"})
+    assert described.problem == "huge is larger than 16,777,216 bytes. Use the shell for it."
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         {"path": "file", "old_text": "", "new_text": "b"},
-        {"path": "file", "old_text": "nowhere", "new_text": "b"},
-        {"path": "missing", "old_text": "a", "new_text": "b"},
         {"path": "../file", "old_text": "a", "new_text": "b"},
-        {"path": "file", "old_text": "a", "new_text": "\ud800"},
     ],
 )
-async def test_no_one_is_asked_about_an_edit_that_cannot_be_made(tmp_path: Path, arguments: dict[str, Any]) -> None:
+async def test_an_edit_that_cannot_be_meant_is_refused(tmp_path: Path, arguments: dict[str, Any]) -> None:
     (tmp_path / "file").write_text("a")
 
     with pytest.raises(InvalidRequest):
         await EditTool(Workspace([tmp_path])).describe(arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (
+            {"path": "file", "old_text": "nowhere", "new_text": "b"},
+            "`old_text` does not occur in file. Read the file again; it may have changed.",
+        ),
+        ({"path": "missing", "old_text": "a", "new_text": "b"}, "missing does not exist."),
+        (
+            {"path": "file", "old_text": "a", "new_text": "\ud800"},
+            "The text has half of a surrogate pair at position 0.",
+        ),
+    ],
+)
+async def test_an_edit_that_cannot_be_made_is_described_with_its_problem(
+    tmp_path: Path, arguments: dict[str, Any], problem: str
+) -> None:
+    (tmp_path / "file").write_text("a")
+
+    described = await EditTool(Workspace([tmp_path])).describe(arguments)
+    assert (described.problem, described.diffs) == (problem, ())
+
+
+@pytest.mark.parametrize("rule", ["Edit(secret)", "Read(secret)", "Edit", "edit"])
+@pytest.mark.parametrize("name", ["secret", "hard-link", "SECRET", "link"])
+async def test_what_is_denied_cannot_be_guessed(tmp_path: Path, rule: str, name: str) -> None:
+    """The answer to a right guess and to a wrong one is the same, so 449 of them tell nothing."""
+    (tmp_path / "secret").write_text("the key is 42")
+    (tmp_path / "hard-link").hardlink_to(tmp_path / "secret")
+    (tmp_path / "link").symlink_to("secret")
+    rules = parse_rules(workspace=str(tmp_path), deny=[rule])
+    tool = EditTool(Workspace([tmp_path]), denied_paths(rules, "Read", "Edit", "Write"))
+
+    async def answer(guess: str) -> str:
+        call = await tool.describe({"path": name, "old_text": guess, "new_text": "x"})
+        denied = judge("accept_edits", rules, (), "edit", call).decision == "deny"
+        return "denied" if denied else call.problem
+
+    assert await answer("4") == await answer("5")
 
 
 async def test_an_edit_is_described_by_its_diff_and_changes_nothing(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from makai.core.session_events import FileDiff, FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.edit import MAX_DIFF_BYTES, WriteTool
 from makai.tools.files import DEFAULT_LINES, ListTool, ReadTool
-from makai.tools.permission_rules import denied_reads, parse_rules
+from makai.tools.permission_rules import denied_paths, parse_rules
+from makai.tools.search import GrepTool
 from makai.tools.workspace import Workspace
 
 UTF_16 = "file is UTF-16 text; convert it to UTF-8 to read it"
@@ -240,18 +241,35 @@ async def test_what_a_rule_denies_is_not_listed(tmp_path: Path) -> None:
     for name in ("a.txt", ".ENV", "secrets"):
         (tmp_path / name).touch()
     (tmp_path / "private").mkdir()
-    denied = denied_reads(parse_rules(workspace=str(tmp_path), deny=["Read(.env)", "Read(secrets)", "Read(/private)"]))
+    denied = denied_paths(
+        parse_rules(workspace=str(tmp_path), deny=["Read(.env)", "Read(secrets)", "Read(/private)"]), "Read"
+    )
     tool = ListTool(Workspace([tmp_path]), denied)
 
     assert await tool.run({}, Silent()) == text_outcome("a.txt  0")
     assert await tool.run({"path": "private"}, Silent()) == text_outcome("private does not exist.", is_error=True)
 
 
+async def test_a_hard_link_to_a_denied_file_is_the_same_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "other").hardlink_to(tmp_path / "secret")
+    (tmp_path / "twice").write_text("harmless")
+    (tmp_path / "again").hardlink_to(tmp_path / "twice")
+    denied = denied_paths(parse_rules(workspace=str(tmp_path), deny=["Read(secret)"]), "Read")
+    read, grep = ReadTool(Workspace([tmp_path]), denied), GrepTool(Workspace([tmp_path]), denied)
+
+    assert await read.run({"path": "other"}, Silent()) == text_outcome("other does not exist.", is_error=True)
+    assert await read.run({"path": "again"}, Silent()) == text_outcome("     1\tharmless")
+    assert await grep.run({"pattern": "."}, Silent()) == text_outcome("again:1: harmless\ntwice:1: harmless")
+
+
 async def test_a_link_that_was_turned_to_a_denied_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "harmless").write_text("harmless")
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "link").symlink_to("harmless")
-    tool = ReadTool(Workspace([tmp_path]), denied_reads(parse_rules(workspace=str(tmp_path), deny=["Read(secret)"])))
+    tool = ReadTool(
+        Workspace([tmp_path]), denied_paths(parse_rules(workspace=str(tmp_path), deny=["Read(secret)"]), "Read")
+    )
     assert await tool.run({"path": "link"}, Silent()) == text_outcome("     1\tharmless")
     (tmp_path / "link").unlink()
     (tmp_path / "link").symlink_to("secret")

@@ -220,7 +220,7 @@ def test_a_denied_domain_is_denied_with_all_below_it() -> None:
 def test_a_search_can_leave_denied_files_out() -> None:
     rules = parse_rules(workspace=ROOT, deny=["Read(secrets/**)", "Edit(docs/**)"])
 
-    denied = permission_rules.denied_reads(rules)
+    denied = permission_rules.denied_paths(rules, "Read")
     assert [denied.cover(path) for path in ("secrets/a", "docs/a", "src/a")] == [True, False, False]
 
 

@@ -15,7 +15,7 @@ from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.path_patterns import GlobPattern, IgnoreRules
-from makai.tools.permission_rules import denied_reads, parse_rules
+from makai.tools.permission_rules import denied_paths, parse_rules
 from makai.tools.search import GlobTool, GrepTool
 from makai.tools.workspace import Workspace
 
@@ -206,7 +206,10 @@ def test_the_last_ignore_rule_that_matches_decides(path: str, is_folder: bool, i
 
 async def test_what_a_rule_denies_is_neither_found_nor_looked_into(tree: Path) -> None:
     rules = parse_rules(workspace=str(tree), deny=["Read(/src/gen)", "Read(C.ts)", "Read(*.git*)", "Bash"])
-    files, lines = GlobTool(workspace(tree), denied_reads(rules)), GrepTool(workspace(tree), denied_reads(rules))
+    files, lines = (
+        GlobTool(workspace(tree), denied_paths(rules, "Read")),
+        GrepTool(workspace(tree), denied_paths(rules, "Read")),
+    )
 
     # Without its .gitignore, build is looked into as well.
     found = text_outcome("a.py\nbinary\nx.log\nbuild/out.py\nsrc/b.py\nsrc/deep/d.tsx")

@@ -122,6 +122,9 @@ def _decider(port: RunPort, rules: PermissionRules, own_tools: Collection[str]) 
         mode = port.session.mode  # now: it may change during a run
         is_own = call.name in own_tools
         verdict = await judge_call(mode, rules, grants, call.name, description, is_clients_own=is_own)
+        if verdict.decision != "deny" and description.problem:
+            # The caller does not run it, so there is nothing to ask.
+            return ev.ApprovalDecided(call_id=call.call_id, decision="approve", by=verdict.by)
         if verdict.decision == "ask":
             return await port.decide(
                 base.Question(call=call, title=description.title, diffs=diffs, grant=verdict.grant)
