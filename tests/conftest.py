@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from support.machine import RecordMeasure
 
+from makai.tools.launching import launcher
 from tools.requirements import aligned
 
 FAULTS_FOLDER = Path(__file__).parent / "faults"
@@ -48,6 +49,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Shared machines are slow at times: how long one input takes is no verdict, the time-out of the whole test is.
 hypothesis.settings.register_profile("makai", deadline=None)
 hypothesis.settings.load_profile("makai")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def started_launcher() -> None:
+    """It is a process and a socket of its own: tests that count those must not meet its start."""
+    launcher().start()
 
 
 @pytest.fixture

@@ -129,13 +129,16 @@ def _end_everything(child: int) -> int:
     """Stop, then kill, until nothing is left; the command's exit code when it ended only now."""
     code = 128 + signal.SIGKILL
     begun = time.monotonic()
-    _signal_all(signal.SIGTERM)
+    is_asked = False
     while (elapsed := time.monotonic() - begun) < KILLING_S:
         ended, left = _reap(child)
         code = code if ended is None else ended
         if not left:
             break
-        if elapsed >= GRACE_S:
+        if not is_asked:  # only now: to look through /proc costs more than most commands
+            _signal_all(signal.SIGTERM)
+            is_asked = True
+        elif elapsed >= GRACE_S:
             _signal_all(signal.SIGKILL)
         time.sleep(_POLL_S)
     return code
