@@ -24,7 +24,7 @@ def test_a_killed_owner_is_followed_by_exactly_one_other(tmp_path: Path, record_
     record_measure(f"{name}: {report.acknowledged} acked: lost, twice", "0, 0", f"{report.lost}, {report.repeated}")
     record_measure(f"{name}: programs whose events are not the log", "0", str(len(report.unlike_the_log)))
     assert report.acknowledged > ROUNDS
-    assert report.slowest_takeover_s < 10 * slack()
+    assert report.slowest_takeover_s < (10 if FAULTS else 10 * slack())
     assert report == TakeoverReport(
         rounds=ROUNDS,
         takeovers=(1,) * ROUNDS,

@@ -98,6 +98,14 @@ def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
     assert done(events).response_id == "trace_1"
 
 
+def test_a_stream_is_the_same_at_every_cut() -> None:
+    request = ask(gemini())
+    expected = decode(API, request, REFERENCE)
+
+    for cut in range(len(REFERENCE)):
+        assert ref.decode_pieces(API, request, (REFERENCE[:cut], REFERENCE[cut:])) == expected
+
+
 def test_a_whole_answer_is_unwrapped_and_its_own_id_wins() -> None:
     answer = {"response": {**chunk({"text": "Hi"}, finishReason="STOP"), "responseId": "resp_1"}, "traceId": "trace_1"}
 

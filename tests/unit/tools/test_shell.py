@@ -218,7 +218,7 @@ async def test_aborted_runs_leave_no_process(tmp_path: Path, record_measure: Rec
     record_measure(f"abort, {runs} runs: processes left after 1 s", "0", str(len(report.left)))
     record_measure(f"abort, {runs} runs: slowest end", "<= 1 s", f"{report.slowest_s:.2f} s")
     assert report.left == []
-    assert report.slowest_s <= slack()
+    assert report.slowest_s <= (1 if FAULTS else slack())
 
 
 async def test_processes_end_when_makai_itself_is_killed(tmp_path: Path) -> None:
