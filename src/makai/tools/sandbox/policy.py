@@ -16,6 +16,7 @@ import msgspec
 from makai.core.errors import InvalidRequest
 from makai.tools.own_code import OWN_CODE, own_code_around
 from makai.tools.protected import settling_folder
+from makai.tools.sandbox.hosts import normalised_hosts
 
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
 
@@ -77,6 +78,9 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     protected: tuple[str, ...] = ()
     """Beneath `roots`, and read-only; what does not exist cannot be made."""
     network: bool = False
+    hosts: tuple[str, ...] = ()
+    """The hosts that can be reached although `network` is off, in the form of `hosts.normalised_hosts`. None of them
+    means no host at all."""
     private_tmp: str | None = None
     """A folder of the session's own that stands in for /tmp."""
     extra_writable: tuple[str, ...] = ()
@@ -101,6 +105,7 @@ def session_policy(
     makai_home: Path,
     user_home: Path,
     network: bool = False,
+    hosts: Iterable[str] = (),
     private_tmp: str | Path | None = None,
     extra_writable: Iterable[str | Path] = (),
     git_writable: bool = False,
@@ -138,6 +143,7 @@ def session_policy(
         hidden=outermost(hidden),
         protected=tuple(protected),
         network=network,
+        hosts=normalised_hosts(hosts),
         private_tmp=_real_folder(private_tmp) if private_tmp is not None else None,
         extra_writable=writable[len(real_roots) :],
         max_processes=max_processes,
