@@ -11,7 +11,7 @@ import asyncio
 import base64
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
@@ -19,7 +19,7 @@ import msgspec
 from makai.core.content import Image
 from makai.core.errors import InvalidRequest
 from makai.core.version import __version__
-from makai.tools import base
+from makai.tools import addresses, base
 from makai.tools.base import Arguments, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.html_text import html_to_text
@@ -69,7 +69,7 @@ class FetchTool(base.ArgumentsTool[FetchArguments]):
     ) -> None:
         """`allowed_hosts` are `host:port` the user lets models reach although they are not public."""
         self._allowed = frozenset(allowed_hosts)
-        self._resolve = resolve or _resolve
+        self._resolve = resolve or addresses.resolve
         self._deadline_s = deadline_s
 
     async def _describe(self, wanted: FetchArguments) -> CallDescription:
@@ -100,8 +100,8 @@ class FetchTool(base.ArgumentsTool[FetchArguments]):
     async def _get(self, url: yarl.URL) -> _Page:
         import aiohttp
 
-        addresses = await self._checked_addresses(url)
-        connector = aiohttp.TCPConnector(resolver=_pinned(addresses), use_dns_cache=False, force_close=True)
+        checked = await self._checked_addresses(url)
+        connector = aiohttp.TCPConnector(resolver=_pinned(checked), use_dns_cache=False, force_close=True)
         try:
             async with (
                 aiohttp.ClientSession(
@@ -126,16 +126,16 @@ class FetchTool(base.ArgumentsTool[FetchArguments]):
     async def _checked_addresses(self, url: yarl.URL) -> Sequence[str]:
         host, port = url.host or "", url.port or 0
         try:
-            addresses = [str(ipaddress.ip_address(host))]
+            found = [str(ipaddress.ip_address(host))]
         except ValueError:
             try:
-                addresses = list(await self._resolve(host, port))
+                found = list(await self._resolve(host, port))
             except (OSError, UnicodeError) as error:
                 raise InvalidRequest(f"The host {printable(host)} is not known: {error}.") from None
-        if f"{host}:{port}" not in self._allowed and not (addresses and all(map(is_public, addresses))):
+        if f"{host}:{port}" not in self._allowed and not (found and all(map(addresses.may_be_reached, found))):
             hint = "Models may reach this machine and local networks only where the user allowed it."
             raise InvalidRequest(f"{printable(host)} is not on the public internet.", hint=hint)
-        return addresses
+        return found
 
 
 def _checked_url(text: str, base: yarl.URL | None = None) -> yarl.URL:
@@ -154,12 +154,7 @@ def _checked_url(text: str, base: yarl.URL | None = None) -> yarl.URL:
     return url.with_fragment(None)
 
 
-async def _resolve(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
-
-
-def _pinned(addresses: Sequence[str]) -> aiohttp.abc.AbstractResolver:
+def _pinned(checked: Sequence[str]) -> aiohttp.abc.AbstractResolver:
     """A resolver that knows one answer: the addresses that were checked."""
     import aiohttp
 
@@ -176,7 +171,7 @@ def _pinned(addresses: Sequence[str]) -> aiohttp.abc.AbstractResolver:
                     proto=0,
                     flags=socket.AI_NUMERICHOST,
                 )
-                for address in addresses
+                for address in checked
             ]
 
         async def close(self) -> None:
@@ -219,40 +214,3 @@ def _decoded(page: _Page) -> str:
         return page.body.decode(page.charset, "replace")
     except LookupError:
         return page.body.decode("utf-8", "replace")
-
-
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
-_COMPATIBLE = ipaddress.IPv6Network("::/96")
-_INTERNAL = (ipaddress.ip_network("168.63.129.16/32"), ipaddress.ip_network("192.0.0.0/24"))
-"""Azure's host agent, public by its number alone; IETF protocol assignments, whole since RFC 6890 but not in every
-Python, in which Oracle's cloud keeps its metadata."""
-
-
-def is_public(address: str) -> bool:
-    """Whether this address is the same machine for everyone on the internet, in any notation (IPv4 inside IPv6 too)."""
-    try:
-        outer = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return all(
-        each.is_global
-        and not (each.is_multicast or each.is_private or each.is_reserved or each.is_link_local or each.is_loopback)
-        and not any(each in network for network in _INTERNAL)
-        for each in _with_inner(outer)
-    )
-
-
-def _with_inner(address: Address) -> Iterator[Address]:
-    if isinstance(address, ipaddress.IPv4Address):
-        yield address
-        return
-    inner = address.ipv4_mapped or address.sixtofour
-    if inner is None and (address in _COMPATIBLE or any(address in network for network in _NAT64)):
-        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    if address.ipv4_mapped is None and not any(address in network for network in _NAT64):
-        # A mapped address is its IPv4 address, and NAT64 is a way to one; older Pythons call both reserved.
-        yield address
-    if inner is not None:
-        yield inner
