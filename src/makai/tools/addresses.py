@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import ipaddress
 import os
 import socket
 import struct
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeAlias
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -46,12 +48,20 @@ _TYPE_OFFSET: Final = 16 + 7  # rtm_type in an answer: behind the header, the ei
 _OWN_TYPES: Final = frozenset({2, 3, 4, 5})  # RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST, RTN_MULTICAST
 _NO_ROUTE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EINVAL})
 _KERNEL_DEADLINE_S: Final = 1.0
+_MAX_LOOKUPS: Final = 8
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
     """Every address of `host`. Raises `OSError` or `UnicodeError` when there is none."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_lookups(), look_up)
     return [str(address[0]) for *_, address in found]
+
+
+@functools.cache
+def _lookups() -> ThreadPoolExecutor:
+    """Threads of their own: a lookup that hangs, of a name that a model chose, holds up no other work of makai."""
+    return ThreadPoolExecutor(_MAX_LOOKUPS, thread_name_prefix="lookup")
 
 
 def may_be_reached(address: str) -> bool:

@@ -56,7 +56,7 @@ def test_what_names_no_host_is_refused(written: str) -> None:
     ("pattern", "name", "port", "covers"),
     [
         ("example.com", "example.com", 443, True),
-        ("example.com", "example.com", 22, True),
+        ("example.com", "example.com", 22, False),
         ("example.com", "example.com", 8443, False),
         ("example.com:8443", "example.com", 8443, True),
         ("example.com:8443", "example.com", 443, False),
@@ -98,4 +98,4 @@ def test_a_policy_holds_each_host_once_and_by_default_none(tmp_path: Path) -> No
     assert policy("b.example", "B.Example.", "*.a.example").hosts == ("*.a.example", "b.example")
     with pytest.raises(InvalidRequest):
         policy(*(f"h{number}.org" for number in range(MAX_HOSTS + 1)))
-    assert sorted(DEFAULT_PORTS) == [22, 80, 443]
+    assert sorted(DEFAULT_PORTS) == [80, 443]

@@ -14,8 +14,8 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 
-DEFAULT_PORTS: Final = frozenset({22, 80, 443})
-"""What a host without a port may be reached at: ssh, http and https."""
+DEFAULT_PORTS: Final = frozenset({80, 443})
+"""What a host without a port may be reached at: http and https."""
 MAX_HOSTS: Final = 100
 _MAX_NAME: Final = 253
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
