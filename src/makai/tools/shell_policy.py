@@ -18,7 +18,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from makai.core.errors import InvalidRequest
-from makai.tools.shell_programs import MOVES, is_option, needs_asking, program_name
+from makai.tools.shell_coverage import is_harmless
+from makai.tools.shell_programs import MOVES, is_option, program_name
 from makai.tools.shell_search import FoundCommands, search
 from makai.tools.shell_syntax import Word, plain_commands
 
@@ -87,7 +88,7 @@ def _covers(rule: ShellRule, words: Sequence[Word]) -> bool:
         return False
     if not rule.any_arguments:
         return len(words) == count
-    return not needs_asking([word.value for word in words], count)
+    return is_harmless([word.value for word in words], count)
 
 
 def _forbids(rule: ShellRule, found: FoundCommands) -> bool:

@@ -1,0 +1,111 @@
+"""Whether what an allow rule leaves open is harmless, by the lists of known options.
+
+A rule's own words were written by a person and count as they are; `:*` leaves further words open, and those must be in
+the lists. A program without a list is one that a person allowed by name: it gets plain operands, for its options are
+not known. No rule covers a write to a file that makes later commands run code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from makai.tools.harmless_options import HARMLESS
+from makai.tools.harmless_subcommands import GIT_LEADING, SUBCOMMANDS, TOOLS
+from makai.tools.option_parsing import OptionList
+from makai.tools.protected import is_protected
+from makai.tools.shell_programs import (
+    CHANGES_THE_SHELL,
+    INTERPRETERS,
+    LAUNCHERS,
+    NUMBER,
+    SHELLS,
+    WRAPPERS,
+    is_option,
+    program_name,
+)
+
+_PLAIN_OPERAND: Final = re.compile(r"[\w./][\w./@%,^~+-]*")
+_TAKE_ARGUMENTS_FROM_INPUT: Final = frozenset({"xargs", "parallel"})
+_HELD_BY_PROTECTED: Final = frozenset({".config", ".local", ".cargo", ".yarn", ".venv", "venv", "node_modules", ".."})
+"""Folders in which some names are protected: one that is moved or linked brings them along."""
+
+
+class Listed(NamedTuple):
+    usage: OptionList
+    start: int
+    """Where the arguments begin that the usage describes."""
+
+
+def listed(words: Sequence[str]) -> Listed | None:
+    """The list for a command; None when its program or subcommand has none."""
+    name = program_name(words[0])
+    usage = HARMLESS.get(name) or TOOLS.get(name)
+    if usage is not None:
+        return Listed(usage, 1)
+    subcommands = SUBCOMMANDS.get(name)
+    if subcommands is None:
+        return None
+    start = 1
+    while name == "git" and start < len(words) and words[start] in GIT_LEADING:
+        start += 1
+    for count in (2, 1):
+        key = " ".join(words[start : start + count])
+        if count <= len(words) - start and key in subcommands:
+            return Listed(subcommands[key], start + count)
+    return Listed(subcommands.get("", OptionList(max_operands=0)), start)
+
+
+def is_harmless(words: Sequence[str], fixed: int) -> bool:
+    """Whether the words after the first `fixed` ones, which a rule leaves open, are known to be harmless."""
+    name = program_name(words[0])
+    if name in CHANGES_THE_SHELL:
+        return False
+    if name == "python" and words[1:2] == ["-m"]:
+        return fixed > 2 and is_harmless(words[2:], fixed - 2)
+    if name in WRAPPERS or name in SHELLS:
+        return _is_harmless_inside(name, words, fixed)
+    if len(words) == fixed and name not in INTERPRETERS:  # an interpreter without arguments runs its input
+        return True
+    if (found := listed(words)) is not None:
+        arguments = found.usage.read(words[found.start :])
+        if arguments is None or any(map(makes_code_run, arguments.writes)):
+            return False
+        return found.usage.operands != "run" or all(map(_is_below, arguments.operands))
+    if name in LAUNCHERS and _inner_program(words, fixed) is not None and fixed > 1:
+        return _is_harmless_inside(name, words, fixed)
+    if name in INTERPRETERS or (name in LAUNCHERS and fixed == 1):
+        return False
+    return all(_PLAIN_OPERAND.fullmatch(word) and not makes_code_run(word) for word in words[fixed:])
+
+
+def _is_harmless_inside(name: str, words: Sequence[str], fixed: int) -> bool:
+    """A rule for `timeout 5 pytest:*` says what is run, one for `timeout 5:*` does not."""
+    start = _inner_program(words, fixed)
+    if start is None:
+        return False
+    if name in _TAKE_ARGUMENTS_FROM_INPUT:  # these add arguments that are not in the command
+        found = listed(words[start:])
+        return found is not None and found.usage.inert and is_harmless(words[start:], fixed - start)
+    return is_harmless(words[start:], fixed - start)
+
+
+def _inner_program(words: Sequence[str], fixed: int) -> int | None:
+    """Where the program stands that the rule's own words name: the first that is listed, else the first at all."""
+    starts = [
+        index
+        for index in range(1, fixed)
+        if not is_option(words[index]) and "=" not in words[index] and not NUMBER.fullmatch(words[index])
+    ]
+    return next((start for start in starts if listed([words[start]]) is not None), starts[0] if starts else None)
+
+
+def _is_below(path: str) -> bool:
+    return not path.startswith("/") and ".." not in path.split("/")
+
+
+def makes_code_run(path: str) -> bool:
+    """Whether a write to this path, or to what may come to be below it, can make later commands run code."""
+    last = path.rstrip("/").rpartition("/")[2].casefold()
+    return is_protected(path) or last in _HELD_BY_PROTECTED
