@@ -102,14 +102,17 @@ class ChildProcess:
         launcher: Launcher | None = None,
         takes_input: bool = True,
         merge_stderr: bool = False,
+        channel: int | None = None,
     ) -> ChildProcess:
         """Start a child; an `OSError` when that is not possible. `env` is its whole environment, by default ours.
 
-        With a `launcher` it is supervised: then `cwd` may be the descriptor of a folder, and a missing program shows as
-        exit code 127. `merge_stderr` puts its errors into its output, in order.
+        With a `launcher` it is supervised: then `cwd` may be the descriptor of a folder, a missing program shows as
+        exit code 127, and `channel` is that of `LaunchRequest`. `merge_stderr` puts errors into its output, in order.
         """
         starting = asyncio.create_task(
-            _start(argv, env, cwd, launcher=launcher, takes_input=takes_input, merge_stderr=merge_stderr)
+            _start(
+                argv, env, cwd, launcher=launcher, takes_input=takes_input, merge_stderr=merge_stderr, channel=channel
+            )
         )
         try:
             return await wait_uncancelled(starting)
@@ -273,6 +276,7 @@ async def _start(
     launcher: Launcher | None,
     takes_input: bool,
     merge_stderr: bool,
+    channel: int | None,
 ) -> ChildProcess:
     def pipe(*, to_child: bool) -> tuple[int, int]:
         reading, writing = os.pipe()
@@ -313,6 +317,7 @@ async def _start(
                 stdin=child_stdin,
                 stdout=child_stdout,
                 stderr=child_stderr,
+                channel=channel,
             )
             process = await launcher.launch(request)
         ours.pop_all()

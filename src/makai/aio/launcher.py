@@ -44,6 +44,8 @@ class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     stdout: int
     stderr: int
     stdin: int | None = None
+    channel: int | None = None
+    """For a function in memory: it gets the number of its copy in place of the first word `CHANNEL`."""
 
 
 class LaunchedProcess:
@@ -159,12 +161,14 @@ class Launcher:
         payload = os.memfd_create("makai-launch", os.MFD_CLOEXEC)
         status, child_status = os.pipe()
         try:
-            wanted = {"argv": list(request.argv), "env": dict(request.env)}
+            further = {"stdin": request.stdin, "channel": request.channel}
+            given = [name for name, descriptor in further.items() if descriptor is not None]
+            wanted = {"argv": list(request.argv), "env": dict(request.env), "given": given}
             with open(payload, "w", encoding="ascii", closefd=False) as file:
                 json.dump(wanted, file)
             os.lseek(payload, 0, os.SEEK_SET)
             descriptors = [payload, request.cwd, request.control, child_status, request.stdout, request.stderr]
-            descriptors += [request.stdin] if request.stdin is not None else []
+            descriptors += [descriptor for descriptor in further.values() if descriptor is not None]
             with self._turn:
                 try:
                     socket.send_fds(self._started(), [b"."], descriptors)

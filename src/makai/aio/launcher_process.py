@@ -17,14 +17,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from makai.aio.supervisor import Job, Program, supervise
+from makai.aio.supervisor import CHANNEL, Job, Program, supervise
 
-MAX_DESCRIPTORS: Final = 7
+MIN_DESCRIPTORS, MAX_DESCRIPTORS = 6, 8
 _HEADER_BYTES: Final = 64
 
 
 class Descriptors(NamedTuple):
-    """What comes with a message, in this order; `stdin` only for a child that takes input."""
+    """What comes with a message, in this order. The payload says which of the last two there are."""
 
     payload: int
     """A file with the argument vector and the environment, as JSON: a message itself could be too long."""
@@ -34,6 +34,7 @@ class Descriptors(NamedTuple):
     stdout: int
     stderr: int
     stdin: int | None = None
+    channel: int | None = None
 
 
 def main() -> None:
@@ -66,7 +67,7 @@ def _received(channel: socket.socket) -> Sequence[int]:
             return ()
         raw = b"".join(part for _, kind, part in ancillary if kind == socket.SCM_RIGHTS)
         descriptors = [int.from_bytes(raw[at : at + 4], sys.byteorder) for at in range(0, len(raw), 4)]
-        if len(descriptors) >= MAX_DESCRIPTORS - 1:
+        if len(descriptors) >= MIN_DESCRIPTORS:
             return descriptors
         for descriptor in descriptors:  # the kernel had no room for all of them: makai sees that `status` is closed
             os.close(descriptor)
@@ -76,18 +77,22 @@ def _supervise(received: Sequence[int], programs: Mapping[str, Program]) -> None
     """The fork: one line on `status` when it begins, one with the exit code when nothing of the child is left."""
     said, status = "failed 5", received[3]
     try:
-        given = Descriptors(*received)
+        given = Descriptors(*received[:MIN_DESCRIPTORS])
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with open(given.payload, encoding="ascii") as file:
             wanted = json.load(file)
+        given = given._replace(**dict(zip(wanted["given"], received[MIN_DESCRIPTORS:], strict=True)))
         os.fchdir(given.cwd)
         for descriptor, number in ((given.control, 0), (given.stdout, 1), (given.stderr, 2)):
             os.dup2(descriptor, number)
         for descriptor in {given.cwd, given.control, given.stdout, given.stderr}:
             os.close(descriptor)
         os.write(status, f"started {os.getpid()}\n".encode())
-        code = supervise(Job(wanted["argv"], wanted["env"], programs, given.stdin, (status,)))
+        argv = wanted["argv"]
+        if given.channel is not None:
+            argv[argv.index(CHANNEL)] = str(given.channel)
+        code = supervise(Job(argv, wanted["env"], programs, given.stdin, (status,), given.channel))
         said = f"ended {code}"
     except OSError as error:
         said = f"failed {error.errno}"

@@ -23,6 +23,7 @@ GRACE_S: Final = 0.3
 """How long processes may tidy up after SIGTERM; the whole end must fit into one second."""
 KILLING_S: Final = 5.0
 CANNOT_EXECUTE, COULD_NOT_START = 126, 127
+CHANNEL: Final = "makai:channel"
 _POLL_S: Final = 0.005
 _REAP_EVERY_MS: Final = 1000
 _RESET_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
@@ -43,6 +44,8 @@ class Job(NamedTuple):
     """A descriptor for the child; None is /dev/null."""
     unshared: Sequence[int]
     """Descriptors of this process that the child must not have."""
+    channel: int | None = None
+    """A descriptor for one of `programs`, which knows its number by its arguments."""
 
 
 def supervise(job: Job) -> int:
@@ -64,8 +67,9 @@ def _started(job: Job) -> int:
     child = os.fork()
     if child == 0:
         _become(job)
-    if job.stdin is not None:
-        os.close(job.stdin)  # or the other end would not notice that the child closed its input
+    for descriptor in (job.stdin, job.channel):
+        if descriptor is not None:
+            os.close(descriptor)  # or the other end would not notice that the child closed it
     return child
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
@@ -13,6 +14,8 @@ from makai.tools.file_errors import FileRefused
 from makai.tools.hidden import path_of
 from makai.tools.launching import launcher
 from makai.tools.ports import CommandRequest
+from makai.tools.sandbox.proxy import EgressProxy
+from makai.tools.sandbox.proxy_clients import PROXY_ENVIRONMENT
 from makai.tools.workspace import Place, Workspace
 
 
@@ -49,6 +52,24 @@ def _is_harmless(name: str, value: str) -> bool:
         # A proxy's address may carry a password.
         return "@" not in value
     return name in _NAMES or name.startswith("LC_")
+
+
+async def start_proxied(
+    argv: Sequence[str], proxy: EgressProxy, *, environ: Mapping[str, str], directory: int
+) -> ChildProcess:
+    """Start a command whose only way out is `proxy`. `argv` comes from a sandbox whose policy names hosts."""
+    ours, theirs = socket.socketpair()
+    proxy.serve_through(ours)
+    with theirs:
+        return await ChildProcess.start(
+            argv,
+            env={**environ, **PROXY_ENVIRONMENT},
+            cwd=directory,
+            launcher=launcher(),
+            takes_input=False,
+            merge_stderr=True,
+            channel=theirs.fileno(),
+        )
 
 
 class LocalCommands:

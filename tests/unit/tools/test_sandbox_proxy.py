@@ -13,6 +13,7 @@ import pytest
 from makai.tools import addresses
 from makai.tools.sandbox import proxy as module
 from makai.tools.sandbox.proxy import EgressProxy, ProxyDeadlines
+from makai.tools.sandbox.proxy_clients import ListeningSocket
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 DEADLINE_S = 20.0
@@ -58,7 +59,7 @@ class Bench:
             hosts, environ=environ, resolve=self.resolve, may_be_reached=may_be_reached, deadlines=deadlines
         )
         self.stack.push_async_callback(made.close)
-        made.serve(listener)
+        made.serve(ListeningSocket(listener))
         return made
 
     async def connect(self) -> Stream:

@@ -7,7 +7,16 @@ import struct
 
 import pytest
 
-from makai.tools.sandbox.seccomp import ALLOW, CLONE_NEWUSER, MACHINES, REFUSE, UNKNOWN_CALL, filter_program
+from makai.tools.sandbox.seccomp import (
+    ALLOW,
+    CLONE_NEWUSER,
+    FIRST_ARGUMENT,
+    HAND_OVER,
+    MACHINES,
+    REFUSE,
+    UNKNOWN_CALL,
+    filter_program,
+)
 
 UNIX, INET, INET6, NETLINK, PACKET, ALG, VSOCK = 1, 2, 10, 16, 17, 38, 40
 STREAM, DATAGRAM, CLOEXEC = 1, 2, 0o2000000
@@ -84,3 +93,25 @@ def test_calls_in_the_manner_of_another_machine_are_refused(machine: str) -> Non
 
     assert decide(program, 0x40000003, GETPID[machine]) == REFUSE  # 32-bit x86
     assert decide(program, calls.audit, 0x40000000 | calls.socket, INET) == REFUSE  # x32
+
+
+@pytest.mark.parametrize("machine", sorted(MACHINES))
+def test_behind_a_proxy_there_is_only_tcp_and_connect_is_handed_over(machine: str) -> None:
+    calls = MACHINES[machine]
+    answer = functools.partial(decide, filter_program(machine, sockets=False, proxied=True), calls.audit)
+    raw, tcp, udp, sctp, mptcp, fast_open = 3, 6, 17, 132, 262, 0x20000000
+
+    assert {answer(calls.connect, descriptor) for descriptor in (0, 3)} == {HAND_OVER}
+    for family in (INET, INET6):
+        assert {answer(calls.socket, family, STREAM | CLOEXEC, kind) for kind in (0, tcp)} == {ALLOW}
+        assert {answer(calls.socket, family, STREAM, kind) for kind in (udp, sctp, mptcp)} == {REFUSE}
+        assert {answer(calls.socket, family, kind | CLOEXEC) for kind in (DATAGRAM, raw, 5)} == {REFUSE}
+    assert {answer(calls.socket, family, STREAM) for family in (UNIX, NETLINK, PACKET, VSOCK, ALG)} == {REFUSE}
+    assert {answer(call, 3) for call in calls.opening} == {REFUSE}
+    for call, offset in calls.sending:
+        before = (offset - FIRST_ARGUMENT) // 8
+        assert answer(call, *(0,) * before, 0x4000) == ALLOW
+        assert answer(call, *(0,) * before, fast_open | 0x4000) == REFUSE
+    assert answer(calls.socketpair, UNIX, STREAM) == ALLOW
+    assert answer(GETPID[machine]) == ALLOW
+    assert {answer(call) for call in calls.refused} == {REFUSE}

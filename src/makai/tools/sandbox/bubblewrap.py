@@ -18,9 +18,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn
 
+from makai.aio.supervisor import CHANNEL
 from makai.core.errors import InvalidRequest
 from makai.tools.launching import BUBBLEWRAP
-from makai.tools.sandbox import limits, seccomp
+from makai.tools.sandbox import limits, proxy_channel, seccomp
 from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -73,7 +74,8 @@ class Bubblewrap:
         options += ["--ro-bind", "/", "/", *_mount_options(policy)]
         options += ["--setenv", "TMPDIR", "/tmp"]
         group, most = limits.process_group_of(policy.max_processes) or "", limits.user_limit(policy.max_processes)
-        return [BUBBLEWRAP, group, str(most), self._program, *options, "--", *argv]
+        channel = CHANNEL if policy.is_proxied else ""
+        return [BUBBLEWRAP, group, str(most), channel, self._program, *options, "--", *argv]
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
         return held_places(_Plan(policy).paths_of(_Mount.EMPTY))
@@ -81,12 +83,13 @@ class Bubblewrap:
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """In the launcher's fork: limit this process, and become bubblewrap with a filter for system calls."""
-    group, most, program, *rest = arguments
+    group, most, channel, program, *rest = arguments
     limits.limit_processes(group, int(most))
     descriptor = os.memfd_create("makai-seccomp", 0)  # which bubblewrap inherits
     os.write(descriptor, seccomp.filter_program(os.uname().machine, sockets=True))
     os.lseek(descriptor, 0, os.SEEK_SET)
-    os.execv(program, [program, "--seccomp", str(descriptor), *rest])
+    listening = proxy_channel.listening_options(int(channel)) if channel else []
+    os.execv(program, [program, "--seccomp", str(descriptor), *listening, *rest])
 
 
 def _output(program: str, option: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
+from makai.aio.supervisor import CHANNEL
 from makai.tools.launching import LANDLOCK
 from makai.tools.sandbox import landlock_child, limits, seccomp
 from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy
@@ -54,7 +55,8 @@ class Landlock:
             "hidden": policy.hidden,
             "unseen": ("/dev", "/run", *SHARED_SCRATCH),
             "protected": sorted(protected),
-            "network": ("on" if policy.network else "off",),
+            "network": ("on" if policy.network else "proxy" if policy.is_proxied else "off",),
+            "channel": (CHANNEL,) if policy.is_proxied else (),
             "process-group": (group,) if group else (),
             "process-limit": (str(limits.user_limit(policy.max_processes)),),
             "tmp": (policy.private_tmp,) if policy.private_tmp else (),

@@ -13,7 +13,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 
-from makai.tools.sandbox import seccomp
+from makai.tools.sandbox import proxy_channel, seccomp
 from makai.tools.sandbox.limits import limit_processes
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
@@ -58,7 +58,7 @@ def landlock_abi() -> int:
 
 def confine(orders: Orders) -> None:
     """Everything, in an order in which each step may still be done."""
-    network = orders.one("network") == "on"
+    network, is_proxied = orders.one("network") == "on", orders.one("network") == "proxy"
     limit_processes(orders.one("process-group"), int(orders.one("process-limit")))
     if os.getsid(0) != os.getpid():
         os.setsid()
@@ -66,7 +66,10 @@ def confine(orders: Orders) -> None:
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     restrict_files(orders, network=network)
     drop_capabilities()
-    seccomp.install(seccomp.filter_program(os.uname().machine, sockets=network))
+    program = seccomp.filter_program(os.uname().machine, sockets=network, proxied=is_proxied)
+    listener = seccomp.install(program, listener=is_proxied)
+    if is_proxied:
+        proxy_channel.send(int(orders.one("channel")), proxy_channel.CONNECT_CALLS, listener)
 
 
 def restrict_files(orders: Orders, *, network: bool) -> None:

@@ -87,6 +87,11 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_processes: int = 1024
 
     @property
+    def is_proxied(self) -> bool:
+        """Whether its only way out is the proxy (`proxy.EgressProxy`)."""
+        return bool(self.hosts) and not self.network and self.level != "full-access"
+
+    @property
     def kept_of_run(self) -> tuple[str, ...]:
         """What is shown of /run; with network also the file that /etc/resolv.conf leads to, which is often there."""
         return (*KEPT_OF_RUN, *((os.path.realpath("/etc/resolv.conf"),) if self.network else ()))

@@ -20,6 +20,7 @@ import msgspec
 from makai.aio.tasks import BackgroundTasks
 from makai.tools import addresses
 from makai.tools.sandbox.hosts import DEFAULT_PORTS, parse_host
+from makai.tools.sandbox.proxy_clients import ProxyClients, receive_clients
 from makai.tools.sandbox.proxy_requests import (
     BodyCounter,
     MalformedRequest,
@@ -46,6 +47,8 @@ _all_slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semapho
 class ProxyDeadlines(msgspec.Struct, frozen=True, kw_only=True):
     """In seconds."""
 
+    start_s: float = 30.0
+    """Until the sandbox is ready."""
     request_s: float = 15.0
     resolve_s: float = 10.0
     connect_s: float = 20.0
@@ -83,13 +86,17 @@ class EgressProxy:
         self._known: dict[str, Sequence[str]] = {}
         self._not_allowed: dict[str, None] = {}
         self._failed: dict[str, None] = {}
-        self._listener: socket.socket | None = None
+        self._clients: ProxyClients | None = None
 
-    def serve(self, listener: socket.socket) -> None:
-        """Accept connections from now on. The listener is closed with the proxy."""
-        listener.setblocking(False)
-        self._listener = listener
-        self._tasks.start(self._accept(listener), "proxy of a command")
+    def serve(self, clients: ProxyClients) -> None:
+        """Accept connections from now on. `clients` are closed with the proxy."""
+        self._clients = clients
+        self._tasks.start(self._accept(clients), "proxy of a command")
+
+    def serve_through(self, channel: socket.socket) -> None:
+        """Serve the clients that the sandbox sends over `channel`, which is closed then."""
+        starting = self._tasks.start(self._receive(channel), "channel of a sandbox")
+        starting.add_done_callback(lambda _: channel.close())
 
     def notice(self) -> str:
         """What was refused, for the model: it can ask for hosts that are missing. Empty when nothing was."""
@@ -106,10 +113,14 @@ class EgressProxy:
         try:
             await self._tasks.close(_CLOSE_DEADLINE_S)
         finally:
-            if self._listener is not None:
-                self._listener.close()
+            if self._clients is not None:
+                self._clients.close()
 
-    async def _accept(self, listener: socket.socket) -> None:
+    async def _receive(self, channel: socket.socket) -> None:
+        if (clients := await receive_clients(channel, self._deadlines.start_s)) is not None:
+            self.serve(clients)
+
+    async def _accept(self, clients: ProxyClients) -> None:
         loop = asyncio.get_running_loop()
         shared = _all_slots.setdefault(loop, asyncio.Semaphore(MAX_ALL_CONNECTIONS))
         while True:
@@ -121,15 +132,19 @@ class EgressProxy:
                 raise
             client: socket.socket | None = None
             try:
-                client, _ = await loop.sock_accept(listener)
-                client.setblocking(False)
-            except OSError:  # no descriptors left, or the client is gone already
+                client = await clients.accept()
+                if client is not None:
+                    client.setblocking(False)
+            except (OSError, TimeoutError):  # no descriptors left, or the client is gone already
                 self._release(client, shared)
                 await asyncio.sleep(_RETRY_S)
                 continue
             except BaseException:
                 self._release(client, shared)
                 raise
+            if client is None:
+                self._release(None, shared)
+                return
             serving = self._tasks.start(self._serve(client), "connection of a command")
             # Not in the task: one that is cancelled before it begins runs none of its code.
             serving.add_done_callback(functools.partial(self._release, client, shared))

@@ -10,7 +10,9 @@ import ctypes
 import errno
 import os
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
+
+_Rule: TypeAlias = tuple[int, int, tuple[str, str] | None]
 
 
 class _Machine(NamedTuple):
@@ -21,8 +23,17 @@ class _Machine(NamedTuple):
     socketpair: int
     clone: int
     ioctl: int
+    connect: int
+    opening: tuple[int, int]
+    """bind, listen: what opens a socket to others."""
+    sending: tuple[tuple[int, int], ...]
+    """sendto, sendmsg, sendmmsg, each with the offset of its flags."""
+    seccomp: int
     refused: tuple[int, ...]
 
+
+SYSCALL, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, THIRD_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 24, 32, 40
+"""Offsets in struct seccomp_data; of arguments, those of the lower half."""
 
 # From Linux 5 on, new calls have the same number everywhere.
 _REFUSED_EVERYWHERE: Final = (
@@ -39,6 +50,10 @@ MACHINES: Final = {
         socketpair=53,
         clone=56,
         ioctl=16,
+        connect=42,
+        opening=(49, 50),
+        sending=((44, FOURTH_ARGUMENT), (46, THIRD_ARGUMENT), (307, FOURTH_ARGUMENT)),
+        seccomp=317,
         refused=(
             *(248, 249, 250),  # add_key, request_key, keyctl
             *(101, 310, 311, 312),  # ptrace, process_vm_readv, process_vm_writev, kcmp
@@ -73,6 +88,10 @@ MACHINES: Final = {
         socketpair=199,
         clone=220,
         ioctl=29,
+        connect=203,
+        opening=(200, 201),
+        sending=((206, FOURTH_ARGUMENT), (211, THIRD_ARGUMENT), (269, FOURTH_ARGUMENT)),
+        seccomp=277,
         refused=(
             *(217, 218, 219),  # add_key, request_key, keyctl
             *(117, 270, 271, 272),  # ptrace, process_vm_readv, process_vm_writev, kcmp
@@ -87,26 +106,30 @@ MACHINES: Final = {
 }
 X32_BIT: Final = 0x40000000
 AF_INET, AF_INET6, AF_NETLINK = 2, 10, 16
-SOCK_DGRAM, SOCKET_TYPES = 2, 0xF
+SOCK_STREAM, SOCK_DGRAM, SOCKET_TYPES = 1, 2, 0xF
+IPPROTO_TCP, MSG_FASTOPEN = 6, 0x20000000
 CLONE_NEWUSER: Final = 0x10000000
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # type into a terminal
 
 LOAD, AND, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, JUMP_IF_ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 ALLOW, REFUSE, UNKNOWN_CALL = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
-SYSCALL, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in struct seccomp_data
+HAND_OVER: Final = 0x7FC00000
+"""SECCOMP_RET_USER_NOTIF: the call waits for an answer of the process that holds the filter's listener."""
 
 _PR_SET_SECCOMP: Final = 22
 _SECCOMP_MODE_FILTER: Final = 2
+_SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
 
 
-def filter_program(machine: str, *, sockets: bool) -> bytes:
-    """With `sockets` those of the internet are allowed, for a process with a network or with a namespace for it.
+def filter_program(machine: str, *, sockets: bool, proxied: bool = False) -> bytes:
+    """With `sockets` those of the internet are allowed, for a process with a network or with a namespace for it. With
+    `proxied` only TCP is, and no socket of it leads anywhere by itself: `connect` is handed over.
 
     Others never are: a unix socket that is made while a command runs could not be hidden from it. Connected pairs stay
     allowed, unless they could be used to send to some other address.
     """
     calls = MACHINES[machine]
-    rules: list[tuple[int, int, tuple[str, str] | None]] = [
+    rules: list[_Rule] = [
         (LOAD, ARCHITECTURE, None),
         (JUMP_IF_EQUAL, calls.audit, ("next", "refuse")),
         (LOAD, SYSCALL, None),
@@ -118,7 +141,9 @@ def filter_program(machine: str, *, sockets: bool) -> bytes:
         (JUMP_IF_EQUAL, calls.ioctl, ("ioctl", "next")),
         (JUMP_IF_EQUAL, calls.socketpair, ("pair", "next")),
     ]
-    if sockets:
+    if proxied:
+        rules += _proxied_rules(calls)
+    elif sockets:
         rules += [(JUMP_IF_EQUAL, calls.socket, ("next", "allow")), (LOAD, FIRST_ARGUMENT, None)]
         rules += [(JUMP_IF_EQUAL, family, ("allow", "next")) for family in (AF_INET, AF_INET6)]
         rules += [(JUMP_IF_EQUAL, AF_NETLINK, ("allow", "refuse"))]
@@ -132,12 +157,15 @@ def filter_program(machine: str, *, sockets: bool) -> bytes:
     places["ioctl"] = len(rules)
     rules += [(LOAD, SECOND_ARGUMENT, None), (JUMP_IF_EQUAL, TIOCSTI, ("refuse", "next"))]
     rules += [(JUMP_IF_EQUAL, TIOCLINUX, ("refuse", "allow"))]
-    for place, answer in (("allow", ALLOW), ("refuse", REFUSE), ("unknown call", UNKNOWN_CALL)):
+    answers = {"allow": ALLOW, "refuse": REFUSE, "unknown call": UNKNOWN_CALL, "hand over": HAND_OVER}
+    for place, answer in answers.items():
         places[place] = len(rules)
         rules.append((RETURN, answer, None))
 
     def jump(at: int, target: str) -> int:
-        return 0 if target == "next" else places[target] - at - 1
+        if target == "next" or target.startswith("after "):
+            return int(target.removeprefix("after ")) if target != "next" else 0
+        return places[target] - at - 1
 
     return b"".join(
         struct.pack("=HBBI", code, *((jump(at, where[0]), jump(at, where[1])) if where else (0, 0)), value)
@@ -145,10 +173,32 @@ def filter_program(machine: str, *, sockets: bool) -> bytes:
     )
 
 
-def install(program: bytes) -> None:
-    """For this process and all it starts. It needs no_new_privs."""
+def _proxied_rules(calls: _Machine) -> list[_Rule]:
+    """TCP sockets that wait for `connect`. They neither listen nor connect by sending (TCP_FASTOPEN in tcp(7)), and no
+    other protocol has such sockets: SCTP would connect by sending as well."""
+    rules: list[_Rule] = [(JUMP_IF_EQUAL, calls.connect, ("hand over", "next"))]
+    rules += [(JUMP_IF_EQUAL, call, ("refuse", "next")) for call in calls.opening]
+    for call, flags in calls.sending:
+        rules += [(JUMP_IF_EQUAL, call, ("next", "after 2")), (LOAD, flags, None)]
+        rules += [(JUMP_IF_ANY_BIT, MSG_FASTOPEN, ("refuse", "allow"))]
+    rules += [(JUMP_IF_EQUAL, calls.socket, ("next", "allow")), (LOAD, FIRST_ARGUMENT, None)]
+    rules += [(JUMP_IF_EQUAL, AF_INET, ("after 1", "next")), (JUMP_IF_EQUAL, AF_INET6, ("next", "refuse"))]
+    rules += [(LOAD, SECOND_ARGUMENT, None), (AND, SOCKET_TYPES, None)]
+    rules += [(JUMP_IF_EQUAL, SOCK_STREAM, ("next", "refuse")), (LOAD, THIRD_ARGUMENT, None)]
+    return [*rules, (JUMP_IF_EQUAL, 0, ("allow", "next")), (JUMP_IF_EQUAL, IPPROTO_TCP, ("allow", "refuse"))]
+
+
+def install(program: bytes, *, listener: bool = False) -> int:
+    """For this process and all it starts. It needs no_new_privs. With `listener` the descriptor at which calls that are
+    handed over arrive, else 0."""
     instructions = ctypes.create_string_buffer(program, len(program))
     pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), pointer, None, None) < 0:
+    if listener:
+        call, flags = MACHINES[os.uname().machine].seccomp, ctypes.c_uint(_SECCOMP_FILTER_FLAG_NEW_LISTENER)
+        result = libc.syscall(ctypes.c_long(call), ctypes.c_uint(_SECCOMP_SET_MODE_FILTER), flags, pointer)
+    else:
+        result = libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), pointer, None, None)
+    if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(result)
