@@ -101,20 +101,20 @@ async def test_a_call_is_approved_with_the_mouse_having_seen_its_diff(site: Site
         assert (site.folder / "mouse.txt").read_text(encoding="utf-8") == "one\ntwo\n"
 
 
-async def test_the_key_a_allows_and_says_who_did(site: Site) -> None:
+async def test_the_key_y_allows_and_says_who_did(site: Site) -> None:
     async with site.window(await site.session()) as window:
         await asked(site, window, "key.txt")
-        await window.decide("a")
+        await window.decide("y")
         await window.idle()
         assert (site.folder / "key.txt").exists()
         await expect(window.tool("write")).to_contain_text("You approved this in the browser")
 
 
-async def test_the_key_d_denies_and_nothing_runs(site: Site) -> None:
+async def test_the_key_n_denies_and_nothing_runs(site: Site) -> None:
     async with site.window(await site.session()) as window:
         await asked(site, window, "denied.txt")
         site.script(writing("denied.txt", "Then I leave it."))
-        await window.decide("d")
+        await window.decide("n")
         await window.idle()
         await expect(window.tool("write")).to_have_attribute("data-status", "denied")
         await expect(window.answers).to_contain_text("Then I leave it.")
@@ -127,7 +127,7 @@ async def test_a_key_pressed_before_anybody_can_have_read_the_question_decides_n
             """() => new MutationObserver((_, observer) => {
                 if (!document.querySelector("[data-testid=approval]")) return;
                 observer.disconnect();
-                document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "a", bubbles: true }));
+                document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "y", bubbles: true }));
                 window.pressed = true;
             }).observe(document.body, { childList: true, subtree: true })"""
         )
@@ -135,23 +135,79 @@ async def test_a_key_pressed_before_anybody_can_have_read_the_question_decides_n
         await window.read_approval()
         assert await window.page.evaluate("() => window.pressed")
         await expect(window.test_id("approve-once")).to_be_enabled()
-        await window.decide("d")
+        await window.decide("n")
         await window.idle()
         assert not (site.folder / "unread.txt").exists()
 
 
-async def test_whoever_writes_decides_with_alt_and_letters_stay_letters(site: Site) -> None:
+async def test_letters_of_a_text_stay_letters_and_alt_decides_while_writing(site: Site) -> None:
     async with site.window(await site.session()) as window:
         await asked(site, window, "typed.txt")
         await window.read_approval()
-        await window.composer.press_sequentially("ad")
-        await expect(window.composer).to_have_value("ad")
+        await window.composer.press_sequentially("yes, also say so")
+        await expect(window.composer).to_have_value("yes, also say so")
         await expect(window.test_id("approve-once")).to_be_enabled()
-        await window.composer.press("Alt+a")
+        await window.composer.press("Alt+y")
         await expect(window.answers).to_contain_text("It is written.")
         await window.idle()
-        await expect(window.composer).to_have_value("ad")
+        await expect(window.composer).to_have_value("yes, also say so")
         assert (site.folder / "typed.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "result", "scope"),
+    [("y", "done", "once"), ("s", "done", "session"), ("a", "done", "always"), ("n", "denied", "once")],
+)
+async def test_the_keys_work_in_the_empty_composer(site: Site, key: str, result: str, scope: str) -> None:
+    session_id = await site.session()
+    async with site.window(session_id) as window:
+        await asked(site, window, f"composer-{key}.txt")
+        await window.read_approval()
+        await expect(window.composer).to_be_focused()
+        await window.page.keyboard.press(key)
+        await expect(window.tool("write")).to_have_attribute("data-status", result)
+        await window.idle()
+        await expect(window.composer).to_have_value("")
+        if result == "done":
+            reach = {"once": "", "session": ", for this session)", "always": ", always)"}[scope]
+            rule = f" (Edit(./composer-{key}.txt){reach}" if reach else ""
+            await expect(window.tool("write")).to_contain_text(f"You approved this in the browser{rule}")
+
+
+async def test_a_key_is_an_answer_only_alone_pressed_once_and_offered(site: Site) -> None:
+    async with site.window(await site.session()) as window:
+        keyboard = window.page.keyboard
+        site.script('tool: shell {"command": "echo $(date)"}\n---\nsay: Over.')
+        await window.say("Run it")
+        await window.read_approval()
+        for name in ("approve-session", "approve-always"):
+            await expect(window.test_id(name)).to_have_count(0)
+        await window.composer.focus()
+        await keyboard.press("a")
+        await expect(window.composer).to_have_value("a")
+        await keyboard.press("Backspace")
+        await window.press_after_typing("Shift")
+        await keyboard.down("y")
+        await keyboard.down("y")  # an auto-repeat
+        await keyboard.up("y")
+        await expect(window.composer).to_have_value("yy")
+        await expect(window.test_id("approve-once")).to_be_enabled()
+        await window.composer.fill("")
+        await keyboard.press("Escape")
+        await window.idle()
+        await expect(window.tool("shell")).to_have_attribute("data-status", "denied")
+
+
+async def test_each_button_shows_its_key(site: Site) -> None:
+    async with site.window(await site.session()) as window:
+        await asked(site, window, "letters.txt")
+        keys = {"approve-once": "y", "approve-session": "s", "approve-always": "a", "deny": "n", "deny-stop": "Esc"}
+        for name, key in keys.items():
+            await expect(window.test_id(name).locator("kbd")).to_have_text(key)
+        await window.screenshot("question")
+        await window.test_id("deny-stop").click()
+        await window.idle()
+        await expect(window.tool("write")).to_have_attribute("data-status", "denied")
 
 
 async def test_allowing_for_the_session_asks_once(site: Site) -> None:
@@ -185,7 +241,7 @@ async def test_messages_are_queued_and_steer_while_a_run_goes_on(site: Site) -> 
         await window.composer.fill("This one steers")
         await window.composer.press("Control+Enter")
         await expect(waiting).to_contain_text(["This one waits", "Steering"])
-        await window.decide("a")
+        await window.decide("y")
         await window.idle()
         await expect(waiting).to_have_count(0)
         said = await window.test_id("user-message").all_inner_texts()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.cli import Cli, Terminal
 from support.places import mode
@@ -71,7 +72,7 @@ async def test_an_approved_edit_is_made_and_the_session_can_be_resumed(makai: Cl
         await terminal.types("Write it" + ENTER, "> Write it", "I write \x1b[1mit\x1b[0m down.", "new file ", "+ hello")
         await terminal.shows("\a", KEYS)
         assert not (tmp_path / "work" / "new.txt").exists()
-        await terminal.types("a", "allowed", "All done.", "[220 in, 15 out")
+        await terminal.types("y", "allowed", "All done.", "[220 in, 15 out")
         await terminal.types(CTRL_D, "To continue: makai -r ")
         session_id = terminal.screen[:36]
 
@@ -96,7 +97,30 @@ async def test_a_sentence_that_begins_with_a_key_of_the_question_is_no_answer(ma
         await terminal.types("Write it" + ENTER, KEYS)
         await terminal.types("also this" + ENTER, "queued: also this", KEYS)
         assert not (tmp_path / "work" / "new.txt").exists()
-        await terminal.types("d", "denied", "> also this")
+        await terminal.types("n", "denied", "> also this")
+
+
+@pytest.mark.parametrize(("key", "scope"), [("y", "once"), ("s", "session"), ("a", "always")])
+async def test_each_key_allows_as_far_as_it_says(makai: Cli, key: str, scope: str) -> None:
+    async with chatting(makai, WRITES) as terminal:
+        await terminal.types("Write it" + ENTER, KEYS, "allow always: Edit(./new.txt)")
+        await terminal.types(key, "allowed", "All done.")
+        await terminal.types(CTRL_D, "To continue: makai -r ")
+        exported = await makai("sessions", "export", terminal.screen[:36], "--format", "jsonl")
+    events = [msgspec.convert(line["event"], dict[str, object]) for line in exported.json_lines()]
+    decided = [event for event in events if event["type"] == "approval_decided"]
+    assert [event.get("scope", "once") for event in decided] == [scope]
+
+
+async def test_keys_that_a_question_does_not_offer_are_typing(makai: Cli) -> None:
+    scenario = 'tool: shell {"command": "echo $(date)"}\n---\nsay: Fine.'
+    async with chatting(makai, scenario) as terminal:
+        await terminal.types("go" + ENTER, KEYS)
+        await terminal.types("a", "press Tab to answer it")
+        assert "allow always" not in terminal.screen
+        terminal.press("\x7f\t")
+        await terminal.shows(KEYS)
+        await terminal.types("n", "denied", "Fine.")
 
 
 async def test_escape_stops_a_run_and_the_chat_goes_on(makai: Cli) -> None:
@@ -163,7 +187,7 @@ async def test_a_command_is_shown_with_its_control_characters_written_out(makai:
     scenario = 'tool: shell {"command": "echo \\u001b[2Khi \\u202e; true"}\n---\nsay: Fine.'
     async with chatting(makai, scenario) as terminal:
         await terminal.types("go" + ENTER, "Run this command?", "echo \\x1b[2Khi \\u202e; true", KEYS)
-        await terminal.types("d", "denied", "Fine.")
+        await terminal.types("n", "denied", "Fine.")
 
 
 async def test_two_terminals_share_a_session_and_either_may_answer(makai: Cli, tmp_path: Path) -> None:
@@ -171,7 +195,7 @@ async def test_two_terminals_share_a_session_and_either_may_answer(makai: Cli, t
         await one.types("Write it" + ENTER, KEYS)
         async with makai.on_terminal("-c", "--cwd", str(tmp_path / "work"), environ=_with(makai, {})) as two:
             await two.shows("> Write it", KEYS)
-            two.press("a")
+            two.press("y")
             await one.shows("allowed by terminal-", "All done.")
             await two.shows("All done.")
             assert await left(two) == 0
@@ -200,8 +224,8 @@ async def test_without_colours_nothing_is_coloured(makai: Cli) -> None:
 async def test_a_dumb_terminal_is_asked_with_lines(makai: Cli, tmp_path: Path) -> None:
     async with makai.on_terminal(*_chat(makai, WRITES), environ=_with(makai, {"TERM": "dumb"})) as terminal:
         await terminal.shows("> ")
-        await terminal.types("Write it\n", "I write **it** down.", "d or a reason to deny: ")
-        await terminal.types("a\n", "All done.", "> ")
+        await terminal.types("Write it\n", "I write **it** down.", "Your answer, or a reason to deny, then Enter: ")
+        await terminal.types("y\n", "All done.", "> ")
         assert await left(terminal) == 0
         assert "\x1b" not in terminal.screen
     assert (tmp_path / "work" / "new.txt").exists()

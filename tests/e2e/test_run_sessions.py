@@ -14,6 +14,7 @@ from support.cli import Cli, interrupt
 
 WRITE = 'tool: write {"path": "new.txt", "content": "hi"}'
 SCENARIO = ("run", "-m", "scripted/scenario")
+ANSWER = "Your answer, then Enter > "
 
 
 class Here:
@@ -207,7 +208,7 @@ async def test_a_person_at_the_terminal_is_asked_and_told_how_to_go_on(here: Her
     environ = here.environ(f"{WRITE}\n---\nsay: Done it.")
     command = (*SCENARIO, "--cwd", str(here.folder), "Write")
     async with here.makai.on_terminal(*command, environ=environ) as terminal:
-        await terminal.shows("Write new.txt?", "+ hi", "[a]lways")
+        await terminal.shows("Write new.txt?", "+ hi", ANSWER)
         await terminal.types("y\n", "Done it.", "continue with `makai run -r ")
 
         assert await terminal.ended() == 0
@@ -221,10 +222,35 @@ async def test_ctrl_c_during_a_question_leaves_nothing_done(here: Here) -> None:
     environ = here.environ(f"{WRITE}\n---\nsay: Done it.")
     command = (*SCENARIO, "--cwd", str(here.folder), "Write")
     async with here.makai.on_terminal(*command, environ=environ) as terminal:
-        await terminal.shows("[a]lways")
+        await terminal.shows(ANSWER)
         terminal.press("\x03")
 
         assert await terminal.ended() == 130
+    assert list(here.folder.iterdir()) == []
+
+
+async def test_escape_at_a_question_denies_and_stops_without_enter(here: Here) -> None:
+    environ = here.environ(f"{WRITE}\n---\nsay: Done it.")
+    async with here.makai.on_terminal(*SCENARIO, "--cwd", str(here.folder), "Write", environ=environ) as terminal:
+        await terminal.shows(ANSWER)
+        await terminal.types("\x1b[A\n", ANSWER)  # an arrow is another key that begins with Esc
+        await terminal.types("\x1b", "you denied the call and stopped the run.")
+
+        assert await terminal.ended() == 1
+    assert list(here.folder.iterdir()) == []
+    (session_id,) = await here.session_ids()
+    decided = [event for event in await here.log(session_id) if event["type"] == "approval_decided"]
+    assert [(event["decision"], event["by"]) for event in decided] == [("deny_abort", "run")]
+
+
+async def test_what_was_typed_before_a_question_is_no_answer_to_it(here: Here) -> None:
+    environ = here.environ(f"say: Let me write.\nwait: 1s\n{WRITE}\n---\nsay: Done it.")
+    async with here.makai.on_terminal(*SCENARIO, "--cwd", str(here.folder), "Write", environ=environ) as terminal:
+        await terminal.shows("Let me write.")
+        await terminal.types("y\na\n", "Write new.txt?", ANSWER)
+        await terminal.types("n\n", "Done it.")
+
+        assert await terminal.ended() == 0
     assert list(here.folder.iterdir()) == []
 
 

@@ -34,6 +34,8 @@ WIDE, PHONE = (1280, 860), (390, 844)
 WAIT_MS = 45_000
 READ_MS = 550
 """The page takes a decision by key half a second after its card came up: reading takes longer."""
+TYPING_MS = 1050
+"""Nor does it take one within a second after something was typed."""
 LOST_SERVER = re.compile(r"net::ERR_|WebSocket connection to .* failed|^request failed")
 """What Chromium says by itself when a server goes away; no page can keep it from that."""
 
@@ -111,6 +113,12 @@ class Window:
         await expect(self.approval.first).to_be_visible()
         shown = await self.page.evaluate("() => performance.now()")
         await self.page.wait_for_function("(at) => performance.now() > at", arg=shown + READ_MS)
+
+    async def press_after_typing(self, key: str) -> None:
+        """Press a key when nothing was typed for as long as the page takes for a pause."""
+        typed = await self.page.evaluate("() => performance.now()")
+        await self.page.wait_for_function("(at) => performance.now() > at", arg=typed + TYPING_MS)
+        await self.page.keyboard.press(key)
 
     async def decide(self, key: str) -> None:
         """Decide on the first approval by key, having read it."""

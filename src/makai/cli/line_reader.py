@@ -11,12 +11,15 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from makai.core.errors import InvalidRequest
 
 MAX_LINE: Final = 64 * 1024
+ESCAPE: Final = "\x1b"
+SEQUENCE_S: Final = 0.05
+"""What follows Esc this soon belongs to the same key, such as an arrow."""
 
 
 class LineReader:
@@ -29,17 +32,37 @@ class LineReader:
         self._reading = False
         self._news = asyncio.Event()
 
-    async def next(self, *, hidden: bool = False) -> str | None:
-        """The next line without its line break, or None at the end. `hidden` turns off the echo of a terminal."""
-        with _without_echo(self._descriptor) if hidden else nullcontext():
+    async def next(self, *, hidden: bool = False, escape: bool = False) -> str | None:
+        """The next line without its line break, or None at the end. `hidden` turns off the echo of a terminal. With
+        `escape`, the Esc key of a terminal ends the wait at once and is returned as `ESCAPE`."""
+        with _terminal_settings(self._descriptor, hidden=hidden, escape=escape):
             while b"\n" not in self._unused and not self._ended:
                 if len(self._unused) > MAX_LINE:
                     raise InvalidRequest(f"A line on standard input is longer than {MAX_LINE} bytes.")
                 self._news.clear()
                 self._read_more()
                 await self._news.wait()
+                if escape and self._unused.endswith(b"\x1b") and await self._is_escape_key():
+                    return ESCAPE
         line, end, self._unused = self._unused.partition(b"\n")
         return line.decode("utf-8", "replace").removesuffix("\r") if line or end else None
+
+    @property
+    def is_terminal(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def discard(self) -> None:
+        """Forget what was typed into a terminal so far."""
+        import termios
+
+        self._unused = b""
+        termios.tcflush(self._descriptor, termios.TCIFLUSH)
+
+    async def _is_escape_key(self) -> bool:
+        """Whether the Esc that was just read is the key itself. Other keys that begin with it are dropped."""
+        self._unused = b""
+        await asyncio.sleep(SEQUENCE_S)
+        return not _pending(self._descriptor)
 
     def _read_more(self) -> None:
         if self._reading:
@@ -65,16 +88,36 @@ class LineReader:
 
 
 @contextmanager
-def _without_echo(descriptor: int) -> Iterator[None]:
-    if not os.isatty(descriptor):
+def _terminal_settings(descriptor: int, *, hidden: bool, escape: bool) -> Iterator[None]:
+    """Change how a terminal is read; a pipe is read as it is."""
+    if not (hidden or escape) or not os.isatty(descriptor):
         yield
         return
     import termios
 
     before = termios.tcgetattr(descriptor)
-    silent = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
-    termios.tcsetattr(descriptor, termios.TCSADRAIN, silent)
+    changed = termios.tcgetattr(descriptor)
+    if hidden:
+        changed[3] &= ~termios.ECHO
+    if escape:
+        changed[6][termios.VEOL] = ESCAPE.encode()  # the key ends a line, so that it is read without Enter
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
     try:
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _pending(descriptor: int) -> bytes:
+    """Take what was typed without a line break, without waiting."""
+    import termios
+
+    before = termios.tcgetattr(descriptor)
+    raw = termios.tcgetattr(descriptor)
+    raw[3] &= ~termios.ICANON
+    raw[6][termios.VMIN], raw[6][termios.VTIME] = 0, 0
+    termios.tcsetattr(descriptor, termios.TCSANOW, raw)
+    try:
+        return os.read(descriptor, MAX_LINE)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)

@@ -11,20 +11,21 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, assert_never
 
+from makai.cli.approval_keys import answer_in, discard_typed_ahead, key_lines, key_text, next_answer
 from makai.cli.console import note
 from makai.cli.line_reader import LineReader
 from makai.core.approval_text import ExactLine, LineKind, approval_text, expiry_text
 from makai.core.errors import SessionRefused
-from makai.core.session_events import ApprovalRequested, GrantScope
-from makai.sessions.commands import ApproveCall, DenyCall
+from makai.core.session_events import ApprovalRequested
+from makai.sessions.commands import Abort, ApproveCall, DenyCall
 from makai.sessions.requests import RunCommand
 from makai.sessions.service import Sessions
 
+Decision: TypeAlias = ApproveCall | DenyCall | Abort
 CLIENT_NAME: Final = "run"
 """How the log names this client as the one that decided."""
-_SCOPES: Final[dict[str, GrantScope]] = {"y": "once", "s": "session", "a": "always"}
 _STYLES: Final[dict[LineKind, dict[str, Any]]] = {
     "command": {"bold": True},
     "file": {"bold": True},
@@ -60,7 +61,8 @@ class RunApprovals:
         self._on_denied = on_denied
         self._lines = lines
         self._cwd = cwd
-        self._queue: deque[ApprovalRequested] = deque()
+        self._queue: deque[tuple[ApprovalRequested, str]] = deque()
+        """Each with the id of its run."""
         self._shown: ApprovalRequested | None = None
         """The question on the screen that has no answer yet."""
         self._asking: asyncio.Task[None] | None = None
@@ -72,18 +74,18 @@ class RunApprovals:
         self._queue.clear()
         await self._stop_asking()
 
-    async def requested(self, request: ApprovalRequested) -> None:
+    async def requested(self, request: ApprovalRequested, run_id: str) -> None:
         if self._lines is None:
             reason = denial_reason(request)
             self._on_denied(request, reason)
             await self._decide(DenyCall(now=0, call_id=request.call_id, by=CLIENT_NAME, reason=reason))
             return
-        self._queue.append(request)
+        self._queue.append((request, run_id))
         self._ask_next()
 
     async def decided(self, call_id: str) -> None:
         """A decision is in the log, made here or by another client."""
-        self._queue = deque(request for request in self._queue if request.call_id != call_id)
+        self._queue = deque(each for each in self._queue if each[0].call_id != call_id)
         if self._shown is not None and self._shown.call_id == call_id:
             await self._stop_asking()
             note("\n(decided by another client)", dim=True)
@@ -102,37 +104,44 @@ class RunApprovals:
 
     async def _ask_all(self, lines: LineReader) -> None:
         while self._queue:
-            self._shown = request = self._queue.popleft()
-            decision = await _ask(request, lines, self._cwd)
-            self._shown = None  # the decision that arrives next is ours
+            self._shown, run_id = self._queue.popleft()
+            decision = await _ask(self._shown, run_id, lines, self._cwd)
+            self._shown = None  # the decision that arrives next was made here
             await self._decide(decision)
 
-    async def _decide(self, decision: ApproveCall | DenyCall) -> None:
+    async def _decide(self, decision: Decision) -> None:
         # The first decision counts (MC-APPR-005); that another client was faster is no failure.
         with contextlib.suppress(SessionRefused):
             await self._sessions.dispatch(RunCommand(self._session_id, decision))
 
 
-async def _ask(request: ApprovalRequested, lines: LineReader, cwd: str | None) -> ApproveCall | DenyCall:
+async def _ask(request: ApprovalRequested, run_id: str, lines: LineReader, cwd: str | None) -> Decision:
     """Ask until the answer is understood; the end of input denies."""
     text = approval_text(request, cwd)
     note(f"\n{text.question}", bold=True)
     _show(text.excerpt())
     if expiry := expiry_text(request.deadline_ms, time.time_ns() // 1_000_000):
         note(f"  {expiry}", dim=True)
-    wider = f", [s] for this session or [a]lways: {text.rule}" if text.rule else ""
-    view = ", [v]iew all lines" if text.is_long else ""
+    for keys in key_lines(request.grant, is_long=text.is_long):
+        note(f"  {key_text(keys)}")
+    await discard_typed_ahead(lines)
     while True:
-        note(f"Allow? [y]es, [n]o{view}{wider} > ", end="")
-        line = await lines.next()
-        word = "n" if line is None else line.strip().lower()[:1]
-        if word == "n":
-            return DenyCall(now=0, call_id=request.call_id, by=CLIENT_NAME)
-        if word == "v" and view:
-            _show(text.lines)
-        scope = _SCOPES.get(word)
-        if scope is not None and (scope == "once" or request.grant):
-            return ApproveCall(now=0, call_id=request.call_id, by=CLIENT_NAME, scope=scope, digest=request.digest)
+        note("Your answer, then Enter > ", end="")
+        answer = answer_in(await next_answer(lines), request.grant, is_long=text.is_long)
+        match answer:
+            case "view":
+                _show(text.lines)
+            case "deny":
+                return DenyCall(now=0, call_id=request.call_id, by=CLIENT_NAME)
+            case "stop":
+                note("")
+                return Abort(now=0, run_id=run_id, by=CLIENT_NAME, reason="at an approval")
+            case "once" | "session" | "always":
+                return ApproveCall(now=0, call_id=request.call_id, by=CLIENT_NAME, scope=answer, digest=request.digest)
+            case None:
+                note("That is none of the answers.")
+            case _:
+                assert_never(answer)
 
 
 def _show(lines: Iterable[ExactLine]) -> None:

@@ -269,7 +269,7 @@ class _Run:
         self._output.event(logged)
         match logged.event:
             case ev.ApprovalRequested() as request:
-                await approvals.requested(request)
+                await approvals.requested(request, logged.run_id)
             case ev.ApprovalDecided(call_id=call_id):
                 await approvals.decided(call_id)
             case ev.Notice(code=code) as notice if code.startswith("limit_"):
@@ -315,6 +315,8 @@ class _Run:
             return error
         if end.stop_reason != "aborted":
             return None
+        if self._abort is not None and self._abort.by == CLIENT_NAME:
+            return Aborted("you denied the call and stopped the run.")
         by = f" by {self._abort.by}" if self._abort is not None and self._abort.by else ""
         reason = f": {self._abort.reason}" if self._abort is not None and self._abort.reason else "."
         return Aborted(f"the run was stopped{by}{reason}")

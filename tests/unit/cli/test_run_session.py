@@ -315,7 +315,7 @@ class Person:
 @pytest.mark.parametrize(
     ("typed", "decision", "scope"),
     [
-        ("maybe\ny\n", "approve", "once"),
+        ("maybe\nalso look\nyes, but\ny\n", "approve", "once"),
         ("s\n", "approve", "session"),
         ("always\n", "approve", "always"),
         ("no\n", "deny_continue", "once"),
@@ -343,7 +343,10 @@ async def test_a_person_is_asked_until_the_answer_is_understood(
     assert (here.folder / "new.txt").exists() is (decision == "approve")
     shown = capsys.readouterr().err
     assert f"\nWrite new.txt?\n  new file {here.folder}/new.txt  +1 -0\n  1 + hi\n  Expires in 24 h\n" in shown
-    assert "Allow? [y]es, [n]o, [s] for this session or [a]lways: Edit(./new.txt) > " in shown
+    assert (
+        "  y allow once  n deny  Esc deny and stop\n"
+        "  s allow for this session: Edit(./new.txt)\n  a allow always: Edit(./new.txt)\nYour answer, then Enter > "
+    ) in shown
 
 
 async def test_a_person_sees_a_long_command_to_its_end(

@@ -35,8 +35,6 @@ MODES: Final[tuple[ev.PermissionMode, ...]] = get_args(ev.PermissionMode)
 CYCLED: Final[tuple[ev.PermissionMode, ...]] = ("ask", "accept_edits", "plan")
 """The modes that Shift+Tab cycles through; full access must be typed."""
 
-GRANT_KEYS: Final[dict[str, ev.GrantScope]] = {"a": "once", "s": "session", "A": "always"}
-
 Show: TypeAlias = Callable[[Sequence[Piece]], None]
 
 

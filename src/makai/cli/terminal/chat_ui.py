@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from makai.auth.store import unix_milliseconds
+from makai.cli.approval_keys import DENY_KEY, GRANT_KEYS, REASON_KEY, VIEW_KEY, offered_keys
 from makai.cli.console import EXIT_INTERRUPTED, hint_of
 from makai.cli.terminal import slash_commands as slash
 from makai.cli.terminal.approval_focus import ALONE_S, ApprovalFocus
-from makai.cli.terminal.chat_session import GRANT_KEYS, ChatSession
+from makai.cli.terminal.chat_session import ChatSession
 from makai.cli.terminal.key_bindings import bindings
 from makai.cli.terminal.markdown_blocks import newest_lines
 from makai.cli.terminal.renderer import Renderer, load_rich
@@ -26,13 +27,13 @@ from makai.cli.terminal.screen import Screen
 from makai.cli.terminal.status_area import FRAME_MS, activity, approval_keys, footer
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, note
 from makai.core.errors import MakaiError
+from makai.core.session_events import ApprovalRequested
 from makai.core.visible_text import shown
 
 TWICE_S: Final = 2.0
 """Two Ctrl+C within this time leave."""
 MAX_PENDING: Final = 64
 MAX_COMPLETIONS: Final = 6
-ANSWER_KEYS: Final = "asAdev"
 
 
 class ChatUI:
@@ -190,7 +191,9 @@ class ChatUI:
         return self._focus.takes_keys(time.monotonic())
 
     def answer(self, key: str) -> None:
-        typed = self._focus.pressed(key, ANSWER_KEYS, time.monotonic())
+        asked = self._asked()
+        offered = "" if asked is None else offered_keys(asked.grant, is_long=self._is_long(asked))
+        typed = self._focus.pressed(key, offered, time.monotonic())
         if typed:
             self._screen.buffer.insert_text(typed)
         else:
@@ -198,20 +201,27 @@ class ChatUI:
 
     def _answered(self) -> None:
         key = self._focus.settled()
-        asked = self.chat.view.questions.get(self._focus.call_id or "")
+        asked = self._asked()
         if key is None or asked is None:
             return
-        if key in GRANT_KEYS and (key == "a" or asked.grant):
+        if key in GRANT_KEYS:
             self._focus.answered()
             self._do(lambda: self.chat.allow(asked.call_id, asked.digest, GRANT_KEYS[key]))
-        elif key == "d":
+        elif key == DENY_KEY:
             self._focus.answered()
             self._do(lambda: self.chat.deny(asked.call_id))
-        elif key == "e":
+        elif key == REASON_KEY:
             self._focus.reason_for = asked.call_id
             self._screen.refresh()
-        elif key == "v" and (whole := self.chat.view.unfolded_questions.get(asked.call_id)) is not None:
+        elif key == VIEW_KEY and (whole := self.chat.view.unfolded_questions.get(asked.call_id)) is not None:
             self.show([whole])
+
+    def _asked(self) -> ApprovalRequested | None:
+        """The question in front."""
+        return self.chat.view.questions.get(self._focus.call_id or "")
+
+    def _is_long(self, asked: ApprovalRequested) -> bool:
+        return asked.call_id in self.chat.view.unfolded_questions
 
     def _region(self, width: int, rows: int) -> str:
         view = self.chat.view
@@ -228,8 +238,7 @@ class ChatUI:
         return self._renderer.markdown(text, width).split("\n")[-rows:]
 
     def _question(self) -> list[Line]:
-        call_id = self._focus.call_id
-        asked = self.chat.view.questions.get(call_id or "")
+        asked = self._asked()
         if asked is None:
             return []
         if self._focus.reason_for is not None:
@@ -240,7 +249,7 @@ class ChatUI:
             unix_milliseconds(),
             ready=self._focus.is_ready(time.monotonic()),
             focused=self._focus.focused,
-            is_long=asked.call_id in self.chat.view.unfolded_questions,
+            is_long=self._is_long(asked),
         )
 
     def _completions(self) -> list[Line]:

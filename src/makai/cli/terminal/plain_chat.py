@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, assert_never
 
+from makai.cli.approval_keys import answer_in, discard_typed_ahead, key_lines, key_text, next_answer
 from makai.cli.console import EXIT_FAILED, exit_code, explain, harmless, note, say
 from makai.cli.line_reader import LineReader
 from makai.cli.terminal import slash_commands as slash
-from makai.cli.terminal.chat_session import GRANT_KEYS, ChatSession
+from makai.cli.terminal.chat_session import ChatSession
 from makai.cli.terminal.styled_text import Lines, Piece, plain
 from makai.core.errors import InvalidRequest, MakaiError, error_from_code
 from makai.core.session_events import ApprovalRequested
-from makai.core.visible_text import exact
 from makai.sessions.requests import GetState
 
 STOP_S: Final = 5.0
@@ -112,15 +112,32 @@ class PlainChat:
         await self._news.wait()
 
     async def _decide(self, chat: ChatSession, asked: ApprovalRequested) -> None:
-        answer = await self._ask(asked) if self._asks else ""
-        if answer in GRANT_KEYS and (answer == "a" or asked.grant):
-            await chat.allow(asked.call_id, asked.digest, GRANT_KEYS[answer])
+        if self._asks:
+            await self._ask(chat, asked)
         else:
-            await chat.deny(asked.call_id, answer.removeprefix("d").strip() if self._asks else NO_TERMINAL)
+            await chat.deny(asked.call_id, NO_TERMINAL)
         while asked.call_id in chat.view.questions and self._deleted is None:
             await self._next_news()
 
-    async def _ask(self, asked: ApprovalRequested) -> str:
-        wider = f", s for this session, A always: {exact(asked.grant)}" if asked.grant else ""
-        say(f"  a allow once{wider}; d or a reason to deny: ", end="")
-        return (await self._lines.next() or "").strip()
+    async def _ask(self, chat: ChatSession, asked: ApprovalRequested) -> None:
+        """A line that is none of the keys denies, and is the reason."""
+        whole = chat.view.unfolded_questions.get(asked.call_id)
+        for keys in key_lines(asked.grant, is_long=whole is not None):
+            say(f"  {key_text(keys)}")
+        await discard_typed_ahead(self._lines)
+        while True:
+            say("Your answer, or a reason to deny, then Enter: ", end="")
+            line = await next_answer(self._lines)
+            answer = answer_in(line, asked.grant, is_long=whole is not None)
+            if answer != "view" or whole is None:
+                break
+            self.show([whole])
+        match answer:
+            case "once" | "session" | "always":
+                await chat.allow(asked.call_id, asked.digest, answer)
+            case "stop":
+                await chat.abort()
+            case "deny" | "view" | None:
+                await chat.deny(asked.call_id, "" if answer == "deny" else line.strip())
+            case _:
+                assert_never(answer)

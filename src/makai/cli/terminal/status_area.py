@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from makai.cli.approval_keys import KeyHelp, key_lines
 from makai.cli.session_selection import short_model
 from makai.cli.terminal.styled_text import Line, Span, line
 from makai.cli.terminal.tool_call_text import call_title
@@ -12,7 +13,7 @@ from makai.cli.terminal.usage_text import context_share, duration, money
 from makai.core.approval_text import expiry_text
 from makai.core.content import words_of
 from makai.core.session_events import ApprovalRequested
-from makai.core.visible_text import exact, one_line, shown
+from makai.core.visible_text import one_line, shown
 from makai.sessions.state import Waiting
 
 MAX_THINKING_LINES: Final = 3
@@ -42,17 +43,13 @@ def approval_keys(
         return [line(Span("  An approval is waiting: press Tab to answer it. Your line is kept.", "warn"))]
     if not ready:
         return [line(Span("  …", "warn"))]
-    short = [("a", "allow once"), ("d", "deny"), ("e", "deny with a reason"), ("Esc", "stop the run")]
-    if is_long:
-        short.append(("v", "view all lines"))
-    rule = exact(asked.grant)
-    wide = [("s", f"allow for this session: {rule}"), ("A", f"allow always: {rule}")] if rule else []
     more = [expiry_text(asked.deadline_ms, now_ms), f"1 of {count} approvals" if count > 1 else ""]
     last = [line(Span(f"  {', '.join(filter(None, more))}", "dim"))] if any(more) else []
-    return [_key_line(short), *(_key_line([each]) for each in wide), *last]
+    keys = key_lines(asked.grant, is_long=is_long, with_reason=True)
+    return [*map(_key_line, keys), *last]
 
 
-def _key_line(keys: list[tuple[str, str]]) -> Line:
+def _key_line(keys: list[KeyHelp]) -> Line:
     return line(*(span for key, what in keys for span in (Span(f"  {key}", "key"), Span(f" {what}"))))
 
 

@@ -254,15 +254,15 @@ def test_keys_are_offered_once_they_count_and_wider_ones_only_with_a_rule() -> N
         return plain([Lines(lines=tuple(approval_keys(asked, 2, 0, **settings)))])
 
     assert offered() == (
-        "  a allow once  d deny  e deny with a reason  Esc stop the run\n"
+        "  y allow once  n deny  Esc deny and stop  e deny with a reason\n"
         "  s allow for this session: Bash(make:*)\n"
-        "  A allow always: Bash(make:*)\n  Expires in 2 min, 1 of 2 approvals\n"
+        "  a allow always: Bash(make:*)\n  Expires in 2 min, 1 of 2 approvals\n"
     )
     assert offered(ready=False) == "  …\n"
     assert offered(focused=False) == "  An approval is waiting: press Tab to answer it. Your line is kept.\n"
     assert "  v view all lines\n" in offered(is_long=True)
     once = approval_keys(question(), 1, 0, ready=True, focused=True, is_long=False)
-    assert plain([Lines(lines=tuple(once))]) == "  a allow once  d deny  e deny with a reason  Esc stop the run\n"
+    assert plain([Lines(lines=tuple(once))]) == "  y allow once  n deny  Esc deny and stop  e deny with a reason\n"
 
 
 def test_a_failure_says_what_to_do() -> None:
