@@ -240,7 +240,7 @@ async def test_escape_at_a_question_denies_and_stops_without_enter(here: Here) -
     assert list(here.folder.iterdir()) == []
     (session_id,) = await here.session_ids()
     decided = [event for event in await here.log(session_id) if event["type"] == "approval_decided"]
-    assert [(event["decision"], event["by"]) for event in decided] == [("deny_abort", "run")]
+    assert [(event["decision"], event["by"]) for event in decided] == [("deny_abort", "abort")]
 
 
 async def test_what_was_typed_before_a_question_is_no_answer_to_it(here: Here) -> None:

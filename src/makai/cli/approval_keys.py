@@ -8,6 +8,7 @@ read whole lines take an answer only when the line is that answer and nothing el
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from makai.cli.line_reader import ESCAPE, LineReader
@@ -72,7 +73,7 @@ async def discard_typed_ahead(lines: LineReader) -> None:
         lines.discard()
 
 
-async def next_answer(lines: LineReader) -> str:
+async def next_answer(lines: LineReader, prompt: Callable[[], None]) -> str:
     """The next typed line; `ESCAPE` as soon as that key is pressed. The end of the input is a no."""
-    line = await lines.next(escape=True)
+    line = await lines.next(escape=True, prompt=prompt)
     return DENY_KEY if line is None else line

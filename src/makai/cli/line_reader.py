@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -32,17 +32,22 @@ class LineReader:
         self._reading = False
         self._news = asyncio.Event()
 
-    async def next(self, *, hidden: bool = False, escape: bool = False) -> str | None:
+    async def next(
+        self, *, hidden: bool = False, escape: bool = False, prompt: Callable[[], None] | None = None
+    ) -> str | None:
         """The next line without its line break, or None at the end. `hidden` turns off the echo of a terminal. With
-        `escape`, the Esc key of a terminal ends the wait at once and is returned as `ESCAPE`."""
+        `escape`, the Esc key of a terminal ends the wait at once and is returned as `ESCAPE`. `prompt` is called when
+        the terminal is ready for the answer."""
         with _terminal_settings(self._descriptor, hidden=hidden, escape=escape):
+            if prompt is not None:
+                prompt()
             while b"\n" not in self._unused and not self._ended:
                 if len(self._unused) > MAX_LINE:
                     raise InvalidRequest(f"A line on standard input is longer than {MAX_LINE} bytes.")
                 self._news.clear()
                 self._read_more()
                 await self._news.wait()
-                if escape and self._unused.endswith(b"\x1b") and await self._is_escape_key():
+                if escape and self.is_terminal and self._unused.endswith(b"\x1b") and await self._is_escape_key():
                     return ESCAPE
         line, end, self._unused = self._unused.partition(b"\n")
         return line.decode("utf-8", "replace").removesuffix("\r") if line or end else None
@@ -59,10 +64,11 @@ class LineReader:
         termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
     async def _is_escape_key(self) -> bool:
-        """Whether the Esc that was just read is the key itself. Other keys that begin with it are dropped."""
-        self._unused = b""
+        """Whether the Esc that was just read is the key itself, and not the beginning of another one (an arrow)."""
         await asyncio.sleep(SEQUENCE_S)
-        return not _pending(self._descriptor)
+        rest = _pending(self._descriptor)
+        self._unused = self._unused + rest if rest else b""
+        return not rest
 
     def _read_more(self) -> None:
         if self._reading:

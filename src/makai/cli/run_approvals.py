@@ -126,8 +126,8 @@ async def _ask(request: ApprovalRequested, run_id: str, lines: LineReader, cwd: 
         note(f"  {key_text(keys)}")
     await discard_typed_ahead(lines)
     while True:
-        note("Your answer, then Enter > ", end="")
-        answer = answer_in(await next_answer(lines), request.grant, is_long=text.is_long)
+        typed = await next_answer(lines, lambda: note("Your answer, then Enter > ", end=""))
+        answer = answer_in(typed, request.grant, is_long=text.is_long)
         match answer:
             case "view":
                 _show(text.lines)

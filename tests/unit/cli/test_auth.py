@@ -83,7 +83,9 @@ class Answers(LineReader):
         self._lines: Iterator[str] = iter(lines)
         self.hidden: list[bool] = []
 
-    async def next(self, *, hidden: bool = False, escape: bool = False) -> str | None:
+    async def next(
+        self, *, hidden: bool = False, escape: bool = False, prompt: Callable[[], None] | None = None
+    ) -> str | None:
         self.hidden.append(hidden)
         return next(self._lines, None)
 

@@ -1,6 +1,6 @@
 // The keys that answer an approval, the same as in the terminal (src/makai/cli/approval_keys.py), and when a key counts.
 //
-// A question may appear while somebody types. A letter is an answer only when the question was readable for a moment,
+// A question may appear while the user types. A letter is an answer only when the question was readable for a moment,
 // nothing was typed shortly before, the letter is not an auto-repeat, and no other key follows at once: "also look at
 // that" begins with an "a" and is no permission.
 import type { GrantScope } from "./protocol";
@@ -18,7 +18,7 @@ export const ANSWER_KEYS: Record<string, Answer> = {
 export const READ_MS = 500;
 /** How long a key must stay alone to be an answer; typing is faster. */
 export const ALONE_MS = 300;
-/** Text that was typed this recently means that somebody is still typing. */
+/** Text that was typed this recently means that the user is still typing. */
 export const TYPING_MS = 1000;
 
 /** The answer that a key gives to a question; undefined when the question does not offer it. */

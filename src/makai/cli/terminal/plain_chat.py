@@ -126,8 +126,7 @@ class PlainChat:
             say(f"  {key_text(keys)}")
         await discard_typed_ahead(self._lines)
         while True:
-            say("Your answer, or a reason to deny, then Enter: ", end="")
-            line = await next_answer(self._lines)
+            line = await next_answer(self._lines, lambda: say("Your answer, or a reason to deny, then Enter: ", end=""))
             answer = answer_in(line, asked.grant, is_long=whole is not None)
             if answer != "view" or whole is None:
                 break
