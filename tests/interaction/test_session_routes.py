@@ -79,7 +79,10 @@ async def test_info_harnesses_and_approvals(tmp_path: Path, project: Path) -> No
     async with serving(tmp_path, WRITES) as site:
         status, info = await site.ask("GET", "/api/info")
         assert status == 200
-        assert set(info) == {"version", "default_model_ref", "default_cwd", "home_has_models", "demo"}
+        caller = {"scope": "admin", "token": "server", "session_id": None}
+        settings = {"version", "default_model_ref", "default_cwd", "home_has_models", "demo"}
+        assert {name: info.pop(name) for name in caller} == caller
+        assert set(info) == settings
         assert info["version"] == __version__
         assert await site.ask("GET", "/api/harnesses") == (200, {"harnesses": [{"name": "native", "available": True}]})
         assert await site.ask("GET", "/api/approvals") == (200, {"pending": []})

@@ -32,7 +32,7 @@ from makai.server.makai_connection import MakaiServer
 from makai.server.session_source import SessionSource
 from makai.transports.channel import Channel
 from makai.transports.grpc import serve_grpc
-from makai.transports.guard import Guard, GuardConfig
+from makai.transports.guard import Guard, GuardConfig, KnownTokens
 from makai.transports.memory import memory_pair
 from support.transports import loopback
 
@@ -185,13 +185,14 @@ async def listening(kind: str, backend: Backend, sessions: SessionSource | None 
 
 
 @asynccontextmanager
-async def served(kind: str, makai: MakaiServer) -> AsyncIterator[str]:
+async def served(kind: str, makai: MakaiServer, tokens: KnownTokens | None = None) -> AsyncIterator[str]:
+    """`tokens` are for gRPC; over HTTP the application makes its own."""
     config = GuardConfig(TOKEN, port=0)
     if kind != "grpc":
         async with loopback(partial(make_app, makai), config) as port:
             yield f"{'ws' if kind == 'websocket' else 'http'}://127.0.0.1:{port}"
         return
-    server = await serve_grpc("127.0.0.1", 0, Guard(config), makai.serve)
+    server = await serve_grpc("127.0.0.1", 0, Guard(config, tokens), makai.serve)
     try:
         yield f"grpc://127.0.0.1:{server.port}"
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -28,13 +29,32 @@ BEARER: Mapping[str, str] = {"Authorization": f"Bearer {TOKEN.reveal()}"}
 SUBPROTOCOL = "minicodex.v1"
 
 
+class Clock:
+    """Wall time that a test can put ahead."""
+
+    ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead_s
+
+
 class Site:
-    def __init__(self, listening: AsyncExitStack, port: int, sessions: Sessions, http: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        listening: AsyncExitStack,
+        port: int,
+        sessions: Sessions,
+        http: aiohttp.ClientSession,
+        makai: MakaiServer,
+        clock: Clock,
+    ) -> None:
         self._listening = listening
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.sessions = sessions
         self.http = http
+        self.makai = makai
+        self.clock = clock
 
     async def stop(self) -> None:
         await self._listening.aclose()
@@ -118,6 +138,7 @@ async def serving(
 ) -> AsyncIterator[Site]:
     home = folder / "makai-home"
     home.mkdir(mode=0o700, exist_ok=True)
+    clock = Clock()
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(scripted_models(folder, scenario))
         source = SessionSource(models, home, durable=True)
@@ -125,8 +146,8 @@ async def serving(
         server = MakaiServer(models, sessions=source.get)
         app = partial(make_app, server, minicodex_limits=limits, heartbeat_s=heartbeat_s)
         listening = await stack.enter_async_context(AsyncExitStack())
-        port = await listening.enter_async_context(loopback(app, GuardConfig(TOKEN, port=0)))
+        port = await listening.enter_async_context(loopback(app, GuardConfig(TOKEN, port=0, wall_clock=clock)))
         http = await stack.enter_async_context(http_session())
         async with asyncio.timeout(60):
             sessions = await source.get()
-        yield Site(listening, port, sessions, http)
+        yield Site(listening, port, sessions, http, server, clock)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgspec
 from aiohttp import web
 
+from makai.core.access import LOCAL, Caller
 from makai.core.secret import Secret
 from makai.transports.channel import Channel, Oversized
 from makai.transports.grpc import connect_grpc, serve_grpc
@@ -42,7 +43,7 @@ class Accepted:
         self.channel: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
 
-    async def serve(self, channel: Channel) -> None:
+    async def serve(self, channel: Channel, caller: Caller = LOCAL) -> None:
         self.channel.set_result(_Served(channel, self.over))
         await self.over.wait()
 

@@ -72,6 +72,12 @@ class NotSupported(MakaiError):
     code = "not_implemented"
 
 
+class Forbidden(MakaiError):
+    """The caller's token may not do this; the hint says which one may."""
+
+    code = "forbidden"
+
+
 class AuthError(MakaiError):
     """Base of credential failures. `provider_id` names whose login is needed."""
 
@@ -257,8 +263,8 @@ _AUTH_ERRORS: dict[str, type[AuthError]] = {
 }
 _PLAIN_ERRORS: dict[str, type[MakaiError]] = {
     error.code: error
-    for error in (ParseError, InvalidRequest, ModelRetired, NotSupported, Aborted, TransportError, StorageUnavailable)
-}
+    for error in (ParseError, InvalidRequest, ModelRetired, NotSupported, Forbidden, Aborted, TransportError)
+} | {StorageUnavailable.code: StorageUnavailable}
 
 
 def error_from_code(

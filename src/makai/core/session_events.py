@@ -80,6 +80,8 @@ class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow: tuple[str, ...] = ()
     """Permission rules that count for this run only."""
     deny: tuple[str, ...] = ()
+    token: str = ""
+    """The token of the caller that sent the input, as in `mode_changed`; empty for a process of the same user."""
 
 
 class HarnessCapabilities(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -143,6 +145,8 @@ class ModeChanged(Fact, frozen=True, tag="mode_changed"):
     mode: PermissionMode
     agent_mode: str = ""
     """A mode of the agent's own that was chosen, one of `agent_session.modes`; empty when it stays as it is."""
+    token: str = ""
+    """The token of the caller (`Caller.label`); "local" for a process of the same user."""
 
 
 class TermsChanged(Fact, frozen=True, tag="terms_changed"):
@@ -216,6 +220,8 @@ class RunAborted(Fact, frozen=True, tag="run_aborted"):
 
     by: str = ""
     reason: str = ""
+    token: str = ""
+    """As in `mode_changed`."""
 
 
 class RunFinished(Fact, frozen=True, tag="run_finished"):
@@ -350,6 +356,8 @@ class ApprovalDecided(Fact, frozen=True, tag="approval_decided"):
     """The rule that was set, when the scope is wider than this one call."""
     option_id: str = ""
     """The chosen one of the options that the agent offered."""
+    token: str = ""
+    """The token with which a person decided, as in `mode_changed`; empty when no person did."""
 
 
 class ToolStarted(Fact, frozen=True, tag="tool_started"):

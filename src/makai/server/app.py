@@ -3,21 +3,25 @@ Origin, token, limits); `/healthz` and `/readyz` need no token."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 from aiohttp import web
 
 from makai.catalog.models import ModelsRequest
-from makai.core.errors import InvalidRequest
+from makai.core.errors import Forbidden, InvalidRequest
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
 from makai.server.auth_routes import PageLogins
-from makai.server.http_json import answer, answering
+from makai.server.http_json import answer, answer_error, answering
 from makai.server.makai_connection import MakaiServer
 from makai.server.minicodex_connection import HEARTBEAT_S, MinicodexServer
 from makai.server.page_routes import add_page
+from makai.server.scopes import ROUTES, check
 from makai.server.session_routes import SessionRoutes
+from makai.server.token_book import TokenBook
 from makai.transports.channel import MAX_FRAME_BYTES
 from makai.transports.guard import COOKIE_NAME, Guard
-from makai.transports.http_guard import guard_middleware
+from makai.transports.http_guard import caller_of, guard_middleware, optional_caller_of
 from makai.transports.sse import SSEServer
 from makai.transports.websocket import serve_websocket
 
@@ -32,12 +36,17 @@ def make_app(
     minicodex_limits: Limits = DEFAULT_LIMITS,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> web.Application:
-    """The application; its caller owns the sockets. Sessions and their page are there when `makai` has them."""
-    app = web.Application(middlewares=[guard_middleware(guard)], client_max_size=MAX_FRAME_BYTES + 4096)
+    """The application; its caller owns the sockets. Sessions, their page and stored tokens are there when `makai` has
+    sessions."""
+    middlewares = [guard_middleware(guard), _check_scope]
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_FRAME_BYTES + 4096)
+    if makai.sessions is not None:
+        guard.tokens = book = TokenBook(makai.sessions, guard.config.wall_clock)
+        app.on_cleanup.append(lambda _: book.close())
     sse = SSEServer(makai.serve_until_idle)
 
     async def makai_websocket(request: web.Request) -> web.StreamResponse:
-        return await serve_websocket(request, makai.serve)
+        return await serve_websocket(request, lambda channel: makai.serve(channel, caller_of(request)))
 
     async def healthz(request: web.Request) -> web.Response:
         return answer({"status": "ok"})
@@ -78,6 +87,21 @@ def make_app(
     return app
 
 
+@web.middleware
+async def _check_scope(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse a request whose token does not allow its route. Unknown paths get their 404 from the router."""
+    caller, resource = optional_caller_of(request), request.match_info.route.resource
+    if caller is not None and resource is not None:
+        route = ("GET" if request.method == "HEAD" else request.method, resource.canonical)
+        try:
+            check(caller, ROUTES.get(route), " ".join(route))
+        except Forbidden as error:
+            return answer_error(error)
+    return await handler(request)
+
+
 async def _keep_to_ourselves(request: web.Request, response: web.StreamResponse) -> None:
     """No page of another origin may load what we answer, as a script or in any other guise."""
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
@@ -90,7 +114,7 @@ def _add_minicodex(app: web.Application, minicodex: MinicodexServer) -> None:
         name = "page" if COOKIE_NAME in request.cookies else "minicodex"
         return await serve_websocket(
             request,
-            lambda channel: minicodex.serve(channel, session_id, name),
+            lambda channel: minicodex.serve(channel, session_id, name, caller_of(request)),
             subprotocol=MINICODEX_SUBPROTOCOL,
             may_be_left_out=True,
         )

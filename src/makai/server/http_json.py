@@ -18,6 +18,7 @@ _STATUS: Final = {
     "SESSION_EXISTS": 409,
     "BUSY": 409,
     "APPROVAL_CONFLICT": 409,
+    "forbidden": 403,
     "auth_required": 424,
     "overloaded": 429,
     "internal_error": 500,
@@ -45,11 +46,15 @@ def answering(
         try:
             return await handler(request)
         except MakaiError as error:
-            code = error.code if isinstance(error, SessionRefused) else wire_code(error.code)
-            said = {"code": code, "message": error.message} | ({"hint": error.hint} if error.hint else {})
-            return answer({"error": said}, _STATUS.get(code, 400))
+            return answer_error(error)
 
     return handle
+
+
+def answer_error(error: MakaiError) -> web.Response:
+    code = error.code if isinstance(error, SessionRefused) else wire_code(error.code)
+    said = {"code": code, "message": error.message} | ({"hint": error.hint} if error.hint else {})
+    return answer({"error": said}, _STATUS.get(code, 400))
 
 
 async def read_body(request: web.Request, kind: type[BodyT], max_bytes: int) -> BodyT:

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from makai.core.errors import ChannelClosed, MakaiError, Overloaded, TransportError
+from makai.core.access import LOCAL, Caller
+from makai.core.errors import ChannelClosed, Forbidden, MakaiError, Overloaded, TransportError
 from makai.core.stream_events import TERMINAL, Failed, StreamEvent
 from makai.protocols.makai import commands as cmd
 from makai.protocols.makai.auth import AuthCommand
@@ -56,12 +57,12 @@ class MakaiServer:
         self._running = 0
         self._quiet = asyncio.Event()
 
-    async def serve(self, channel: Channel) -> None:
-        await self._serve(_Connection(self, channel, close_when_idle=False))
+    async def serve(self, channel: Channel, caller: Caller = LOCAL) -> None:
+        await self._serve(_Connection(self, channel, caller, close_when_idle=False))
 
-    async def serve_until_idle(self, channel: Channel) -> None:
+    async def serve_until_idle(self, channel: Channel, caller: Caller = LOCAL) -> None:
         """The same, but close the channel when no request is running: what a POST answered by SSE wants."""
-        await self._serve(_Connection(self, channel, close_when_idle=True))
+        await self._serve(_Connection(self, channel, caller, close_when_idle=True))
 
     async def drain(self, seconds: float) -> None:
         """Refuse new requests and give the running ones so long to end."""
@@ -88,8 +89,9 @@ class MakaiServer:
 
 
 class _Connection:
-    def __init__(self, server: MakaiServer, channel: Channel, *, close_when_idle: bool) -> None:
+    def __init__(self, server: MakaiServer, channel: Channel, caller: Caller, *, close_when_idle: bool) -> None:
         self._server = server
+        self._caller = caller
         self._channel = channel
         self._protocol = ServerConnection(server.limits, agents=server.sessions is not None)
         self._close_when_idle = close_when_idle
@@ -136,10 +138,32 @@ class _Connection:
             for command in commands:
                 if isinstance(command, cmd.EndConnection):
                     return
-                self._carry_out(command, group)
+                if not self._is_refused(command):
+                    self._carry_out(command, group)
             self._writer.wake()
             with suppress(ChannelClosed):  # then the channel ends too
                 await self._writer.room()
+
+    def _is_refused(self, command: cmd.Command) -> bool:
+        """Whether the caller's token does not allow the command, which was then answered."""
+        if self._caller is LOCAL:
+            return False
+        from makai.server.scopes import check_makai  # not for `makai stdio`, whose callers are local
+
+        try:
+            check_makai(self._caller, command)
+        except Forbidden as error:
+            match command:
+                case cmd.OpenStream(stream_id=stream_id):
+                    self._protocol.refuse(Scope("stream_id", stream_id), error)
+                case cmd.ListModels(scope=scope):
+                    self._protocol.refuse(scope, error)
+                case cmd.AskSession(session_id=session_id, message_id=message_id):
+                    self._protocol.agents.refuse(session_id, message_id, error)
+                case _:
+                    self._logins.refuse(command, error)
+            return True
+        return False
 
     def _carry_out(
         self,
@@ -167,10 +191,12 @@ class _Connection:
         """Loaded with the first request about a session: `makai stdio` answers a ping without them."""
         if self._agents is None:
             from makai.server.makai_session import ConnectionAgents, ConnectionParts
+            from makai.server.scopes import scoped
 
             server, writer = self._server, self._writer
             assert server.sessions is not None, "the protocol refuses agents where there are no sessions"
-            parts = ConnectionParts(self._protocol.agents, server.backend, server.sessions, writer.wake, writer.room)
+            sessions = scoped(server.sessions, self._caller)
+            parts = ConnectionParts(self._protocol.agents, server.backend, sessions, writer.wake, writer.room)
             self._agents = ConnectionAgents(parts)
         return self._agents
 

@@ -45,6 +45,12 @@ class ConnectionLogins:
             case _:
                 assert_never(command)
 
+    def refuse(self, command: object, error: MakaiError) -> None:
+        """Answer a login that its client may not start; nothing else has an answer beyond its ack."""
+        if isinstance(command, StartLogin):
+            self._fail(command, error)
+            self._scopes.result(command.flow_id, "failed")
+
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -69,9 +75,7 @@ class ConnectionLogins:
         try:
             flow = self._backend.auth().start_login(command.provider_id, command.flow_id, command.account)
         except MakaiError as error:
-            flow_id, provider_id = command.flow_id, command.provider_id
-            failure = wire.AuthFailure(flow_id=flow_id, provider_id=provider_id, message=str(error), code=error.code)
-            self._scopes.event(flow_id, wire.AuthEvent(error=failure))
+            self._fail(command, error)
         else:
             self._flows[command.flow_id] = flow
             try:
@@ -84,6 +88,11 @@ class ConnectionLogins:
                 del self._flows[command.flow_id]
         self._scopes.result(command.flow_id, status)
         self._on_news()
+
+    def _fail(self, command: StartLogin, error: MakaiError) -> None:
+        flow_id, provider_id = command.flow_id, command.provider_id
+        failure = wire.AuthFailure(flow_id=flow_id, provider_id=provider_id, message=str(error), code=error.code)
+        self._scopes.event(flow_id, wire.AuthEvent(error=failure))
 
 
 def wire_event(event: LoginEvent) -> wire.AuthEvent:

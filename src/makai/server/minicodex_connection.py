@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, assert_never
 from uuid import uuid4
 
+from makai.core.access import LOCAL, Caller
 from makai.core.errors import ChannelClosed, MakaiError
 from makai.protocols.minicodex.commands import Ask, Open, Request, TakeSnapshot
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, CloseCode, Limits, MinicodexConnection
+from makai.server.scopes import scoped
 from makai.server.session_views import SessionViews, SharedView, is_gone, look_up_run
 from makai.sessions.log import encoding
-from makai.sessions.requests import CreateSession, ReadEvents, RunCommand
+from makai.sessions.requests import CreateSession, GetState, ReadEvents, RunCommand
 from makai.sessions.service import Sessions
 from makai.transports.websocket import WebSocketChannel
 
@@ -44,9 +46,11 @@ class MinicodexServer:
         self.heartbeat_s = heartbeat_s
         self._clients: set[_Client] = set()
 
-    async def serve(self, channel: WebSocketChannel, session_id: str | None, name: str = "minicodex") -> None:
+    async def serve(
+        self, channel: WebSocketChannel, session_id: str | None, name: str = "minicodex", caller: Caller = LOCAL
+    ) -> None:
         """Serve one client until it is gone. `name` is who decides approvals there, as the log says it."""
-        client = _Client(self, channel, session_id, name)
+        client = _Client(self, channel, session_id, name, caller)
         self._clients.add(client)
         try:
             await client.run()
@@ -60,8 +64,11 @@ class MinicodexServer:
 
 
 class _Client:
-    def __init__(self, server: MinicodexServer, channel: WebSocketChannel, session_id: str | None, name: str) -> None:
+    def __init__(
+        self, server: MinicodexServer, channel: WebSocketChannel, session_id: str | None, name: str, caller: Caller
+    ) -> None:
         self._server = server
+        self._sessions = scoped(server.sessions, caller)
         self._channel = channel
         self._protocol = MinicodexConnection(
             session_id=session_id, new_id=lambda: str(uuid4()), client_name=name, limits=server.limits
@@ -132,7 +139,7 @@ class _Client:
                 case Open():
                     await self._open(request)
                 case Ask():
-                    sessions = await self._server.sessions()
+                    sessions = await self._sessions()
                     receipt = await sessions.dispatch(RunCommand(request.session_id, request.command))
                     self._protocol.answered(request, receipt)
                 case TakeSnapshot():
@@ -148,8 +155,10 @@ class _Client:
 
     async def _open(self, request: Open) -> None:
         session_id = request.session_id
+        sessions = await self._sessions()
         if session_id is None:
-            session_id = await (await self._server.sessions()).dispatch(self._server.make_new())
+            session_id = await sessions.dispatch(self._server.make_new())
+        await sessions.dispatch(GetState(session_id))  # whether this caller may see it: views are shared
         former = self._shared
         self._shared = await self._server.views.enter(session_id, self._wake)
         if former is not None and former is not self._shared:
@@ -191,7 +200,7 @@ class _Client:
         session_id, cursor = self._protocol.session_id, self._protocol.cursor
         assert session_id is not None
         assert cursor is not None
-        sessions = await self._server.sessions()
+        sessions = await self._sessions()
         if (lookup := self._protocol.lookup()) is not None:
             await look_up_run(sessions, session_id, lookup)
             self._protocol.begin_replay(lookup)

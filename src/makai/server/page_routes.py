@@ -11,6 +11,7 @@ from aiohttp import web
 
 from makai.core.secret import Secret
 from makai.transports.guard import COOKIE_NAME, TRADE_PATH, page_cookie
+from makai.transports.http_guard import caller_of
 
 FOLDER: Final = Path(__file__).parent / "page"
 HEADERS: Final = {
@@ -56,7 +57,7 @@ def add_page(app: web.Application, token: Secret, *, is_tls: bool, folder: Path 
         response = web.Response(status=204, headers={"Cache-Control": "no-store"})
         response.set_cookie(
             COOKIE_NAME,
-            page_cookie(token).reveal(),
+            page_cookie(token, caller_of(request).token_id).reveal(),
             max_age=_COOKIE_S,
             path="/",
             httponly=True,

@@ -24,7 +24,7 @@ from makai.server.app import make_app
 from makai.server.backend import Backend
 from makai.server.makai_connection import MakaiServer
 from makai.server.session_source import SessionSource
-from makai.transports.guard import Guard, GuardConfig
+from makai.transports.guard import Guard, GuardConfig, KnownTokens
 
 DEFAULT_PORT = 8717
 DEFAULT_GRPC_PORT = 8718
@@ -81,7 +81,7 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         stack.push_async_callback(runner.cleanup)
         await web.SockSite(runner, listener, ssl_context=tls).start()
         await source.get()  # runs that a former server left continue now, not with the first request
-        grpc = await _serve_grpc(options, token, makai, stack)
+        grpc = await _serve_grpc(options, token, makai, guard.tokens, stack)
         scheme = "https" if tls else "http"
         address = f"{scheme}://{_shown(options.host)}:{port}"
         stack.enter_context(announced(home, address))
@@ -91,12 +91,14 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         await makai.drain(options.drain_s)
 
 
-async def _serve_grpc(options: ServeOptions, token: Secret, makai: MakaiServer, stack: AsyncExitStack) -> str | None:
+async def _serve_grpc(
+    options: ServeOptions, token: Secret, makai: MakaiServer, tokens: KnownTokens | None, stack: AsyncExitStack
+) -> str | None:
     if options.grpc_port is None:
         return None
     from makai.transports.grpc import serve_grpc
 
-    guard = Guard(_guard_config(options, options.grpc_port, token, tls=False))
+    guard = Guard(_guard_config(options, options.grpc_port, token, tls=False), tokens)
     server = await serve_grpc(options.host, options.grpc_port, guard, makai.serve)
     stack.push_async_callback(server.close)
     return f"grpc://{_shown(options.host)}:{server.port}"

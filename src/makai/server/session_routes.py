@@ -19,11 +19,13 @@ from makai.protocols.minicodex.view import page
 from makai.server.backend import Backend
 from makai.server.demo import make_demo
 from makai.server.http_json import answer, answering, read_body
+from makai.server.scopes import ScopedSessions, check_all_sessions
 from makai.server.session_views import read_transcript
 from makai.sessions import requests as req
 from makai.sessions.export import jsonl, markdown
 from makai.sessions.log.base import PendingApproval, Record, SessionFilter, SessionSummary
 from makai.sessions.service import Sessions
+from makai.transports.http_guard import caller_of
 
 MAX_BODY: Final = 256 * 1024
 MAX_LISTED: Final = 500
@@ -67,6 +69,9 @@ class SessionRoutes:
         ):
             app.router.add_route(method, path, answering(handler))
 
+    async def _open(self, request: web.Request) -> Sessions:
+        return ScopedSessions(await self._sessions(), caller_of(request))
+
     def new_session(self) -> req.CreateSession:
         """The session of a client that names no settings."""
         return self._wanted(NewBody())
@@ -76,6 +81,7 @@ class SessionRoutes:
             default: str | None = self._default_model_ref()
         except MakaiError:
             default = None
+        caller = caller_of(request)
         return answer(
             {
                 "version": __version__,
@@ -83,6 +89,9 @@ class SessionRoutes:
                 "default_cwd": os.getcwd(),
                 "home_has_models": default is not None,
                 "demo": True,
+                "scope": caller.scope,
+                "token": caller.name,
+                "session_id": caller.session_id,
             }
         )
 
@@ -90,7 +99,7 @@ class SessionRoutes:
         limit = _number(request, "limit", 100, least=1, most=MAX_LISTED)
         before = _number(request, "before", 0) or None
         words = request.query.get("q", "").casefold().split()
-        sessions = await self._sessions()
+        sessions = await self._open(request)
         found = await sessions.dispatch(
             req.ListSessions(SessionFilter(limit=_SEARCHED if words else limit + _MAX_PER_MS, updated_before_ms=before))
         )
@@ -101,29 +110,31 @@ class SessionRoutes:
         return answer({"sessions": [_shown(summary) for summary in shown], "next_before": next_before})
 
     async def _create(self, request: web.Request) -> web.Response:
-        wanted = self._wanted(await read_body(request, NewBody, MAX_BODY))
-        session_id = await (await self._sessions()).dispatch(wanted)
-        return answer({"session_id": session_id}, 201)
+        body = await read_body(request, NewBody, MAX_BODY)
+        if body.demo:  # its settings are the server's own, in a folder that it makes
+            check_all_sessions(caller_of(request), "a demo")
+            return answer({"session_id": await (await self._sessions()).dispatch(make_demo(os.environ))}, 201)
+        return answer({"session_id": await (await self._open(request)).dispatch(self._wanted(body))}, 201)
 
     async def _show(self, request: web.Request) -> web.Response:
         return answer(_shown(await self._summary(request)))
 
     async def _delete(self, request: web.Request) -> web.Response:
-        if not await (await self._sessions()).dispatch(req.DeleteSession(request.match_info["id"])):
+        if not await (await self._open(request)).dispatch(req.DeleteSession(request.match_info["id"])):
             raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
         return web.Response(status=204)
 
     async def _fork(self, request: web.Request) -> web.Response:
         body = await read_body(request, ForkBody, MAX_BODY)
         wanted = req.ForkSession(origin=request.match_info["id"], at=body.at)
-        return answer({"session_id": await (await self._sessions()).dispatch(wanted)}, 201)
+        return answer({"session_id": await (await self._open(request)).dispatch(wanted)}, 201)
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
         form = request.query.get("format", "md")
         if form not in ("md", "jsonl"):
             raise InvalidRequest("format is md or jsonl.")
         summary = await self._summary(request)
-        sessions = await self._sessions()
+        sessions = await self._open(request)
         name = f"makai-{summary.session_id}.{form}"
         kind = "text/markdown; charset=utf-8" if form == "md" else "application/jsonl"
         headers = {"Content-Type": kind, "Content-Disposition": f'attachment; filename="{_file_name(name)}"'}
@@ -142,7 +153,7 @@ class SessionRoutes:
         before = _number(request, "before", summary.events + 1, most=summary.events + 1)
         limit = _number(request, "limit", PAGE_ITEMS, least=1, most=MAX_PAGE_ITEMS)
         reader = TranscriptReader(max(before, 1), limit)
-        await read_transcript(await self._sessions(), summary.session_id, reader)
+        await read_transcript(await self._open(request), summary.session_id, reader)
         return web.Response(body=page(reader), content_type="application/json")
 
     async def _approvals(self, request: web.Request) -> web.Response:
@@ -151,21 +162,19 @@ class SessionRoutes:
             named = {"session_id": asked.session_id, "call_id": call.call_id, "title": call.title}
             return {**named, "tool_key": call.name, "event_id": asked.event_id, "ts": asked.ts}
 
-        pending = await (await self._sessions()).dispatch(req.ListApprovals())
+        pending = await (await self._open(request)).dispatch(req.ListApprovals())
         return answer({"pending": [shown(asked) for asked in pending]})
 
     async def _harnesses(self, request: web.Request) -> web.Response:
         return answer({"harnesses": [{"name": "native", "available": True}]})
 
     async def _summary(self, request: web.Request) -> SessionSummary:
-        summary = await (await self._sessions()).dispatch(req.GetSession(request.match_info["id"]))
+        summary = await (await self._open(request)).dispatch(req.GetSession(request.match_info["id"]))
         if summary is None:
             raise SessionRefused("UNKNOWN_SESSION", "There is no such session.")
         return summary
 
     def _wanted(self, body: NewBody) -> req.CreateSession:
-        if body.demo:
-            return make_demo(os.environ)
         return req.CreateSession(
             model_ref=body.model_ref or self._default_model_ref(),
             mode=body.mode,

@@ -55,6 +55,8 @@ class ApproveCall(Timed, frozen=True, tag="approve"):
     """When given, the approval counts only for arguments of this digest."""
     option_id: str = ""
     """The chosen option of an external agent's question; by default the first that fits the scope."""
+    token: str = ""
+    """The token of the caller, for the log; so in the other commands."""
 
 
 class DenyCall(Timed, frozen=True, tag="deny"):
@@ -65,6 +67,7 @@ class DenyCall(Timed, frozen=True, tag="deny"):
     reason: str = ""
     scope: ev.GrantScope = "once"
     option_id: str = ""
+    token: str = ""
 
 
 class Abort(Timed, frozen=True, tag="abort"):
@@ -73,12 +76,14 @@ class Abort(Timed, frozen=True, tag="abort"):
     run_id: str | None = None
     by: str = ""
     reason: str = ""
+    token: str = ""
 
 
 class SetMode(Timed, frozen=True, tag="set_mode"):
     mode: ev.PermissionMode
     agent_mode: str = ""
     """One of the agent's own modes; empty to leave it as it is."""
+    token: str = ""
 
 
 class SetModel(Timed, frozen=True, tag="set_model"):

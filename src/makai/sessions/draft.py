@@ -107,9 +107,9 @@ class Draft:
         else:
             self.finish_call(run_id, call, f"Not run: {when} before this tool started.")
 
-    def log_abort(self, run_id: str, by: str, reason: str) -> None:
+    def log_abort(self, run_id: str, by: str, reason: str, token: str = "") -> None:
         self.log(ev.RunStatusChanged(status="aborting"), run_id)
-        self.log(ev.RunAborted(by=by, reason=reason), run_id)
+        self.log(ev.RunAborted(by=by, reason=reason, token=token), run_id)
 
     def settle(self, run: Run, terminal: ev.RunFinished | ev.RunFailed) -> None:
         """End the run: close what is open, log the end once, and start what waits. A run that was being aborted ends as

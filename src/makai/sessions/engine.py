@@ -93,14 +93,14 @@ def _set(draft: Draft, command: cmd.Setting) -> None:
     state = draft.state
     _check_open(state)
     match command:
-        case cmd.SetMode(mode=mode, agent_mode=agent_mode):
+        case cmd.SetMode(mode=mode, agent_mode=agent_mode, token=token):
             _check_mode(mode)
             if agent_mode and agent_mode not in {offered.id for offered in (state.agent.modes if state.agent else ())}:
                 raise SessionRefused("BAD_ARGUMENT", f"The agent offers no mode {agent_mode!r}.")
             if mode != state.mode and not state.capabilities.change_mode:
                 raise SessionRefused("INVALID_COMMAND", "The agent of this session does not obey permission modes.")
             if mode != state.mode or agent_mode not in ("", state.agent_mode):
-                draft.log(ev.ModeChanged(mode=mode, agent_mode=agent_mode))
+                draft.log(ev.ModeChanged(mode=mode, agent_mode=agent_mode, token=token))
         case cmd.SetModel(model_ref=model_ref):
             _check_text(model_ref, "model_ref")
             if not state.capabilities.change_model:
@@ -168,7 +168,7 @@ def _abort(draft: Draft, command: cmd.Abort) -> None:
         raise SessionRefused("STALE_RUN_ID", f"Run {command.run_id!r} is not the active one.")
     if run.status == "aborting":
         return  # the first abort counts
-    draft.log_abort(run.run_id, command.by, command.reason)
+    draft.log_abort(run.run_id, command.by, command.reason, command.token)
     for call in run.pending():
         draft.decide_call(run.run_id, ev.ApprovalDecided(call_id=call.call_id, decision="deny_abort", by="abort"))
     draft.effect(cmd.CancelRun(run_id=run.run_id))
@@ -234,6 +234,7 @@ def _answer(draft: Draft, command: cmd.ApproveCall | cmd.DenyCall) -> None:
             scope=command.scope,
             grant=call.request.grant if command.scope != "once" else "",
             option_id="" if option is None else option.id,
+            token=command.token,
         ),
     )
 

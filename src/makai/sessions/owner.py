@@ -23,14 +23,15 @@ import msgspec
 
 from makai.agent.host import Models
 from makai.aio.tasks import BackgroundTasks
-from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
+from makai.core.access import LOCAL
+from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
 from makai.harness.base import Execute, Harness, ToolAnswer, ToolRequest
 from makai.harness.client_tools import ToolExecutor, ToolExecutors
 from makai.harness.native.harness import NativeHarness
 from makai.harness.native.workbench_pool import WorkbenchPool
 from makai.harness.registry import HarnessRegistry
 from makai.sessions import requests as req
-from makai.sessions.commands import Abort, Create, Recovered
+from makai.sessions.commands import Abort, ApproveCall, Create, DenyCall, Recovered, SetMode
 from makai.sessions.following import LiveFollower
 from makai.sessions.forking import copied, fork_of
 from makai.sessions.live import ABORT_S, STATE_FORMAT, LiveSession
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 MAX_LIVE: Final = 256
 """Sessions kept in memory, including idle ones."""
 CLOSE_S: Final = 10.0
+MAX_TOKEN_MS: Final = 366 * 24 * 3600 * 1000
 _PAGE: Final = 500
 _CLOSING: Final = "The sessions are being closed."
 _ACTIVE: Final = frozenset({"starting", "running", "awaiting_approval", "aborting"})
@@ -200,10 +202,21 @@ class OwnedSessions:
     @_handles(req.RunCommand)
     async def _run_command(self, request: req.RunCommand) -> req.Receipt:
         session = await self._session(request.session_id)
-        effects = await session.submit(msgspec.structs.replace(request.command, now=self._clock()))
+        command = msgspec.structs.replace(request.command, now=self._clock())
+        if isinstance(command, SetMode | ApproveCall | DenyCall | Abort) and not command.token:
+            command = msgspec.structs.replace(command, token=LOCAL.label)
+        effects = await session.submit(command)
         concerned = (*effects, session.state.active_run)
         run_id = next((run.run_id for run in concerned if run is not None), None)
         return req.Receipt(last=session.state.last_event_id, run_id=run_id)
+
+    @_handles(req.CreateToken)
+    async def _create_token(self, wanted: req.CreateToken) -> base.StoredToken:
+        token = base.StoredToken(created_ms=self._clock(), **msgspec.structs.asdict(wanted))
+        if not token.created_ms < token.expires_ms <= token.created_ms + MAX_TOKEN_MS:
+            raise InvalidRequest("A token lasts at least a moment and at most a year.", hint="Try --expires 30d.")
+        await self._log.put_token(token)
+        return token
 
     @_handles(req.GetState)
     async def _state(self, request: req.GetState) -> SessionState:
@@ -219,6 +232,9 @@ class OwnedSessions:
     _handles(req.ListGrants)(lambda self, request: self._log.grants(request.folder))
     _handles(req.RevokeGrant)(lambda self, request: self._log.revoke(request.folder, request.rule))
     _handles(req.CheckLog)(lambda self, request: self._log.check())
+    _handles(req.ListTokens)(lambda self, request: self._log.tokens())
+    _handles(req.RevokeToken)(lambda self, request: self._log.revoke_token(request.token_id, self._clock()))
+    _handles(req.NoteTokenUse)(lambda self, request: self._log.note_token_use(request.token_ids, self._clock()))
 
     @_handles(req.DeleteSession)
     async def _delete(self, request: req.DeleteSession) -> bool:

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
+from makai.core.access import TokenScope
 from makai.core.errors import SessionRefused
 from makai.core.session_events import PermissionMode, SessionTerms
 from makai.sessions import commands as cmd
@@ -197,6 +198,46 @@ class RevokeGrant(Request[bool], frozen=True):
 
 class CheckLog(Query[base.LogReport], frozen=True):
     """Read and verify the whole log; changes nothing."""
+
+
+class CreateToken(Request[base.StoredToken], frozen=True, kw_only=True):
+    """Store a token by the hash of its secret, which stays with the caller that made it. Raises `InvalidRequest`."""
+
+    token_id: str
+    name: str
+    scope: TokenScope
+    digest: str
+    expires_ms: int
+    session_id: str | None = None
+    """The only session that it opens; None for all."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        return True
+
+
+class ListTokens(Query[list[base.StoredToken]], frozen=True):
+    """All tokens, by the time they were made; also revoked and expired ones, until they are removed."""
+
+
+class RevokeToken(Request[bool], frozen=True):
+    """Let a token count no longer; False when there is none of this id. It stays in the list."""
+
+    token_id: str
+
+    @property
+    def is_repeatable(self) -> bool:
+        return True
+
+
+class NoteTokenUse(Request[None], frozen=True):
+    """Say that these tokens were used now."""
+
+    token_ids: tuple[str, ...]
+
+    @property
+    def is_repeatable(self) -> bool:
+        return True
 
 
 def request_types() -> tuple[type[Request[Any]], ...]:

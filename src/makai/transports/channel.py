@@ -8,6 +8,8 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from makai.core.access import Caller
+
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """The largest frame every transport passes; a larger message travels in fragments."""
 
@@ -39,3 +41,5 @@ class Channel(Protocol):
 
 Serve: TypeAlias = Callable[[Channel], Awaitable[None]]
 """Serves one connection; the transport closes the channel when it returns."""
+ServeCaller: TypeAlias = Callable[[Channel, Caller], Awaitable[None]]
+"""The same for a listener with tokens, which says who connects."""

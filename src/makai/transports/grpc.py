@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from makai.aio.cancellation import RunOnce
+from makai.core.access import Caller
 from makai.core.errors import ChannelClosed, NotSupported, ParseError, TransportError
 from makai.core.secret import Secret
-from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, Serve
+from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, ServeCaller
 from makai.transports.connection import serve_to_the_end
 from makai.transports.guard import Guard
 
@@ -90,18 +91,20 @@ class GrpcServer:
 
 
 async def serve_grpc(
-    host: str, port: int, guard: Guard, serve: Serve, *, max_frame_bytes: int = MAX_FRAME_BYTES
+    host: str, port: int, guard: Guard, serve: ServeCaller, *, max_frame_bytes: int = MAX_FRAME_BYTES
 ) -> GrpcServer:
     """Listen, and serve every call that `guard` authorises."""
     grpc = _library()
 
     async def connect(_requests: Any, context: Any) -> None:
-        refusal = _refusal(guard, context)
-        if refusal is not None:
-            await context.abort(getattr(grpc.StatusCode, refusal[0]), refusal[1])
+        caller = await _caller(guard, context)
+        if not isinstance(caller, Caller):
+            await context.abort(getattr(grpc.StatusCode, caller[0]), caller[1])
+            return
         await context.send_initial_metadata((ACCEPTED,))
         channel = _GrpcChannel(context.read, context.write, grpc.aio.EOF, max_frame_bytes)
-        await serve_to_the_end(serve, channel)
+        with contextlib.nullcontext() if guard.tokens is None else guard.tokens.hold(caller, channel.lose):
+            await serve_to_the_end(lambda opened: serve(opened, caller), channel)
 
     server = grpc.aio.server(options=_options(max_frame_bytes), maximum_concurrent_rpcs=guard.config.max_connections)
     handler = grpc.stream_stream_rpc_method_handler(connect, decode_frame, encode_frame)
@@ -114,18 +117,20 @@ async def serve_grpc(
     return GrpcServer(server, bound)
 
 
-def _refusal(guard: Guard, context: Any) -> tuple[str, str] | None:
-    """Status and message for a call that may not connect. Host names are not checked here: no browser speaks HTTP/2
-    without TLS, so no page can reach this listener. One that sends an `origin` came through some bridge, and that is
-    refused."""
+async def _caller(guard: Guard, context: Any) -> Caller | tuple[str, str]:
+    """Who calls, or status and message for a call that may not connect. Host names are not checked here: no browser
+    speaks HTTP/2 without TLS, so no page can reach this listener. One that sends an `origin` came through some bridge,
+    and that is refused."""
     headers = [
         (key.encode(), value if isinstance(value, bytes) else value.encode())
         for key, value in context.invocation_metadata() or ()
     ]
     if any(key == b"origin" for key, _ in headers):
         return "PERMISSION_DENIED", "This server does not answer to that Origin."
-    if guard.authorises(headers):
-        return None
+    if guard.tokens is not None and (presented := guard.presented(headers)) is not None:
+        await guard.tokens.refresh(presented)
+    if (caller := guard.caller(headers)) is not None:
+        return caller
     peer = str(context.peer()).rpartition(":")[0]
     refusal = guard.refuse_token(peer, asyncio.get_running_loop().time())
     return ("UNAUTHENTICATED" if refusal.status == 401 else "RESOURCE_EXHAUSTED"), refusal.message

@@ -24,10 +24,12 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from contextlib import AbstractContextManager
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from makai.core.access import SERVER, TOKEN_MARK, Caller
 from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES
 
@@ -97,19 +99,37 @@ TOO_LARGE: Final = GuardRefusal(413, "invalid_request", "The request body is too
 TOO_MANY_CONNECTIONS: Final = GuardRefusal(503, "overloaded", "Too many connections are open.")
 
 
-class Guard:
-    """The decisions of one listener. Its only state: wrong tokens per peer, and tickets that were used."""
+class KnownTokens(Protocol):
+    """The stored tokens as this process knows them."""
 
-    def __init__(self, config: GuardConfig) -> None:
+    async def refresh(self, candidate: str) -> None:
+        """Learn what was created and revoked, so that `find` is right about this text; paced, and never raises."""
+
+    def find(self, candidate: str) -> Caller | None:
+        """The caller whose token this is, while it is neither expired nor revoked."""
+
+    def by_id(self, token_id: str) -> Caller | None: ...
+
+    def hold(self, caller: Caller, end: Callable[[], object]) -> AbstractContextManager[None]:
+        """Call `end`, at most once, when the token of `caller` stops counting inside the block."""
+
+
+class Guard:
+    """The decisions of one listener. Its only state: wrong tokens per peer, and tickets that were used. The token of
+    its config belongs to an administrator; those of `tokens` say themselves what they are for."""
+
+    def __init__(self, config: GuardConfig, tokens: KnownTokens | None = None) -> None:
         self.config = config
+        self.tokens = tokens
         loopback = {f"{name}:{config.port}" for name in LOOPBACK_NAMES}
         self._hosts = loopback | config.hosts
         self._origins = {f"http://{host}" for host in loopback} | config.origins
         self._failures = _FailureCounter(config.failures)
         self._used_tickets: dict[str, int] = {}
 
-    def check(self, request: GuardedRequest, now: float) -> GuardRefusal | None:
-        """Why `request`, received at `now` (seconds of any steady clock), is refused; `None` if it is not."""
+    def check(self, request: GuardedRequest, now: float) -> Caller | GuardRefusal | None:
+        """Who sends `request`, received at `now` (seconds of any steady clock), or why it is refused; None for what
+        needs no token. Stored tokens count as far as `tokens` knows them: see `presented`."""
         hosts = _values(request.headers, b"host")
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             return MISDIRECTED
@@ -122,58 +142,66 @@ class Guard:
         # The target is compared as it was sent: whatever a router makes of another spelling, it needs the token.
         if request.method in ("GET", "HEAD") and _is_public(request.target):
             return None
-        if not (
-            self.authorises(request.headers)
-            or self._authorises_page(request, says_origin=bool(origins))
-            or self._authorises_trade(request)
-        ):
+        caller = (
+            self.caller(request.headers)
+            or self._page(request, says_origin=bool(origins))
+            or self._trade(request)
+        )  # fmt: skip
+        if caller is None:
             return self.refuse_token(request.peer, now)
-        return TOO_LARGE if self._is_too_large(request.headers) else None
+        return TOO_LARGE if self._is_too_large(request.headers) else caller
 
-    def authorises(self, headers: RawHeaders) -> bool:
-        """Whether `headers` hold the token, in the one place where it belongs."""
-        authorization = _values(headers, b"authorization")
-        if authorization:
-            scheme, _, candidate = authorization[0].partition(" ")
-            return len(authorization) == 1 and scheme.lower() == "bearer" and self.config.token.matches(candidate)
-        if "websocket" not in [value.lower() for value in _values(headers, b"upgrade")]:
-            return False
-        offered = [name.strip() for value in _values(headers, b"sec-websocket-protocol") for name in value.split(",")]
-        candidates = [name.removeprefix(TOKEN_SUBPROTOCOL) for name in offered if name.startswith(TOKEN_SUBPROTOCOL)]
-        return len(candidates) == 1 and self.config.token.matches(candidates[0])
+    def presented(self, headers: RawHeaders) -> str | None:
+        """The text in `headers` that may be a stored token or stand for one; `tokens` has to be asked about it."""
+        texts = (_bearer(headers), _subprotocol_token(headers), _cookie(headers))
+        return next((text for text in texts if text is not None and text.startswith(TOKEN_MARK)), None)
 
-    def _authorises_page(self, request: GuardedRequest, *, says_origin: bool) -> bool:
-        """Whether the request comes from our page, whose cookie stands for the token."""
+    def caller(self, headers: RawHeaders) -> Caller | None:
+        """Whose token `headers` hold, in the one place where it belongs."""
+        candidate = _bearer(headers) if _values(headers, b"authorization") else _subprotocol_token(headers)
+        if candidate is None:
+            return None
+        if self.config.token.matches(candidate):
+            return SERVER
+        return self.tokens.find(candidate) if self.tokens is not None else None
+
+    def _page(self, request: GuardedRequest, *, says_origin: bool) -> Caller | None:
+        """The caller whose token our page traded for the cookie that this request brings."""
         if _values(request.headers, b"authorization"):
-            return False
+            return None
         if not says_origin:
             if _values(request.headers, b"upgrade") or request.method not in ("GET", "HEAD"):
-                return False
+                return None
             # Sent by browsers alone, which let no page set it (Fetch Metadata, section 2.3). A page of another port of
             # this machine is "same-site": SameSite=Strict does not keep the cookie from what it asks for.
             if not _OUR_PAGE_OR_THE_USER.issuperset(_values(request.headers, b"sec-fetch-site")):
-                return False
-        cookies = [part.strip() for value in _values(request.headers, b"cookie") for part in value.split(";")]
-        ours = [cookie.partition("=")[2] for cookie in cookies if cookie.startswith(f"{COOKIE_NAME}=")]
-        return len(ours) == 1 and page_cookie(self.config.token).matches(ours[0])
+                return None
+        cookie = _cookie(request.headers)
+        if cookie is None:
+            return None
+        if page_cookie(self.config.token).matches(cookie):
+            return SERVER
+        token_id = cookie.removeprefix(TOKEN_MARK).partition(".")[0]
+        if self.tokens is None or not page_cookie(self.config.token, token_id).matches(cookie):
+            return None
+        return self.tokens.by_id(token_id)
 
-    def _authorises_trade(self, request: GuardedRequest) -> bool:
-        """Whether this trades a ticket, for the first time, for the page's cookie."""
-        authorization = _values(request.headers, b"authorization")
-        if (request.method, request.target, len(authorization)) != ("POST", TRADE_PATH, 1):
-            return False
-        scheme, _, candidate = authorization[0].partition(" ")
+    def _trade(self, request: GuardedRequest) -> Caller | None:
+        """The administrator, if this trades a ticket, for the first time, for the page's cookie."""
+        candidate = _bearer(request.headers)
+        if (request.method, request.target) != ("POST", TRADE_PATH) or candidate is None:
+            return None
         ticket = _TICKET.fullmatch(candidate)
-        if scheme.lower() != "bearer" or ticket is None:
-            return False
+        if ticket is None:
+            return None
         until, nonce = int(ticket["until"]), ticket["nonce"]
         now = self.config.wall_clock()
         self._used_tickets = {used: end for used, end in self._used_tickets.items() if end >= now}
         is_good = now <= until <= now + TICKET_S and nonce not in self._used_tickets
         if not is_good or not _ticket(self.config.token, until, nonce).matches(candidate):
-            return False
+            return None
         self._used_tickets[nonce] = until
-        return True
+        return SERVER
 
     def refuse_token(self, peer: str, now: float) -> GuardRefusal:
         """The answer to a wrong token. A right one is never held up: another process may share the peer's address."""
@@ -203,9 +231,13 @@ class _FailureCounter:
         return allowed
 
 
-def page_cookie(token: Secret) -> Secret:
-    """What the page's cookie holds: good for as long as the token is, and no way back to it."""
-    return Secret(hmac.digest(token.reveal().encode(), b"makai page cookie", "sha256").hex())
+def page_cookie(token: Secret, token_id: str = "") -> Secret:
+    """What the page's cookie holds: good for as long as the token is, and no way back to it. With an id it stands for
+    that stored token; `token` is the server's own in any case."""
+    if not token_id:
+        return Secret(hmac.digest(token.reveal().encode(), b"makai page cookie", "sha256").hex())
+    mac = hmac.digest(token.reveal().encode(), f"makai page cookie {token_id}".encode(), "sha256").hex()
+    return Secret(f"{TOKEN_MARK}{token_id}.{mac}")
 
 
 def page_ticket(token: Secret, now: float) -> Secret:
@@ -220,6 +252,29 @@ def _ticket(token: Secret, until: int, nonce: str) -> Secret:
 
 def _is_public(target: str) -> bool:
     return target in PUBLIC_PATHS or (target.startswith(PUBLIC_FOLDER) and ".." not in target and "%" not in target)
+
+
+def _bearer(headers: RawHeaders) -> str | None:
+    authorization = _values(headers, b"authorization")
+    if len(authorization) != 1:
+        return None
+    scheme, _, candidate = authorization[0].partition(" ")
+    return candidate if scheme.lower() == "bearer" else None
+
+
+def _subprotocol_token(headers: RawHeaders) -> str | None:
+    """Browsers cannot set headers of a WebSocket, but they can offer subprotocols."""
+    if "websocket" not in [value.lower() for value in _values(headers, b"upgrade")]:
+        return None
+    offered = [name.strip() for value in _values(headers, b"sec-websocket-protocol") for name in value.split(",")]
+    found = [name.removeprefix(TOKEN_SUBPROTOCOL) for name in offered if name.startswith(TOKEN_SUBPROTOCOL)]
+    return found[0] if len(found) == 1 else None
+
+
+def _cookie(headers: RawHeaders) -> str | None:
+    cookies = [part.strip() for value in _values(headers, b"cookie") for part in value.split(";")]
+    ours = [cookie.partition("=")[2] for cookie in cookies if cookie.startswith(f"{COOKIE_NAME}=")]
+    return ours[0] if len(ours) == 1 else None
 
 
 def _values(headers: RawHeaders, name: bytes) -> list[str]:

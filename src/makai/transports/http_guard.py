@@ -4,40 +4,62 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from contextlib import nullcontext
+from typing import Final, TypeAlias
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest
+from makai.core.access import Caller
+from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest, GuardRefusal
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_CALLER: Final = web.RequestKey("makai-caller", Caller)
 
 
 def guard_middleware(guard: Guard) -> Middleware:
     """Let through what `guard` lets through, and never more than its `max_connections` at a time. A WebSocket and an
-    event stream count as long as they are open; other requests while they are handled."""
+    event stream count as long as they are open; other requests while they are handled. All of them end when the token
+    that opened them expires or is revoked."""
     open_requests = 0
 
     @web.middleware
     async def guarded(request: web.Request, handler: _Handler) -> web.StreamResponse:
         nonlocal open_requests
+        tokens = guard.tokens
+        if tokens is not None and (presented := guard.presented(request.raw_headers)) is not None:
+            await tokens.refresh(presented)
         seen = GuardedRequest(request.method, request.raw_path, request.raw_headers, request.remote or "")
-        refusal = guard.check(seen, asyncio.get_running_loop().time())
-        if refusal is None and open_requests >= guard.config.max_connections:
-            refusal = TOO_MANY_CONNECTIONS
-        if refusal is not None:
-            headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
-            response = refused(refusal.status, refusal.code, refusal.message, headers)
+        caller = guard.check(seen, asyncio.get_running_loop().time())
+        if not isinstance(caller, GuardRefusal) and open_requests >= guard.config.max_connections:
+            caller = TOO_MANY_CONNECTIONS
+        if isinstance(caller, GuardRefusal):
+            headers = {"WWW-Authenticate": "Bearer"} if caller.status == 401 else None
+            response = refused(caller.status, caller.code, caller.message, headers)
             response.force_close()  # its body is not read, so the connection cannot be used again
             return response
+        if caller is not None:
+            request[_CALLER] = caller
+        task = asyncio.current_task()
+        assert task is not None
         open_requests += 1
         try:
-            return await handler(request)
+            with nullcontext() if tokens is None or caller is None else tokens.hold(caller, task.cancel):
+                return await handler(request)
         finally:
             open_requests -= 1
 
     return guarded
+
+
+def caller_of(request: web.Request) -> Caller:
+    """Who sends a request that the guard let through. A `KeyError` where no token is needed: there is no caller."""
+    return request[_CALLER]
+
+
+def optional_caller_of(request: web.Request) -> Caller | None:
+    """The same; None for what needs no token."""
+    return request.get(_CALLER)
 
 
 def refused(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:

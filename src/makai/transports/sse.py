@@ -18,11 +18,12 @@ from aiohttp import web
 
 from makai.aio.cancellation import RunOnce
 from makai.aio.pipes import wake
+from makai.core.access import Caller
 from makai.core.errors import ChannelClosed, ParseError, TransportError
 from makai.core.secret import Secret
-from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, Serve
+from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, ServeCaller
 from makai.transports.connection import serve_to_the_end
-from makai.transports.http_guard import refused
+from makai.transports.http_guard import caller_of, refused
 from makai.wire.sse import SSEDecoder
 
 CONNECTION_HEADER: Final = "Makai-Connection"
@@ -70,7 +71,7 @@ class SSEServer:
 
     def __init__(
         self,
-        serve: Serve,
+        serve: ServeCaller,
         *,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         max_connections: int = MAX_CONNECTIONS,
@@ -100,7 +101,7 @@ class SSEServer:
         connection_id = request.headers.get(CONNECTION_HEADER)
         if connection_id is None:
             return await self._open(request, frame)
-        return await self._deliver(connection_id, frame)
+        return await self._deliver(connection_id, frame, caller_of(request))
 
     async def close(self) -> None:
         """End every stream; the servers of these connections see a closed channel."""
@@ -111,14 +112,15 @@ class SSEServer:
             return refused(503, "overloaded", "Too many connections are open.")
         connection_id = secrets.token_hex(16)
         response = web.StreamResponse(headers={**_HEADERS, CONNECTION_HEADER: connection_id})
-        channel = _ServerChannel(request, response, frame, self._max_frame_bytes)
+        caller = caller_of(request)
+        channel = _ServerChannel(request, response, frame, self._max_frame_bytes, caller)
         self._connections[connection_id] = channel
         try:
             await response.prepare(request)
             await channel.write(_COMMENT)  # aiohttp keeps the head back until there is something to send with it
             keepalive = asyncio.create_task(channel.keep_alive(self._keepalive_s))
             try:
-                await serve_to_the_end(self._serve, channel)
+                await serve_to_the_end(lambda opened: self._serve(opened, caller), channel)
             finally:
                 keepalive.cancel()
                 await asyncio.gather(keepalive, return_exceptions=True)
@@ -129,8 +131,10 @@ class SSEServer:
             channel.end()
         return response
 
-    async def _deliver(self, connection_id: str, frame: bytes) -> web.Response:
+    async def _deliver(self, connection_id: str, frame: bytes, caller: Caller) -> web.Response:
         channel = self._connections.get(connection_id)
+        if channel is not None and channel.caller != caller:
+            channel = None  # another token must not speak on this connection
         if channel is not None and len(channel.posted) >= _MAX_WAITING_POSTS:
             return refused(429, "overloaded", "Too many requests of this connection are waiting.")
         if channel is None or not await channel.deliver(frame):
@@ -142,9 +146,15 @@ class _ServerChannel:
     """One event stream and the frames that were posted to it."""
 
     def __init__(
-        self, request: web.Request, response: web.StreamResponse, first_frame: bytes, max_frame_bytes: int
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        first_frame: bytes,
+        max_frame_bytes: int,
+        caller: Caller,
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self.caller = caller
         self._request = request
         self._response = response
         self._turn = asyncio.Lock()

@@ -262,7 +262,7 @@ async def test_a_stop_settles_the_run_and_nothing_of_it_follows(tmp_path: Path) 
         assert client.heard[-1]["payload"]["status"] == "idle"
         desk = Desk(house.sessions, client.session_id)
         await desk.until_settled()
-        assert desk.events(RunAborted) == [RunAborted(by="makai", reason="enough")]
+        assert desk.events(RunAborted) == [RunAborted(by="makai", reason="enough", token="local")]
 
 
 @pytest.mark.req("MK-AGENT-016", "MK-AGENT-017")

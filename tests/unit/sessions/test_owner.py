@@ -126,7 +126,7 @@ async def test_an_abort_ends_the_run_and_what_was_said_stays(log: TroubledLog, t
         await client.until(lambda logged: len(client.seen) > 12)
         await client.do(Abort(now=0, by="tester"))
         assert await client.until_settled() == ev.RunFinished(stop_reason="aborted")
-        assert client.events(ev.RunAborted) == [ev.RunAborted(by="tester")]
+        assert client.events(ev.RunAborted) == [ev.RunAborted(by="tester", token="local")]
         assert client.kinds()[-2:] == ["run_status", "run_finished"]
         spoken = (await conversation(log, client.session_id)).messages()[-1]
         assert isinstance(spoken, AssistantMessage)

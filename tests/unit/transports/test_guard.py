@@ -31,7 +31,8 @@ def check(
     now: float = 0.0,
 ) -> guards.GuardRefusal | None:
     request = guards.GuardedRequest(method, target, [(b"Host", host), *headers], "127.0.0.1")
-    return (guard or Guard(CONFIG)).check(request, now)
+    caller = (guard or Guard(CONFIG)).check(request, now)
+    return caller if isinstance(caller, guards.GuardRefusal) else None
 
 
 @pytest.mark.parametrize("target", ROUTES)

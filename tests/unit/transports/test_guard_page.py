@@ -35,7 +35,8 @@ def check(
     host: bytes = b"127.0.0.1:8717",
 ) -> guards.GuardRefusal | None:
     request = guards.GuardedRequest(method, target, [(b"Host", host), *headers], "127.0.0.1")
-    return (guard or guard_at(Clock())).check(request, 0.0)
+    caller = (guard or guard_at(Clock())).check(request, 0.0)
+    return caller if isinstance(caller, guards.GuardRefusal) else None
 
 
 def trade(guard: Guard, ticket: Secret | str, **more: str) -> guards.GuardRefusal | None:

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from support.json_strategies import values
 from support.transports import TOKEN, Accepted, eventually, exchange, http_server, read_to_the_end
 
+from makai.core.access import Caller
 from makai.core.errors import ChannelClosed, TransportError
 from makai.core.secret import Secret
-from makai.transports.channel import Channel, Serve
+from makai.transports.channel import Channel, ServeCaller
 from makai.transports.sse import CONNECTION_HEADER, SSEServer, connect_sse, encode_frames
 from makai.wire import strict_json
 from makai.wire.sse import SSEDecoder
@@ -24,7 +25,7 @@ LIMIT = 1000
 
 
 @asynccontextmanager
-async def sse_server(serve: Serve, **options: float) -> AsyncIterator[tuple[SSEServer, int]]:
+async def sse_server(serve: ServeCaller, **options: float) -> AsyncIterator[tuple[SSEServer, int]]:
     server = SSEServer(serve, max_frame_bytes=LIMIT, **options)  # type: ignore[arg-type]
     async with asyncio.timeout(DEADLINE_S), http_server("POST", server.handle) as port:
         yield server, port
@@ -64,7 +65,7 @@ async def open_stream(port: int, body: bytes = b"1") -> AsyncIterator[OpenStream
         writer.transport.abort()
 
 
-async def answer_and_close(channel: Channel) -> None:
+async def answer_and_close(channel: Channel, caller: Caller) -> None:
     """A server with nothing going on: one answer, and the stream ends."""
     frame = await channel.receive()
     assert isinstance(frame, bytes)

@@ -11,7 +11,7 @@ export type Decision = "approve" | "deny_continue" | "deny_abort";
 export type GrantScope = "once" | "session" | "always";
 export type Delivery = "queue" | "steer";
 export type StopReason = "end_turn" | "max_tokens" | "tool_use" | "stop_sequence" | "max_turns" | "refusal" | "aborted" | "error";
-export type ErrorCode = "BUSY" | "NOT_RUNNING" | "STALE_RUN_ID" | "UNKNOWN_CALL_ID" | "APPROVAL_CONFLICT" | "BAD_ARGUMENT" | "INVALID_COMMAND" | "UNKNOWN_SESSION" | "SESSION_EXISTS" | "SESSION_CLOSED" | "MISSING_FIELD" | "RESYNC_REQUIRED" | "STORAGE_UNAVAILABLE" | "INTERNAL_ERROR";
+export type ErrorCode = "BUSY" | "NOT_RUNNING" | "STALE_RUN_ID" | "UNKNOWN_CALL_ID" | "APPROVAL_CONFLICT" | "BAD_ARGUMENT" | "INVALID_COMMAND" | "UNKNOWN_SESSION" | "SESSION_EXISTS" | "SESSION_CLOSED" | "MISSING_FIELD" | "RESYNC_REQUIRED" | "STORAGE_UNAVAILABLE" | "FORBIDDEN" | "INTERNAL_ERROR";
 
 /** Base of every command: the document's envelope. Pydantic's `None` for "absent" is accepted as such. */
 export interface Command {

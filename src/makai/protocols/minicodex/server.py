@@ -19,7 +19,7 @@ from typing import Final, cast
 
 import msgspec
 
-from makai.core.errors import MakaiError, SessionRefused, StorageUnavailable
+from makai.core.errors import Forbidden, MakaiError, SessionRefused, StorageUnavailable
 from makai.protocols.minicodex import commands, frames
 from makai.protocols.minicodex.commands import Ask, Open, Refusal, Request, TakeSnapshot, read, refusal
 from makai.protocols.minicodex.pages import RunLookup
@@ -172,6 +172,8 @@ class MinicodexConnection:
             code = cast(ErrorCode, error.code)
         elif isinstance(error, StorageUnavailable):
             code = "STORAGE_UNAVAILABLE"
+        elif isinstance(error, Forbidden):
+            code = "FORBIDDEN"
         self._refuse(refusal(request.req_id, code, message, **({} if hint is None else {"hint": hint})))
 
     def opened(self, request: Open, view: SessionView) -> None:

@@ -22,7 +22,9 @@ MAKAI: Final = Meta(extra_json_schema={"x-capability": MAKAI_1})
 Time: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """RFC 3339, UTC, milliseconds."""
 RunStatus: TypeAlias = Literal["idle", "starting", "running", "awaiting_approval", "aborting", "finished", "error"]
-ErrorCode: TypeAlias = Literal[RefusalCode, "MISSING_FIELD", "RESYNC_REQUIRED", "STORAGE_UNAVAILABLE", "INTERNAL_ERROR"]
+ErrorCode: TypeAlias = Literal[
+    RefusalCode, "MISSING_FIELD", "RESYNC_REQUIRED", "STORAGE_UNAVAILABLE", "FORBIDDEN", "INTERNAL_ERROR"
+]
 """What a command can be refused with. Errors of a run have the code of their failure, in upper case, or ABORTED."""
 
 

@@ -9,7 +9,8 @@
 - A type that this version does not know is kept, numbered, verified and passed on.
 
 Beside the events a log keeps one checkpoint per session, of the state that its events lead to; permissions that people
-saved, which are folded from events as they are appended and outlive their sessions; and which folders are trusted.
+saved, which are folded from events as they are appended and outlive their sessions; which folders are trusted; and the
+tokens of callers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from makai.core.access import TokenScope
 from makai.core.session_events import ApprovalRequested, Logged, PermissionMode, RunStatus, SessionEvent
 from makai.core.usage import Usage
 
@@ -136,6 +138,24 @@ class TrustedFolder(msgspec.Struct, frozen=True):
     trusted: bool
 
 
+class StoredToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A token as it is stored: everything but its secret."""
+
+    token_id: str
+    name: str
+    scope: TokenScope
+    digest: str
+    created_ms: int
+    expires_ms: int
+    session_id: str | None = None
+    used_ms: int | None = None
+    """Coarse: about a minute."""
+    revoked_ms: int | None = None
+
+    def is_live(self, now_ms: float) -> bool:
+        return self.revoked_ms is None and now_ms < self.expires_ms
+
+
 class LogProblem(msgspec.Struct, frozen=True):
     """A part of the store that is not what was written."""
 
@@ -231,6 +251,19 @@ class EventLog(Protocol):
 
     async def trusted_folders(self) -> list[TrustedFolder]:
         """Every folder about which a person decided, by path."""
+
+    async def tokens(self) -> list[StoredToken]:
+        """Every token, by the time it was made. One that is not what was stored is left out."""
+
+    async def put_token(self, token: StoredToken) -> None:
+        """Store a token durably, and remove those that ended long before it was made. Raises `InvalidRequest` when
+        another live one has its name, or there are too many."""
+
+    async def revoke_token(self, token_id: str, now_ms: int) -> bool:
+        """Mark a token as revoked, durably; False when there is none of this id."""
+
+    async def note_token_use(self, token_ids: Sequence[str], now_ms: int) -> None:
+        """Store when tokens were used last."""
 
     async def check(self) -> LogReport:
         """Read and verify everything that is stored; changes nothing."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from makai.sessions.log import base, encoding, permissions, projection
+from makai.sessions.log import base, encoding, permissions, projection, tokens
 from makai.sessions.log.leases import check_generation
 from makai.sessions.log.watchers import Watchers
 
@@ -26,6 +26,7 @@ class _Store:
         self.sessions: dict[str, _Session] = {}
         self.grants: dict[tuple[str, str], base.StoredGrant] = {}
         self.trusted: dict[str, bool] = {}
+        self.tokens: dict[str, base.StoredToken] = {}
         self.watchers = Watchers()
 
 
@@ -132,6 +133,27 @@ class MemoryLog:
 
     async def trusted_folders(self) -> list[base.TrustedFolder]:
         return [base.TrustedFolder(folder, trusted) for folder, trusted in sorted(self._store.trusted.items())]
+
+    async def tokens(self) -> list[base.StoredToken]:
+        return sorted(self._store.tokens.values(), key=lambda token: (token.created_ms, token.token_id))
+
+    async def put_token(self, token: base.StoredToken) -> None:
+        self._check_owner()
+        for token_id in tokens.to_remove(self._store.tokens.values(), token):
+            del self._store.tokens[token_id]
+        self._store.tokens[token.token_id] = token
+
+    async def revoke_token(self, token_id: str, now_ms: int) -> bool:
+        self._check_owner()
+        token = self._store.tokens.get(token_id)
+        if token is not None and token.revoked_ms is None:
+            self._store.tokens[token_id] = msgspec.structs.replace(token, revoked_ms=now_ms)
+        return token is not None
+
+    async def note_token_use(self, token_ids: Sequence[str], now_ms: int) -> None:
+        self._check_owner()
+        for token in [token for token in self._store.tokens.values() if token.token_id in token_ids]:
+            self._store.tokens[token.token_id] = msgspec.structs.replace(token, used_ms=now_ms)
 
     async def check(self) -> base.LogReport:
         events = sum(len(session.stored) for session in self._store.sessions.values())

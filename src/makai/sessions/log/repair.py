@@ -21,7 +21,7 @@ import msgspec
 from makai.auth.private_files import sync_directory
 from makai.core import session_events as ev
 from makai.core.errors import LogDamaged, StorageUnavailable
-from makai.sessions.log import encoding, leases, permissions, projection, schema, store
+from makai.sessions.log import encoding, leases, permissions, projection, schema, store, tokens
 from makai.sessions.log.base import LoggedEvent, LogProblem, LogReport, Pending, Record
 from makai.sessions.log.leases import HomeLock
 from makai.sessions.log.writer import unavailable
@@ -96,11 +96,16 @@ def _problems_beside_the_events(connection: sqlite3.Connection) -> list[LogProbl
     if version < len(schema.MIGRATIONS):
         return []  # not opened by this version yet: the tables are not there
     _, _, damaged = permissions.salvaged(connection)
+    _, damaged_tokens = tokens.salvaged(connection)
     try:
         (hidden,) = connection.execute(_HIDDEN).fetchone()
     except sqlite3.DatabaseError as error:
         return [LogProblem("", None, str(error))]
-    counts = {"grants or words of trust are damaged": damaged, "events are noted as deltas and are none": hidden}
+    counts = {
+        "grants or words of trust are damaged": damaged,
+        "tokens are damaged": damaged_tokens,
+        "events are noted as deltas and are none": hidden,
+    }
     return [LogProblem("", None, f"{count} {what}") for what, count in counts.items() if count]
 
 
@@ -209,6 +214,8 @@ def _copy_beside(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
     permissions.put_grants(new, grants)
     for word in trust:
         permissions.put_trust(new, word)
+    for token in tokens.salvaged(old)[0]:
+        tokens.store(new, token)
     new.execute("COMMIT")
 
 

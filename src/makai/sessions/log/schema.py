@@ -100,6 +100,21 @@ MIGRATIONS: Final = (
     );
     INSERT INTO lease VALUES (1, '', 0, NULL);
     """,
+    # Tokens of callers, by the hash of their secrets.
+    """
+    CREATE TABLE token (
+        token_id   TEXT PRIMARY KEY,
+        name       TEXT NOT NULL,
+        scope      TEXT NOT NULL,
+        digest     TEXT NOT NULL,
+        created_ms INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        session_id TEXT,
+        used_ms    INTEGER,
+        revoked_ms INTEGER,
+        checksum   INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
 """Each brings the database from the version that is its index to the next; `PRAGMA user_version` counts them."""
 

@@ -15,7 +15,7 @@ from typing import Final, TypeVar, get_args
 
 from makai.core.errors import LogDamaged, MakaiError, StorageUnavailable
 from makai.core.session_events import ApprovalDecided, Delta
-from makai.sessions.log import base, encoding, permissions, repair, schema, store
+from makai.sessions.log import base, encoding, permissions, repair, schema, store, tokens
 from makai.sessions.log.heads import Heads
 from makai.sessions.log.leases import HomeLock
 from makai.sessions.log.watchers import Watchers
@@ -173,6 +173,18 @@ class SqliteLog:
 
     async def trusted_folders(self) -> list[base.TrustedFolder]:
         return await self._read(None, permissions.list_trusted)
+
+    async def tokens(self) -> list[base.StoredToken]:
+        return await self._read(None, tokens.list_tokens)
+
+    async def put_token(self, token: base.StoredToken) -> None:
+        await self._change(lambda connection: tokens.put_token(connection, token))
+
+    async def revoke_token(self, token_id: str, now_ms: int) -> bool:
+        return await self._change(lambda connection: tokens.revoke(connection, token_id, now_ms))
+
+    async def note_token_use(self, token_ids: Sequence[str], now_ms: int) -> None:
+        await self._change(lambda connection: tokens.note_use(connection, token_ids, now_ms))
 
     async def check(self) -> base.LogReport:
         return await asyncio.to_thread(repair.check, self._path.parent)

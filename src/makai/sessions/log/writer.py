@@ -263,9 +263,9 @@ class Writer:
             self._begin()
             result = apply(self._connection)
             self._end()
-        except OwnershipLost as lost:
+        except MakaiError as refused:
             self._roll_back()
-            return lost
+            return refused
         except Exception as error:
             self._roll_back()
             return unavailable(error)

@@ -34,7 +34,7 @@ _PROGRESS_EVERY_S: Final = 0.1
 _CHUNK_BYTES: Final = 64 * 1024
 
 
-class Caller(Protocol):
+class McpCaller(Protocol):
     name: str
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
@@ -42,7 +42,7 @@ class Caller(Protocol):
 
 
 class McpTool:
-    def __init__(self, caller: Caller, identity: str, listing: ToolListing, spill_directory: Path) -> None:
+    def __init__(self, caller: McpCaller, identity: str, listing: ToolListing, spill_directory: Path) -> None:
         self._caller = caller
         self._spill_directory = spill_directory
         self.listing = listing

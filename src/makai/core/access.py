@@ -1,0 +1,67 @@
+"""Who sends a request, and how much that caller may do. Scopes are ordered: each includes the ones before it. A process
+of the same user, over the owner's socket or in process, is `LOCAL` and may do everything."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from makai.core.secret import Secret
+
+TokenScope: TypeAlias = Literal["observe", "prompt", "approve", "admin"]
+SCOPES: Final[tuple[TokenScope, ...]] = get_args(TokenScope)
+TOKEN_MARK: Final = "mkt_"
+"""How every stored token begins, and every cookie that stands for one."""
+_TOKEN: Final = re.compile(r"mkt_(?P<id>[0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+_SECRET_BYTES: Final = 32
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """The token that authorised a request. It never holds the secret."""
+
+    name: str
+    scope: TokenScope
+    token_id: str = ""
+    """Empty for local processes and for the server's own token, which do not expire."""
+    session_id: str | None = None
+    """The only session that this caller may use; None for all."""
+
+    @property
+    def label(self) -> str:
+        """How the log names the token: a name can be used again, its id cannot."""
+        return f"{self.name}/{self.token_id}" if self.token_id else self.name
+
+    def may(self, needed: TokenScope) -> bool:
+        return SCOPES.index(self.scope) >= SCOPES.index(needed)
+
+
+LOCAL: Final = Caller(name="local", scope="admin")
+"""A process of the same user that reads the same MAKAI_HOME."""
+SERVER: Final = Caller(name="server", scope="admin")
+"""A holder of the token in MAKAI_HOME/server-token."""
+
+
+def new_token() -> tuple[str, Secret]:
+    """The id and the whole text of a new token."""
+    token_id = secrets.token_hex(6)
+    return token_id, Secret(f"{TOKEN_MARK}{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}")
+
+
+def token_id_of(candidate: str) -> str | None:
+    """The id in a text that has the form of a stored token, which says nothing about whether it is one."""
+    found = _TOKEN.fullmatch(candidate)
+    return found["id"] if found else None
+
+
+def token_digest(token: Secret) -> str:
+    """What a store keeps of a token. It has 256 random bits, so that a plain hash cannot be searched."""
+    return hashlib.sha256(token.reveal().encode()).hexdigest()
+
+
+def is_digest_of(digest: str, candidate: str) -> bool:
+    return hmac.compare_digest(token_digest(Secret(candidate)), digest)

@@ -1,0 +1,379 @@
+"""What each operation needs: one table, and the sessions as a caller with a token may use them.
+
+An operation without an entry is refused, and so is a field of a request that this module does not know and that does
+not have its default: what is added later widens nothing before its entry is written here. A caller below `approve` may
+not make the agent ask less: not by a mode, a sandbox, a rule, a tool server, another harness or another folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import PurePath
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from makai.core.access import Caller, TokenScope
+from makai.core.errors import Forbidden
+from makai.core.session_events import RunTerms, SessionTerms
+from makai.harness.base import Execute
+from makai.protocols.makai import agent_payloads as agent
+from makai.protocols.makai import auth
+from makai.protocols.makai import commands as makai
+from makai.sessions import commands as cmd
+from makai.sessions import requests as req
+from makai.sessions.requests import AnswerT, Request
+from makai.sessions.service import Follower, Sessions, ToolRegistration
+from makai.sessions.state import SessionState
+
+REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
+    req.CreateSession: "prompt",
+    req.ForkSession: "prompt",
+    req.RunCommand: "prompt",  # and what COMMANDS says
+    req.ReadEvents: "observe",
+    req.GetState: "observe",
+    req.ListSessions: "observe",
+    req.GetSession: "observe",
+    req.ListApprovals: "observe",
+    req.DeleteSession: "admin",
+    req.IsTrusted: "observe",
+    req.ListTrusted: "approve",
+    req.SetTrust: "admin",
+    req.ListGrants: "approve",
+    req.RevokeGrant: "approve",
+    req.CheckLog: "admin",
+    req.CreateToken: "admin",
+    req.ListTokens: "admin",
+    req.RevokeToken: "admin",
+    req.NoteTokenUse: "admin",
+}
+COMMANDS: Final[dict[type[cmd.UserCommand], TokenScope]] = {
+    cmd.Send: "prompt",
+    cmd.Compact: "prompt",
+    cmd.Abort: "prompt",  # runs of other tokens: approve
+    cmd.SetModel: "prompt",
+    cmd.SetTitle: "prompt",
+    cmd.SetTerms: "prompt",
+    cmd.SetMode: "prompt",  # modes that ask less: approve
+    cmd.ApproveCall: "approve",
+    cmd.DenyCall: "approve",
+    cmd.Close: "approve",
+}
+FOLLOW: Final[TokenScope] = "observe"
+REGISTER_EXECUTOR: Final[TokenScope] = "prompt"
+"""A client that executes the tools which it declared itself."""
+MAKAI_COMMANDS: Final[dict[type[Any], TokenScope]] = {
+    makai.OpenStream: "prompt",  # to an address that the client names: admin
+    makai.CancelStream: "observe",  # of this connection
+    makai.ListModels: "observe",
+    makai.EndConnection: "observe",
+    auth.ListProviders: "observe",
+    auth.StartLogin: "admin",
+    auth.AuthPromptResponse: "admin",
+    auth.AuthCancel: "admin",
+    makai.AnswerTool: "prompt",
+    agent.AgentStart: "observe",  # attaches; everything else that it asks for is a request or a command of its own
+    agent.AgentMessage: "prompt",
+    agent.AgentStop: "observe",  # detaches; stopping a run is a command
+    agent.AgentStatus: "observe",
+    agent.ToolList: "observe",
+    agent.PermissionResponse: "approve",
+}
+ROUTES: Final[dict[tuple[str, str], TokenScope | None]] = {
+    ("GET", "/"): None,
+    ("GET", "/icon.svg"): None,
+    ("GET", "/assets/{name}"): None,
+    ("GET", "/healthz"): None,
+    ("GET", "/readyz"): None,
+    ("GET", "/metrics"): "observe",
+    ("POST", "/api/cookie"): "observe",
+    ("GET", "/v1/makai"): "observe",
+    ("POST", "/v1/makai"): "observe",
+    ("GET", "/ws"): "observe",
+    ("GET", "/api/info"): "observe",
+    ("GET", "/api/models"): "observe",
+    ("GET", "/api/harnesses"): "observe",
+    ("GET", "/api/approvals"): "observe",
+    ("GET", "/api/sessions"): "observe",
+    ("POST", "/api/sessions"): "prompt",
+    ("GET", "/api/sessions/{id}"): "observe",
+    ("DELETE", "/api/sessions/{id}"): "admin",
+    ("POST", "/api/sessions/{id}/fork"): "prompt",
+    ("GET", "/api/sessions/{id}/export"): "observe",
+    ("GET", "/api/sessions/{id}/transcript"): "observe",
+    ("GET", "/api/auth/providers"): "prompt",
+    ("POST", "/api/auth/login"): "admin",
+    ("GET", "/api/auth/flows/{flow_id}/events"): "admin",
+    ("POST", "/api/auth/flows/{flow_id}/answer"): "admin",
+    ("POST", "/api/auth/flows/{flow_id}/cancel"): "admin",
+    ("POST", "/api/auth/logout"): "admin",
+}
+"""HTTP routes; None for those that need no token. What a route then asks of the sessions is checked again."""
+
+OpenSessions: TypeAlias = Callable[[], Awaitable[Sessions]]
+_Widens: TypeAlias = Callable[[Any], bool]
+
+
+def _never(value: Any) -> bool:
+    return False
+
+
+def _asks_less(mode: str | None) -> bool:
+    return mode not in (None, "ask", "plan")
+
+
+def _is_wide(part: msgspec.Struct | None) -> bool:
+    return part is not None and bool(widening(part))
+
+
+FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
+    req.CreateSession: {
+        "session_id": _never,
+        "model_ref": _never,
+        "mode": _asks_less,
+        "harness": lambda harness: harness != "native",
+        "cwd": _never,  # folders are checked by ScopedSessions
+        "roots": _never,
+        "title": _never,
+        "terms": _is_wide,
+    },
+    req.ForkSession: {
+        "session_id": _never,
+        "origin": _never,
+        "at": _never,
+        "model_ref": _never,
+        "mode": _asks_less,
+        "cwd": _never,
+        "roots": _never,
+        "title": _never,
+        "terms": _is_wide,
+    },
+    SessionTerms: {
+        "system": _never,
+        "builtin_tools": _never,
+        "tools": _never,
+        "mcp_servers": bool,
+        "client": _never,
+        "sandbox": lambda sandbox: sandbox not in ("read-only", "workspace-write"),
+        "approval_s": _never,
+    },
+    RunTerms: {
+        "options": _never,
+        "max_turns": _never,
+        "max_output_tokens": _never,
+        "max_usd": _never,
+        "max_seconds": _never,
+        "allow": bool,
+        "deny": _never,
+        "token": _never,  # replaced by the caller's
+    },
+    cmd.Send: {
+        "now": _never,
+        "input_id": _never,
+        "content": _never,
+        "client_msg_id": _never,
+        "delivery": _never,
+        "terms": _is_wide,
+    },
+    cmd.Compact: {"now": _never, "input_id": _never, "instructions": _never},
+    cmd.Abort: {"now": _never, "run_id": _never, "by": _never, "reason": _never, "token": _never},
+    cmd.SetMode: {"now": _never, "mode": _asks_less, "agent_mode": bool, "token": _never},
+    cmd.SetModel: {"now": _never, "model_ref": _never},
+    cmd.SetTitle: {"now": _never, "title": _never},
+    cmd.SetTerms: {"now": _never, "terms": _is_wide},
+}
+"""For requests that a prompt token may send: which values of each field make the agent ask less."""
+
+
+def widening(value: msgspec.Struct) -> list[str]:
+    """The fields of a request that make the agent ask less or reach more."""
+    known = FIELDS.get(type(value), {})
+    found: list[str] = []
+    for field in msgspec.structs.fields(value):
+        given = getattr(value, field.name)
+        if field.name in known:
+            is_wide = known[field.name](given)
+        else:
+            default = field.default if field.default is not msgspec.NODEFAULT else None
+            is_wide = given != (field.default_factory() if field.default_factory is not msgspec.NODEFAULT else default)
+        if is_wide:
+            inner = widening(given) if isinstance(given, msgspec.Struct) else []
+            found += [f"{field.name}.{name}" for name in inner] or [field.name]
+    return found
+
+
+def check(caller: Caller, needed: TokenScope | None, what: str) -> None:
+    """Raise `Forbidden` unless the caller's scope includes `needed`; None is an operation that the table lacks."""
+    if needed is None or not caller.may(needed):
+        raise forbidden(caller, needed or "admin", what)
+
+
+def check_makai(caller: Caller, command: makai.Command) -> None:
+    """Raise `Forbidden` for a command of the Makai protocol that the caller may not give."""
+    asked = command.request if isinstance(command, makai.AskSession) else command
+    check(caller, MAKAI_COMMANDS.get(type(asked)), _name(asked))
+    if isinstance(command, makai.OpenStream):
+        if not isinstance(command.model, str):
+            check(caller, "admin", "a model with an address of its own")
+        check_all_sessions(caller, "asking a model")
+
+
+def check_all_sessions(caller: Caller, what: str) -> None:
+    if caller.session_id is not None:
+        raise Forbidden(
+            f"The token {caller.name!r} opens one session only; it does not allow {what}.",
+            hint="Create one without --session: `makai tokens create`.",
+        )
+
+
+def forbidden(caller: Caller, needed: TokenScope, what: str) -> Forbidden:
+    return Forbidden(
+        f"The token {caller.name!r} has the scope {caller.scope}; {what} needs {needed}.",
+        hint=f"Use a token of that scope: `makai tokens create --scope {needed}`.",
+    )
+
+
+def scoped(sessions: OpenSessions, caller: Caller) -> OpenSessions:
+    """The sessions of a server, as this caller may use them."""
+
+    async def get() -> Sessions:
+        return ScopedSessions(await sessions(), caller)
+
+    return get
+
+
+class ScopedSessions:
+    """`service.Sessions` for one caller. Every face with tokens gets its sessions through this class."""
+
+    def __init__(self, sessions: Sessions, caller: Caller) -> None:
+        self._sessions = sessions
+        self._caller = caller
+
+    async def dispatch(self, request: Request[AnswerT]) -> AnswerT:
+        caller = self._caller
+        check(caller, REQUESTS.get(type(request)), _name(request))
+        if caller.session_id is not None:
+            self._check_session(request)
+        if isinstance(request, req.RunCommand):
+            check(caller, COMMANDS.get(type(request.command)), _name(request.command))
+        checked: Any = request if caller.may("approve") else await self._narrow(request)
+        if isinstance(checked, req.RunCommand):
+            checked = req.RunCommand(checked.session_id, _stamped(checked.command, caller.label))
+        answer: Any = await self._sessions.dispatch(checked)
+        if caller.session_id is not None and isinstance(request, req.ListSessions | req.ListApprovals):
+            answer = [one for one in answer if one.session_id == caller.session_id]
+        return answer  # type: ignore[no-any-return]
+
+    def follow(self, session_id: str, after: int = 0, *, deltas: bool = True) -> Follower:
+        check(self._caller, FOLLOW, "following a session")
+        self._check_own(session_id)
+        return self._sessions.follow(session_id, after, deltas=deltas)
+
+    async def register_executor(self, session_id: str, execute: Execute) -> ToolRegistration:
+        check(self._caller, REGISTER_EXECUTOR, "executing tools")
+        self._check_own(session_id)
+        return await self._sessions.register_executor(session_id, execute)
+
+    async def close(self) -> None:
+        """The sessions belong to the server."""
+
+    def _check_session(self, request: Request[Any]) -> None:
+        if isinstance(request, req.ListSessions | req.ListApprovals):
+            return
+        session_id = getattr(request, "session_id", None)
+        if isinstance(request, req.CreateSession | req.ForkSession) or not isinstance(session_id, str):
+            check_all_sessions(self._caller, _name(request))
+        self._check_own(session_id)
+
+    def _check_own(self, session_id: str | None) -> None:
+        if self._caller.session_id not in (None, session_id):
+            check_all_sessions(self._caller, "another session")
+
+    async def _narrow(self, request: Request[Any]) -> Request[Any]:
+        """Refuse what needs `approve` by its content; the request to carry out, with its folders resolved."""
+        wide: list[str] = []
+        match request:
+            case req.CreateSession():
+                wide = widening(request)
+                request = await self._in_allowed_folders(request)
+            case req.ForkSession(origin=origin):
+                state = await self._sessions.dispatch(req.GetState(origin))
+                wide = widening(request) or _widening_of_fork(request, state)
+                request = await self._in_allowed_folders(request)
+            case req.RunCommand(session_id=session_id, command=cmd.SetTerms(terms=terms) as command):
+                state = await self._sessions.dispatch(req.GetState(session_id))
+                before = {f"terms.{name}" for name in widening(state.terms) if _same(name, state.terms, terms)}
+                wide = [name for name in widening(command) if name not in before]
+            case req.RunCommand(session_id=session_id, command=cmd.Abort() as command):
+                state = await self._sessions.dispatch(req.GetState(session_id))
+                return req.RunCommand(session_id, self._own_abort(command, state))
+            case req.RunCommand(command=command):
+                wide = widening(command)
+            case _:
+                pass
+        if wide:
+            raise forbidden(self._caller, "approve", f"{_name(request)} with this {', '.join(wide)}")
+        return request
+
+    def _own_abort(self, abort: cmd.Abort, state: SessionState) -> cmd.Abort:
+        """An abort of nothing but the run that is active now, if this caller started it."""
+        run = state.active_run
+        if run is None:
+            return abort
+        if run.purpose == "input" and run.terms.token != self._caller.label:
+            raise forbidden(self._caller, "approve", "stopping a run that another caller started")
+        return abort if abort.run_id is not None else msgspec.structs.replace(abort, run_id=run.run_id)
+
+    async def _in_allowed_folders(self, request: Any) -> Any:
+        """A prompt token works where the server was started and in folders that a person trusts. With folders as they
+        are now, so that a link cannot be changed after it was checked."""
+        folders = [folder for folder in (request.cwd, *(request.roots or ())) if folder is not None]
+        if not folders:
+            return request
+        resolved = {folder: await asyncio.to_thread(os.path.realpath, folder) for folder in folders}
+        home = await asyncio.to_thread(os.path.realpath, os.getcwd())
+        for folder in resolved.values():
+            if PurePath(folder).is_relative_to(home) or await self._sessions.dispatch(req.IsTrusted(folder)):
+                continue
+            raise Forbidden(
+                f"The token {self._caller.name!r} has the scope {self._caller.scope}, which does not open {folder}.",
+                hint=f"Trust the folder (`makai sessions trust {folder}`), or use a token of scope approve.",
+            )
+        cwd = None if request.cwd is None else resolved[request.cwd]
+        roots = request.roots and tuple(resolved[folder] for folder in request.roots)
+        return msgspec.structs.replace(request, cwd=cwd, roots=roots)
+
+
+def _widening_of_fork(fork: req.ForkSession, origin: SessionState) -> list[str]:
+    """A fork keeps what it does not name: it must not pass on more than the caller may give."""
+    created = req.CreateSession(
+        model_ref=fork.model_ref or origin.model_ref,
+        mode=fork.mode or origin.mode,
+        harness=origin.harness,
+        terms=fork.terms or origin.terms,
+    )
+    return widening(created)
+
+
+def _same(name: str, one: msgspec.Struct, other: msgspec.Struct) -> bool:
+    field = name.partition(".")[0]
+    return bool(getattr(one, field) == getattr(other, field))
+
+
+def _stamped(command: cmd.UserCommand, label: str) -> cmd.UserCommand:
+    """The command with the caller's token in place of anything that the caller wrote there."""
+    match command:
+        case cmd.Send(terms=terms):
+            return msgspec.structs.replace(command, terms=msgspec.structs.replace(terms, token=label))
+        case cmd.SetMode() | cmd.ApproveCall() | cmd.DenyCall() | cmd.Abort():
+            return msgspec.structs.replace(command, token=label)
+        case _:
+            return command
+
+
+def _name(value: object) -> str:
+    """`CreateSession` as `create session`, for messages."""
+    name = type(value).__name__
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()

@@ -1,0 +1,210 @@
+"""The table of scopes has an entry for everything that a caller can ask for, and what it lacks is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from support.live_sessions import desk, owned_sessions
+from support.serving import serving
+from support.transports import TOKEN
+
+from makai.core.access import SCOPES, Caller, TokenScope
+from makai.core.errors import Forbidden
+from makai.core.session_events import McpServer, RunTerms, SessionTerms
+from makai.protocols.makai.agent_payloads import AgentRequest
+from makai.protocols.makai.commands import AskSession, Command
+from makai.protocols.minicodex import commands as minicodex
+from makai.server import scopes
+from makai.server.app import make_app
+from makai.sessions import commands as cmd
+from makai.sessions import requests as req
+from makai.sessions.commands import UserCommand
+from makai.sessions.requests import request_types
+from makai.transports.guard import Guard, GuardConfig
+
+READING = {minicodex.HelloCommand, minicodex.ResumeCommand, minicodex.GetSnapshotCommand, minicodex.PingCommand}
+"""Commands of MiniCodex that open or read a session; a session that `hello` begins is a `CreateSession`."""
+
+
+def caller(scope: TokenScope, session_id: str | None = None) -> Caller:
+    return Caller(name="ci", scope=scope, token_id="0123456789ab", session_id=session_id)
+
+
+def test_each_scope_includes_the_ones_before_it() -> None:
+    allowed = {scope: [needed for needed in SCOPES if caller(scope).may(needed)] for scope in SCOPES}
+
+    assert allowed == {
+        "observe": ["observe"],
+        "prompt": ["observe", "prompt"],
+        "approve": ["observe", "prompt", "approve"],
+        "admin": ["observe", "prompt", "approve", "admin"],
+    }
+
+
+def test_every_request_and_every_command_has_a_scope() -> None:
+    assert set(scopes.REQUESTS) == set(request_types())
+    assert set(scopes.COMMANDS) == set(get_args(UserCommand))
+
+
+def test_every_command_of_the_makai_protocol_has_a_scope() -> None:
+    asked = {*get_args(Command), *get_args(AgentRequest)} - {AskSession}
+
+    assert set(scopes.MAKAI_COMMANDS) == asked
+
+
+def test_every_command_of_minicodex_reads_or_is_a_command_of_the_engine_with_a_scope() -> None:
+    acting = {kind for kind in get_args(minicodex.ClientMessage) if kind not in READING}
+
+    assert acting == set(minicodex._ENGINE_COMMANDS)
+    assert set(minicodex._ENGINE_COMMANDS.values()) <= set(scopes.COMMANDS)
+
+
+async def test_every_route_has_a_scope_and_every_entry_a_route(tmp_path: Path) -> None:
+    async with serving(tmp_path, "say: Hi.") as site:
+        app = make_app(site.makai, Guard(GuardConfig(TOKEN, port=1)))
+        routes = {(route.method, route.resource.canonical) for route in app.router.routes() if route.resource}
+        await app.cleanup()
+
+    assert {route for route in routes if route[0] != "HEAD"} == set(scopes.ROUTES)
+
+
+PROMPTED = [req.CreateSession, req.ForkSession, SessionTerms, RunTerms] + [
+    kind for kind, needed in scopes.COMMANDS.items() if needed == "prompt"
+]
+
+
+@pytest.mark.parametrize("kind", PROMPTED, ids=lambda kind: kind.__name__)
+def test_every_field_of_what_a_prompt_token_sends_is_judged(kind: type[msgspec.Struct]) -> None:
+    assert set(kind.__struct_fields__) == set(scopes.FIELDS[kind])
+
+
+def test_a_field_that_the_table_does_not_know_widens_unless_it_has_its_default() -> None:
+    class Later(msgspec.Struct):
+        listed: list[str] = []
+        wide: str = "no"
+
+    assert scopes.widening(Later()) == []
+    assert scopes.widening(Later(listed=["x"], wide="yes")) == ["listed", "wide"]
+
+
+def test_what_widens_is_named_by_its_path() -> None:
+    terms = SessionTerms(sandbox="full-access", mcp_servers=(McpServer(name="m", command="c"),))
+    wanted = req.CreateSession(model_ref="m", mode="full_access", harness="other", terms=terms)
+
+    assert scopes.widening(wanted) == ["mode", "harness", "terms.mcp_servers", "terms.sandbox"]
+    assert scopes.widening(cmd.Send(now=0, input_id="i", content="x", terms=RunTerms(allow=("Bash(*)",)))) == [
+        "terms.allow"
+    ]
+
+
+def test_an_operation_without_an_entry_is_refused_to_everyone() -> None:
+    with pytest.raises(Forbidden):
+        scopes.check(caller("admin"), None, "something new")
+
+
+async def test_a_refusal_names_the_scope_and_the_next_step(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        session_id = (await desk(sessions)).session_id
+        with pytest.raises(Forbidden) as refused:
+            await scopes.ScopedSessions(sessions, caller("prompt")).dispatch(req.DeleteSession(session_id))
+
+    assert refused.value.message == "The token 'ci' has the scope prompt; delete session needs admin."
+    assert refused.value.hint == "Use a token of that scope: `makai tokens create --scope admin`."
+
+
+async def test_a_fork_does_not_pass_on_more_than_the_caller_may_give(tmp_path: Path) -> None:
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        origin = (await desk(sessions, mode="full_access")).session_id
+        prompting = scopes.ScopedSessions(sessions, caller("prompt"))
+        with pytest.raises(Forbidden, match="mode"):
+            await prompting.dispatch(req.ForkSession(origin=origin))
+        assert await prompting.dispatch(req.ForkSession(origin=origin, mode="ask"))
+
+
+async def test_terms_may_change_beside_a_sandbox_that_a_person_opened(tmp_path: Path) -> None:
+    opened = SessionTerms(sandbox="full-access")
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        session_id = await sessions.dispatch(req.CreateSession(model_ref="scripted/scripted@echo", terms=opened))
+        prompting = scopes.ScopedSessions(sessions, caller("prompt"))
+        kept = cmd.SetTerms(now=0, terms=msgspec.structs.replace(opened, system="Be kind."))
+        await prompting.dispatch(req.RunCommand(session_id, kept))
+        wider = msgspec.structs.replace(opened, mcp_servers=(McpServer(name="m", command="c"),))
+        with pytest.raises(Forbidden, match="mcp_servers"):
+            await prompting.dispatch(req.RunCommand(session_id, cmd.SetTerms(now=0, terms=wider)))
+
+
+async def test_a_prompt_token_works_in_the_servers_folder_and_in_trusted_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, elsewhere, trusted = (tmp_path / name for name in ("server", "elsewhere", "trusted"))
+    for folder in (server / "below", elsewhere, trusted / "below", tmp_path / "home"):
+        folder.mkdir(parents=True)
+    (server / "link").symlink_to(elsewhere)
+    monkeypatch.chdir(server)
+
+    async with owned_sessions(tmp_path / "home", "say: Hi.") as sessions:
+        await sessions.dispatch(req.SetTrust(str(trusted), True))
+        prompting = scopes.ScopedSessions(sessions, caller("prompt"))
+
+        async def is_open(cwd: Path, *roots: Path) -> bool:
+            wanted = req.CreateSession(
+                model_ref="scripted/scripted@echo",
+                cwd=str(cwd),
+                roots=tuple(map(str, roots)),
+                terms=SessionTerms(builtin_tools=True),
+            )
+            try:
+                return bool(await prompting.dispatch(wanted))
+            except Forbidden:
+                return False
+
+        inside = [server, server / "below", trusted / "below"]
+        outside = [elsewhere, server / "link", server / ".." / "elsewhere", Path("/"), tmp_path]
+        assert [await is_open(folder) for folder in inside] == [True] * 3
+        assert [await is_open(folder) for folder in outside] == [False] * 5
+        assert not await is_open(server, elsewhere)
+
+
+async def test_a_prompt_token_stops_its_own_runs_only(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), owned_sessions(tmp_path, "say: One.\npace: 5ms\nrepeat: 100000 word") as sessions:
+        session_id = (await desk(sessions)).session_id
+        mine = scopes.ScopedSessions(sessions, caller("prompt"))
+        other = scopes.ScopedSessions(sessions, Caller(name="ci", scope="prompt", token_id="ba9876543210"))
+        await mine.dispatch(req.RunCommand(session_id, cmd.Send(now=0, input_id="1", content="Go")))
+        abort = req.RunCommand(session_id, cmd.Abort(now=0, by="x"))
+        with pytest.raises(Forbidden, match="another caller"):
+            await other.dispatch(abort)
+        await mine.dispatch(abort)
+        state = await sessions.dispatch(req.GetState(session_id))
+        assert state.run is not None
+        assert state.run.terms.token == "ci/0123456789ab"
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda other: req.CreateSession(model_ref="m"),
+        lambda other: req.ForkSession(origin=other),
+        lambda other: req.ForkSession(origin=other, session_id="mine"),
+        lambda other: req.GetState(other),
+        lambda other: req.ReadEvents(other),
+        lambda other: req.RunCommand(other, cmd.SetTitle(now=0, title="x")),
+        lambda other: req.ListGrants(),
+        lambda other: req.IsTrusted("/"),
+        lambda other: req.CheckLog(),
+    ],
+)
+async def test_a_token_of_one_session_opens_no_other(tmp_path: Path, request_of: Any) -> None:
+    async with owned_sessions(tmp_path, "say: Hi.") as sessions:
+        own, other = (await desk(sessions)).session_id, (await desk(sessions)).session_id
+        narrow = scopes.ScopedSessions(sessions, caller("admin", own))
+        with pytest.raises(Forbidden, match="one session only"):
+            await narrow.dispatch(request_of(other))
+        with pytest.raises(Forbidden, match="one session only"):
+            narrow.follow(other)
+        assert [one.session_id for one in await narrow.dispatch(req.ListSessions())] == [own]
+        assert (await narrow.dispatch(req.GetState(own))).last_event_id == 1
