@@ -46,7 +46,7 @@ def test_each_scope_includes_the_ones_before_it() -> None:
 
 
 def test_every_request_and_every_command_has_a_scope() -> None:
-    assert set(scopes.REQUESTS) == set(request_types())
+    assert set(scopes.REQUESTS) == {kind for kind in request_types() if kind.__module__ == req.__name__}
     assert set(scopes.COMMANDS) == set(get_args(UserCommand))
 
 
