@@ -25,8 +25,11 @@ from makai.aio.pipes import PipeReader
 START_DEADLINE_S: Final = 30.0
 """How long a child may take to begin; the launcher itself may still be loading."""
 _MAX_STATUS_BYTES: Final = 64
+_STATUS_LINES: Final = 2
+"""Its supervisor says when a child begins and when it has ended; there is nothing to wait for after that."""
 _IMPORTED_FROM: Final = (Path(__file__).resolve().parents[2], Path(msgspec.__file__).resolve().parents[1])
 _CHANNEL: Final = 3
+_CLOSE_S: Final = 1.0
 _BOOT: Final = (
     f"import os, sys; os.chdir('/'); sys.path += {[str(path) for path in _IMPORTED_FROM]!r}; "
     "from makai.aio.launcher_process import main; main()"
@@ -70,7 +73,7 @@ class LaunchedProcess:
     async def _read(self, status: PipeReader, heard: bytes) -> None:
         code = -signal.SIGKILL
         try:
-            while chunk := await status.read(_MAX_STATUS_BYTES):
+            while not heard.endswith(b"\n") and (chunk := await status.read(_MAX_STATUS_BYTES)):
                 heard += chunk
             match heard.split():
                 case [b"ended", number]:
@@ -85,14 +88,23 @@ class LaunchedProcess:
 class Launcher:
     """The launcher of this process. Start it before anything that it must not load can be written by a command.
 
-    `programs` are functions that it loads when it starts, as `module:function`, and that run as children when the first
-    word of an argument vector is their name.
+    Its functions are loaded when it starts, as `module:function`, and called when the first word of an argument vector
+    is their name: `programs` in a process of their own, `workers` too (those that need many modules), and `wrappers`
+    in the supervisor of the program whose argument vector they return.
     """
 
-    def __init__(self, programs: Mapping[str, str]) -> None:
-        self._programs = dict(programs)
+    def __init__(
+        self,
+        programs: Mapping[str, str] | None = None,
+        *,
+        workers: Mapping[str, str] | None = None,
+        wrappers: Mapping[str, str] | None = None,
+    ) -> None:
+        kinds = {"program": programs or {}, "worker": workers or {}, "wrapper": wrappers or {}}
+        self._functions = [f"{kind}:{name}={where}" for kind, of in kinds.items() for name, where in of.items()]
+        self._workers = frozenset(workers or ())
         self._turn = threading.Lock()
-        self._channel: socket.socket | None = None
+        self._channels: tuple[socket.socket, socket.socket] | None = None
         self._owner = 0
         self._pid = 0
 
@@ -123,7 +135,7 @@ class Launcher:
                 raise
             reader.close()
             self.close()
-        raise OSError(errno.ECHILD, "The process that starts others ended twice")
+        raise _ended_twice()
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: str | Path = "."
@@ -132,29 +144,32 @@ class Launcher:
 
         Its output and errors come together, as its output.
         """
-        with contextlib.ExitStack() as stack:
-            control, ours = os.pipe()
-            stack.callback(os.close, ours)
-            output = os.memfd_create("makai-output", os.MFD_CLOEXEC)
-            stack.callback(os.close, output)
-            with contextlib.ExitStack() as theirs:
-                theirs.callback(os.close, control)
-                folder = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                theirs.callback(os.close, folder)
-                environ = os.environ if env is None else env
-                status = self._send(
-                    LaunchRequest(argv=argv, env=environ, cwd=folder, control=control, stdout=output, stderr=output)
-                )
-            stack.callback(os.close, status)
-            heard = _read_until_end(status, timeout_s, argv)
-            _, rest = _first_answer(heard)
-            match rest.split():
-                case [b"ended", number]:
-                    code = int(number)
-                case _:
-                    code = -signal.SIGKILL
-            said = os.pread(output, os.fstat(output).st_size, 0)
-            return subprocess.CompletedProcess(list(argv), code, said)
+        for _ in range(2):
+            with contextlib.ExitStack() as stack:
+                control, ours = os.pipe()
+                stack.callback(os.close, ours)
+                output = os.memfd_create("makai-output", os.MFD_CLOEXEC)
+                stack.callback(os.close, output)
+                with contextlib.ExitStack() as theirs:
+                    theirs.callback(os.close, control)
+                    folder = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                    theirs.callback(os.close, folder)
+                    environ = os.environ if env is None else env
+                    status = self._send(
+                        LaunchRequest(argv=argv, env=environ, cwd=folder, control=control, stdout=output, stderr=output)
+                    )
+                stack.callback(os.close, status)
+                if heard := _read_until_end(status, timeout_s, argv):
+                    _, rest = _first_answer(heard)
+                    match rest.split():
+                        case [b"ended", number]:
+                            code = int(number)
+                        case _:
+                            code = -signal.SIGKILL
+                    said = os.pread(output, os.fstat(output).st_size, 0)
+                    return subprocess.CompletedProcess(list(argv), code, said)
+            self.close()
+        raise _ended_twice()
 
     def _send(self, request: LaunchRequest) -> int:
         """Where its status can be read."""
@@ -164,17 +179,17 @@ class Launcher:
             further = {"stdin": request.stdin, "channel": request.channel}
             given = [name for name, descriptor in further.items() if descriptor is not None]
             wanted = {"argv": list(request.argv), "env": dict(request.env), "given": given}
-            with open(payload, "w", encoding="ascii", closefd=False) as file:
-                json.dump(wanted, file)
-            os.lseek(payload, 0, os.SEEK_SET)
+            with open(payload, "wb", buffering=0, closefd=False) as file:
+                file.write(json.dumps(wanted).encode("ascii"))
             descriptors = [payload, request.cwd, request.control, child_status, request.stdout, request.stderr]
             descriptors += [descriptor for descriptor in further.values() if descriptor is not None]
+            which = int(request.argv[0] in self._workers)
             with self._turn:
                 try:
-                    socket.send_fds(self._started(), [b"."], descriptors)
+                    socket.send_fds(self._started()[which], [b"."], descriptors)
                 except (BrokenPipeError, ConnectionResetError):
                     self._forget()
-                    socket.send_fds(self._started(), [b"."], descriptors)
+                    socket.send_fds(self._started()[which], [b"."], descriptors)
         except BaseException:
             os.close(status)
             raise
@@ -183,37 +198,49 @@ class Launcher:
             os.close(child_status)
         return status
 
-    def _started(self) -> socket.socket:
-        if self._channel is not None and self._owner == os.getpid():
-            return self._channel
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.settimeout(START_DEADLINE_S)  # it takes a message in a millisecond; this only ends a hang
+    def _started(self) -> tuple[socket.socket, socket.socket]:
+        """The channels for programs and for workers."""
+        if self._channels is not None and self._owner == os.getpid():
+            return self._channels
+        commands, their_commands = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        workers, their_workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The interpreter behind a virtual environment: `pyvenv.cfg` would decide which library it loads.
         interpreter = os.path.realpath(sys.executable)
-        programs = [f"{name}={where}" for name, where in self._programs.items()]
-        with theirs:
+        with their_commands, their_workers:
             self._pid = os.posix_spawn(
                 interpreter,
-                [interpreter, "-I", "-S", "-c", _BOOT, str(_CHANNEL), *programs],
+                [interpreter, "-I", "-S", "-c", _BOOT, str(_CHANNEL), *self._functions],
                 {"LC_ALL": "C.UTF-8"},
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), _CHANNEL),
+                    (os.POSIX_SPAWN_DUP2, their_commands.fileno(), _CHANNEL),
                 ],
                 setsid=True,
             )
-        self._channel, self._owner = ours, os.getpid()
-        return ours
+            socket.send_fds(commands, [b"."], [their_workers.fileno()])
+        for channel in (commands, workers):
+            channel.settimeout(START_DEADLINE_S)  # it takes a message in a millisecond; this only ends a hang
+        self._channels, self._owner = (commands, workers), os.getpid()
+        return self._channels
 
     def _forget(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
+        channels, self._channels = self._channels, None
         if self._pid and self._owner == os.getpid():
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0
+            for channel in channels or ():
+                with contextlib.suppress(OSError):
+                    channel.shutdown(socket.SHUT_WR)
+                    channel.settimeout(_CLOSE_S)
+                    channel.recv(1)  # returns when the last fork that waits for a message is gone
+        for channel in channels or ():
+            channel.close()
+
+
+def _ended_twice() -> OSError:
+    return OSError(errno.ECHILD, "The process that starts others ended twice")
 
 
 def _first_answer(heard: bytes) -> tuple[int, bytes]:
@@ -233,7 +260,7 @@ def _read_until_end(descriptor: int, timeout_s: float, argv: Sequence[str]) -> b
     poll.register(descriptor, select.POLLIN)
     while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         chunk = os.read(descriptor, _MAX_STATUS_BYTES)
-        if not chunk:
-            return heard
         heard += chunk
+        if not chunk or heard.count(b"\n") == _STATUS_LINES:
+            return heard
     raise subprocess.TimeoutExpired(list(argv), timeout_s)

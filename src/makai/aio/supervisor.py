@@ -9,6 +9,7 @@ this process escapes it; a sandbox with its own process ids prevents that.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -22,9 +23,11 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 GRACE_S: Final = 0.3
 """How long processes may tidy up after SIGTERM; the whole end must fit into one second."""
 KILLING_S: Final = 5.0
+SETTLE_S: Final = 0.02
+"""How long what a child left may take to end by itself, as the processes of a namespace do when its first one ended."""
 CANNOT_EXECUTE, COULD_NOT_START = 126, 127
 CHANNEL: Final = "makai:channel"
-_POLL_S: Final = 0.005
+_KILL_EVERY_S: Final = 0.005
 _REAP_EVERY_MS: Final = 1000
 _RESET_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 """Python ignores the first two and the launcher the third, and ignoring is inherited."""
@@ -32,20 +35,42 @@ _RESET_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 Program: TypeAlias = Callable[[Sequence[str]], int]
 """A program that is a function in memory: it gets its arguments, and what it returns is its exit code."""
 
+IN_CONTROL_GROUP: Final = "makai:in-control-group"
+"""Before an argument vector, with the folder of a control group: the child is in that group."""
+
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Wrapped(NamedTuple):
+    """A program to start, and descriptors that it alone inherits: they are closed here once it was started."""
+
+    argv: Sequence[str]
+    descriptors: Sequence[int] = ()
+
+
+Wrapper: TypeAlias = Callable[[Sequence[str]], Wrapped]
+"""Changes the process that calls it, such as its limits, and says which program to start."""
+
+
+class Functions(NamedTuple):
+    """What is called, and not looked for on disk, when its name is the first word of an argument vector."""
+
+    programs: Mapping[str, Program]
+    wrappers: Mapping[str, Wrapper]
 
 
 class Job(NamedTuple):
     argv: Sequence[str]
     env: Mapping[str, str]
-    programs: Mapping[str, Program]
-    """What is called, and not looked for on disk, when it is the first of `argv`."""
+    functions: Functions
     stdin: int | None
     """A descriptor for the child; None is /dev/null."""
     unshared: Sequence[int]
-    """Descriptors of this process that the child must not have."""
+    """Descriptors of this process that the child must not have. They are not inherited by a program from disk."""
+    on_start: Callable[[], object]
+    """Called once the child was started, or could not be."""
     channel: int | None = None
-    """A descriptor for one of `programs`, which knows its number by its arguments."""
+    """A descriptor for one of `functions`, which knows its number by its arguments."""
 
 
 def supervise(job: Job) -> int:
@@ -56,41 +81,92 @@ def supervise(job: Job) -> int:
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         os.write(2, b"this kernel has no child subreapers\n")
         return COULD_NOT_START
-    child = _started(job)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # `_end_everything` waits for it
+    try:
+        child = _started(job)
+    except OSError as error:
+        return _failed(job, error)
+    finally:
+        job.on_start()
     _release_output()
     code = _watch(child)
-    last = _end_everything(child)
+    last = _end_everything(child, settle=code is not None)
     return last if code is None else code
 
 
 def _started(job: Job) -> int:
-    child = os.fork()
+    program = job.functions.programs.get(job.argv[0])
+    child = _spawned(job) if program is None else os.fork()
     if child == 0:
-        _become(job)
+        assert program is not None
+        _become(job, program)
     for descriptor in (job.stdin, job.channel):
         if descriptor is not None:
             os.close(descriptor)  # or the other end would not notice that the child closed it
     return child
 
 
-def _become(job: Job) -> NoReturn:
-    """The child: it leads its own session and has the signal handling of a fresh program."""
+def _spawned(job: Job) -> int:
+    """Start a program from disk. Unlike a fork, this does not copy the page tables of this process."""
+    wrapper = job.functions.wrappers.get(job.argv[0])
+    argv, inherited = Wrapped(job.argv) if wrapper is None else wrapper(job.argv[1:])
+    stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    refused: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    try:
+        for path in _paths_of(argv[0], job.env):
+            try:
+                return os.posix_spawn(
+                    path,
+                    list(argv),
+                    job.env,
+                    file_actions=[stdin if job.stdin is None else (os.POSIX_SPAWN_DUP2, job.stdin, 0)],
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=_RESET_SIGNALS,
+                )
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                refused = error
+        raise refused
+    finally:
+        for descriptor in inherited:
+            os.close(descriptor)
+
+
+def _paths_of(program: str, env: Mapping[str, str]) -> list[str]:
+    """Where it may be. To let the kernel find out that it is not there takes a process each."""
+    if "/" in program:
+        return [program]
+    return list(filter(os.path.exists, (os.path.join(folder, program) for folder in os.get_exec_path(env))))
+
+
+def _failed(job: Job, error: OSError) -> int:
+    os.write(2, f"{job.argv[0]}: {error.strerror}\n".encode("utf-8", "replace"))
+    return COULD_NOT_START if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
+
+
+def _become(job: Job, program: Program) -> NoReturn:
+    """The fork: it leads its own session and has the signal handling of a fresh program."""
     code = COULD_NOT_START
     try:
         os.setsid()
         for number in _RESET_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         stdin = os.open(os.devnull, os.O_RDONLY) if job.stdin is None else job.stdin
         os.dup2(stdin, 0)
         os.close(stdin)
         for descriptor in job.unshared:
             os.close(descriptor)
-        code = run(job.argv, job.env, job.programs)
+        os.environ.clear()
+        os.environ.update(job.env)
+        code = program(job.argv[1:])
+        sys.stdout.flush()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except OSError as error:
-        os.write(2, f"{job.argv[0]}: {error.strerror}\n".encode("utf-8", "replace"))
-        code = COULD_NOT_START if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
+        code = _failed(job, error)
     except BaseException:
         code = 1
         os.write(2, traceback.format_exc().encode("utf-8", "replace"))
@@ -98,15 +174,10 @@ def _become(job: Job) -> NoReturn:
         os._exit(code)
 
 
-def run(argv: Sequence[str], env: Mapping[str, str], programs: Mapping[str, Program]) -> int:
-    """Become another program; returns only when it is one of `programs`."""
-    if (program := programs.get(argv[0])) is None:
-        os.execvpe(argv[0], list(argv), env)
-    os.environ.clear()
-    os.environ.update(env)
-    code = program(argv[1:])
-    sys.stdout.flush()
-    return code
+def enter_group(current: str, wanted: str) -> None:
+    """Move this process to a control group; "" is the one that `current` was made in."""
+    with open(f"{wanted or os.path.dirname(current)}/cgroup.procs", "w") as file:
+        file.write(str(os.getpid()))
 
 
 def _release_output() -> None:
@@ -129,22 +200,29 @@ def _watch(child: int) -> int | None:
             return code
 
 
-def _end_everything(child: int) -> int:
+def _end_everything(child: int, *, settle: bool) -> int:
     """Stop, then kill, until nothing is left; the command's exit code when it ended only now."""
     code = 128 + signal.SIGKILL
     begun = time.monotonic()
+    term_at = begun + (SETTLE_S if settle else 0.0)
+    kill_at = term_at + GRACE_S
     is_asked = False
-    while (elapsed := time.monotonic() - begun) < KILLING_S:
+    while (now := time.monotonic()) < begun + KILLING_S:
         ended, left = _reap(child)
         code = code if ended is None else ended
         if not left:
             break
-        if not is_asked:  # only now: to look through /proc costs more than most commands
-            _signal_all(signal.SIGTERM)
-            is_asked = True
-        elif elapsed >= GRACE_S:
+        if now < term_at:
+            pause = term_at - now
+        elif now < kill_at:
+            if not is_asked:  # only now: to look through /proc costs more than most commands
+                _signal_all(signal.SIGTERM)
+                is_asked = True
+            pause = kill_at - now
+        else:
             _signal_all(signal.SIGKILL)
-        time.sleep(_POLL_S)
+            pause = _KILL_EVERY_S
+        signal.sigtimedwait({signal.SIGCHLD}, pause)
     return code
 
 

@@ -13,17 +13,14 @@ JUDGE: Final = "makai:judge"
 LANDLOCK: Final = "makai:landlock"
 SEARCH: Final = "makai:search"
 
-_PROGRAMS: Final = {
-    BUBBLEWRAP: "makai.tools.sandbox.bubblewrap:main",
-    JUDGE: "makai.tools.judge_worker:main",
-    LANDLOCK: "makai.tools.sandbox.landlock_child:main",
-    SEARCH: "makai.tools.search_worker:main",
-}
-
 
 @functools.cache
 def launcher() -> Launcher:
     """There is one: it must be older than all that a session could have written."""
-    started = Launcher(_PROGRAMS)
+    started = Launcher(
+        {LANDLOCK: "makai.tools.sandbox.landlock_child:main"},
+        workers={JUDGE: "makai.tools.judge_worker:main", SEARCH: "makai.tools.search_worker:main"},
+        wrappers={BUBBLEWRAP: "makai.tools.sandbox.bubblewrap_child:prepared"},
+    )
     atexit.register(started.close)
     return started

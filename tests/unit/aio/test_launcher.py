@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from makai.aio.child_process import ChildProcess
 from makai.aio.launcher import Launcher
+from makai.aio.supervisor import Wrapped
 
 WITHIN_S = 60.0
 
@@ -23,6 +26,11 @@ def greet(arguments: Sequence[str]) -> int:
     """A program in memory, loaded by the launchers of these tests."""
     sys.stdout.write(f"{' '.join(arguments)} {os.environ.get('GIVEN')} {os.getcwd()}\n")
     return 7
+
+
+def limited(arguments: Sequence[str]) -> Wrapped:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (77, 77))
+    return Wrapped(arguments)
 
 
 @pytest.fixture
@@ -89,6 +97,76 @@ async def test_when_it_was_killed_the_next_child_gets_a_new_one_and_running_chil
 
     assert (await running.read(), await next_one.read()) == (b"one\n", b"two\n")
     assert (await running.stop(grace_s=WITHIN_S), await next_one.stop(grace_s=WITHIN_S)) == (0, 0)
+
+
+def test_a_waiting_supervisor_that_is_killed_is_replaced(launcher: Launcher) -> None:
+    assert launcher.run(["true"], timeout_s=WITHIN_S).returncode == 0
+    for _ in range(3):
+        for pid in _forks_of(launcher._pid, 1):
+            os.kill(pid, signal.SIGKILL)
+        assert launcher.run(["echo", "here"], timeout_s=WITHIN_S).stdout == b"here\n"
+
+
+def test_nothing_is_left_of_a_launcher_that_was_closed_or_killed(launcher: Launcher) -> None:
+    for end in (launcher.close, lambda: os.kill(launcher._pid, signal.SIGKILL)):
+        assert launcher.run(["true"], timeout_s=WITHIN_S).returncode == 0
+        left = {launcher._pid, *_forks_of(launcher._pid, 2)}
+        assert len(left) >= 3
+        end()
+        launcher.close()
+        deadline = time.monotonic() + WITHIN_S
+        while (left := {pid for pid in left if os.path.exists(f"/proc/{pid}")}) and time.monotonic() < deadline:
+            os.sched_yield()
+        assert left == set()
+
+
+def test_a_wrapper_changes_the_process_that_the_program_is_started_from(module: Path, tmp_path: Path) -> None:
+    with closing(Launcher(wrappers={"limited": "greeting:limited"})) as launcher:
+        done = launcher.run(
+            ["limited", "/bin/sh", "-c", "ulimit -n; echo $GIVEN"], env={"GIVEN": "x"}, timeout_s=WITHIN_S
+        )
+        other = launcher.run(["/bin/sh", "-c", "ulimit -n"], env={}, timeout_s=WITHIN_S)
+        missing = launcher.run(["limited", "/no/such/program"], env={}, timeout_s=WITHIN_S)
+
+    assert done.stdout == b"77\nx\n"
+    assert other.stdout != b"77\n"
+    assert (missing.returncode, missing.stdout) == (127, b"limited: No such file or directory\n")
+
+
+def test_no_child_runs_before_all_functions_are_loaded(module: Path, tmp_path: Path) -> None:
+    """It could change a module that is still to be read."""
+    module.with_name("slow.py").write_text(
+        f"import time; time.sleep(0.5); open({str(tmp_path / 'loaded')!r}, 'w').close(); from greeting import greet"
+    )
+    with closing(Launcher(workers={"greet": "slow:greet"})) as launcher:
+        first = launcher.run(["ls", str(tmp_path)], timeout_s=WITHIN_S)
+        second = launcher.run(["greet", "w"], env={}, cwd=tmp_path, timeout_s=WITHIN_S)
+
+    assert b"loaded" in first.stdout.split()
+    assert second.stdout == f"w None {tmp_path}\n".encode()
+
+
+def test_programs_are_found_as_a_shell_finds_them(launcher: Launcher, tmp_path: Path) -> None:
+    for name, mode in (("a", 0o644), ("b", 0o755)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tool").write_text(f"#!/bin/sh\necho {name}\n")
+        (tmp_path / name / "tool").chmod(mode)
+    path = f"{tmp_path}/none:{tmp_path}/a:{tmp_path}/b"
+    found = launcher.run(["tool"], env={"PATH": path}, timeout_s=WITHIN_S)
+    refused = launcher.run(["tool"], env={"PATH": f"{tmp_path}/a"}, timeout_s=WITHIN_S)
+    missing = launcher.run(["tool"], env={"PATH": f"{tmp_path}/none"}, timeout_s=WITHIN_S)
+
+    assert (found.returncode, found.stdout) == (0, b"b\n")
+    assert (refused.returncode, refused.stdout) == (126, b"tool: Permission denied\n")
+    assert (missing.returncode, missing.stdout) == (127, b"tool: No such file or directory\n")
+
+
+def _forks_of(pid: int, least: int) -> list[int]:
+    """Its child processes once there are so many: they are forked after a child was started."""
+    deadline = time.monotonic() + WITHIN_S
+    while len(found := Path(f"/proc/{pid}/task/{pid}/children").read_text().split()) < least:
+        assert time.monotonic() < deadline
+    return [int(one) for one in found]
 
 
 async def test_a_hundred_children_at_once_get_their_own_answers(launcher: Launcher) -> None:

@@ -120,6 +120,19 @@ def test_a_socket_of_another_process_in_the_session_folder_is_out_of_reach(sandb
             listener.accept()
 
 
+def test_a_socket_of_another_process_that_vanishes_does_not_fail_a_command(sandbox: SandboxBackend, base: Path) -> None:
+    (base / "work").mkdir()
+    policy = policy_of(base, base / "makai")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(base / "service.sock"))
+        with sandbox.holding(policy):
+            argv = sandbox.wrap(policy, ["echo", "done"])
+            os.unlink(base / "service.sock")
+            done = launcher().run(argv, timeout_s=60, cwd=base / "work")
+
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+
+
 @pytest.mark.parametrize("folder", [".git", ".git/modules/a", ".GIT/hooks", "project/.makai"])
 def test_commands_cannot_be_given_a_folder_to_write_that_makes_git_or_makai_run_code(base: Path, folder: str) -> None:
     root = base / folder

@@ -15,13 +15,11 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from enum import IntEnum
-from pathlib import Path
-from typing import NoReturn
 
 from makai.aio.supervisor import CHANNEL
 from makai.core.errors import InvalidRequest
 from makai.tools.launching import BUBBLEWRAP
-from makai.tools.sandbox import limits, proxy_channel, seccomp
+from makai.tools.sandbox import limits
 from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -53,14 +51,16 @@ class Bubblewrap:
     def __init__(self, program: str) -> None:
         self._program = program
         self.version = _output(program, "--version").removeprefix("bubblewrap").strip()
-        self._can_disable_user_namespaces = "--disable-userns" in _output(program, "--help")
+        offered = _output(program, "--help")
+        self._can_disable_user_namespaces = "--disable-userns" in offered
+        self._can_set_modes = "--perms" in offered
 
     @property
     def not_confined(self) -> tuple[str, ...]:
         return (
             *("memory, processor time and disk space", *limits.not_counted()),
             "git repositories below the session's folder (only its own .git is protected)",
-            "abstract unix sockets and services of this machine when the network is on",
+            "services of this machine when the network is on",
         )
 
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
@@ -71,40 +71,35 @@ class Bubblewrap:
             options.append("--unshare-net")
         if self._can_disable_user_namespaces:
             options.append("--disable-userns")
-        options += ["--ro-bind", "/", "/", *_mount_options(policy)]
+        options += ["--ro-bind", "/", "/", *_mount_options(policy, can_set_modes=self._can_set_modes)]
         options += ["--setenv", "TMPDIR", "/tmp"]
-        group, most = limits.process_group_of(policy.max_processes) or "", limits.user_limit(policy.max_processes)
+        most = limits.user_limit(policy.max_processes)
         channel = CHANNEL if policy.is_proxied else ""
-        return [BUBBLEWRAP, group, str(most), channel, self._program, *options, "--", *argv]
+        command = [BUBBLEWRAP, str(most), channel, self._program, *options, "--", *argv]
+        return limits.in_group(policy.max_processes, command)
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
         return held_places(_Plan(policy).paths_of(_Mount.EMPTY))
-
-
-def main(arguments: Sequence[str]) -> NoReturn:
-    """In the launcher's fork: limit this process, and become bubblewrap with a filter for system calls."""
-    group, most, channel, program, *rest = arguments
-    limits.limit_processes(group, int(most))
-    descriptor = os.memfd_create("makai-seccomp", 0)  # which bubblewrap inherits
-    os.write(descriptor, seccomp.filter_program(os.uname().machine, sockets=True))
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    listening = proxy_channel.listening_options(int(channel)) if channel else []
-    os.execv(program, [program, "--seccomp", str(descriptor), *listening, *rest])
 
 
 def _output(program: str, option: str) -> str:
     return subprocess.run([program, option], capture_output=True, text=True, timeout=10, check=False).stdout
 
 
-def _mount_options(policy: SandboxPolicy) -> Iterator[str]:
+def _mount_options(policy: SandboxPolicy, *, can_set_modes: bool) -> Iterator[str]:
+    """What is closed is read-only by its mode where possible: bubblewrap reads the list of all mounts again for each
+    mount that it closes. Without capabilities that holds for root, and what is there vanishes with the command."""
     plan = _Plan(policy).mounts
+    closed = ("--perms", "0555") if can_set_modes else ()
     # Parents come before what is in them: a later mount covers an earlier one.
     for path in sorted(plan, key=lambda one: (one.count("/"), one)):
         match plan[path]:
             case _Mount.SCRATCH if path == "/tmp" and policy.private_tmp:
                 yield from ("--bind", policy.private_tmp, path)
-            case _Mount.SCRATCH | _Mount.EMPTY:
+            case _Mount.SCRATCH:
                 yield from ("--tmpfs", path)
+            case _Mount.EMPTY:
+                yield from (*closed, "--tmpfs", path)
             case _Mount.DEVICES:
                 yield from ("--dev", path)
             case _Mount.PROCESSES:
@@ -114,11 +109,12 @@ def _mount_options(policy: SandboxPolicy) -> Iterator[str]:
             case _Mount.READABLE:
                 yield from ("--ro-bind", path, path)
             case _Mount.HIDDEN:
-                yield from ("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", "/dev/null", path)
+                yield from (*closed, "--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", "/dev/null", path)
     # Closed only when everything in them is mounted. /proc too: root may write /proc/sys, where a core_pattern
     # would be a command that the kernel runs outside of every sandbox.
     for path, kind in plan.items():
-        if kind in (_Mount.EMPTY, _Mount.PROCESSES) or (kind == _Mount.HIDDEN and os.path.isdir(path)):
+        is_open = kind == _Mount.EMPTY or (kind == _Mount.HIDDEN and os.path.isdir(path))
+        if kind == _Mount.PROCESSES or (is_open and not can_set_modes):
             yield from ("--remount-ro", path)
 
 
@@ -141,9 +137,6 @@ class _Plan:
             self._protect(path)
         for path in policy.hidden:
             self._hide(path)
-        for path in _sockets():
-            if self._kind_at(path) not in (_Mount.SCRATCH, _Mount.DEVICES, _Mount.EMPTY, _Mount.HIDDEN):
-                self._add(path, _Mount.HIDDEN)  # also in the session's folders: what listens there is not confined
 
     def paths_of(self, wanted: _Mount) -> list[str]:
         return [path for path, kind in self.mounts.items() if kind == wanted]
@@ -210,23 +203,6 @@ def _steps(top: str, path: str) -> Iterator[str]:
     for name in filter(None, path[len(top) :].split("/")):
         step = os.path.join(step, name)
         yield step
-
-
-def _sockets() -> Iterator[str]:
-    """The unix sockets of this system that have a path: a read-only mount does not keep anyone from connecting."""
-    with contextlib.suppress(OSError):
-        # Num RefCount Protocol Flags Type St Inode [Path] (proc_net_unix, proc(5)); "@" begins an abstract name
-        for line in Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]:
-            path = line.split(maxsplit=7)[7:]
-            if path and path[0].startswith("/") and _is_socket(path[0]):
-                yield os.path.realpath(path[0])
-
-
-def _is_socket(path: str) -> bool:
-    try:
-        return stat.S_ISSOCK(os.stat(path).st_mode)
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager

@@ -45,7 +45,6 @@ class Landlock:
 
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
         """The command line. Start it from a thread that outlives it: it dies with the thread that started it."""
-        group = limits.process_group_of(policy.max_processes)
         # A protected link stays because nothing can be removed beside it; what it leads to is protected as well.
         protected = {*policy.protected, *map(os.path.realpath, policy.protected)}
         options = {
@@ -57,12 +56,11 @@ class Landlock:
             "protected": sorted(protected),
             "network": ("on" if policy.network else "proxy" if policy.is_proxied else "off",),
             "channel": (CHANNEL,) if policy.is_proxied else (),
-            "process-group": (group,) if group else (),
             "process-limit": (str(limits.user_limit(policy.max_processes)),),
             "tmp": (policy.private_tmp,) if policy.private_tmp else (),
         }
         arguments = [part for name, values in options.items() for value in values for part in (f"--{name}", value)]
-        return [LANDLOCK, *arguments, "--", *argv]
+        return limits.in_group(policy.max_processes, [LANDLOCK, *arguments, "--", *argv])
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
         return contextlib.nullcontext()

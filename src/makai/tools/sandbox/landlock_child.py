@@ -59,7 +59,7 @@ def landlock_abi() -> int:
 def confine(orders: Orders) -> None:
     """Everything, in an order in which each step may still be done."""
     network, is_proxied = orders.one("network") == "on", orders.one("network") == "proxy"
-    limit_processes(orders.one("process-group"), int(orders.one("process-limit")))
+    limit_processes(int(orders.one("process-limit")))
     if os.getsid(0) != os.getpid():
         os.setsid()
     _prctl(PR_SET_PDEATHSIG, SIGKILL)

@@ -11,14 +11,14 @@ import contextlib
 import functools
 import os
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 
+from makai.aio.supervisor import IN_CONTROL_GROUP
 
-def limit_processes(group: str, most: int) -> None:
+
+def limit_processes(most: int) -> None:
     """For this process and all it starts. A lower limit that holds already stays."""
-    if group:
-        with open(f"{group}/cgroup.procs", "w") as file:
-            file.write(str(os.getpid()))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -30,6 +30,12 @@ def user_limit(max_processes: int) -> int:
     # "0.20 0.18 0.12 1/80 11206": running and existing tasks of the whole system (proc_loadavg(5))
     tasks = Path("/proc/loadavg").read_text().split()[3].partition("/")[2]
     return int(tasks) + max_processes
+
+
+def in_group(max_processes: int, argv: Sequence[str]) -> list[str]:
+    """The argument vector for the launcher that counts the processes of `argv`, where a control group has to."""
+    group = process_group_of(max_processes)
+    return [IN_CONTROL_GROUP, group, *argv] if group else list(argv)
 
 
 def counts_processes() -> bool:
@@ -55,7 +61,7 @@ def process_group_of(max_processes: int) -> str | None:
         (group / "pids.max").write_text(str(max_processes))
     except OSError:
         return None
-    atexit.register(_remove, group)
+    atexit.register(_remove_own, group)
     return str(group)
 
 
@@ -72,6 +78,13 @@ def _pids_hierarchy() -> Path | None:
         if own.get("") == "/" and "pids" in (top / "cgroup.subtree_control").read_text().split():
             return top
     return None
+
+
+def _remove_own(group: Path) -> None:
+    from makai.tools.launching import launcher
+
+    launcher().close()  # it may be in the group
+    _remove(group)
 
 
 def _remove(group: Path) -> None:

@@ -157,24 +157,25 @@ def session_policy(
 
 def credentials_of(user_home: Path) -> tuple[Path, ...]:
     """Where the user's programs keep what others must not have."""
-    others = (user_home / name for name in SECRETS_IN_USER_HOME)
-    return (*(user_home / name for name in CREDENTIALS_IN_USER_HOME), *filter(os.path.lexists, others))
+    others = (name for name in SECRETS_IN_USER_HOME if os.path.lexists(f"{user_home}/{name}"))
+    return tuple(user_home / name for name in (*CREDENTIALS_IN_USER_HOME, *others))
 
 
 def _links_to(path: Path) -> Iterator[str]:
     """The symbolic links on the way to `path`. Who replaced one would have another folder taken for what is hidden."""
-    real, waiting = "/", list(reversed(Path(os.path.abspath(path)).parts[1:]))
+    real, waiting = "/", os.path.abspath(path).split("/")[:0:-1]
     for _ in range(_MAX_STEPS):
         if not waiting:
             return
         step = os.path.normpath(os.path.join(real, waiting.pop()))
-        if not os.path.islink(step):
+        try:
+            target = os.readlink(step)
+        except OSError:  # no link
             real = step
             continue
         yield step
-        target = Path(os.readlink(step))
-        real = "/" if target.is_absolute() else real
-        waiting += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        real = "/" if target.startswith("/") else real
+        waiting += filter(None, target.split("/")[::-1])
 
 
 def _protected_names(root: str, git_writable: bool) -> tuple[str, ...]:

@@ -27,8 +27,9 @@ def send(channel: int, kind: bytes, descriptor: int) -> None:
     os.close(descriptor)
 
 
-def listening_options(channel: int) -> list[str]:
-    """Options for the bubblewrap that is started next: its command begins when a socket listens in its namespace.
+def listening_options(channel: int) -> tuple[list[str], list[int]]:
+    """Options for the bubblewrap that is started next, and the descriptors in them that it alone must keep: its command
+    begins when a socket listens in its namespace.
 
     A fork of this process makes that socket. It joins the namespaces of the command for it, which it may because the
     same user made them; they hold nothing else yet, and the command does not run before.
@@ -41,7 +42,7 @@ def listening_options(channel: int) -> list[str]:
         os.close(descriptor)
     for descriptor in (their_info, their_gate):
         os.set_inheritable(descriptor, True)
-    return ["--info-fd", str(their_info), "--block-fd", str(their_gate)]
+    return ["--info-fd", str(their_info), "--block-fd", str(their_gate)], [their_info, their_gate]
 
 
 def _listen(channel: int, info: int, gate: int) -> NoReturn:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import struct
 from typing import Final, NamedTuple, TypeAlias
@@ -121,6 +122,7 @@ _SECCOMP_MODE_FILTER: Final = 2
 _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
 
 
+@functools.cache
 def filter_program(machine: str, *, sockets: bool, proxied: bool = False) -> bytes:
     """With `sockets` those of the internet are allowed, for a process with a network or with a namespace for it. With
     `proxied` only TCP is, and no socket of it leads anywhere by itself: `connect` is handed over.
