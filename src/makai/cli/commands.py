@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("makai.cli.models:command", "List models, or download the weights of the local one."),
     "web": ("makai.cli.serve:web_command", "Open the web page in your browser."),
     "serve": ("makai.cli.serve:command", "Start a server for the web page and other programs: WebSocket, SSE, gRPC."),
+    "tokens": ("makai.cli.tokens:command", "Create, list and revoke tokens for programs and people."),
     "stdio": ("makai.cli.serve:stdio_command", "Serve one program on standard input and output."),
     "doctor": ("makai.cli.doctor:command", "Check what is installed and reachable, and what to do next."),
     "completion": ("makai.cli.commands:completion_command", "Print the completion script for your shell."),

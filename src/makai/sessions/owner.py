@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -46,6 +47,7 @@ log = logging.getLogger(__name__)
 MAX_LIVE: Final = 256
 """Sessions kept in memory, including idle ones."""
 CLOSE_S: Final = 10.0
+_TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_TOKEN_MS: Final = 366 * 24 * 3600 * 1000
 _PAGE: Final = 500
 _CLOSING: Final = "The sessions are being closed."
@@ -213,6 +215,10 @@ class OwnedSessions:
     @_handles(req.CreateToken)
     async def _create_token(self, wanted: req.CreateToken) -> base.StoredToken:
         token = base.StoredToken(created_ms=self._clock(), **msgspec.structs.asdict(wanted))
+        if not _TOKEN_NAME.fullmatch(token.name):
+            raise InvalidRequest(
+                "A token's name has 1 to 64 letters, digits, dots, dashes and underscores.", hint="Try --name ci."
+            )
         if not token.created_ms < token.expires_ms <= token.created_ms + MAX_TOKEN_MS:
             raise InvalidRequest("A token lasts at least a moment and at most a year.", hint="Try --expires 30d.")
         await self._log.put_token(token)
