@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from makai.core.session_events import Notice
 from makai.tools.ports import CommandRequest, CommandRunner
 from makai.tools.workspace import Entry, OpenedFile, Place, Workspace
 
@@ -92,6 +93,9 @@ class Terminal:
         self.kill()
         self.is_released = True
         return await self.wait()
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        return ()
 
 
 class EditorCommands:

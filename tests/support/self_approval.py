@@ -127,6 +127,9 @@ PROTECTED_FILES = (
     ".git/config", ".git/hooks/pre-commit", ".makai/config.toml", ".mcp.json", ".bashrc", ".zshrc", ".profile",
     ".envrc", ".gitconfig", ".claude/settings.json", ".vscode/tasks.json", "sub/.git/config", ".GIT/config",
     "git-link/config", ".git/../.git/config", "./.mcp.json", ".husky/pre-commit", "HEAD",
+    "AGENTS.md", "sub/claude.md", ".github/workflows/ci.yml", ".gitlab-ci.yml", "Jenkinsfile", ".lefthook.yml",
+    "lefthook-local.yml", "all.code-workspace", ".mise.toml", "mise.ci.toml", ".mise/config.toml", ".tool-versions",
+    ".cursorrules", ".devcontainer/devcontainer.json", ".pre-commit-config.yaml", "x.pth", ".cargo/config.toml",
 )  # fmt: skip
 """A write to one of them asks a person in every mode but full access, whatever was granted."""
 

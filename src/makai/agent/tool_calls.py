@@ -157,6 +157,8 @@ class ToolCalls:
         async with self._room:
             outcome = await self._run(call, tool)
             results[call.fact.call_id] = await self._finish(call, outcome)
+        for notice in outcome.notices:
+            await self._recorder.emit(notice)
         if isinstance(tool, PlanTool) and not outcome.is_error:
             await self._recorder.emit(ev.PlanUpdated(entries=plan_of(call.arguments)))
 

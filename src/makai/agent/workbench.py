@@ -32,6 +32,7 @@ from makai.tools.permission_rules import PermissionRules, denied_paths, parse_ru
 from makai.tools.plan import PlanTool
 from makai.tools.ports import CommandRunner, FileSystem
 from makai.tools.sandbox.detect import Detection, detect
+from makai.tools.sandbox.guard import TOO_LARGE, FileGuard
 from makai.tools.sandbox.policy import SandboxPolicy, credentials_of, is_beneath, session_policy
 from makai.tools.scratch import Scratch, open_scratch, remove_old_scratch
 from makai.tools.search import GlobTool, GrepTool
@@ -159,7 +160,7 @@ class Workbench:
     def take_notices(self) -> tuple[Notice, ...]:
         news = tuple(notice for notice in dict.fromkeys(self.notices) if notice not in self._taken)
         self._taken.update(news)
-        return news
+        return (*news, *(self._sandbox.guard.take_notices() if self._sandbox.guard is not None else ()))
 
     def _open(self, detection: Detection) -> McpConfig:
         spec = self._spec
@@ -180,9 +181,12 @@ class Workbench:
                 self._workspace,
                 confined=self._sandbox.confined_if_possible,
                 is_confined=not self._sandbox.is_missing,
+                guard=self._sandbox.guard,
             )
         )
         self._notices.update(dict.fromkeys(_sandbox_notices(detection, spec.sandbox)))
+        if self._sandbox.guard is not None and not self._sandbox.guard.look().is_complete:
+            self._warn("folder_too_large", TOO_LARGE)
         self.rules()  # refuse a rule that cannot be read
         return self._configured_servers()
 
@@ -245,7 +249,11 @@ class _Sandbox:
         self._spec = spec
         self._roots = roots
         self._scratch = scratch
+        self.guard: FileGuard | None = None
         self._policy()  # a folder that cannot be a session's is refused now
+        if spec.sandbox == "workspace-write" and not self.is_missing:
+            self.guard = FileGuard(roots, scratch.output / "taken")
+            self.guard.look()
 
     @property
     def is_missing(self) -> bool:
@@ -273,6 +281,7 @@ class _Sandbox:
             user_home=_user_home(self._spec),
             network=network,
             private_tmp=self._scratch.temporary,
+            guarded=() if self.guard is None else self.guard.read_only,
         )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.request import ToolDefinition
-from makai.core.session_events import FileDiff, FilePlace
+from makai.core.session_events import FileDiff, FilePlace, Notice
 
 ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fetch", "other"]
 """What a call does to the world; clients show it, permission modes decide by it."""
@@ -46,6 +46,8 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     spill_path: str | None = None
     details_json: str | None = None
     """For clients, beside what the model sees."""
+    notices: tuple[Notice, ...] = ()
+    """What people must know about the call, beside its result."""
 
 
 class ToolContext(Protocol):

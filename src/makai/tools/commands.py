@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
+from makai.aio.cancellation import wait_uncancelled
 from makai.aio.child_process import ChildProcess
 from makai.core.errors import InvalidRequest
+from makai.core.session_events import Notice
 from makai.tools.file_errors import FileRefused
 from makai.tools.hidden import path_of
 from makai.tools.launching import launcher
 from makai.tools.ports import CommandRequest
+from makai.tools.sandbox.guard import FileGuard, GuardSnapshot
 from makai.tools.sandbox.proxy import EgressProxy
 from makai.tools.sandbox.proxy_clients import PROXY_ENVIRONMENT
 from makai.tools.workspace import Place, Workspace
@@ -73,16 +77,22 @@ async def start_proxied(
 
 
 class LocalCommands:
-    def __init__(self, workspace: Workspace, *, confined: Confine, is_confined: bool = True) -> None:
+    def __init__(
+        self, workspace: Workspace, *, confined: Confine, is_confined: bool = True, guard: FileGuard | None = None
+    ) -> None:
+        """`guard` looks after the protected files while a command runs."""
         self._workspace = workspace
         self._confined = confined
         self.is_confined = is_confined
+        self._guard = guard
 
     async def start(self, request: CommandRequest) -> _LocalCommand:
         directory = self._opened(request.directory)
         with ExitStack() as held:
             held.callback(os.close, directory)
             kept = held.enter_context(ExitStack())
+            watch = _Watch(self._guard)
+            await watch.begin()
             try:
                 argv = kept.enter_context(self._confined(request.argv))
                 child = await ChildProcess.start(
@@ -95,7 +105,10 @@ class LocalCommands:
                 )
             except OSError as error:
                 raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
-            return _LocalCommand(child, kept.pop_all())
+            except BaseException:
+                await watch.end()  # it may have run for a moment
+                raise
+            return _LocalCommand(child, kept.pop_all(), watch)
 
     def _opened(self, place: Place) -> int:
         """The folder that rules and people were shown: a link on the way may have been turned since."""
@@ -106,10 +119,33 @@ class LocalCommands:
         return directory
 
 
+class _Watch:
+    """Compares the protected files before and after a command, in threads."""
+
+    def __init__(self, guard: FileGuard | None) -> None:
+        self._guard = guard
+        self._before: GuardSnapshot | None = None
+
+    async def begin(self) -> None:
+        if self._guard is not None:
+            self._before = await asyncio.to_thread(self._guard.look)
+
+    async def end(self) -> None:
+        if self._guard is not None and self._before is not None:
+            before, self._before = self._before, None
+            work = asyncio.to_thread(self._guard.settle, before)
+            await wait_uncancelled(asyncio.create_task(work, name="protected-files"))
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        return () if self._guard is None else self._guard.take_notices()
+
+
 class _LocalCommand:
-    def __init__(self, child: ChildProcess, held: ExitStack) -> None:
+    def __init__(self, child: ChildProcess, held: ExitStack, watch: _Watch) -> None:
         self._child = child
         self._held = held
+        self._watch = watch
+        self.take_notices = watch.take_notices
         self.read, self.wait, self.kill = child.read, child.wait, child.kill
 
     async def stop(self) -> int:
@@ -117,3 +153,4 @@ class _LocalCommand:
             return await self._child.stop()
         finally:
             self._held.close()
+            await self._watch.end()

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from makai.core.session_events import Notice
 from makai.tools.workspace import Entry, OpenedFile, Place
 
 ResultT = TypeVar("ResultT")
@@ -54,6 +55,9 @@ class RunningCommand(Protocol):
 
     async def stop(self) -> int:
         """End it if it still runs, release what it holds, and return its exit code. May be repeated."""
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        """After `stop`: what people and the model must know about what it left behind. Given out once."""
 
 
 class CommandRunner(Protocol):

@@ -15,6 +15,7 @@ import msgspec
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
+from makai.core.session_events import Notice
 from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.commands import child_environment
 from makai.tools.edit import FileBases, base_of
@@ -94,7 +95,7 @@ class ShellTool(ArgumentsTool[ShellArguments]):
             raise
         finally:
             output.close()
-        return _outcome(end, code, output, wanted.timeout_s)
+        return _outcome(end, code, output, wanted.timeout_s, command.take_notices())
 
 
 class _Progress:
@@ -140,7 +141,9 @@ async def _copy(command: RunningCommand, output: CappedOutput, progress: _Progre
         progress.add(chunk, output.total)
 
 
-def _outcome(end: _End, code: int, output: CappedOutput, timeout_s: float) -> ToolOutcome:
+def _outcome(
+    end: _End, code: int, output: CappedOutput, timeout_s: float, notices: tuple[Notice, ...] = ()
+) -> ToolOutcome:
     match end:
         case "finished":
             note = "" if code == 0 else f"[exit code {code}]"
@@ -149,10 +152,12 @@ def _outcome(end: _End, code: int, output: CappedOutput, timeout_s: float) -> To
         case "too long":
             note = f"[ended: it wrote more than {MAX_SPILLED_BYTES:,} bytes]"
     text = output.text()
+    note = "\n".join(filter(None, (note, *(f"[{notice.message}]" for notice in notices))))
     return ToolOutcome(
         content=(Text(text="\n".join(part for part in (text.rstrip("\n"), note) if part) or "[no output]"),),
         is_error=end != "finished" or code != 0,
         exit_code=code if end == "finished" else None,
         omitted_bytes=output.omitted,
         spill_path=str(output.spill_path) if output.spill_path else None,
+        notices=notices,
     )

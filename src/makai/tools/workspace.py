@@ -28,7 +28,7 @@ from makai.tools.file_errors import FileMissing, FileRefused, OutsideWorkspace, 
 from makai.tools.hidden import Hidden, path_of
 from makai.tools.openat2 import open_beneath, open_without_links
 from makai.tools.own_code import own_code_around
-from makai.tools.protected import is_protected, settling_folder
+from makai.tools.protected import is_protected, note_approved, settling_folder
 
 ResultT = TypeVar("ResultT")
 EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
@@ -194,6 +194,8 @@ class Workspace:
             raise FileRefused(leads, hint="Write to it by its own name.")
         if expected is not None and place != expected:
             raise FileRefused(f"{printable(path)} leads to {place.shown} now, no longer to {expected.shown}.")
+        if place.protected:
+            note_approved(place.absolute)
         return place
 
     def _read_with(self, path: str, reader: Callable[[OpenedFile], ResultT]) -> ResultT:

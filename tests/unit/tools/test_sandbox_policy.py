@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from makai.core.errors import InvalidRequest, NotSupported
+from makai.tools.protected import FIXED_IN_ROOTS
 from makai.tools.sandbox import policy as sandbox_policy
 from makai.tools.sandbox.detect import Detection, detect, first_that_works, try_bubblewrap, try_landlock
-from makai.tools.sandbox.policy import PROTECTED_IN_GIT_FOLDER, PROTECTED_IN_ROOTS, SandboxPolicy, is_beneath
+from makai.tools.sandbox.policy import PROTECTED_IN_GIT_FOLDER, SandboxPolicy, is_beneath
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_a_policy_holds_real_paths_of_the_sessions_roots(folders: Path) -> None:
 
     work = str(folders / "work")
     assert (policy.roots, policy.writable, policy.network) == ((work,), (work,), False)
-    assert policy.protected == tuple(f"{work}/{name}" for name in (*PROTECTED_IN_ROOTS, ".git"))
+    assert policy.protected == tuple(f"{work}/{name}" for name in (*FIXED_IN_ROOTS, ".git"))
     assert str(folders / "makai") in policy.hidden
     assert str(folders / "user/.ssh") in policy.hidden
 

@@ -59,7 +59,7 @@ class Bubblewrap:
     def not_confined(self) -> tuple[str, ...]:
         return (
             *("memory, processor time and disk space", *limits.not_counted()),
-            "git repositories below the session's folder (only its own .git is protected)",
+            "what a command puts into a folder that it made itself, such as a cloned repository (you see a notice)",
             "services of this machine when the network is on",
         )
 

@@ -7,7 +7,7 @@ write (CVE-2025-59532 was that).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -15,7 +15,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.tools.own_code import OWN_CODE, own_code_around
-from makai.tools.protected import settling_folder
+from makai.tools.protected import BARE_REPOSITORY_MARK, FIXED_IN_ROOTS, settling_folder
 from makai.tools.sandbox.hosts import normalised_hosts
 
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
@@ -25,18 +25,11 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-PROTECTED_IN_ROOTS: Final = (".makai", ".mcp.json", ".claude", ".codex", ".cursor", ".gemini", ".vscode", ".idea")
-"""What makes a later command run code, or says what an agent may do. A command that could write it could approve
-itself, so it is read-only even where everything around it may be written."""
-
 GIT_FOLDER: Final = ".git"
 """Protected as a whole: a new `.git/commondir` is enough to have the next `git status` run a program."""
 
 PROTECTED_IN_GIT_FOLDER: Final = (".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees")
 """What stays protected when a person allowed a command to write `.git`, such as a commit."""
-
-BARE_REPOSITORY_MARK: Final = "HEAD"
-"""With this file, a folder without `.git` can be made to look like a repository with a configuration of its own."""
 
 PROTECTED_IN_USER_HOME: Final = _names(
     ".bashrc .bash_profile .bash_login .bash_logout .profile .zshenv .zprofile .zshrc .zlogin .gitconfig .config/git "
@@ -114,9 +107,11 @@ def session_policy(
     private_tmp: str | Path | None = None,
     extra_writable: Iterable[str | Path] = (),
     git_writable: bool = False,
+    guarded: Iterable[str] = (),
     max_processes: int = 1024,
 ) -> SandboxPolicy:
-    """The policy of a session. `roots` are the session's own, as its creator named them.
+    """The policy of a session. `roots` are the session's own, as its creator named them. `guarded` are existing files
+    and folders below them that are read-only for commands (`guard.FileGuard.read_only`).
 
     `git_writable` is for a command that a person allowed to change the repository. It could still plant a
     `.git/commondir`, so it is never the rule.
@@ -136,6 +131,7 @@ def session_policy(
             message = f"{root} cannot be written by commands: makai itself runs code from {holder}."
             raise InvalidRequest(message, hint="Start in another folder, or read-only.")
     protected = [os.path.join(root, name) for root in real_roots for name in _protected_names(root, git_writable)]
+    protected += _guarded(guarded, protected, git_writable)
     protected += [link for path in secrets for link in _links_to(path) if any(is_beneath(link, r) for r in real_roots)]
     writable = (*real_roots, *(_real_folder(path) for path in extra_writable))
     protected += [path for path in OWN_CODE if any(is_beneath(path, folder) for folder in writable)]
@@ -180,8 +176,18 @@ def _links_to(path: Path) -> Iterator[str]:
 
 def _protected_names(root: str, git_writable: bool) -> tuple[str, ...]:
     if not os.path.lexists(os.path.join(root, GIT_FOLDER)):
-        return (*PROTECTED_IN_ROOTS, GIT_FOLDER, BARE_REPOSITORY_MARK)
-    return (*PROTECTED_IN_ROOTS, *(PROTECTED_IN_GIT_FOLDER if git_writable else (GIT_FOLDER,)))
+        return (*FIXED_IN_ROOTS, GIT_FOLDER, BARE_REPOSITORY_MARK)
+    return (*FIXED_IN_ROOTS, *(PROTECTED_IN_GIT_FOLDER if git_writable else (GIT_FOLDER,)))
+
+
+def _guarded(paths: Iterable[str], known: Collection[str], git_writable: bool) -> Iterator[str]:
+    """A command that may change the repository has to write what git checks out; only repositories below stay."""
+    for path in sorted(set(paths).difference(known)):
+        folder, name = os.path.split(path)
+        if not git_writable:
+            yield path
+        elif name == GIT_FOLDER and os.path.join(folder, FIXED_IN_ROOTS[0]) not in known:  # not that of a root
+            yield from (os.path.join(folder, each) for each in PROTECTED_IN_GIT_FOLDER)
 
 
 def _real_folder(path: str | Path) -> str:

@@ -1,0 +1,321 @@
+"""Guards the files of `tools.protected` below a session's folders while sandboxed commands run.
+
+No sandbox can forbid a name that does not exist yet in a folder that may be written. So what exists is read-only for a
+command, and after it ended the folders are compared with what was there before:
+
+    a guarded file is new, in a folder that was there before     it is moved away
+    a guarded file is new, in a folder that is new as well       it stays (`git clone`, `npm create`), and is reported
+    a link, or a file beyond `MAX_READ_ONLY`, was changed        it is moved away, and what was there is put back
+
+Changes are found by the change time of folders, which a program cannot set. People are told what was done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from makai.core.session_events import Notice
+from makai.tools.file_errors import printable
+from makai.tools.openat2 import open_without_links
+from makai.tools.protected import BARE_REPOSITORY_MARK, NOT_LOOKED_INTO, is_guarded, is_guarded_pair, was_approved
+from makai.tools.sandbox.bubblewrap import is_ours
+from makai.tools.sandbox.policy import is_beneath
+
+MAX_READ_ONLY: Final = 32
+"""So many files are read-only, the outermost ones, which each costs the start of a command about 0.3 ms; the others are
+put back."""
+MAX_READ_ONLY_FOLDERS: Final = 256
+"""The same for folders, which are not put back."""
+MAX_FOLDERS: Final = 50_000
+MAX_SECONDS: Final = 3.0
+_MAX_SAVED_BYTES: Final = 1024 * 1024
+_MAX_SHOWN: Final = 10
+_MAX_NOTICES: Final = 100
+_RECENT_NS: Final = 50_000_000
+"""A folder that changed so shortly before it was read may change again without a later change time."""
+_OF_A_BARE_REPOSITORY: Final = frozenset({BARE_REPOSITORY_MARK, "objects", "refs"})
+_RUN_CODE_IN_IT: Final = ("config", "config.worktree", "hooks", "commondir")
+
+TOO_LARGE: Final = (
+    "This folder is too large to look through before every command: files deep in it that make later commands run "
+    "code, such as git hooks, are not guarded. Start in a smaller folder."
+)
+
+_Identity: TypeAlias = tuple[int, int, int, int]
+
+
+class Guarded(msgspec.Struct, frozen=True, kw_only=True):
+    """One guarded file or folder as it was found."""
+
+    kind: Literal["file", "folder", "link"]
+    identity: _Identity
+    """Device, inode, change time (ns) and size."""
+    mode: int
+    names: int
+    """How many hard links lead to it."""
+    saved: bytes | None = None
+    """The content, or the target of a link; only of what a mount cannot keep as it is."""
+
+
+class _Folder(NamedTuple):
+    version: tuple[int, int, int] | None
+    """Device, inode and change time; None when it has to be read again."""
+    folders: tuple[str, ...]
+    guarded: tuple[str, ...]
+
+
+class GuardSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What is guarded below the session's folders at one moment."""
+
+    folders: dict[str, _Folder] = {}
+    found: dict[str, Guarded] = {}
+    read_only: frozenset[str] = frozenset()
+    is_complete: bool = True
+    taken_at: float = 0.0
+
+
+class FileGuard:
+    """Looks below the folders that commands of a session may write. Its methods block: call them in a thread."""
+
+    def __init__(self, roots: Sequence[str], taken_folder: Path) -> None:
+        """`roots` are absolute and free of links. What is moved away goes to `taken_folder`, outside of them."""
+        self._roots = tuple(roots)
+        self._taken_folder = taken_folder
+        self._lock = threading.Lock()
+        self._latest = GuardSnapshot()
+        self._notices: list[Notice] = []
+
+    def look(self) -> GuardSnapshot:
+        """What is there now. Only folders that changed since the last look are read."""
+        with self._lock:
+            self._latest = snapshot_of(self._roots, self._latest)
+            return self._latest
+
+    @property
+    def read_only(self) -> frozenset[str]:
+        """What a command finds read-only, as of the last look."""
+        return self._latest.read_only
+
+    def settle(self, before: GuardSnapshot, *, keeps_new: bool = False) -> None:
+        """Compare with what was there before a command, and undo what it must not leave behind. `keeps_new`: a person
+        allowed the command to change the repository, so it may check out such files; they are reported only."""
+        after = self.look()
+        made, taken = [], []
+        for path in after.found:
+            if path in before.found or was_approved(path, before.taken_at):
+                continue
+            if not keeps_new and _place_of(path) in before.folders:
+                taken.append((path, self._moved_away(path)))
+            else:
+                made.append(path)
+        for path, known in before.found.items():
+            if known.saved is not None and not _is_unchanged(path, known, after.found.get(path)):
+                if keeps_new or was_approved(path, before.taken_at):
+                    made.append(path)
+                else:
+                    taken.append((path, self._put_back(path, known, after)))
+        moved = self._shown(path for path, is_done in taken if is_done)
+        notices = [*_notices(self._shown(made), moved, self._taken_folder)]
+        notices += [_not_undone(path) for path, is_done in taken if not is_done]
+        with self._lock:
+            self._notices = [*self._notices, *notices][-_MAX_NOTICES:]
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        """What people must know since the last call. What a stopped run left here is told by the next one."""
+        with self._lock:
+            taken, self._notices = tuple(self._notices), []
+        return taken
+
+    def _shown(self, paths: Iterable[str]) -> list[str]:
+        first = f"{self._roots[0]}/" if self._roots else "/"
+        return sorted(printable(path.removeprefix(first)) for path in paths)
+
+    def _moved_away(self, path: str) -> bool:
+        """Rename it in its folder, which takes its effect in one step; then move it out of the project."""
+        folder, name = os.path.split(path)
+        parked = f".makai-taken-{secrets.token_hex(8)}"
+        try:
+            descriptor = open_without_links(folder, os.O_PATH | os.O_DIRECTORY)
+        except OSError:
+            return False
+        try:
+            os.rename(name, parked, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        with contextlib.suppress(OSError, shutil.Error):
+            self._taken_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.move(os.path.join(folder, parked), self._taken_folder / f"{secrets.token_hex(4)}-{name}")
+        return True
+
+    def _put_back(self, path: str, known: Guarded, after: GuardSnapshot) -> bool:
+        folder, name = os.path.split(path)
+        if folder not in after.folders:
+            return True  # its folder is gone: there is no place where it could have an effect
+        if path in after.found and not self._moved_away(path):
+            return False
+        with contextlib.suppress(OSError), _opened(folder) as descriptor:
+            if known.kind == "link":
+                os.symlink(known.saved or b"", name, dir_fd=descriptor)
+                return True
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(name, flags, 0o600, dir_fd=descriptor), "wb") as file:
+                file.write(known.saved or b"")
+                os.fchmod(file.fileno(), stat.S_IMODE(known.mode))
+            return True
+        return False
+
+
+def _place_of(path: str) -> str:
+    """The folder in which someone works who would meet the effect of `path`."""
+    folder, name = os.path.split(path)
+    above, folder_name = os.path.split(folder)
+    return above if is_guarded_pair(folder_name, name) else folder
+
+
+def snapshot_of(roots: Sequence[str], previous: GuardSnapshot) -> GuardSnapshot:
+    """Look below `roots`, outermost folders first, within `MAX_FOLDERS` and `MAX_SECONDS`."""
+    started, folders = time.monotonic(), dict[str, _Folder]()
+    taken_at = time.time()
+    waiting = deque(roots)
+    while waiting and len(folders) < MAX_FOLDERS and time.monotonic() - started < MAX_SECONDS:
+        path = waiting.popleft()
+        try:
+            found = os.stat(path, follow_symlinks=False)
+            known, version = previous.folders.get(path), (found.st_dev, found.st_ino, found.st_ctime_ns)
+            folder = known if known is not None and known.version == version else _read(path, version)
+        except OSError:
+            continue  # it has just been removed, or is not for this user
+        folders[path] = folder
+        waiting.extend(folder.folders)
+    entries = {path: entry for folder in folders.values() for path in folder.guarded if (entry := _entry(path))}
+    # What was read-only stays so, however many a command adds.
+    order = sorted(entries, key=lambda path: (path not in previous.read_only, path.count("/"), path))
+    held_folders = [path for path in order if entries[path].kind == "folder"]
+    files = [path for path in order if entries[path].kind == "file"][:MAX_READ_ONLY]
+    targets = (os.path.realpath(path) for path, entry in entries.items() if entry.kind == "link")
+    files += [path for path in targets if os.path.isfile(path) and any(is_beneath(path, root) for root in roots)]
+    read_only = frozenset([*held_folders[:MAX_READ_ONLY_FOLDERS], *files])
+    return GuardSnapshot(
+        folders=folders,
+        found={path: _with_content(path, entry, previous, read_only) for path, entry in entries.items()},
+        read_only=read_only,
+        is_complete=not waiting and len(held_folders) <= MAX_READ_ONLY_FOLDERS,
+        taken_at=taken_at,
+    )
+
+
+def _read(path: str, version: tuple[int, int, int]) -> _Folder:
+    folders, guarded, names = [], [], set()
+    own_name = os.path.basename(path)
+    with os.scandir(path) as entries:
+        for entry in entries:
+            name = entry.name
+            names.add(name)
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if is_guarded(own_name, name) and not (is_folder and name == BARE_REPOSITORY_MARK):
+                guarded.append(entry.path)
+            elif is_folder and name not in NOT_LOOKED_INTO:
+                folders.append(entry.path)
+    if names >= _OF_A_BARE_REPOSITORY:
+        guarded += [f"{path}/{name}" for name in _RUN_CODE_IN_IT if name in names]
+    if any(os.path.isdir(held) and is_ours(held) for held in guarded) or time.time_ns() - version[2] < _RECENT_NS:
+        return _Folder(None, tuple(folders), tuple(guarded))
+    return _Folder(version, tuple(folders), tuple(guarded))
+
+
+def _entry(path: str) -> Guarded | None:
+    """What is at `path`; None for nothing, and for a place that a sandbox keeps occupied."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    identity = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size)
+    match stat.S_IFMT(found.st_mode):
+        case stat.S_IFDIR:
+            return None if is_ours(path) else Guarded(kind="folder", identity=identity, mode=found.st_mode, names=1)
+        case stat.S_IFLNK:
+            return Guarded(kind="link", identity=identity, mode=found.st_mode, names=1)
+        case _:
+            return Guarded(kind="file", identity=identity, mode=found.st_mode, names=found.st_nlink)
+
+
+def _with_content(path: str, entry: Guarded, previous: GuardSnapshot, read_only: Collection[str]) -> Guarded:
+    if entry.kind == "folder" or (path in read_only and entry.names == 1):
+        return entry
+    known = previous.found.get(path)
+    if known is not None and known.saved is not None and known.identity == entry.identity:
+        return known
+    return msgspec.structs.replace(entry, saved=_content(path, entry))
+
+
+def _content(path: str, entry: Guarded) -> bytes | None:
+    if entry.kind == "folder" or entry.identity[3] > _MAX_SAVED_BYTES or not stat.S_IFMT(entry.mode):
+        return None
+    try:
+        if entry.kind == "link":
+            return os.readlink(os.fsencode(path))
+        if not stat.S_ISREG(entry.mode):
+            return None
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        with open(os.open(path, flags), "rb") as file:
+            return file.read(_MAX_SAVED_BYTES)
+    except OSError:
+        return None
+
+
+def _is_unchanged(path: str, known: Guarded, now: Guarded | None) -> bool:
+    if now is None or now.kind != known.kind:
+        return False
+    return now.identity == known.identity or _content(path, now) == known.saved
+
+
+@contextlib.contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    descriptor = open_without_links(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _notices(made: Sequence[str], taken: Sequence[str], folder: Path) -> list[Notice]:
+    notices = []
+    if taken:
+        message = (
+            f"A command tried to leave {_listed(taken)}, which can make later commands or agents run code. makai moved "
+            f"it to {folder} and left what was there before. Use the write tool for such a file; it asks first."
+        )
+        notices.append(Notice(level="warning", code="protected_file_taken", message=message))
+    if made:
+        message = (
+            f"A command made {_listed(made)}, which can make later commands or agents run code. Look at it before you "
+            "open or use its folder."
+        )
+        notices.append(Notice(level="warning", code="protected_file_made", message=message))
+    return notices
+
+
+def _not_undone(path: str) -> Notice:
+    message = f"A command changed {printable(path)}, which can make later commands run code. It could not be undone."
+    return Notice(level="error", code="protected_file_changed", message=message)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _MAX_SHOWN:,} more" if len(paths) > _MAX_SHOWN else ""
+    return ", ".join(paths[:_MAX_SHOWN]) + more

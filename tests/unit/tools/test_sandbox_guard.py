@@ -1,0 +1,254 @@
+"""Files that make later commands run code: no sandboxed command leaves one behind, at any depth, by any way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.orphan_trials import Silent, text_of
+from support.places import folder_outside_tmp
+
+from makai.agent.workbench import Workbench, WorkbenchSpec
+from makai.tools.base import ToolOutcome
+from makai.tools.sandbox import guard
+from makai.tools.sandbox.detect import Detection, try_bubblewrap, try_landlock
+from makai.tools.sandbox.guard import FileGuard, GuardSnapshot, snapshot_of
+
+PLANTED = (
+    *(".envrc", ".npmrc", ".yarnrc.yml", ".gitattributes", ".gitmodules", ".pre-commit-config.yaml", "lefthook.yml"),
+    *(".lefthook.toml", "mise.local.toml", ".tool-versions", "sitecustomize.py", "x.pth", "AGENTS.md", "CLAUDE.md"),
+    *("GEMINI.md", ".cursorrules", ".windsurfrules", ".gitlab-ci.yml", "Jenkinsfile", "all.code-workspace", ".ENVRC"),
+    *(".git/config", ".git/hooks/pre-commit", ".vscode/tasks.json", ".idea/workspace.xml", ".husky/pre-commit"),
+    *(".github/workflows/ci.yml", ".github/copilot-instructions.md", ".devcontainer/devcontainer.json"),
+    *(".mise/config.toml", ".claude/settings.json", ".cargo/config.toml", ".config/git/config", ".makai/config.toml"),
+)
+
+
+@pytest.fixture(params=[try_bubblewrap, try_landlock], ids=["bubblewrap", "landlock"])
+def detection(request: pytest.FixtureRequest) -> Detection:
+    found = request.param()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return Detection(backend=found)
+
+
+@pytest.fixture
+def bubblewrap() -> Detection:
+    found = try_bubblewrap()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return Detection(backend=found)
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with folder_outside_tmp() as folder:
+        (folder / "work/sub/deep").mkdir(parents=True)
+        (folder / "user").mkdir()
+        yield folder
+
+
+def bench_in(base: Path, detection: Detection) -> Workbench:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(base / "user"), "XDG_CACHE_HOME": str(base / "cache")}
+    spec = WorkbenchSpec(session_id="s1", cwd=str(base / "work"), makai_home=base / "makai", environ=environ)
+    return Workbench(spec, detection=detection)
+
+
+async def shell(bench: Workbench, script: str) -> ToolOutcome:
+    tool = bench.tools(bench.rules())["shell"]
+    await tool.describe({"command": script})
+    return await tool.run({"command": script}, Silent())
+
+
+def codes(outcome: ToolOutcome) -> list[str]:
+    return [notice.code for notice in outcome.notices]
+
+
+def content_of(root: Path) -> dict[str, str]:
+    files = (path for path in root.rglob("*") if path.is_symlink() or path.is_file())
+    return {str(p.relative_to(root)): os.readlink(p) if p.is_symlink() else p.read_text() for p in files}
+
+
+@pytest.mark.parametrize("folder", [".", "sub", "sub/deep"])
+async def test_no_command_leaves_a_new_one_in_a_folder_that_was_there(
+    base: Path, detection: Detection, folder: str
+) -> None:
+    script = "\n".join(f"mkdir -p $(dirname {path}); echo evil > {path}" for path in PLANTED)
+
+    async with bench_in(base, detection) as bench:
+        outcome = await shell(bench, f"cd {folder}; {script}; echo fine > ordinary || echo fine > sub/ordinary")
+
+    left = content_of(base / "work")
+    assert [path for path, text in left.items() if text == "evil\n"] == []
+    assert "fine\n" in left.values()
+    if detection.backend is not None and detection.backend.name == "bubblewrap":
+        assert codes(outcome) == ["protected_file_taken"]
+        assert ".envrc" in text_of(outcome)
+
+
+async def test_an_existing_one_stays_as_it_is_at_any_depth(base: Path, detection: Detection) -> None:
+    places = {f"sub/d{index}": path for index, path in enumerate(PLANTED)}
+    for folder, path in places.items():
+        (base / "work" / folder / path).parent.mkdir(parents=True)
+        (base / "work" / folder / path).write_text("before\n")
+    script = """
+        echo evil > $folder/$path
+        echo evil > sub/new; mv -f sub/new $folder/$path
+        ln $folder/$path sub/linked && echo evil > sub/linked
+        mv $folder sub/other && mkdir -p $(dirname $folder/$path) && echo evil > $folder/$path
+        mv sub sub2 && mkdir -p $(dirname $folder/$path) && echo evil > $folder/$path
+        rm -rf sub; mkdir -p $(dirname $folder/$path) && echo evil > $folder/$path"""
+
+    async with bench_in(base, detection) as bench:
+        await shell(bench, "".join(f"\nfolder={folder} path={path}{script}" for folder, path in places.items()))
+
+    left = content_of(base / "work")
+    assert {f"{folder}/{path}" for folder, path in places.items() if left[f"{folder}/{path}"] != "before\n"} == set()
+
+
+@pytest.fixture
+def repository(base: Path) -> None:
+    environ = {"GIT_CONFIG_GLOBAL": "/dev/null", "PATH": os.environ["PATH"]}
+    for arguments in (["init", "-q"], ["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm1", "--allow-empty"]):
+        subprocess.run(["git", *arguments], cwd=base / "user", env=environ, check=True, timeout=30)
+
+
+@pytest.mark.usefixtures("repository")
+async def test_what_comes_with_a_new_folder_stays_and_is_reported(base: Path, bubblewrap: Detection) -> None:
+    async with bench_in(base, bubblewrap) as bench:
+        outcome = await shell(bench, "git clone -q $HOME clone && mkdir app && echo x > app/AGENTS.md && echo x >app/a")
+        again = await shell(bench, "echo evil >> app/AGENTS.md; git -C clone config core.fsmonitor evil; ls clone")
+
+    assert (codes(outcome), codes(again)) == (["protected_file_made"], [])
+    assert "app/AGENTS.md, clone/.git" in outcome.notices[0].message
+    assert (base / "work/app/AGENTS.md").read_text() == "x\n"
+    assert "evil" not in (base / "work/clone/.git/config").read_text()
+
+
+async def test_instructions_that_are_a_link_can_neither_be_replaced_nor_written(
+    base: Path, bubblewrap: Detection
+) -> None:
+    (base / "work/rules.md").write_text("before\n")
+    (base / "work/CLAUDE.md").symlink_to("rules.md")
+    before = content_of(base / "work")
+
+    async with bench_in(base, bubblewrap) as bench:
+        through = await shell(bench, "cat CLAUDE.md; echo evil > CLAUDE.md; echo evil > rules.md")
+        replaced = await shell(bench, "rm CLAUDE.md; echo evil > CLAUDE.md")
+        removed = await shell(bench, "rm CLAUDE.md; ls")
+
+    assert (text_of(through).splitlines()[0], content_of(base / "work")) == ("before", before)
+    assert (codes(through), codes(replaced), codes(removed)) == ([], ["protected_file_taken"], ["protected_file_taken"])
+
+
+async def test_a_change_time_that_a_command_sets_back_hides_nothing(base: Path, bubblewrap: Detection) -> None:
+    async with bench_in(base, bubblewrap) as bench:
+        await shell(bench, "true")
+        outcome = await shell(bench, "echo evil > sub/.envrc; touch -d @1 sub sub/.envrc .")
+
+    assert (codes(outcome), (base / "work/sub/.envrc").exists()) == (["protected_file_taken"], False)
+
+
+async def test_another_name_of_an_existing_one_is_no_way_to_change_it(base: Path, bubblewrap: Detection) -> None:
+    (base / "work/AGENTS.md").write_text("before\n")
+    os.link(base / "work/AGENTS.md", base / "work/sub/other")
+
+    async with bench_in(base, bubblewrap) as bench:
+        outcome = await shell(bench, "echo evil > sub/other")
+
+    assert ((base / "work/AGENTS.md").read_text(), codes(outcome)) == ("before\n", ["protected_file_taken"])
+
+
+async def test_those_beyond_the_mounts_are_put_back(
+    base: Path, bubblewrap: Detection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "MAX_READ_ONLY", 1)
+    for name in ("AGENTS.md", "sub/AGENTS.md", "sub/deep/AGENTS.md"):
+        (base / "work" / name).write_text("before\n")
+    (base / "work/sub/AGENTS.md").chmod(0o640)
+    before = content_of(base / "work")
+
+    async with bench_in(base, bubblewrap) as bench:
+        await shell(bench, "echo evil > AGENTS.md; echo evil > sub/AGENTS.md; rm sub/deep/AGENTS.md")
+
+    assert content_of(base / "work") == before
+    assert (base / "work/sub/AGENTS.md").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "python3 -m venv --without-pip .venv && .venv/bin/python -c 'print(6 * 7)'",
+        "mkdir -p node_modules/.bin sub/node_modules/x/.github && printf '#!/bin/sh\\necho 42' > node_modules/.bin/t "
+        "&& chmod +x node_modules/.bin/t && touch sub/node_modules/x/.npmrc && node_modules/.bin/t",
+        "echo 42 > Makefile; echo 42 > package.json; echo 42 > sub/conftest.py; mkdir -p src/Head; cat Makefile",
+    ],
+    ids=["virtual environment", "node modules", "build files"],
+)
+async def test_installed_packages_and_ordinary_work_are_left_alone(
+    base: Path, bubblewrap: Detection, script: str
+) -> None:
+    async with bench_in(base, bubblewrap) as bench:
+        outcome = await shell(bench, script)
+
+    assert (text_of(outcome), codes(outcome)) == ("42", [])
+
+
+async def test_a_file_that_a_person_approved_meanwhile_is_not_the_commands(base: Path, bubblewrap: Detection) -> None:
+    async with bench_in(base, bubblewrap) as bench:
+        tools = bench.tools(bench.rules())
+        before = FileGuard([str(base / "work")], base / "taken")
+        snapshot = before.look()
+        await tools["write"].describe({"path": ".husky/pre-commit", "content": "mine\n"})
+        await tools["write"].run({"path": ".husky/pre-commit", "content": "mine\n"}, Silent())
+        before.settle(snapshot)
+
+    assert ((base / "work/.husky/pre-commit").read_text(), before.take_notices()) == ("mine\n", ())
+
+
+async def test_what_a_stopped_run_could_not_report_is_reported_by_the_next(base: Path, bubblewrap: Detection) -> None:
+    async with bench_in(base, bubblewrap) as bench, asyncio.timeout(30):
+        said = Silent()
+        arguments = {"command": "echo evil > .envrc; echo done; sleep 60"}
+        tool = bench.tools(bench.rules())["shell"]
+        await tool.describe(arguments)
+        running = asyncio.create_task(tool.run(arguments, said))
+        await said.first.wait()
+        running.cancel()
+        await asyncio.wait({running})
+        notices = bench.take_notices()
+
+    assert ([notice.code for notice in notices], (base / "work/.envrc").exists()) == (["protected_file_taken"], False)
+
+
+def test_only_folders_that_changed_are_read_again(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "_RECENT_NS", 0)
+    root = str(base / "work")
+    first = snapshot_of([root], GuardSnapshot())
+    (base / "work/sub/.envrc").write_text("")
+    second = snapshot_of([root], first)
+
+    read_again = [path for path in second.folders if second.folders[path] is not first.folders[path]]
+    assert (read_again, list(second.found)) == ([f"{root}/sub"], [f"{root}/sub/.envrc"])
+
+
+def test_a_folder_that_is_too_large_is_looked_at_from_the_outside(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "MAX_FOLDERS", 2)
+    for folder in ("sub", "sub/deep"):
+        (base / "work" / folder / ".envrc").write_text("")
+
+    found = snapshot_of([str(base / "work")], GuardSnapshot())
+
+    assert (found.is_complete, list(found.found)) == (False, [str(base / "work/sub/.envrc")])
+
+
+def test_the_configuration_of_a_bare_repository_is_guarded(base: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", base / "work/sub/bare"], check=True, timeout=30)
+
+    found = snapshot_of([str(base / "work")], GuardSnapshot()).read_only
+
+    assert {os.path.basename(path) for path in found} >= {"HEAD", "config", "hooks"}
