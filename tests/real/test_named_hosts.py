@@ -121,11 +121,14 @@ async def test_nothing_else_is_reached(sandbox: Detection, folder: Path, way: st
 
 
 async def test_a_command_without_named_hosts_has_no_proxy(sandbox: Detection, folder: Path) -> None:
-    assert sandbox.backend is not None
-    commands = ProxiedCommands(sandbox, folder)
-    async with asyncio.timeout(30), commands.started("true") as (child, _):
-        """An empty list must not mean everything (CVE-2025-66479)."""
-        assert await child.wait() != 0  # it asks for no channel, so it is not started with one
+    """An empty list must not mean everything (CVE-2025-66479): it asks for no channel, so it does not start with one."""
+    async with asyncio.timeout(30), ProxiedCommands(sandbox, folder).started("true") as (child, _):
+        assert await child.wait() != 0
+
+
+async def test_a_command_inherits_nothing_of_the_way_to_the_proxy(sandbox: Detection, folder: Path) -> None:
+    done = await ProxiedCommands(sandbox, folder).run("echo /proc/self/fd/*", "a.example")
+    assert done.output.split() == [f"/proc/self/fd/{number}" for number in (0, 1, 2, 3)]  # the last is the folder
 
 
 async def test_a_refused_host_is_named_in_a_notice(sandbox: Detection, folder: Path) -> None:

@@ -295,6 +295,33 @@ async def test_a_slow_reader_slows_the_server(bench: Bench) -> None:
     assert sent < 50_000_000  # buffers of the kernel and of the test's own streams
 
 
+async def test_a_flood_leaves_turns_to_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio does not suspend a task whose socket is ready, and in a flood it always is."""
+    loop = asyncio.get_running_loop()
+    left = 1_000
+
+    async def always_ready(source: socket.socket, buffer: memoryview) -> int:
+        nonlocal left
+        left -= 1
+        return len(buffer) if left > 0 else 0
+
+    async def always_taken(target: socket.socket, data: bytes) -> None:
+        """As if it was sent."""
+
+    port = await bench.serve(echo)
+    await bench.proxy(f"a.example:{port}")
+    await bench.tunnel(f"a.example:{port}")
+    _, writer = await bench.connect()
+    monkeypatch.setattr(loop, "sock_recv_into", always_ready)
+    monkeypatch.setattr(loop, "sock_sendall", always_taken)
+    writer.write(f"CONNECT a.example:{port} HTTP/1.1\r\n\r\n".encode())
+    turns = 0
+    while left > 0:
+        turns += left < 1_000
+        await asyncio.sleep(0)
+    assert turns > 400  # one for each of two directions
+
+
 async def test_the_users_own_proxy_is_used_and_its_password_is_not_shown(bench: Bench) -> None:
     heard: list[bytes] = []
 

@@ -187,6 +187,13 @@ def test_chunks_of_another_form_are_refused(sent: bytes) -> None:
     assert BodyCounter(None).take(sent) is None
 
 
+def test_a_body_of_many_small_chunks_is_refused() -> None:
+    assert BodyCounter(None).take(b"1\r\nx\r\n" * 1000) == 6000
+    assert BodyCounter(None).take(b"1\r\nx\r\n" * 1001) is None
+    large = b"100\r\n" + bytes(256) + b"\r\n"
+    assert BodyCounter(None).take(large * 5000) == len(large) * 5000
+
+
 def test_an_answer_is_of_the_protocol_that_was_spoken() -> None:
     assert answer("connect", 200) == b"HTTP/1.1 200 Connection established\r\n\r\n"
     assert answer("socks5", 403) == b"\x05\x02\x00\x01" + bytes(6)

@@ -39,6 +39,9 @@ MAX_REFUSALS: Final = 20
 _MAX_ADDRESSES: Final = 8
 _MAX_LOOKUPS: Final = 2
 _CHUNK_BYTES: Final = 128 * 1024
+_BODY_CHUNK_BYTES: Final = 16 * 1024
+"""Smaller, since these bytes are looked at, and larger than what is read at once of a head (`_HEAD_CHUNK_BYTES`)."""
+_HEAD_CHUNK_BYTES: Final = 8 * 1024
 _CLOSE_DEADLINE_S: Final = 2.0
 _RETRY_S: Final = 0.1
 _all_slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
@@ -119,6 +122,8 @@ class EgressProxy:
     async def _receive(self, channel: socket.socket) -> None:
         if (clients := await receive_clients(channel, self._deadlines.start_s)) is not None:
             self.serve(clients)
+        else:
+            self._note_failure("every host, because the sandbox could not be connected to the proxy")
 
     async def _accept(self, clients: ProxyClients) -> None:
         loop = asyncio.get_running_loop()
@@ -328,13 +333,14 @@ class _Relay:
                 sending.cancel()  # the answer is complete: there is no other request on this connection
 
     async def _copy(self, source: socket.socket, target: socket.socket, data: bytes, body: BodyCounter | None) -> None:
-        buffer = memoryview(bytearray(_CHUNK_BYTES))
+        buffer = memoryview(bytearray(_CHUNK_BYTES if body is None else _BODY_CHUNK_BYTES))
         buffer[: len(data)] = data
         count = len(data)
         try:
             while True:
                 if count:
                     self._renew()
+                    await asyncio.sleep(0)  # what is ready at once does not wait, and others would never have a turn
                     taken = count if body is None else body.take(bytes(buffer[:count]))
                     await self._loop.sock_sendall(target, buffer[: taken or 0])
                     if taken != count:
@@ -361,7 +367,7 @@ class _Relay:
 async def _read_request(client: socket.socket, parser: RequestParser) -> ProxyRequest | MalformedRequest | None:
     """None when the client leaves first."""
     loop = asyncio.get_running_loop()
-    while data := await loop.sock_recv(client, 8192):
+    while data := await loop.sock_recv(client, _HEAD_CHUNK_BYTES):
         said, request = parser.feed(data)
         if said:
             await loop.sock_sendall(client, said)

@@ -15,7 +15,9 @@ import msgspec
 from makai.tools.sandbox.hosts import canonical_name
 
 MAX_HEAD_BYTES: Final = 32 * 1024
-_MAX_CHUNK_LINE: Final = 20
+_MAX_CHUNK_LINE: Final = 17
+_SMALL_CHUNK, _MAX_SMALL_CHUNKS = 64, 1000
+"""Each chunk costs time of makai; programs do not send many small ones."""
 _SOCKS_VERSION: Final = 5
 _SOCKS_CONNECT, _SOCKS_NAME, _SOCKS_NO_PASSWORD = 1, 3, 0
 _SOCKS_CODES: Final = {200: 0, 400: 1, 403: 2, 502: 5, 504: 4, 501: 7}
@@ -29,7 +31,7 @@ _FIELD: Final = re.compile(rb"(%b):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)" % _TOKEN)
 _TARGET: Final = re.compile(r"http://([^/?#@\\]+)([/?][^#]*)?", re.ASCII | re.IGNORECASE)
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 _LENGTH: Final = re.compile(rb"[0-9]{1,15}")
-_CHUNK_SIZE: Final = re.compile(rb"[0-9a-fA-F]{1,15}")
+_CHUNK_SIZE: Final = re.compile(rb"([0-9a-fA-F]{1,15})\r\n")
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
 _HOP_BY_HOP: Final = frozenset(
     {b"connection", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate", b"keep-alive", b"te"}
@@ -214,6 +216,7 @@ class BodyCounter:
         self._is_chunked = length is None
         self._left = length or 0
         self._line = bytearray()
+        self._small_chunks = 0
         self._state: Literal["size", "data", "data end", "trailer"] = "size"
         self.is_complete = length == 0
 
@@ -231,25 +234,27 @@ class BodyCounter:
                 self._left -= taken
                 at += taken
                 self._state = "data" if self._left else "data end"
-            else:
-                self._line.append(data[at])
-                at += 1
-                if not self._line_is_fine():
-                    return None
+                continue
+            most = min(len(data), at + _MAX_CHUNK_LINE + 1)
+            end = data.find(b"\n", at, most) + 1 or most
+            self._line += data[at:end]
+            if len(self._line) > _MAX_CHUNK_LINE or (self._line.endswith(b"\n") and not self._line_is_fine()):
+                return None
+            at = end
         return at
 
     def _line_is_fine(self) -> bool:
-        if not self._line.endswith(b"\r\n"):
-            return len(self._line) < _MAX_CHUNK_LINE and b"\n" not in self._line
-        line = bytes(self._line[:-2])
+        line = bytes(self._line)
         self._line.clear()
         match self._state:
-            case "size" if _CHUNK_SIZE.fullmatch(line):
-                self._left = int(line, 16)
+            case "size" if size := _CHUNK_SIZE.fullmatch(line):
+                self._left = int(size[1], 16)
                 self._state = "data" if self._left else "trailer"
-            case "data end" if not line:
+                self._small_chunks += self._left < _SMALL_CHUNK
+                return self._small_chunks <= _MAX_SMALL_CHUNKS
+            case "data end" if line == b"\r\n":
                 self._state = "size"
-            case "trailer" if not line:
+            case "trailer" if line == b"\r\n":
                 self.is_complete = True
             case _:  # an extension or a trailer, which clients do not send
                 return False
