@@ -121,7 +121,7 @@ async def test_nothing_else_is_reached(sandbox: Detection, folder: Path, way: st
 
 
 async def test_a_command_without_named_hosts_has_no_proxy(sandbox: Detection, folder: Path) -> None:
-    """An empty list must not mean everything (CVE-2025-66479): it asks for no channel, so it does not start with one."""
+    """An empty list must not mean everything (CVE-2025-66479): it asks for no channel, so none is given."""
     async with asyncio.timeout(30), ProxiedCommands(sandbox, folder).started("true") as (child, _):
         assert await child.wait() != 0
 
