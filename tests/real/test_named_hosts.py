@@ -181,3 +181,14 @@ async def test_many_connections_at_once_are_served(sandbox: Detection, folder: P
         script = f"seq 100 | xargs -P 100 -I N curl -sS http://{HOST}:{port}/page | sort | uniq -c"
         done = await ProxiedCommands(sandbox, folder, environ).run(script, f"{HOST}:{port}")
     assert done.output.split() == ["100", "hello", "from", "the", "page"]
+
+
+async def test_a_sandbox_that_cannot_be_made_ends_at_once(folder: Path) -> None:
+    found = try_bubblewrap()
+    if isinstance(found, str):
+        pytest.skip(found)
+    commands = ProxiedCommands(Detection(backend=found), folder, gone=folder / "gone")
+    async with asyncio.timeout(10):
+        done = await commands.run("true", "a.example")
+    assert done.exit_code != 0
+    assert "gone" in done.output

@@ -43,9 +43,13 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProxiedCommands:
-    """Runs commands in `root`, which may reach `hosts`; every name leads to this machine."""
+    """Runs commands in `root`, which may reach `hosts`; every name leads to this machine. With `gone`, a folder that
+    the sandbox needs, and that is removed before it starts."""
 
-    def __init__(self, sandbox: Detection, root: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, sandbox: Detection, root: Path, environ: Mapping[str, str] | None = None, *, gone: Path | None = None
+    ) -> None:
+        self._gone = gone
         for name in ("workspace/work", "tmp", "home"):
             (root / name).mkdir(parents=True, exist_ok=True)
         self._sandbox = sandbox
@@ -57,7 +61,11 @@ class ProxiedCommands:
     async def started(self, script: str, *hosts: str) -> AsyncIterator[tuple[ChildProcess, EgressProxy]]:
         workspace = str(self._root / "workspace")
         policy = SandboxPolicy(
-            level="workspace-write", roots=(workspace,), hosts=hosts, private_tmp=str(self._root / "tmp")
+            level="workspace-write",
+            roots=(workspace,),
+            hosts=hosts,
+            private_tmp=str(self._root / "tmp"),
+            extra_writable=(str(self._gone),) if self._gone else (),
         )
         async with AsyncExitStack() as stack:
             proxy = EgressProxy(hosts, resolve=resolve_to_this_machine, may_be_reached=lambda address: True)
