@@ -32,6 +32,7 @@ HEADER: Final = """\
 WORDS: Final[dict[str, Any]] = {
     "RunStatus": vocabulary.RunStatus,
     "PermissionMode": session_events.PermissionMode,
+    "DecodedMode": session_events.DecodedMode,
     "Decision": session_events.Decision,
     "GrantScope": session_events.GrantScope,
     "Delivery": session_events.Delivery,

@@ -209,7 +209,7 @@ async def makai_session(base_url: str | None) -> AsyncIterator[RunOne]:
 
             async def run_one() -> int:
                 terms = SessionTerms(tools=(_DEFINITION,), system="")
-                session_id = await sessions.dispatch(CreateSession(model_ref=MODEL_ID, mode="full_access", terms=terms))
+                session_id = await sessions.dispatch(CreateSession(model_ref=MODEL_ID, mode="never_ask", terms=terms))
                 executor = await sessions.register_executor(session_id, execute)
                 follower = sessions.follow(session_id)
                 await sessions.dispatch(RunCommand(session_id, Send(now=0, input_id=str(uuid4()), content=PROMPT)))

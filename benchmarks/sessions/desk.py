@@ -36,7 +36,7 @@ async def owned(home: Path) -> AsyncIterator[OwnedSessions]:
 
 async def new_session(sessions: Sessions) -> str:
     """An empty session with the benchmark's model."""
-    return await sessions.dispatch(CreateSession(model_ref=MODEL_REF, mode="full_access", title="benchmark"))
+    return await sessions.dispatch(CreateSession(model_ref=MODEL_REF, mode="never_ask", title="benchmark"))
 
 
 async def say(sessions: Sessions, session_id: str, wish: Wish) -> None:

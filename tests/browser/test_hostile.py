@@ -82,7 +82,7 @@ async def test_titles_and_tool_output_are_only_text(site: Site) -> None:
     (site.folder / "evil.html").write_text("\n".join(SCRIPTS), encoding="utf-8")
     (site.folder / "codes.txt").write_text("\033]0;title\007\033[31mred\033[0m\033[2J\n", encoding="utf-8")
     site.script('tool: shell {"command": "cat evil.html codes.txt; exit 3"}\n---\nsay: Done.')
-    async with site.window(await site.session("full_access")) as window:
+    async with site.window(await site.session("never_ask")) as window:
         await window.press("r")
         await window.test_id("title-field").fill(payload)
         await window.test_id("title-field").press("Enter")
@@ -156,7 +156,7 @@ async def test_one_answer_that_cannot_be_laid_out_takes_no_other_with_it(site: S
 
 async def test_a_tool_that_prints_a_line_without_an_end_does_not_widen_the_page(site: Site) -> None:
     site.script('tool: shell {"command": "head -c 1000000 /dev/zero | tr \'\\\\0\' y"}\n---\nsay: Printed.')
-    async with site.window(await site.session("full_access")) as window:
+    async with site.window(await site.session("never_ask")) as window:
         await window.say("Print")
         await expect(window.answers).to_contain_text("Printed.")
         await expect(window.tool("shell").get_by_test_id("terminal")).to_contain_text("yyyy")

@@ -39,7 +39,7 @@ async def whole_log(sessions: SessionRouter, session_id: str) -> list[Record]:
 
 async def session_with_a_tool(sessions: SessionRouter) -> str:
     terms = SessionTerms(tools=(TOOL,))
-    return await sessions.dispatch(req.CreateSession(model_ref=MODEL_REF, mode="full_access", terms=terms))
+    return await sessions.dispatch(req.CreateSession(model_ref=MODEL_REF, mode="never_ask", terms=terms))
 
 
 async def call_a_tool(sessions: SessionRouter, execute: Execute) -> str:

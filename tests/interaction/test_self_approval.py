@@ -44,7 +44,7 @@ class Place:
         self.project = base / "project"
 
     async def agent(
-        self, *, mode: ev.PermissionMode = "full_access", sandbox: ev.SandboxLevel = "workspace-write"
+        self, *, mode: ev.PermissionMode = "never_ask", sandbox: ev.SandboxLevel = "workspace-write"
     ) -> Desk:
         return await desk(
             self.sessions, mode=mode, cwd=self.project, terms=ev.SessionTerms(builtin_tools=True, sandbox=sandbox)
@@ -159,7 +159,7 @@ async def test_without_a_sandbox_the_attempts_succeed(place: Place) -> None:
     [("by shell", len(SCRIPTS)), ("by mcp", len(SCRIPTS)), ("by files", len(self_approval.file_attempts("", "", 0)))],
     ids=["its shell", "a child of an MCP server", "file tools and fetch"],
 )
-async def test_nothing_that_an_agent_with_full_access_has_approves_anything(
+async def test_nothing_that_an_agent_that_never_asks_has_approves_anything(
     place: Place, way: str, count: int, record_measure: RecordMeasure
 ) -> None:
     waiting, asked = await _asked(place)

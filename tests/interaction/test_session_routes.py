@@ -168,7 +168,7 @@ async def test_exports_hold_what_was_said_and_the_whole_log(tmp_path: Path) -> N
 async def test_a_running_session_can_be_deleted_and_leaves_nothing_running(tmp_path: Path, project: Path) -> None:
     scenario = f'tool: shell {{"command": "touch {project}/begun; sleep 600"}}'
     async with serving(tmp_path, scenario) as site:
-        session_id = await site.session(cwd=project, mode="full_access")
+        session_id = await site.session(cwd=project, mode="never_ask")
         client = await site.client(session_id, *BOTH)
         await client.ask("send", text="sleep")
         await client.until("tool_started")

@@ -225,7 +225,13 @@ def is_forbidden(frame: JSON) -> bool:
     return bool(frame["type"] == "nack" and payload["error_code"] == "forbidden")
 
 
-WIDE_BODIES: list[JSON] = [{"mode": "full_access"}, {"mode": "accept_edits"}, {"harness": "other"}, {"cwd": "/"}]
+WIDE_BODIES: list[JSON] = [
+    {"mode": "never_ask"},
+    {"mode": "full_access"},
+    {"mode": "accept_edits"},
+    {"harness": "other"},
+    {"cwd": "/"},
+]
 
 
 @pytest.mark.parametrize("body", WIDE_BODIES, ids=str)
@@ -240,7 +246,7 @@ async def test_a_prompt_token_creates_no_wide_session_by_rest(tmp_path: Path, bo
         assert before == (0 if "harness" in body else 1)
 
 
-@pytest.mark.parametrize("mode", ["accept_edits", "full_access"])
+@pytest.mark.parametrize("mode", ["accept_edits", "never_ask", "full_access"])
 async def test_a_prompt_token_sets_no_mode_that_asks_less(tmp_path: Path, mode: str) -> None:
     async with serving(tmp_path, "say: Hi.") as site:
         session_id = await site.session()
@@ -254,7 +260,7 @@ async def test_a_prompt_token_sets_no_mode_that_asks_less(tmp_path: Path, mode: 
 @pytest.mark.parametrize(
     "payload",
     [
-        {"mode": "full_access"},
+        {"mode": "never_ask"},
         {"mode": "accept_edits"},
         {"sandbox": "full-access"},
         {"cwd": "/", "builtin_tools": True},

@@ -152,7 +152,7 @@ async def killed_servers(folder: Path, rounds: int, *, seed: int) -> KillReport:
         for number in range(rounds):
             project = folder / f"project-{number}"
             project.mkdir()
-            session_id = await server.session(project, mode="full_access")
+            session_id = await server.session(project, mode="never_ask")
             client = await server.connect(session_id, *BOTH)
             await client.hello()
             await client.ask("send", text="go")
@@ -242,7 +242,7 @@ async def aborted_sessions(folder: Path, runs: int, *, seed: int) -> AbortedRuns
     project = folder / "project"
     project.mkdir()
     async with serving(folder, scenario) as site:
-        session_id = await site.session(cwd=project, mode="full_access")
+        session_id = await site.session(cwd=project, mode="never_ask")
         client = await site.client(session_id, *BOTH)
         for number in range(runs):
             name = names[number % len(names)]

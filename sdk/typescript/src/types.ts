@@ -201,7 +201,8 @@ export interface AgentTool extends ToolDefinition {
   execute?: (args: Record<string, any>, context: ToolCallContext) => unknown;
 }
 
-export type PermissionMode = "ask" | "accept_edits" | "plan" | "full_access";
+/** Servers also accept the former name of "never_ask", "full_access"; they never send it. */
+export type PermissionMode = "ask" | "accept_edits" | "plan" | "never_ask";
 export type SandboxLevel = "read-only" | "workspace-write" | "full-access";
 
 /** A call of a tool that has to be allowed. */

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from makai.cli.console import ACCOUNT_OPTION, CONTINUE_OPTION, MODEL_OPTION, MODES, RESUME_OPTION, epilog
+from makai.cli.console import ACCOUNT_OPTION, CONTINUE_OPTION, MODEL_OPTION, RESUME_OPTION, ModeType, epilog
 
 
 @epilog("""
@@ -25,7 +25,7 @@ Esc stops the agent, Ctrl-D leaves; /help lists commands and keys.
 @MODEL_OPTION
 @CONTINUE_OPTION
 @RESUME_OPTION
-@click.option("--permission-mode", "mode", type=click.Choice(MODES), help="What the agent may do without asking you.")
+@click.option("--permission-mode", "mode", type=ModeType(), help="What the agent may do without asking you.")
 @click.option("--cwd", metavar="FOLDER", help="The folder to work in.  [default: this one]")
 @ACCOUNT_OPTION
 @click.option("--system-prompt", metavar="TEXT", help="Instructions for the model, in a new session.")

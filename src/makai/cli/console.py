@@ -24,8 +24,28 @@ EXIT_USAGE = 2
 EXIT_LOGIN_NEEDED = 3
 EXIT_INTERRUPTED = 130
 
-MODES = ("ask", "accept_edits", "plan", "full_access")
-"""`core.session_events.PermissionMode`, written out so that help needs no import of it."""
+MODES = ("ask", "accept_edits", "plan", "never_ask")
+"""`core.session_events.MODES`, written out so that help needs no import of it."""
+MODE_ALIASES = {
+    **{"default": "ask", "acceptEdits": "accept_edits", "accept-edits": "accept_edits"},
+    **{"never-ask": "never_ask", "bypassPermissions": "never_ask"},
+    **{"full_access": "never_ask", "full-access": "never_ask"},
+}
+"""The names in Claude Code and Codex, and former ones."""
+
+
+class ModeType(click.Choice[str]):
+    """A permission mode, also by its name in Claude Code and Codex."""
+
+    name = "mode"
+
+    def __init__(self) -> None:
+        super().__init__(MODES)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(MODE_ALIASES.get(value, value), param, ctx)
+
+
 MODEL_OPTION = click.option(
     "-m", "--model", metavar="MODEL", help="provider/model_id or a model_ref; see `makai models list`."
 )

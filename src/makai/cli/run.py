@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from makai.cli.console import ACCOUNT_OPTION, CONTINUE_OPTION, MODEL_OPTION, MODES, RESUME_OPTION, epilog, note
+from makai.cli.console import ACCOUNT_OPTION, CONTINUE_OPTION, MODEL_OPTION, RESUME_OPTION, ModeType, epilog, note
 
 MAX_STDIN_BYTES = 20_000_000
 PATIENCE_S = 2.0
@@ -18,11 +18,6 @@ PATIENCE_S = 2.0
 FORMATS = ("text", "json", "stream-json")
 EFFORTS = ("off", "minimal", "low", "medium", "high", "xhigh")
 """`core.model.ReasoningEffort`, written out so that help needs no import of it."""
-MODE_ALIASES = {
-    **{"default": "ask", "acceptEdits": "accept_edits", "accept-edits": "accept_edits"},
-    **{"bypassPermissions": "full_access", "full-access": "full_access"},
-}
-"""The names in Claude Code and Codex."""
 
 
 class FiniteRange(click.FloatRange):
@@ -34,18 +29,6 @@ class FiniteRange(click.FloatRange):
 
 
 POSITIVE = FiniteRange(min=0, min_open=True)
-
-
-class ModeType(click.Choice[str]):
-    """A permission mode, also by its name in Claude Code and Codex."""
-
-    name = "mode"
-
-    def __init__(self) -> None:
-        super().__init__(MODES)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(MODE_ALIASES.get(value, value), param, ctx)
 
 
 _SESSION_OPTIONS = (

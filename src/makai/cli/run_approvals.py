@@ -39,7 +39,7 @@ _STYLES: Final[dict[LineKind, dict[str, Any]]] = {
 
 def denial_reason(request: ApprovalRequested) -> str:
     """Why a call is denied without a terminal, and how the user can allow it. The model reads it too."""
-    rule = f"--allowed-tools '{request.grant}'" if request.grant else "--permission-mode full_access"
+    rule = f"--allowed-tools '{request.grant}'" if request.grant else "--permission-mode never_ask"
     other = ", or another --permission-mode" if request.grant else ""
     return f"This needs an approval, and `makai run` has no terminal to ask on. Allow it with {rule}{other}."
 

@@ -301,7 +301,7 @@ class AgentRunRequest(Shape, frozen=True, kw_only=True):
     """Files, shell, search, fetch, plan and MCP, carried out by the server beneath `cwd`."""
     cwd: str | None = None
     mode: PermissionMode | None = None
-    """ask (default), accept_edits, plan or full_access."""
+    """ask (default), accept_edits, plan or never_ask."""
     sandbox: SandboxLevel | None = None
     title: str | None = None
     approval_s: float | None = None

@@ -10,7 +10,7 @@ the vendor's id is kept beside it. What a sub-agent does while a call of its par
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -19,7 +19,16 @@ from makai.core.messages import StopReason
 from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
 
-PermissionMode: TypeAlias = Literal["ask", "accept_edits", "plan", "full_access"]
+PermissionMode: TypeAlias = Literal["ask", "accept_edits", "plan", "never_ask"]
+"""When the user is asked about a call. What a call can do even when nothing is asked is the `SandboxLevel`."""
+MODES: Final[tuple[PermissionMode, ...]] = get_args(PermissionMode)
+FORMER_MODES: Final[dict[str, PermissionMode]] = {"full_access": "never_ask"}
+"""Names in old logs and of old clients. They are read for good and never written."""
+if TYPE_CHECKING:
+    DecodedMode: TypeAlias = PermissionMode
+    """The type of a field that is decoded: `HasPermissionMode` turns former names into current ones."""
+else:
+    DecodedMode = Literal["ask", "accept_edits", "plan", "never_ask", "full_access"]
 RunStatus: TypeAlias = Literal["starting", "running", "awaiting_approval", "aborting", "finished", "error"]
 """The statuses of the MiniCodex protocol; a session without a run is "idle"."""
 Decision: TypeAlias = Literal["approve", "deny_continue", "deny_abort"]
@@ -27,6 +36,14 @@ GrantScope: TypeAlias = Literal["once", "session", "always"]
 Delivery: TypeAlias = Literal["queue", "steer"]
 RunPurpose: TypeAlias = Literal["input", "compaction"]
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
+
+
+class HasPermissionMode(msgspec.Struct, frozen=True):
+    """Base of every value that is decoded and has a `mode`."""
+
+    def __post_init__(self) -> None:
+        if (name := FORMER_MODES.get(getattr(self, "mode"))) is not None:  # noqa: B009
+            msgspec.structs.force_setattr(self, "mode", name)
 
 
 class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -117,10 +134,10 @@ class NestedFact(Fact, frozen=True, kw_only=True):
     """The open call in which a sub-agent says it; empty for the agent of the session."""
 
 
-class SessionCreated(Fact, frozen=True, tag="session_created"):
+class SessionCreated(Fact, HasPermissionMode, frozen=True, tag="session_created"):
     model_ref: str
     """Empty when the agent needs no model of the catalog."""
-    mode: PermissionMode = "ask"
+    mode: DecodedMode = "ask"
     harness: str = "native"
     capabilities: HarnessCapabilities = HarnessCapabilities()
     """Of the harness when the session was created: later decisions follow them in every process."""
@@ -141,8 +158,8 @@ class ModelChanged(Fact, frozen=True, tag="model_changed"):
     model_ref: str
 
 
-class ModeChanged(Fact, frozen=True, tag="mode_changed"):
-    mode: PermissionMode
+class ModeChanged(Fact, HasPermissionMode, frozen=True, tag="mode_changed"):
+    mode: DecodedMode
     agent_mode: str = ""
     """A mode of the agent's own that was chosen, one of `agent_session.modes`; empty when it stays as it is."""
     token: str = ""

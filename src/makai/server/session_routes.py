@@ -12,7 +12,7 @@ from aiohttp import web
 
 from makai.catalog.model_ref import format_model_ref
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
-from makai.core.session_events import PermissionMode, SessionTerms
+from makai.core.session_events import DecodedMode, HasPermissionMode, SessionTerms
 from makai.core.version import __version__
 from makai.protocols.minicodex.pages import MAX_PAGE_ITEMS, PAGE_ITEMS, TranscriptReader
 from makai.protocols.minicodex.view import page
@@ -36,9 +36,9 @@ _MAX_PER_MS: Final = 100
 OpenSessions = Callable[[], Awaitable[Sessions]]
 
 
-class NewBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NewBody(HasPermissionMode, frozen=True, forbid_unknown_fields=True):
     model_ref: str | None = None
-    mode: PermissionMode = "ask"
+    mode: DecodedMode = "ask"
     cwd: str | None = None
     title: str = ""
     harness: str = "native"

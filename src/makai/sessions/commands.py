@@ -19,9 +19,9 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     now: int
 
 
-class Create(Timed, frozen=True, tag="create"):
+class Create(Timed, ev.HasPermissionMode, frozen=True, tag="create"):
     model_ref: str
-    mode: ev.PermissionMode = "ask"
+    mode: ev.DecodedMode = "ask"
     harness: str = "native"
     capabilities: ev.HarnessCapabilities = ev.HarnessCapabilities()
     cwd: str | None = None
@@ -79,8 +79,8 @@ class Abort(Timed, frozen=True, tag="abort"):
     token: str = ""
 
 
-class SetMode(Timed, frozen=True, tag="set_mode"):
-    mode: ev.PermissionMode
+class SetMode(Timed, ev.HasPermissionMode, frozen=True, tag="set_mode"):
+    mode: ev.DecodedMode
     agent_mode: str = ""
     """One of the agent's own modes; empty to leave it as it is."""
     token: str = ""

@@ -272,7 +272,7 @@ def _check_text(text: str, name: str) -> None:
 
 
 def _check_mode(mode: str) -> None:
-    if mode not in get_args(ev.PermissionMode):
+    if mode not in ev.MODES:
         raise SessionRefused("BAD_ARGUMENT", f"There is no mode {mode!r}.")
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from makai.core.access import TokenScope
 from makai.core.errors import SessionRefused
-from makai.core.session_events import PermissionMode, SessionTerms
+from makai.core.session_events import DecodedMode, HasPermissionMode, SessionTerms
 from makai.sessions import commands as cmd
 from makai.sessions.log import base
 from makai.sessions.state import SessionState
@@ -79,9 +79,9 @@ class _NewSession(Request[str], frozen=True, kw_only=True):
         return self.session_id if refusal.code == "SESSION_EXISTS" else None
 
 
-class CreateSession(_NewSession, frozen=True, kw_only=True):
+class CreateSession(_NewSession, HasPermissionMode, frozen=True, kw_only=True):
     model_ref: str
-    mode: PermissionMode = "ask"
+    mode: DecodedMode = "ask"
     harness: str = "native"
     cwd: str | None = None
     roots: tuple[str, ...] = ()
@@ -90,14 +90,14 @@ class CreateSession(_NewSession, frozen=True, kw_only=True):
     terms: SessionTerms = SessionTerms()
 
 
-class ForkSession(_NewSession, frozen=True, kw_only=True):
+class ForkSession(_NewSession, HasPermissionMode, frozen=True, kw_only=True):
     """Begin a session that continues the conversation of another one. None keeps the origin's value."""
 
     origin: str
     at: int | None = None
     """The last event of the origin that counts; its last one when not given."""
     model_ref: str | None = None
-    mode: PermissionMode | None = None
+    mode: DecodedMode | None = None
     cwd: str | None = None
     roots: tuple[str, ...] | None = None
     title: str | None = None

@@ -132,7 +132,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     last_ts: int = 0
     created_at: int = 0
     model_ref: str = ""
-    mode: ev.PermissionMode = "ask"
+    mode: ev.DecodedMode = "ask"
     harness: str = "native"
     capabilities: ev.HarnessCapabilities = ev.HarnessCapabilities()
     agent: ev.AgentSession | None = None

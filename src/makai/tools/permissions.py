@@ -90,7 +90,7 @@ def judge(
         return Verdict(decision="deny", by="mode", reason=PLAN_REASON)
     if description.kind == "execute" and rules.asks_every_command and not is_clients_own:
         return Verdict(decision="ask", by="rule", reason="No sandbox works here, so the command would run unconfined.")
-    if mode == "full_access":
+    if mode == "never_ask":
         return Verdict(decision="allow", by="mode", reason="The session has full access.")
     if written == "ask":
         # No grant is offered: the author of this rule wants to be asked each time.
@@ -98,7 +98,7 @@ def judge(
     if is_clients_own:
         return Verdict(decision="allow", by="mode", reason="Its client carries it out.")
     if description.protected:
-        # Never without asking in any mode but `full_access`, so neither a rule nor a grant can allow it.
+        # Never without asking in any mode but `never_ask`, so neither a rule nor a grant can allow it.
         return Verdict(decision="ask", by="mode", reason="This file can make later commands run code.")
     if written == "allow":
         return Verdict(decision="allow", by="rule", reason="A permission rule allows this.")

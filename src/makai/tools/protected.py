@@ -1,6 +1,6 @@
 """The one list of files that make later commands run code, or tell an agent what to do.
 
-File tools never write them without asking, in any mode but `full_access` (`is_protected`). Sandboxed commands find
+File tools never write them without asking, in any mode but `never_ask` (`is_protected`). Sandboxed commands find
 existing ones read-only and cannot leave new ones behind (`tools.sandbox.guard`). Paths are compared as text; a caller
 that follows links asks about the place they lead to. Build files, tests and package manifests also run code, but
 writing them is the work itself: they are not listed.

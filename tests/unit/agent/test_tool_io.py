@@ -30,7 +30,7 @@ def test_only_what_cannot_be_kept_is_replaced(text: str, kept: str) -> None:
 )
 async def test_nul_does_not_end_the_run(tmp_path: Path, call: str, prints: str | None) -> None:
     (project := tmp_path / "project").mkdir()
-    async with new_session(tmp_path, f"{call}\n---\nsay: Done.", mode="full_access", cwd=project) as (_, client):
+    async with new_session(tmp_path, f"{call}\n---\nsay: Done.", mode="never_ask", cwd=project) as (_, client):
         assert isinstance(await client.run("Print it"), RunFinished)
         (finished,) = client.events(ToolFinished)
         assert finished.is_error == (prints is None)

@@ -186,7 +186,7 @@ async def test_denied_files_are_not_shown_by_any_file_tool(repo: Path) -> None:
         assert ".env" not in text_of(await call(bench, "glob", rules, pattern="*"))
         assert text_of(await call(bench, "grep", rules, pattern="TOKEN")) == "[nothing found]"
         assert judge(
-            "full_access", rules, (), "read", await bench.tools(rules)["read"].describe({"path": ".env"})
+            "never_ask", rules, (), "read", await bench.tools(rules)["read"].describe({"path": ".env"})
         ).decision == ("deny")
 
 
@@ -242,7 +242,7 @@ async def test_without_a_sandbox_commands_are_asked_about_and_servers_do_not_sta
         await bench.ready(WITHIN_S)
         rules = bench.rules(("Bash",))
         described = await bench.tools(rules)["shell"].describe({"command": "true"})
-        verdicts = [judge(mode, rules, (), "shell", described).decision for mode in ("ask", "full_access")]
+        verdicts = [judge(mode, rules, (), "shell", described).decision for mode in ("ask", "never_ask")]
         approved = await call(bench, "shell", command="echo ran")
         missing, failed = bench.notices
         prompt = bench.system_prompt()

@@ -8,7 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from makai.cli.run import ModeType, command
+from makai.cli.console import ModeType
+from makai.cli.run import command
 from makai.cli.run_request import folder_from, options_from, rules_from, split_rules
 from makai.core.errors import InvalidRequest
 from makai.core.request import StreamOptions
@@ -72,7 +73,8 @@ def test_options_that_were_not_given_keep_their_defaults() -> None:
     ("word", "mode"),
     [
         ("ask", "ask"), ("default", "ask"), ("acceptEdits", "accept_edits"), ("accept_edits", "accept_edits"),
-        ("plan", "plan"), ("bypassPermissions", "full_access"), ("full-access", "full_access"),
+        ("plan", "plan"), ("bypassPermissions", "never_ask"), ("full-access", "never_ask"),
+        ("full_access", "never_ask"), ("never-ask", "never_ask"), ("never_ask", "never_ask"),
     ],
 )  # fmt: skip
 def test_modes_are_known_by_the_words_of_other_agents_too(word: str, mode: str) -> None:
@@ -80,7 +82,7 @@ def test_modes_are_known_by_the_words_of_other_agents_too(word: str, mode: str) 
 
 
 def test_an_unknown_mode_names_those_there_are() -> None:
-    with pytest.raises(click.BadParameter, match="'ask', 'accept_edits', 'plan', 'full_access'"):
+    with pytest.raises(click.BadParameter, match="'ask', 'accept_edits', 'plan', 'never_ask'"):
         ModeType().convert("yolo", None, None)
 
 

@@ -245,7 +245,7 @@ async def test_without_a_person_a_call_is_denied_at_once_and_the_model_is_told_h
 
 
 @pytest.mark.parametrize(
-    "allowing", [{"mode": "accept_edits"}, {"mode": "full_access"}, {"terms": ev.RunTerms(allow=("Write",))}]
+    "allowing", [{"mode": "accept_edits"}, {"mode": "never_ask"}, {"terms": ev.RunTerms(allow=("Write",))}]
 )
 async def test_a_mode_or_a_rule_of_the_run_lets_a_call_happen(tmp_path: Path, allowing: dict[str, Any]) -> None:
     async with place(tmp_path, f"{WRITE}\n---\nsay: Done.") as here:
@@ -257,7 +257,7 @@ async def test_a_mode_or_a_rule_of_the_run_lets_a_call_happen(tmp_path: Path, al
 
 async def test_a_rule_of_the_run_denies_what_the_mode_would_allow(tmp_path: Path) -> None:
     async with place(tmp_path, f"{WRITE}\n---\nsay: Then not.") as here:
-        code, kept = await here.run(tools=True, mode="full_access", terms=ev.RunTerms(deny=("Write",)))
+        code, kept = await here.run(tools=True, mode="never_ask", terms=ev.RunTerms(deny=("Write",)))
 
     assert (code, kept.denials, list(here.folder.iterdir())) == (0, [], [])
 

@@ -93,7 +93,7 @@ def test_a_field_that_the_table_does_not_know_widens_unless_it_has_its_default()
 
 def test_what_widens_is_named_by_its_path() -> None:
     terms = SessionTerms(sandbox="full-access", mcp_servers=(McpServer(name="m", command="c"),))
-    wanted = req.CreateSession(model_ref="m", mode="full_access", harness="other", terms=terms)
+    wanted = req.CreateSession(model_ref="m", mode="never_ask", harness="other", terms=terms)
 
     assert scopes.widening(wanted) == ["mode", "harness", "terms.mcp_servers", "terms.sandbox"]
     assert scopes.widening(cmd.Send(now=0, input_id="i", content="x", terms=RunTerms(allow=("Bash(*)",)))) == [
@@ -118,7 +118,7 @@ async def test_a_refusal_names_the_scope_and_the_next_step(tmp_path: Path) -> No
 
 async def test_a_fork_does_not_pass_on_more_than_the_caller_may_give(tmp_path: Path) -> None:
     async with owned_sessions(tmp_path, "say: Hi.") as sessions:
-        origin = (await desk(sessions, mode="full_access")).session_id
+        origin = (await desk(sessions, mode="never_ask")).session_id
         prompting = scopes.ScopedSessions(sessions, caller("prompt"))
         with pytest.raises(Forbidden, match="mode"):
             await prompting.dispatch(req.ForkSession(origin=origin))

@@ -264,9 +264,9 @@ def test_a_new_model_is_for_the_next_run(trial: Trial) -> None:
 
 def test_a_mode_may_change_during_a_run(trial: Trial) -> None:
     trial.send("one")
-    trial.do(cmd.SetMode(now=1, mode="full_access"))
+    trial.do(cmd.SetMode(now=1, mode="never_ask"))
 
-    assert trial.last(1) == [ev.ModeChanged(mode="full_access")]
+    assert trial.last(1) == [ev.ModeChanged(mode="never_ask")]
     assert trial.log[-1].run_id is None
 
 

@@ -144,7 +144,7 @@ REPORTS: list[tuple[Situation, ev.SessionEvent, str]] = [
     (running, ev.SessionCreated(model_ref=MODEL_REF), "INVALID_COMMAND"),
     (running, ev.RunStatusChanged(status="finished"), "INVALID_COMMAND"),
     (running, ev.InputAccepted(input_id="i", content="x"), "INVALID_COMMAND"),
-    (running, ev.ModeChanged(mode="full_access"), "INVALID_COMMAND"),
+    (running, ev.ModeChanged(mode="never_ask"), "INVALID_COMMAND"),
     # turns
     (in_a_turn, ev.TurnStarted(turn=2), "INVALID_COMMAND"),
     (called, ev.TurnStarted(turn=1), "INVALID_COMMAND"),

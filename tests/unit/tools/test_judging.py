@@ -46,7 +46,7 @@ async def judged(text: str, mode: PermissionMode = "ask") -> Verdict:
 
 
 @pytest.mark.parametrize("text", ["ls -l", "rm -rf x", "git commit -m 'naïve 🎉'", "echo $(rm x)", "", "make; ls"])
-@pytest.mark.parametrize("mode", ["ask", "plan", "accept_edits", "full_access"])
+@pytest.mark.parametrize("mode", ["ask", "plan", "accept_edits", "never_ask"])
 async def test_the_worker_decides_as_the_rules_say(text: str, mode: PermissionMode) -> None:
     grants = [("Bash(make)", True)]
 

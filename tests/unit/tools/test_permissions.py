@@ -62,7 +62,7 @@ def decided(mode: PermissionMode, call: Called, written: PermissionRules | None 
 
 
 @pytest.mark.parametrize(
-    ("call", "ask", "accept_edits", "plan", "full_access"),
+    ("call", "ask", "accept_edits", "plan", "never_ask"),
     [
         (READ, "allow", "allow", "allow", "allow"),
         (GREP, "allow", "allow", "allow", "allow"),
@@ -77,8 +77,8 @@ def decided(mode: PermissionMode, call: Called, written: PermissionRules | None 
         (MCP_READ, "ask", "ask", "ask", "allow"),
     ],
 )
-def test_without_rules_the_mode_decides(call: Called, ask: str, accept_edits: str, plan: str, full_access: str) -> None:
-    assert [decided(mode, call) for mode in MODES] == [ask, accept_edits, plan, full_access]
+def test_without_rules_the_mode_decides(call: Called, ask: str, accept_edits: str, plan: str, never_ask: str) -> None:
+    assert [decided(mode, call) for mode in MODES] == [ask, accept_edits, plan, never_ask]
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_a_deny_rule_beats_everything(mode: PermissionMode, call: Called) -> Non
 
 
 @pytest.mark.parametrize("call", ALL)
-def test_an_ask_rule_beats_allow_rules_grants_and_modes_but_not_full_access(call: Called) -> None:
+def test_an_ask_rule_beats_allow_rules_grants_and_modes_but_not_never_ask(call: Called) -> None:
     written = rules(allow=DENIALS, ask=DENIALS)
     asked = Verdict(decision="ask", by="rule", reason="A permission rule wants this to be asked.")
 
     assert judge("ask", written, [(rule, True) for rule in _split(DENIALS)], *call) == asked
     assert judge("accept_edits", written, (), *call) == asked
-    assert judge("full_access", written, (), *call).decision == "allow"
+    assert judge("never_ask", written, (), *call).decision == "allow"
 
 
 def test_plan_mode_tells_the_model_what_it_may_do() -> None:
@@ -170,11 +170,11 @@ def test_without_a_sandbox_every_command_is_asked_about_and_nothing_else() -> No
     bare = msgspec.structs.replace(rules(allow="Bash"), asks_every_command=True)
     reason = "No sandbox works here, so the command would run unconfined."
 
-    for mode in ("ask", "accept_edits", "full_access"):
+    for mode in ("ask", "accept_edits", "never_ask"):
         assert judge(mode, bare, [("Bash", True)], *TEST) == Verdict(decision="ask", by="rule", reason=reason)
     assert [decided(mode, TEST, bare) for mode in ("plan",)] == ["deny"]
-    assert [decided("full_access", call, bare) for call in (READ, EDIT, HOOK, FETCH, MCP)] == ["allow"] * 5
-    assert decided("full_access", TEST, msgspec.structs.replace(bare, deny=rules(deny="Bash").deny)) == "deny"
+    assert [decided("never_ask", call, bare) for call in (READ, EDIT, HOOK, FETCH, MCP)] == ["allow"] * 5
+    assert decided("never_ask", TEST, msgspec.structs.replace(bare, deny=rules(deny="Bash").deny)) == "deny"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_what_was_granted_is_not_asked_again(call: Called) -> None:
     if asked.grant:
         again = judge("ask", rules(), [(asked.grant, True)], *call)
         assert again == Verdict(decision="allow", by="rule", reason="A permission rule allows this.")
-        assert judge("full_access", rules(), [(asked.grant, False)], *call).decision == "deny"
+        assert judge("never_ask", rules(), [(asked.grant, False)], *call).decision == "deny"
 
 
 def test_what_was_denied_stays_denied_when_the_server_changes_its_description() -> None:
@@ -249,7 +249,7 @@ def test_what_was_denied_stays_denied_when_the_server_changes_its_description() 
 
 def test_a_grant_that_cannot_be_read_is_not_ignored() -> None:
     with pytest.raises(InvalidRequest, match="cannot be read"):
-        judge("full_access", rules(), [("Edit(../x)", False)], *EDIT)
+        judge("never_ask", rules(), [("Edit(../x)", False)], *EDIT)
 
 
 # Laws ----------------------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_laws(
     denied = parse_rules(workspace=ROOT, deny=[*deny, *(rule for rule, allows in grants if not allows)])
 
     # Deny always wins, and nothing but a rule or plan mode denies.
-    if judge("full_access", denied, (), name, description).decision == "deny":
+    if judge("never_ask", denied, (), name, description).decision == "deny":
         assert (verdict.decision, verdict.by) == ("deny", "rule")
     elif verdict.decision == "deny":
         assert (mode, verdict.by) == ("plan", "mode")
@@ -294,7 +294,7 @@ def test_laws(
     if mode == "plan" and description.kind == "edit" and not own:
         assert verdict.decision == "deny"
     # A protected file is never written without a person, but with full access.
-    if description.protected and mode != "full_access" and not own:
+    if description.protected and mode != "never_ask" and not own:
         assert verdict.decision != "allow"
     # A grant is offered only with a question, and would have answered it, this call and no broader tool.
     if verdict.grant:

@@ -149,7 +149,7 @@ async def test_a_session_with_an_editor_asks_about_every_command_that_no_sandbox
         rules = bench.rules(allow=["Bash(make:*)"])
         tools = bench.tools(rules)
         described = await tools["shell"].describe({"command": "make"})
-        verdict = judge("full_access", rules, (), "shell", described)
+        verdict = judge("never_ask", rules, (), "shell", described)
         read = await tools["read"].run({"path": "new"}, Silent())
         ran = await tools["shell"].run({"command": "make"}, Silent())
 

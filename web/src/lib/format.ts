@@ -6,14 +6,14 @@ export const MODE_NAMES: Record<PermissionMode, string> = {
   ask: "Ask",
   accept_edits: "Accept edits",
   plan: "Plan only",
-  full_access: "Full access",
+  never_ask: "Never ask",
 };
 
 export const MODE_HINTS: Record<PermissionMode, string> = {
   ask: "Asks before edits and commands",
   accept_edits: "Edits files without asking; asks before commands",
   plan: "Reads and plans; changes nothing",
-  full_access: "Never asks",
+  never_ask: "Asks nothing; the sandbox protects your files",
 };
 
 export function tokens(count: number): string {

@@ -6,7 +6,8 @@ export const STREAMING = "streaming";
 export const MAKAI_1 = "makai.1";
 
 export type RunStatus = "idle" | "starting" | "running" | "awaiting_approval" | "aborting" | "finished" | "error";
-export type PermissionMode = "ask" | "accept_edits" | "plan" | "full_access";
+export type PermissionMode = "ask" | "accept_edits" | "plan" | "never_ask";
+export type DecodedMode = "ask" | "accept_edits" | "plan" | "never_ask" | "full_access";
 export type Decision = "approve" | "deny_continue" | "deny_abort";
 export type GrantScope = "once" | "session" | "always";
 export type Delivery = "queue" | "steer";
@@ -79,7 +80,7 @@ export interface GetSnapshot extends Command {
 export interface Ping extends Command { type: "ping"; nonce?: string | null; }
 
 /** makai.1 */
-export interface SetMode extends Command { type: "set_mode"; mode: PermissionMode; }
+export interface SetMode extends Command { type: "set_mode"; mode: DecodedMode; }
 
 /** makai.1 */
 export interface SetModel extends Command { type: "set_model"; model_ref: string; }

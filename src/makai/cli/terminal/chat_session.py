@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias, get_args
+from typing import Final, Protocol, TypeAlias
 from uuid import uuid4
 
 import msgspec
@@ -31,9 +31,8 @@ FIRST_WINDOW: Final = 500
 """Events from the end of a session that are looked at when it is opened."""
 MAX_WINDOW: Final = 16_000
 RETRY_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-MODES: Final[tuple[ev.PermissionMode, ...]] = get_args(ev.PermissionMode)
 CYCLED: Final[tuple[ev.PermissionMode, ...]] = ("ask", "accept_edits", "plan")
-"""The modes that Shift+Tab cycles through; full access must be typed."""
+"""The modes that Shift+Tab cycles through; `never_ask` must be typed."""
 
 Show: TypeAlias = Callable[[Sequence[Piece]], None]
 
@@ -178,8 +177,9 @@ class ChatSession:
         await self._ask(cmd.Compact(now=0, input_id=str(uuid4()), instructions=instructions))
 
     async def set_mode(self, mode: str) -> None:
-        if mode not in MODES:
-            raise InvalidRequest(f"there is no mode {mode!r}.", hint=f"The modes are {', '.join(MODES)}.")
+        mode = ev.FORMER_MODES.get(mode, mode)
+        if mode not in ev.MODES:
+            raise InvalidRequest(f"there is no mode {mode!r}.", hint=f"The modes are {', '.join(ev.MODES)}.")
         if self.session_id is not None:
             await self._ask(cmd.SetMode(now=0, mode=mode))
         elif mode != self._wanted.mode:

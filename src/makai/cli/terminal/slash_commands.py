@@ -28,7 +28,7 @@ MODE_HELP: Final = """\
   ask           asks before it changes files or runs commands
   accept_edits  changes files in the folder without asking
   plan          reads only, changes nothing
-  full_access   asks nothing; only the sandbox protects your files"""
+  never_ask     asks nothing; only the sandbox protects your files"""
 KEYS: Final = (
     ("Enter", "send; while the agent works, queue the message"),
     ("Ctrl+J, Alt+Enter, \\Enter", "new line; also Shift+Enter where the terminal supports it"),
@@ -150,7 +150,7 @@ _MODE: Final = _setting(ChatSession.set_mode, lambda state: f"{state.mode}\n{MOD
 _TITLE: Final = _setting(ChatSession.set_title, lambda state: one_line(state.title) or NO_TITLE)
 COMMANDS: Final = (
     SlashCommand("model", "[MODEL]", "show or change the model, from the next message on", _MODEL),
-    SlashCommand("mode", "[MODE]", "show or change the permission mode: ask, accept_edits, plan or full_access", _MODE),
+    SlashCommand("mode", "[MODE]", "show or change the permission mode: ask, accept_edits, plan or never_ask", _MODE),
     SlashCommand("steer", "TEXT", "send the agent a message while it works", _steer),
     SlashCommand("compact", "[HINTS]", "replace the conversation so far by a summary", ChatSession.compact),
     SlashCommand("new", "", "begin a new session", _new, ("clear",)),

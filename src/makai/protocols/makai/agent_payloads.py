@@ -11,7 +11,7 @@ import msgspec
 from makai.core.content import ContentPart, Text
 from makai.core.messages import StopReason
 from makai.core.request import RequestOptions, ToolDefinition
-from makai.core.session_events import GrantScope, PermissionMode, SandboxLevel
+from makai.core.session_events import DecodedMode, GrantScope, HasPermissionMode, SandboxLevel
 from makai.core.usage import Usage
 from makai.protocols.makai.payloads import ChatMessage, Payload
 
@@ -35,7 +35,7 @@ class AgentOptions(RequestOptions, frozen=True, kw_only=True):
     deny: tuple[str, ...] = ()
 
 
-class AgentStart(Payload, frozen=True, kw_only=True):
+class AgentStart(Payload, HasPermissionMode, frozen=True, kw_only=True):
     """Begin a session, or attach to one with `resume`."""
 
     model_ref: str | None = None
@@ -44,7 +44,7 @@ class AgentStart(Payload, frozen=True, kw_only=True):
     """Carried out by this client. Given with `resume` they replace those of the session."""
     builtin_tools: bool = False
     cwd: str | None = None
-    mode: PermissionMode | None = None
+    mode: DecodedMode | None = None
     sandbox: SandboxLevel | None = None
     title: str | None = None
     approval_s: MoreThanNothing | None = None
@@ -215,11 +215,11 @@ class AgentStopped(Payload, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class SessionInfo(Payload, frozen=True, kw_only=True):
+class SessionInfo(Payload, HasPermissionMode, frozen=True, kw_only=True):
     session_id: str
     status: SessionStanding
     model_ref: str
-    mode: PermissionMode
+    mode: DecodedMode
     event_id: int
     created_at: int
     updated_at: int

@@ -13,7 +13,7 @@ import msgspec
 
 from makai.core.content import Image, Text, UserPart
 from makai.core.errors import ParseError
-from makai.core.session_events import Delivery, GrantScope, PermissionMode
+from makai.core.session_events import DecodedMode, Delivery, GrantScope, HasPermissionMode
 from makai.protocols.minicodex import vocabulary
 from makai.protocols.minicodex.projection import Capabilities, makai_fields
 from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, VERSION, ErrorCode, PastedImage, StrictPart
@@ -81,8 +81,8 @@ class PingCommand(Command, frozen=True, kw_only=True, tag="ping"):
     nonce: str | None = None
 
 
-class SetModeCommand(Command, frozen=True, kw_only=True, tag="set_mode"):
-    mode: PermissionMode
+class SetModeCommand(Command, HasPermissionMode, frozen=True, kw_only=True, tag="set_mode"):
+    mode: DecodedMode
 
 
 class SetModelCommand(Command, frozen=True, kw_only=True, tag="set_model"):

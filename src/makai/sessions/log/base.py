@@ -21,7 +21,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from makai.core.access import TokenScope
-from makai.core.session_events import ApprovalRequested, Logged, PermissionMode, RunStatus, SessionEvent
+from makai.core.session_events import ApprovalRequested, DecodedMode, HasPermissionMode, Logged, RunStatus, SessionEvent
 from makai.core.usage import Usage
 
 BATCH_EVENTS = 1000
@@ -70,11 +70,11 @@ class UnknownLogged(msgspec.Struct, frozen=True, kw_only=True):
 LoggedEvent: TypeAlias = Logged | UnknownLogged
 
 
-class SessionSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SessionSummary(HasPermissionMode, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str
     title: str = ""
     model_ref: str = ""
-    mode: PermissionMode = "ask"
+    mode: DecodedMode = "ask"
     harness: str = "native"
     cwd: str | None = None
     status: SessionStatus = "idle"
