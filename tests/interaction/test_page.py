@@ -113,7 +113,7 @@ def _set_cookie(response: aiohttp.ClientResponse) -> str:
 
 
 async def _trade(site: Site) -> dict[str, str]:
-    async with site.http.post(f"{site.url}/api/cookie", headers=BEARER) as response:
+    async with site.http.post(f"{site.url}/api/cookie", json={}, headers=BEARER) as response:
         assert response.status == 204
         cookie = SimpleCookie(_set_cookie(response))
         return {"Cookie": f"{COOKIE_NAME}={cookie[COOKIE_NAME].value}"}
@@ -121,7 +121,7 @@ async def _trade(site: Site) -> dict[str, str]:
 
 async def test_the_token_is_traded_for_a_cookie_that_scripts_and_other_sites_cannot_use(tmp_path: Path) -> None:
     async with serving(tmp_path, SCENARIO) as site:
-        async with site.http.post(f"{site.url}/api/cookie", headers=BEARER) as response:
+        async with site.http.post(f"{site.url}/api/cookie", json={}, headers=BEARER) as response:
             header = _set_cookie(response)
             assert (response.status, response.headers["Cache-Control"]) == (204, "no-store")
         morsel = SimpleCookie(header)[COOKIE_NAME]
@@ -129,7 +129,7 @@ async def test_the_token_is_traded_for_a_cookie_that_scripts_and_other_sites_can
         assert morsel.value == page_cookie(TOKEN).reveal()
         assert TOKEN.reveal() not in header
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {morsel.value}"}):
-            async with site.http.post(f"{site.url}/api/cookie", headers=headers) as response:
+            async with site.http.post(f"{site.url}/api/cookie", json={}, headers=headers) as response:
                 assert response.status == 401
                 assert "Set-Cookie" not in response.headers
 

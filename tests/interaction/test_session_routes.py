@@ -202,7 +202,7 @@ async def test_a_body_may_come_in_pieces(tmp_path: Path, project: Path) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
         head = (
             f"POST /api/sessions HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\nAuthorization: Bearer {TOKEN.reveal()}\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         for piece in (head.encode(), body[:10], body[10:15_000], body[15_000:]):
             writer.write(piece)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,7 +23,9 @@ _ADDRESS = re.compile(rb"listening on (http://\S+)")
 
 
 class ServeProcess:
-    def __init__(self, folder: Path, http: aiohttp.ClientSession, port: int, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, http: aiohttp.ClientSession, port: int, environ: Mapping[str, str], before: Sequence[str]
+    ) -> None:
         self.folder = folder
         self.home = folder / "makai-home"
         self.scenario = folder / "scenario.txt"
@@ -31,6 +33,7 @@ class ServeProcess:
         self.port = port
         self.http = http
         self._environ = environ
+        self._before = before
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -60,7 +63,7 @@ class ServeProcess:
         workplace.mkdir(exist_ok=True)
         with (self.folder / "serve.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "makai", "serve", "--port", str(self.port)),
+                *(*self._before, sys.executable, "-m", "makai", "serve", "--port", str(self.port)),
                 env=environ,
                 cwd=workplace,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -94,11 +97,12 @@ class ServeProcess:
 
 @asynccontextmanager
 async def serve_process(
-    folder: Path, scenario: str, *, port: int = 0, environ: Mapping[str, str] = NOTHING
+    folder: Path, scenario: str, *, port: int = 0, environ: Mapping[str, str] = NOTHING, before: Sequence[str] = ()
 ) -> AsyncIterator[ServeProcess]:
-    """A running server, on any free port unless one is named; at the end it is killed."""
+    """A running server, on any free port unless one is named; at the end it is killed. `before` is a command that
+    replaces itself by the server, such as `prlimit`."""
     async with http_session() as http:
-        server = ServeProcess(folder, http, port, environ)
+        server = ServeProcess(folder, http, port, environ, before)
         server.home.mkdir(mode=0o700, exist_ok=True)
         server.scenario.write_text(scenario, encoding="utf-8")
         await server.start()

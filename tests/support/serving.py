@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
+from aiohttp import web
 
 from makai.core.session_events import PermissionMode
 from makai.protocols.minicodex.server import DEFAULT_LIMITS, Limits
@@ -20,7 +20,7 @@ from makai.server.makai_connection import MakaiServer
 from makai.server.minicodex_connection import HEARTBEAT_S
 from makai.server.session_source import SessionSource
 from makai.sessions.service import Sessions
-from makai.transports.guard import GuardConfig
+from makai.transports.guard import Guard, GuardConfig
 from support.live_sessions import desk, scripted_models
 from support.minicodex_client import BOTH, MinicodexClient
 from support.transports import TOKEN, loopback
@@ -47,6 +47,7 @@ class Site:
         http: aiohttp.ClientSession,
         makai: MakaiServer,
         clock: Clock,
+        routes: Sequence[web.AbstractRoute],
     ) -> None:
         self._listening = listening
         self.port = port
@@ -55,6 +56,7 @@ class Site:
         self.http = http
         self.makai = makai
         self.clock = clock
+        self.routes = routes
 
     async def stop(self) -> None:
         await self._listening.aclose()
@@ -98,9 +100,11 @@ class Site:
     ) -> tuple[int, Any]:
         """A REST request: the status, and the body as JSON or text."""
         data = raw if raw is not None else None if body is None else msgspec.json.encode(body)
-        async with self.http.request(method, self.url + path, headers=dict(headers), data=data) as response:
+        json = {} if method == "GET" else {"Content-Type": "application/json"}
+        async with self.http.request(method, self.url + path, headers=json | dict(headers), data=data) as response:
             text = await response.text()
-            return response.status, msgspec.json.decode(text) if response.content_type == "application/json" else text
+            is_json = response.content_type == "application/json" and text
+            return response.status, msgspec.json.decode(text) if is_json else text
 
 
 async def connected(
@@ -144,10 +148,16 @@ async def serving(
         source = SessionSource(models, home, durable=True)
         stack.push_async_callback(source.close)
         server = MakaiServer(models, sessions=source.get)
-        app = partial(make_app, server, minicodex_limits=limits, heartbeat_s=heartbeat_s)
+        routes: list[web.AbstractRoute] = []
+
+        def app(guard: Guard) -> web.Application:
+            made = make_app(server, guard, minicodex_limits=limits, heartbeat_s=heartbeat_s)
+            routes.extend(made.router.routes())
+            return made
+
         listening = await stack.enter_async_context(AsyncExitStack())
         port = await listening.enter_async_context(loopback(app, GuardConfig(TOKEN, port=0, wall_clock=clock)))
         http = await stack.enter_async_context(http_session())
         async with asyncio.timeout(60):
             sessions = await source.get()
-        yield Site(listening, port, sessions, http, server, clock)
+        yield Site(listening, port, sessions, http, server, clock, routes)

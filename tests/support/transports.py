@@ -22,6 +22,7 @@ from makai.transports.channel import Channel, Oversized
 from makai.transports.grpc import connect_grpc, serve_grpc
 from makai.transports.guard import Guard, GuardConfig
 from makai.transports.http_guard import guard_middleware
+from makai.transports.http_listener import HttpListener
 from makai.transports.memory import memory_pair
 from makai.transports.sse import SSEServer, connect_sse
 from makai.transports.stdio import StdioChannel
@@ -92,10 +93,12 @@ async def loopback(
         app = application(Guard(msgspec.structs.replace(config, port=port)))
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=shutdown_s, access_log=None)
         await runner.setup()
+        assert runner.server is not None
+        accepting = HttpListener(runner.server, listener)
         try:
-            await web.SockSite(runner, listener).start()
             yield port
         finally:
+            await accepting.close()
             await runner.cleanup()
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from aiohttp import web
 
-from makai.core.errors import InvalidRequest, Overloaded
-from makai.server.http_json import BodyT, answer, answering, read_body
+from makai.core.errors import Overloaded
+from makai.server.http_json import answer, answering, read_body
 from makai.transports.sse import encode_frames
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class PageLogins:
 
     async def login(self, request: web.Request) -> web.Response:
         """Start a login; its events are read at `/api/auth/flows/{flow_id}/events`."""
-        wanted = await _body(request, LoginBody)
+        wanted = await read_body(request, LoginBody, MAX_BODY)
         if not self._has_room():
             raise Overloaded(f"{MAX_LOGINS} logins are already running.")
         flow = self._backend.auth().start_login(wanted.provider_id, str(uuid.uuid4()), wanted.account)
@@ -144,7 +144,7 @@ class PageLogins:
     async def answer(self, request: web.Request) -> web.Response:
         """Answer a prompt. `accepted` is false where it is not being asked (any more)."""
         login = self._login(request)
-        given = await _body(request, AnswerBody)
+        given = await read_body(request, AnswerBody, MAX_BODY)
         return answer({"accepted": login.flow.answer(given.prompt_id, given.answer)})
 
     async def cancel(self, request: web.Request) -> web.Response:
@@ -153,7 +153,7 @@ class PageLogins:
 
     async def logout(self, request: web.Request) -> web.Response:
         """Forget a login. `logged_out` is false where there was none."""
-        wanted = await _body(request, LoginBody)
+        wanted = await read_body(request, LoginBody, MAX_BODY)
         return answer({"logged_out": await self._backend.auth().logout(wanted.provider_id, wanted.account)})
 
     async def close(self, app: web.Application) -> None:
@@ -173,13 +173,6 @@ class PageLogins:
                 break
             del self._logins[flow_id]
         return len(self._logins) < MAX_LOGINS
-
-
-async def _body(request: web.Request, kind: type[BodyT]) -> BodyT:
-    """The request's JSON. Other pages cannot send that without our permission, forms and text they can."""
-    if request.content_type != "application/json":
-        raise InvalidRequest("Send application/json.")
-    return await read_body(request, kind, MAX_BODY)
 
 
 def _last_event_id(request: web.Request) -> int:

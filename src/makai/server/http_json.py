@@ -11,7 +11,8 @@ from aiohttp import web
 
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
 from makai.protocols.makai.projection import wire_code
-from makai.transports.sse import BODY_DEADLINE_S, read_within
+from makai.transports.http_guard import BODY_DEADLINE_S
+from makai.transports.sse import read_within
 
 _STATUS: Final = {
     "UNKNOWN_SESSION": 404,

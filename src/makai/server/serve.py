@@ -22,9 +22,12 @@ from makai.core.secret import Secret
 from makai.server.announcement import announced
 from makai.server.app import make_app
 from makai.server.backend import Backend
+from makai.server.log_output import log_without_values
 from makai.server.makai_connection import MakaiServer
 from makai.server.session_source import SessionSource
+from makai.transports.connection_table import ListenerLimits
 from makai.transports.guard import Guard, GuardConfig, KnownTokens
+from makai.transports.http_listener import HttpListener, raise_descriptor_limit
 
 DEFAULT_PORT = 8717
 DEFAULT_GRPC_PORT = 8718
@@ -66,6 +69,7 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
     source = SessionSource(backend, home, durable=True)
     makai = MakaiServer(backend, sessions=source.get)
     async with AsyncExitStack() as stack:
+        stack.enter_context(log_without_values())
         stack.push_async_callback(backend.close)
         stack.push_async_callback(source.close)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +83,9 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await web.SockSite(runner, listener, ssl_context=tls).start()
+        assert runner.server is not None
+        limits = ListenerLimits().within(raise_descriptor_limit())
+        stack.push_async_callback(HttpListener(runner.server, listener, tls=tls, limits=limits).close)
         await source.get()  # runs that a former server left continue now, not with the first request
         grpc = await _serve_grpc(options, token, makai, guard.tokens, stack)
         scheme = "https" if tls else "http"

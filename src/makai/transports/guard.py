@@ -95,6 +95,8 @@ BAD_TARGET: Final = GuardRefusal(400, "invalid_request", "The request target mus
 FOREIGN_ORIGIN: Final = GuardRefusal(403, "invalid_request", "This server does not answer to that Origin.")
 UNAUTHORIZED: Final = GuardRefusal(401, "auth_required", "Send the server's token as `Authorization: Bearer`.")
 TOO_MANY_FAILURES: Final = GuardRefusal(429, "rate_limited", "Too many wrong tokens; wait a minute.")
+NO_BODY_EXPECTED: Final = GuardRefusal(400, "invalid_request", "A GET request has no body.")
+NOT_JSON: Final = GuardRefusal(415, "invalid_request", "Send application/json, without a Content-Encoding.")
 TOO_LARGE: Final = GuardRefusal(413, "invalid_request", "The request body is too large.")
 TOO_MANY_CONNECTIONS: Final = GuardRefusal(503, "overloaded", "Too many connections are open.")
 
@@ -140,8 +142,8 @@ class Guard:
         if origins and (len(origins) > 1 or origins[0] not in self._origins):
             return FOREIGN_ORIGIN
         # The target is compared as it was sent: whatever a router makes of another spelling, it needs the token.
-        if request.method in ("GET", "HEAD") and _is_public(request.target):
-            return None
+        if is_public(request):
+            return NO_BODY_EXPECTED if _has_body(request.headers) else None
         caller = (
             self.caller(request.headers)
             or self._page(request, says_origin=bool(origins))
@@ -149,7 +151,7 @@ class Guard:
         )  # fmt: skip
         if caller is None:
             return self.refuse_token(request.peer, now)
-        return TOO_LARGE if self._is_too_large(request.headers) else caller
+        return self._refuse_body(request) or caller
 
     def presented(self, headers: RawHeaders) -> str | None:
         """The text in `headers` that may be a stored token or stand for one; `tokens` has to be asked about it."""
@@ -207,6 +209,16 @@ class Guard:
         """The answer to a wrong token. A right one is never held up: another process may share the peer's address."""
         return UNAUTHORIZED if self._failures.allows(peer, now) else TOO_MANY_FAILURES
 
+    def _refuse_body(self, request: GuardedRequest) -> GuardRefusal | None:
+        """Bodies are JSON on every route: that is also what keeps other web pages out, whose forms cannot send it."""
+        has_body = _has_body(request.headers)
+        if request.method in ("GET", "HEAD"):
+            return NO_BODY_EXPECTED if has_body else None
+        if self._is_too_large(request.headers):
+            return TOO_LARGE
+        takes_body = has_body or request.method in ("POST", "PUT", "PATCH")
+        return NOT_JSON if takes_body and not _is_json(request.headers) else None
+
     def _is_too_large(self, headers: RawHeaders) -> bool:
         return any(
             not length.isdecimal() or len(length) > _MAX_LENGTH_DIGITS or int(length) > self.config.max_body_bytes
@@ -250,8 +262,23 @@ def _ticket(token: Secret, until: int, nonce: str) -> Secret:
     return Secret(f"{said}.{hmac.digest(token.reveal().encode(), b'makai page ' + said.encode(), 'sha256').hex()}")
 
 
-def _is_public(target: str) -> bool:
-    return target in PUBLIC_PATHS or (target.startswith(PUBLIC_FOLDER) and ".." not in target and "%" not in target)
+def is_public(request: GuardedRequest) -> bool:
+    """Whether the request needs no token."""
+    target = request.target
+    return request.method in ("GET", "HEAD") and (
+        target in PUBLIC_PATHS or (target.startswith(PUBLIC_FOLDER) and ".." not in target and "%" not in target)
+    )
+
+
+def _has_body(headers: RawHeaders) -> bool:
+    lengths = _values(headers, b"content-length")
+    return bool(_values(headers, b"transfer-encoding")) or any(length.strip("0") for length in lengths)
+
+
+def _is_json(headers: RawHeaders) -> bool:
+    types = [value.partition(";")[0].strip().lower() for value in _values(headers, b"content-type")]
+    encodings = {value.strip().lower() for value in _values(headers, b"content-encoding")}
+    return types == ["application/json"] and encodings <= {"identity"}
 
 
 def _bearer(headers: RawHeaders) -> str | None:

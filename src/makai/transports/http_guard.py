@@ -1,11 +1,12 @@
-"""The guard as an aiohttp middleware, which runs before any handler and before a body is read."""
+"""The guard as an aiohttp middleware, which runs before any handler and before a body is read. It also bounds the time
+that a body may take, whatever its handler does with it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
-from typing import Final, TypeAlias
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -13,8 +14,22 @@ from aiohttp.typedefs import Middleware
 from makai.core.access import Caller
 from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest, GuardRefusal
 
+BODY_DEADLINE_S: Final = 30.0
+"""From the head of a request to the last byte of its body."""
+_ANSWER_S: Final = 2.0
+"""What a handler has to answer that the body is late, before the connection is cut."""
+
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _CALLER: Final = web.RequestKey("makai-caller", Caller)
+
+
+@runtime_checkable
+class CountedConnection(Protocol):
+    """A connection that its listener keeps while requests are served, and closes early when it has no token."""
+
+    def request_begins(self, *, is_authenticated: bool) -> None: ...
+
+    def request_ends(self) -> None: ...
 
 
 def guard_middleware(guard: Guard) -> Middleware:
@@ -44,7 +59,10 @@ def guard_middleware(guard: Guard) -> Middleware:
         assert task is not None
         open_requests += 1
         try:
-            with nullcontext() if tokens is None or caller is None else tokens.hold(caller, task.cancel):
+            with (
+                _counted(request, is_authenticated=caller is not None),
+                nullcontext() if tokens is None or caller is None else tokens.hold(caller, task.cancel),
+            ):
                 return await handler(request)
         finally:
             open_requests -= 1
@@ -60,6 +78,29 @@ def caller_of(request: web.Request) -> Caller:
 def optional_caller_of(request: web.Request) -> Caller | None:
     """The same; None for what needs no token."""
     return request.get(_CALLER)
+
+
+@contextmanager
+def _counted(request: web.Request, *, is_authenticated: bool) -> Iterator[None]:
+    """Tell the listener that the connection is in use, and cut it when the body does not end in time."""
+    connection = request.protocol if isinstance(request.protocol, CountedConnection) else None
+    late: asyncio.TimerHandle | None = None
+    if connection is not None:
+        connection.request_begins(is_authenticated=is_authenticated)
+    if request.can_read_body:
+        late = asyncio.get_running_loop().call_later(BODY_DEADLINE_S + _ANSWER_S, _cut_unfinished, request)
+    try:
+        yield
+    finally:
+        if late is not None:
+            late.cancel()
+        if connection is not None:
+            connection.request_ends()
+
+
+def _cut_unfinished(request: web.Request) -> None:
+    if not request.content.is_eof() and request.transport is not None:
+        request.transport.abort()
 
 
 def refused(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -23,13 +23,12 @@ from makai.core.errors import ChannelClosed, ParseError, TransportError
 from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, ServeCaller
 from makai.transports.connection import serve_to_the_end
-from makai.transports.http_guard import caller_of, refused
+from makai.transports.http_guard import BODY_DEADLINE_S, caller_of, refused
 from makai.wire.sse import SSEDecoder
 
 CONNECTION_HEADER: Final = "Makai-Connection"
 KEEPALIVE_S: Final = 15.0
 MAX_CONNECTIONS: Final = 512
-BODY_DEADLINE_S: Final = 30.0
 CLOSE_DEADLINE_S: Final = 5.0
 CONNECT_DEADLINE_S: Final = 10.0
 POST_DEADLINE_S: Final = 60.0
@@ -88,9 +87,6 @@ class SSEServer:
         return len(self._connections)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        if request.content_type != "application/json":
-            # Also what keeps other web pages out: a form or text/plain needs no permission from us, JSON does.
-            return refused(415, "invalid_request", "Send application/json.")
         try:
             async with asyncio.timeout(BODY_DEADLINE_S):
                 frame = await read_within(request, self._max_frame_bytes)

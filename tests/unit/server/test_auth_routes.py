@@ -163,18 +163,18 @@ async def test_logins_end_with_the_server(runtime: ModelRuntime) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "kind"),
+    "body",
     [
-        (b"{}", "application/json"),
-        (b'{"provider_id": 1}', "application/json"),
-        (b'{"provider_id": "x", "more": 1}', "application/json"),
-        (b"not json", "application/json"),
-        (b'{"provider_id": "test-fixture"}', "text/plain"),
-        (b'{"provider_id": "' + b"x" * 70_000 + b'"}', "application/json"),
+        b"{}",
+        b'{"provider_id": 1}',
+        b'{"provider_id": "x", "more": 1}',
+        b"not json",
+        b'{"provider_id": "' + b"x" * 70_000 + b'"}',
     ],
 )
-async def test_what_is_no_request_is_refused(page: Page, body: bytes, kind: str) -> None:
-    async with page.http.post(f"{page.url}/api/auth/login", data=body, headers={"Content-Type": kind}) as response:
+async def test_what_is_no_request_is_refused(page: Page, body: bytes) -> None:
+    json = {"Content-Type": "application/json"}
+    async with page.http.post(f"{page.url}/api/auth/login", data=body, headers=json) as response:
         assert (response.status, (await response.json())["error"]["code"]) == (400, "invalid_request")
     assert (await page.status())["auth_status"] == "login_required"
 

@@ -30,7 +30,8 @@ def check(
     guard: Guard | None = None,
     now: float = 0.0,
 ) -> guards.GuardRefusal | None:
-    request = guards.GuardedRequest(method, target, [(b"Host", host), *headers], "127.0.0.1")
+    json = [] if method == "GET" else [(b"Content-Type", b"application/json")]
+    request = guards.GuardedRequest(method, target, [(b"Host", host), *headers, *json], "127.0.0.1")
     caller = (guard or Guard(CONFIG)).check(request, now)
     return caller if isinstance(caller, guards.GuardRefusal) else None
 

@@ -34,7 +34,8 @@ def check(
     target: str = "/api/sessions",
     host: bytes = b"127.0.0.1:8717",
 ) -> guards.GuardRefusal | None:
-    request = guards.GuardedRequest(method, target, [(b"Host", host), *headers], "127.0.0.1")
+    json = [] if method == "GET" else [(b"Content-Type", b"application/json")]
+    request = guards.GuardedRequest(method, target, [(b"Host", host), *headers, *json], "127.0.0.1")
     caller = (guard or guard_at(Clock())).check(request, 0.0)
     return caller if isinstance(caller, guards.GuardRefusal) else None
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from support.transports import TOKEN, exchange, http_server
 
-BEARER = f"Authorization: Bearer {TOKEN.reveal()}\r\n"
+BEARER = f"Authorization: Bearer {TOKEN.reveal()}\r\nContent-Type: application/json\r\n"
 
 
 class Route:
