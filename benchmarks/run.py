@@ -10,6 +10,7 @@ import argparse
 import sys
 
 import agent.bench
+import commands.bench
 import fanout.bench
 import gateway.bench
 import proxy.bench
@@ -26,6 +27,7 @@ BENCHMARKS = {
     "sessions": sessions.bench.run,
     "fanout": fanout.bench.run,
     "agent": agent.bench.run,
+    "commands": commands.bench.run,
 }
 
 

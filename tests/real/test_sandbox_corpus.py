@@ -27,7 +27,7 @@ from makai.tools.sandbox.limits import counts_processes
 
 ALL_ATTACKS = {**ATTACKS, **{f"self-approval: {name}": attack for name, attack in SELF_APPROVAL.items()}}
 BACKENDS: dict[str, Callable[[], SandboxBackend | str]] = {"bubblewrap": try_bubblewrap, "landlock": try_landlock}
-MEDIAN_MS = 30
+MEDIAN_MS = 15
 RUNS, PATIENCE_S = 25, 20
 
 
@@ -213,7 +213,7 @@ def test_the_workspace_is_left_as_it_was(site: Site, sandbox: Detection) -> None
     assert sorted(os.listdir(site.root)) == before
 
 
-def test_a_command_costs_at_most_30_ms_more(site: Site, sandbox: Detection, record_measure: RecordMeasure) -> None:
+def test_a_command_costs_at_most_15_ms_more(site: Site, sandbox: Detection, record_measure: RecordMeasure) -> None:
     """The median of the first batch that keeps the bar, else of the quietest one: others use the same cores."""
     patience = time.monotonic() + PATIENCE_S
     with _before_others():

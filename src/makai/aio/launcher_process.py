@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-from makai.aio.supervisor import CHANNEL, IN_CONTROL_GROUP, Functions, Job, enter_group, supervise
+from makai.aio.supervisor import CHANNEL, IN_CONTROL_GROUP, Functions, Job, enter_group, prepare, rehearse, supervise
 
 MIN_DESCRIPTORS, MAX_DESCRIPTORS = 6, 8
 _HEADER_BYTES: Final = 64
@@ -99,14 +99,31 @@ def _serve(channel: socket.socket, functions: Functions) -> None:
 
 def _take(channel: socket.socket, taken: int, functions: Functions, group: str) -> NoReturn:
     """The fork: it becomes the supervisor of the next child."""
+    descriptors: Sequence[int] = ()
     try:
-        if descriptors := _received(channel):
-            channel.close()
+        with contextlib.suppress(OSError):  # that there can be none ends the launcher
+            prepare()
+            _rehearse(functions)
+            descriptors = _received(channel)
+        channel.close()
+        if descriptors:
             _supervise(descriptors, taken, functions, group)
         else:
             _say(taken, _CLOSED)
     finally:
         os._exit(0)
+
+
+def _rehearse(functions: Functions) -> None:
+    """All that is done with a message, with one that starts nothing (see `rehearse`)."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    nothing, unused = os.open(os.devnull, os.O_RDWR), os.open(os.devnull, os.O_WRONLY)
+    with ours, theirs:
+        socket.send_fds(ours, [b"."], [nothing] * MIN_DESCRIPTORS)
+        for descriptor in (nothing, *_received(theirs)):
+            os.close(descriptor)
+    wanted = json.loads('{"argv": ["/"], "env": {"PATH": "/"}, "given": []}')
+    rehearse(Job(wanted["argv"], wanted["env"], functions, None, (), functools.partial(_say, unused, b"")))
 
 
 def _say(taken: int, said: bytes) -> None:
@@ -144,8 +161,6 @@ def _supervise(received: Sequence[int], taken: int, functions: Functions, group:
     said, status = "failed 5", received[3]
     try:
         given = Descriptors(*received[:MIN_DESCRIPTORS])
-        os.setsid()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         wanted = json.loads(os.pread(given.payload, os.fstat(given.payload).st_size, 0))
         given = given._replace(**dict(zip(wanted["given"], received[MIN_DESCRIPTORS:], strict=True)))
         os.fchdir(given.cwd)

@@ -8,6 +8,7 @@ this process escapes it; a sandbox with its own process ids prevents that.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -73,25 +74,38 @@ class Job(NamedTuple):
     """A descriptor for one of `functions`, which knows its number by its arguments."""
 
 
+def prepare() -> None:
+    """What can be done before there is a job; an `OSError` on a kernel without child subreapers."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # `_end_everything` waits for it
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
 def supervise(job: Job) -> int:
     """Run the job in the current folder, with our standard output and error; standard input is the control pipe.
 
     Its exit code, 128 + n when signal n killed it, as shells say it.
     """
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        os.write(2, b"this kernel has no child subreapers\n")
-        return COULD_NOT_START
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # `_end_everything` waits for it
     try:
         child = _started(job)
     except OSError as error:
-        return _failed(job, error)
+        os.write(2, f"{job.argv[0]}: {error.strerror}\n".encode("utf-8", "replace"))
+        return _exit_code(error)
     finally:
         job.on_start()
     _release_output()
     code = _watch(child)
     last = _end_everything(child, settle=code is not None)
     return last if code is None else code
+
+
+def rehearse(job: Job) -> None:
+    """Fail to start a job. What is used for it is then no longer shared with the launcher: to copy a shared page when
+    it is written takes longer than the work itself."""
+    with contextlib.suppress(OSError):
+        _started(job)
 
 
 def _started(job: Job) -> int:
@@ -141,8 +155,7 @@ def _paths_of(program: str, env: Mapping[str, str]) -> list[str]:
     return list(filter(os.path.exists, (os.path.join(folder, program) for folder in os.get_exec_path(env))))
 
 
-def _failed(job: Job, error: OSError) -> int:
-    os.write(2, f"{job.argv[0]}: {error.strerror}\n".encode("utf-8", "replace"))
+def _exit_code(error: OSError) -> int:
     return COULD_NOT_START if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
 
 
@@ -166,7 +179,8 @@ def _become(job: Job, program: Program) -> NoReturn:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except OSError as error:
-        code = _failed(job, error)
+        os.write(2, f"{job.argv[0]}: {error.strerror}\n".encode("utf-8", "replace"))
+        code = _exit_code(error)
     except BaseException:
         code = 1
         os.write(2, traceback.format_exc().encode("utf-8", "replace"))

@@ -118,7 +118,9 @@ def session_policy(
     """
     real_roots = tuple(_real_folder(root) for root in roots)
     secrets = (makai_home, *credentials_of(user_home))
-    hidden = tuple(os.path.realpath(path) for path in secrets)
+    known: dict[str, bool] = {}
+    linked = [path for path in secrets if _has_links(os.path.abspath(path), known)]
+    hidden = tuple(os.path.realpath(path) if path in linked else os.path.abspath(path) for path in secrets)
     for root in real_roots:
         if holder := next((path for path in hidden if is_beneath(root, path)), None):
             message = f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see."
@@ -132,7 +134,7 @@ def session_policy(
             raise InvalidRequest(message, hint="Start in another folder, or read-only.")
     protected = [os.path.join(root, name) for root in real_roots for name in _protected_names(root, git_writable)]
     protected += _guarded(guarded, protected, git_writable)
-    protected += [link for path in secrets for link in _links_to(path) if any(is_beneath(link, r) for r in real_roots)]
+    protected += [link for path in linked for link in _links_to(path) if any(is_beneath(link, r) for r in real_roots)]
     writable = (*real_roots, *(_real_folder(path) for path in extra_writable))
     protected += [path for path in OWN_CODE if any(is_beneath(path, folder) for folder in writable)]
     real_user_home = os.path.realpath(user_home)
@@ -155,6 +157,14 @@ def credentials_of(user_home: Path) -> tuple[Path, ...]:
     """Where the user's programs keep what others must not have."""
     others = (name for name in SECRETS_IN_USER_HOME if os.path.lexists(f"{user_home}/{name}"))
     return tuple(user_home / name for name in (*CREDENTIALS_IN_USER_HOME, *others))
+
+
+def _has_links(path: str, known: dict[str, bool]) -> bool:
+    """Whether there is a symbolic link on the way to `path`; `known` are earlier answers, also for folders above."""
+    if path not in known:
+        above = os.path.dirname(path)
+        known[path] = above != path and (_has_links(above, known) or os.path.islink(path))
+    return known[path]
 
 
 def _links_to(path: Path) -> Iterator[str]:
