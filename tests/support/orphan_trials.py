@@ -62,7 +62,7 @@ def text_of(outcome: ToolOutcome) -> str:
 
 def confining(wrap: Callable[[Sequence[str]], Sequence[str]] = list) -> Confine:
     @contextmanager
-    def confined(argv: Sequence[str], *, network: bool = False) -> Iterator[Sequence[str]]:
+    def confined(argv: Sequence[str], *, network: bool = False, read_only: bool = False) -> Iterator[Sequence[str]]:
         yield wrap(argv)
 
     return confined

@@ -26,6 +26,7 @@ from makai.tools.edit import EditTool, WriteTool
 from makai.tools.fetch import FetchTool
 from makai.tools.file_errors import FileMissing
 from makai.tools.files import ListTool, ReadTool
+from makai.tools.looking import LookingCalls
 from makai.tools.mcp.config import Launch, McpConfig, StdioServer, parse_mcp_config
 from makai.tools.mcp.manager import McpManager, ServerStatus
 from makai.tools.permission_rules import PermissionRules, denied_paths, parse_rule, parse_rules
@@ -123,7 +124,9 @@ class Workbench:
             deny=(*(rule for config in written for rule in config.deny), *deny),
         )
         unconfined = self._spec.sandbox != "full-access" and not self._commands.is_confined
-        return msgspec.structs.replace(rules, asks_every_command=unconfined)
+        is_confined = self._spec.sandbox != "full-access" and self._commands.is_confined
+        looking_roots = tuple(root.real for root in self._workspace.roots if root.writable) if is_confined else ()
+        return msgspec.structs.replace(rules, asks_every_command=unconfined, looking_roots=looking_roots)
 
     def tools(self, rules: PermissionRules) -> dict[str, Tool]:
         """The tools as they are now, always in the same order; they show nothing that the rules forbid to read."""
@@ -135,7 +138,13 @@ class Workbench:
             ListTool(self._files, denied),
             GlobTool(self._workspace, denied),
             GrepTool(self._workspace, denied),
-            ShellTool(self._files, self._commands, environ=self._spec.environ, spill_directory=self._scratch.output),
+            ShellTool(
+                self._files,
+                self._commands,
+                environ=self._spec.environ,
+                spill_directory=self._scratch.output,
+                looking=self.looking,
+            ),
             FetchTool(),
             PlanTool(),
         ]
@@ -184,6 +193,7 @@ class Workbench:
                 guard=self._sandbox.guard,
             )
         )
+        self.looking = LookingCalls([root.real for root in self._workspace.roots])
         self._notices.update(dict.fromkeys(_sandbox_notices(detection, spec.sandbox)))
         if self._sandbox.guard is not None and not self._sandbox.guard.look().is_complete:
             self._warn("folder_too_large", TOO_LARGE)
@@ -261,21 +271,24 @@ class _Sandbox:
         return self._spec.sandbox != "full-access" and self._detection.backend is None
 
     @contextmanager
-    def confined(self, argv: Sequence[str], *, network: bool = False) -> Iterator[Sequence[str]]:
+    def confined(
+        self, argv: Sequence[str], *, network: bool = False, read_only: bool = False
+    ) -> Iterator[Sequence[str]]:
         """Confine a child that runs without a question; `NotSupported` when that is not possible."""
-        with self._detection.holding(self._policy()):
-            yield self._detection.wrap(self._policy(network=network), argv)
+        policy = self._policy(network=network, read_only=read_only)
+        with self._detection.holding(policy):
+            yield self._detection.wrap(policy, argv)
 
     def confined_if_possible(
-        self, argv: Sequence[str], *, network: bool = False
+        self, argv: Sequence[str], *, network: bool = False, read_only: bool = False
     ) -> AbstractContextManager[Sequence[str]]:
         """Where it is not possible, a person was asked about this very command (see `rules`)."""
-        return nullcontext(argv) if self.is_missing else self.confined(argv, network=network)
+        return nullcontext(argv) if self.is_missing else self.confined(argv, network=network, read_only=read_only)
 
-    def _policy(self, *, network: bool = False) -> SandboxPolicy:
+    def _policy(self, *, network: bool = False, read_only: bool = False) -> SandboxPolicy:
         """Made again each time: what has to be protected in the folders may be new."""
         return session_policy(
-            self._spec.sandbox,
+            "read-only" if read_only else self._spec.sandbox,
             self._roots,
             makai_home=self._spec.makai_home,
             user_home=_user_home(self._spec),

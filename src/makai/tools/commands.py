@@ -24,7 +24,9 @@ from makai.tools.workspace import Place, Workspace
 
 
 class Confine(Protocol):
-    def __call__(self, argv: Sequence[str], *, network: bool = False) -> AbstractContextManager[Sequence[str]]:
+    def __call__(
+        self, argv: Sequence[str], *, network: bool = False, read_only: bool = False
+    ) -> AbstractContextManager[Sequence[str]]:
         """The argument vector that starts `argv` in the sandbox; hold it until the command has ended."""
 
 
@@ -94,7 +96,7 @@ class LocalCommands:
             watch = _Watch(self._guard)
             await watch.begin()
             try:
-                argv = kept.enter_context(self._confined(request.argv))
+                argv = kept.enter_context(self._confined(request.argv, read_only=request.read_only))
                 child = await ChildProcess.start(
                     argv,
                     env=request.environ,

@@ -243,7 +243,8 @@ _GREP: Final = OptionList(
     operands="pattern",
     pattern_options="e f regexp file",
     looks=True,
-    asks_to_look="R dereference-recursive",  # these follow links that lead elsewhere
+    asks_to_look="R dereference-recursive d directories",  # these follow links that lead elsewhere
+    recursive="r recursive",
     inert=True,
 )
 _RG: Final = OptionList(  # ripgrep 13 and 14; not --pre, -z, --hostname-bin

@@ -46,6 +46,17 @@ class PathPattern(msgspec.Struct, frozen=True):
             pattern, text = _folded(pattern), _folded(text)
         return _compiled(pattern).fullmatch(text) is not None
 
+    def may_match_below(self, folder: str, workspace: str) -> bool:
+        """Whether `folder`, one above it, or a path inside it can be meant; without regard to case."""
+        parts = _split(posixpath.join(workspace, folder))
+        components = self.components if self.is_absolute else (*_split(workspace), *self.components)
+        for component, part in zip(components, parts, strict=False):
+            if component == ANY_DEPTH:
+                return True
+            if not _compiled(_folded(component)).fullmatch(_folded(part)):
+                return False
+        return True
+
 
 class DeniedPaths(msgspec.Struct, frozen=True, kw_only=True):
     """Files that no tool may show. Plain data, so that it can go to another process."""
@@ -56,6 +67,10 @@ class DeniedPaths(msgspec.Struct, frozen=True, kw_only=True):
     def cover(self, path: str) -> bool:
         """Whether this path is meant, without regard to case: on some file systems `.ENV` opens `.env`."""
         return any(pattern.matches(path, self.workspace, any_case=True) for pattern in self.patterns)
+
+    def may_be_below(self, folder: str) -> bool:
+        """Whether this folder may hold, at any depth, something that is meant."""
+        return any(pattern.may_match_below(folder, self.workspace) for pattern in self.patterns)
 
 
 NOTHING_DENIED: Final = DeniedPaths()

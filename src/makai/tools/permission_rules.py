@@ -80,6 +80,8 @@ class PermissionRules(msgspec.Struct, frozen=True, kw_only=True):
     deny: tuple[Rule, ...] = ()
     asks_every_command: bool = False
     """No sandbox works here: no command runs without a person's consent, whatever the rules and the mode say."""
+    looking_roots: tuple[str, ...] = ()
+    """The session's folders, in which commands that only look run unasked; none where commands are not confined."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -122,6 +124,15 @@ def denied_paths(rules: PermissionRules, *families: Family) -> DeniedPaths:
     """The files that rules of these families deny: for tools that look through a folder, or find a file by another
     name than the rules were asked about."""
     patterns = (rule.pattern for rule in rules.deny if isinstance(rule, FileCall) and rule.family in families)
+    return DeniedPaths(workspace=rules.workspace, patterns=tuple(patterns))
+
+
+def unreadable_paths(rules: PermissionRules) -> DeniedPaths:
+    """The files that no command may read unasked: a rule denies to read them, or wants to be asked."""
+    restricting = (*rules.deny, *rules.ask)
+    if any(isinstance(rule, AnyCall) and rule.family == "Read" for rule in restricting):
+        return DeniedPaths(patterns=(PathPattern((), is_absolute=True),))
+    patterns = (rule.pattern for rule in restricting if isinstance(rule, FileCall) and rule.family == "Read")
     return DeniedPaths(workspace=rules.workspace, patterns=tuple(patterns))
 
 

@@ -10,7 +10,7 @@ The first line that holds decides:
     a tool that its client carries out             allow
     it writes a protected file                     ask
     a rule or grant allows all of it               allow
-    it only looks; edits in `accept_edits`         allow
+    it only looks; edits in `accept_edits`         allow (commands only in the session's folders)
     anything else                                  ask
 """
 
@@ -24,8 +24,16 @@ import msgspec
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import PermissionMode
 from makai.tools.base import CallDescription
-from makai.tools.permission_rules import PermissionRules, RuleDecision, any_version, decide_call, host_of, parse_rule
-from makai.tools.shell_policy import decide
+from makai.tools.looking import LooksAt, is_allowed, looked_at
+from makai.tools.permission_rules import (
+    PermissionRules,
+    RuleDecision,
+    any_version,
+    decide_call,
+    host_of,
+    parse_rule,
+    unreadable_paths,
+)
 from makai.tools.shell_programs import CHANGES_THE_SHELL, INTERPRETERS, LAUNCHERS, SHELLS, is_option, program_name
 from makai.tools.shell_syntax import Word, plain_commands
 
@@ -33,16 +41,6 @@ PLAN_REASON: Final = (
     "The session is in plan mode: nothing is changed and no command is run that could change something. Look around "
     "with the tools that only read, then tell the user what you would do, and wait until the mode is changed."
 )
-READ_ONLY_COMMANDS: Final = [
-    *("basename:*", "cat:*", "cmp:*", "cut:*", "date:*", "df:*", "diff:*", "dirname:*", "du:*", "echo:*", "fd:*"),
-    *("file:*", "find:*", "grep:*", "head:*", "jq:*", "ls:*", "nl:*", "pwd", "realpath:*", "rg:*", "sort:*", "stat:*"),
-    *("tail:*", "tr:*", "tree:*", "uniq:*", "wc:*", "which:*", "git blame:*", "git branch", "git branch --list:*"),
-    *("git describe:*", "git diff:*", "git grep:*", "git log:*", "git ls-files:*", "git remote -v", "git rev-parse:*"),
-    *("git shortlog:*", "git show:*", "git status:*"),
-]
-"""Shell rules for commands that change nothing, whatever their arguments; the shell policy takes out the arguments
-with which some of them do."""
-
 _GRANTED_WITH_ANY_ARGUMENTS: Final = frozenset(
     {"add", "blame", "commit", "describe", "diff", "grep", "log", "ls-files", "rev-parse", "shortlog", "show", "status"}
 )
@@ -65,6 +63,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """For the model when it is denied, for a person who is asked, for the log."""
     grant: str = ""
     """When asked: the narrowest rule that a decision for more than this call would set. Empty: only this call."""
+    looks_at: LooksAt | None = None
+    """When allowed because the command only looks: what it reads. The file system has to agree (`judging`)."""
 
 
 def judge(
@@ -82,7 +82,7 @@ def judge(
     `InvalidRequest` when one of them cannot be read. `is_clients_own`: the client that declared the tool carries it
     out, and knows itself what it may do.
     """
-    rules = _with_grants(rules, grants)
+    rules = with_grants(rules, grants)
     written = decide_call(rules, tool_name, description)
     if written == "deny":
         return Verdict(decision="deny", by="rule", reason="A permission rule forbids this.")
@@ -102,13 +102,15 @@ def judge(
         return Verdict(decision="ask", by="mode", reason="This file can make later commands run code.")
     if written == "allow":
         return Verdict(decision="allow", by="rule", reason="A permission rule allows this.")
+    if (looks_at := _looks_at(rules, tool_name, description)) is not None:
+        return Verdict(decision="allow", by="mode", reason="The command only looks.", looks_at=looks_at)
     if _is_free(mode, tool_name, description):
         return Verdict(decision="allow", by="mode", reason=f"The mode {mode} allows this.")
     reason = f"The mode {mode} asks before this."
     return Verdict(decision="ask", by="mode", reason=reason, grant=_grant(rules, tool_name, description))
 
 
-def _with_grants(rules: PermissionRules, grants: Sequence[tuple[str, bool]]) -> PermissionRules:
+def with_grants(rules: PermissionRules, grants: Sequence[tuple[str, bool]]) -> PermissionRules:
     return msgspec.structs.replace(
         rules,
         allow=(*rules.allow, *(parse_rule(text) for text, allows in grants if allows)),
@@ -124,12 +126,20 @@ def _may_change(tool_name: str, description: CallDescription) -> bool:
     """For plan mode: whether a call is not known to leave everything as it is."""
     match description.kind:
         case "execute":
-            return _is_mcp(tool_name) or decide(description.subject, READ_ONLY_COMMANDS, []) != "allow"
+            return _is_mcp(tool_name) or looked_at(description.subject, "/") is None
         case "read" | "search" | "think" | "fetch":
             # An MCP tool says that about itself. That is enough to ask a person, and `_is_free` sees to it.
             return False
         case "edit" | "other":
             return True
+
+
+def _looks_at(rules: PermissionRules, tool_name: str, description: CallDescription) -> LooksAt | None:
+    """What a command reads that may run unasked, for it only looks at what may be read in the session's folders."""
+    if description.kind != "execute" or _is_mcp(tool_name) or not rules.looking_roots or not description.locations:
+        return None
+    found = looked_at(description.subject, description.locations[0].path)
+    return found if found is not None and is_allowed(found, rules.looking_roots, unreadable_paths(rules)) else None
 
 
 def _is_free(mode: PermissionMode, tool_name: str, description: CallDescription) -> bool:

@@ -39,6 +39,8 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     directory: Place
     environ: Mapping[str, str]
     """The whole environment."""
+    read_only: bool = False
+    """It may write nothing but temporary files: a command that runs unasked because it only looks."""
 
 
 class RunningCommand(Protocol):

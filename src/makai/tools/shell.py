@@ -20,6 +20,7 @@ from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolCont
 from makai.tools.commands import child_environment
 from makai.tools.edit import FileBases, base_of
 from makai.tools.file_errors import printable
+from makai.tools.looking import LookingCalls, looking_environment
 from makai.tools.ports import CommandRequest, CommandRunner, FileSystem, RunningCommand
 from makai.tools.scratch import KEPT_BYTES, MAX_SPILLED_BYTES, CappedOutput
 
@@ -62,13 +63,20 @@ class ShellTool(ArgumentsTool[ShellArguments]):
     )
 
     def __init__(
-        self, files: FileSystem, commands: CommandRunner, *, environ: Mapping[str, str], spill_directory: Path
+        self,
+        files: FileSystem,
+        commands: CommandRunner,
+        *,
+        environ: Mapping[str, str],
+        spill_directory: Path,
+        looking: LookingCalls | None = None,
     ) -> None:
         self._files = files
         self._commands = commands
         self._environ = child_environment(environ)
         self._spill_directory = spill_directory
         self._bases = FileBases()
+        self._looking = looking or LookingCalls()
 
     async def _describe(self, wanted: ShellArguments) -> CallDescription:
         place = self._files.place(wanted.directory)
@@ -84,7 +92,10 @@ class ShellTool(ArgumentsTool[ShellArguments]):
         self._bases.check(wanted, base_of(place, None), place)
         shell = shutil.which("bash", path=self._environ["PATH"])
         argv = (shell, "--noprofile", "--norc", "-c", wanted.command) if shell else ("/bin/sh", "-c", wanted.command)
-        command = await self._commands.start(CommandRequest(argv=argv, directory=place, environ=self._environ))
+        looks = self._looking.take(context.call_id)
+        environ = looking_environment(self._environ, self._looking.roots) if looks else self._environ
+        request = CommandRequest(argv=argv, directory=place, environ=environ, read_only=looks)
+        command = await self._commands.start(request)
         output = CappedOutput(self._spill_directory)
         try:
             end = await _follow(command, output, _Progress(context), wanted.timeout_s)

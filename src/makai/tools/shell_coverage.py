@@ -33,17 +33,17 @@ _HELD_BY_PROTECTED: Final = frozenset({".config", ".local", ".cargo", ".yarn", "
 
 
 class Listed(NamedTuple):
-    usage: OptionList
+    options: OptionList
     start: int
-    """Where the arguments begin that the usage describes."""
+    """Where the arguments begin that the options describe."""
 
 
 def listed(words: Sequence[str]) -> Listed | None:
     """The list for a command; None when its program or subcommand has none."""
     name = program_name(words[0])
-    usage = HARMLESS.get(name) or TOOLS.get(name)
-    if usage is not None:
-        return Listed(usage, 1)
+    options = HARMLESS.get(name) or TOOLS.get(name)
+    if options is not None:
+        return Listed(options, 1)
     subcommands = SUBCOMMANDS.get(name)
     if subcommands is None:
         return None
@@ -69,10 +69,10 @@ def is_harmless(words: Sequence[str], fixed: int) -> bool:
     if len(words) == fixed and name not in INTERPRETERS:  # an interpreter without arguments runs its input
         return True
     if (found := listed(words)) is not None:
-        arguments = found.usage.read(words[found.start :])
+        arguments = found.options.read(words[found.start :])
         if arguments is None or any(map(makes_code_run, arguments.writes)):
             return False
-        return found.usage.operands != "run" or all(map(_is_below, arguments.operands))
+        return found.options.operands != "run" or all(map(_is_below, arguments.operands))
     if name in LAUNCHERS and _inner_program(words, fixed) is not None and fixed > 1:
         return _is_harmless_inside(name, words, fixed)
     if name in INTERPRETERS or (name in LAUNCHERS and fixed == 1):
@@ -87,7 +87,7 @@ def _is_harmless_inside(name: str, words: Sequence[str], fixed: int) -> bool:
         return False
     if name in _TAKE_ARGUMENTS_FROM_INPUT:  # these add arguments that are not in the command
         found = listed(words[start:])
-        return found is not None and found.usage.inert and is_harmless(words[start:], fixed - start)
+        return found is not None and found.options.inert and is_harmless(words[start:], fixed - start)
     return is_harmless(words[start:], fixed - start)
 
 

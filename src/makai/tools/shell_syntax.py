@@ -45,11 +45,27 @@ _PLAIN_NODES: Final = frozenset(
 )
 
 
+_PART_OR_GLOB: Final = re.compile(_PART.pattern.replace(r"(?P<bare>[\w", r"(?P<bare>[*?\w", 1))
+_TO_NOWHERE: Final = re.compile(r"(?:[12]?>{1,2} ?/dev/null|2>&1|1?>&2)(?=[ \n;|]|$)")
+_FROM_FILE: Final = re.compile(r"<(?![<>&(]) ?")
+_WORD_MAY_BEGIN: Final = frozenset(" \n;|&")
+
+
 class Word(msgspec.Struct, frozen=True):
     """One word: how it is written, and what the program gets."""
 
     source: str
     value: str
+    is_glob: bool = False
+    """The shell replaces it by the names of files that it matches."""
+
+
+class SimpleCommand(msgspec.Struct, frozen=True):
+    words: list[Word]
+    inputs: list[Word]
+    """Files that are redirected to its standard input."""
+    operator: str
+    """What stands before it."""
 
 
 def plain_commands(text: str) -> list[list[Word]] | None:
@@ -60,6 +76,55 @@ def plain_commands(text: str) -> list[list[Word]] | None:
     if not commands or len(commands) > MAX_COMMANDS:
         return None
     return commands if _sources_by_tree(text) == [[word.source for word in words] for words in commands] else None
+
+
+def simple_commands(text: str) -> list[SimpleCommand] | None:
+    """Like `plain_commands`, for commands that may also have `*` and `?`, read a file by `<` and drop output."""
+    if len(text) > MAX_CHARACTERS or PADDING.search(text) or has_unusual_characters(text):
+        return None
+    read = _read_simple(text)
+    if read is None or not 0 < len(read[0]) <= MAX_COMMANDS:
+        return None
+    commands, rest = read
+    return commands if _sources_by_tree(rest) == [[word.source for word in each.words] for each in commands] else None
+
+
+def _read_simple(text: str) -> tuple[list[SimpleCommand], str] | None:
+    """The commands, and the text with blanks instead of redirections."""
+    commands: list[SimpleCommand] = []
+    words, inputs, before = list[Word](), list[Word](), ""
+    rest, position, operator = text, 0, "\n"
+    while position < len(text):
+        start, may_begin = position, position == 0 or text[position - 1] in _WORD_MAY_BEGIN
+        if text[position] == " ":
+            position += 1
+        elif matched := _OPERATOR.match(text, position):
+            position = matched.end()
+            if words:
+                commands.append(SimpleCommand(words, inputs, before))
+                words, inputs, before, operator = [], [], matched[0], matched[0]
+            elif matched[0] != "\n" or inputs:
+                return None
+        elif words and may_begin and (matched := _TO_NOWHERE.match(text, position)):
+            position = matched.end()
+            rest = rest[:start] + " " * (position - start) + rest[position:]
+        elif words and may_begin and (matched := _FROM_FILE.match(text, position)):
+            read = _word(text, matched.end(), is_first=False)
+            if read is None:
+                return None
+            inputs.append(read)
+            position = matched.end() + len(read.source)
+            rest = rest[:start] + " " * (position - start) + rest[position:]
+        elif (read := _word(text, position, is_first=not words, part=_PART_OR_GLOB)) is not None:
+            words.append(read)
+            position += len(read.source)
+        else:
+            return None
+    if words:
+        commands.append(SimpleCommand(words, inputs, before))
+    elif operator not in (";", "\n"):
+        return None
+    return commands, rest
 
 
 def has_unusual_characters(text: str) -> bool:
@@ -95,9 +160,9 @@ def _read(text: str) -> list[list[Word]] | None:
     return commands
 
 
-def _word(text: str, start: int, *, is_first: bool) -> Word | None:
+def _word(text: str, start: int, *, is_first: bool, part: re.Pattern[str] = _PART) -> Word | None:
     position, value, shape = start, "", ""
-    while matched := _PART.match(text, position):
+    while matched := part.match(text, position):
         position = matched.end()
         value += _part_value(matched)
         # What is quoted has no meaning for the shell, but it is there: a letter stands for it.
@@ -105,9 +170,10 @@ def _word(text: str, start: int, *, is_first: bool) -> Word | None:
     source = text[start:position]
     if not source or shape[0] == "#" or _TILDE.search(shape) or _has_brace_expansion(shape):
         return None
-    if is_first and (source in _RESERVED or _ASSIGNMENT.match(shape)):
+    is_glob = "*" in shape or "?" in shape
+    if is_first and (source in _RESERVED or _ASSIGNMENT.match(shape) or is_glob):
         return None
-    return Word(source, value)
+    return Word(source, value, is_glob)
 
 
 def _part_value(part: re.Match[str]) -> str:

@@ -13,8 +13,7 @@ from makai.core.errors import InvalidRequest
 from makai.core.session_events import FileDiff, FilePlace, PermissionMode
 from makai.tools.base import CallDescription, ToolKind
 from makai.tools.permission_rules import PermissionRules, parse_rules
-from makai.tools.permissions import PLAN_REASON, READ_ONLY_COMMANDS, Verdict, judge
-from makai.tools.shell_policy import parse_shell_rule
+from makai.tools.permissions import PLAN_REASON, Verdict, judge
 
 ROOT = "/srv/app"
 FINGERPRINT = "0123456789abcdef" * 2
@@ -149,10 +148,6 @@ def test_commands_that_only_look_are_not_denied_in_plan_mode(text: str) -> None:
 )
 def test_what_may_change_something_is_denied_in_plan_mode_whatever_rules_say(text: str) -> None:
     assert decided("plan", ("shell", command(text)), rules(allow="Bash")) == "deny"
-
-
-def test_the_read_only_commands_are_rules() -> None:
-    assert all(parse_shell_rule(rule).words for rule in READ_ONLY_COMMANDS)
 
 
 def test_a_tool_of_a_client_is_allowed_unless_a_rule_names_it() -> None:

@@ -180,7 +180,7 @@ async def test_the_command_is_started_as_the_wrapper_says_while_what_it_needs_is
     order: list[object] = []
 
     @contextlib.contextmanager
-    def confined(argv: Sequence[str], *, network: bool = False) -> Iterator[Sequence[str]]:
+    def confined(argv: Sequence[str], *, network: bool = False, read_only: bool = False) -> Iterator[Sequence[str]]:
         order.append(argv[1:])
         try:
             yield ["/usr/bin/env", "WRAPPED=yes", *argv]

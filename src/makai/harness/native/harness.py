@@ -22,6 +22,7 @@ from makai.harness.client_tools import ClientTool
 from makai.harness.native.workbench_pool import WorkbenchPool
 from makai.tools.base import CallDescription, Tool
 from makai.tools.judging import judge_call
+from makai.tools.looking import LookingCalls
 from makai.tools.permission_rules import PermissionRules
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class NativeHarness:
             await port.emit(ev.TitleChanged(title=title))
         context = Context(messages=tuple(each.message for each in placed), system_prompt=system)
         standing = msgspec.structs.replace(standing, places=_places(placed), usage_before=session.usage)
-        decide = _decider(port, rules, own_tools)
+        decide = _decider(port, rules, own_tools, bench.looking if bench is not None else LookingCalls())
         return _settlement(
             await run_agent(port, self._models, context, tools, decide, _settings(port, run.terms), standing)
         )
@@ -110,7 +111,7 @@ class NativeHarness:
         )
 
 
-def _decider(port: RunPort, rules: PermissionRules, own_tools: Collection[str]) -> Decide:
+def _decider(port: RunPort, rules: PermissionRules, own_tools: Collection[str], looking: LookingCalls) -> Decide:
     """Decides calls by rules, grants and the mode, and asks a person about what they leave open."""
 
     async def decide(
@@ -129,6 +130,8 @@ def _decider(port: RunPort, rules: PermissionRules, own_tools: Collection[str]) 
             return await port.decide(
                 base.Question(call=call, title=description.title, diffs=diffs, grant=verdict.grant)
             )
+        if verdict.looks_at is not None:
+            looking.add(call.call_id)
         decided = ev.ApprovalDecided(
             call_id=call.call_id,
             decision="approve" if verdict.decision == "allow" else "deny_continue",

@@ -1,0 +1,380 @@
+"""Commands that only look run unasked, inside the session's folders and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.machine import RecordMeasure
+
+from makai.core.session_events import FilePlace, PermissionMode
+from makai.tools.base import CallDescription
+from makai.tools.git_helpers import SWITCHES, find_repository, has_helpers
+from makai.tools.judging import judge_call
+from makai.tools.looking import looked_at, looking_environment
+from makai.tools.permission_rules import PermissionRules, parse_rules
+from makai.tools.permissions import Verdict, judge
+
+ROOT = "/srv/app"
+OFTEN_USED = """
+ls
+ls -la
+ls -la src
+ls src tests
+ls *.md
+ls -1 src/*.py
+ls && cat README.md
+cd src && ls
+cd src && git status
+pwd
+cat README.md
+cat README.md | head -50
+cat src/main.py src/util.py
+cat pyproject.toml 2>/dev/null
+head -n 40 src/main.py
+tail -20 app.log
+tail -n +10 src/main.py | head -30
+wc -l src/*.py
+wc -l **/*.py
+wc -l < README.md
+sed -n '1,80p' src/main.py
+sed -n '10,20p;30,40p' src/main.py
+sed 's/foo/bar/g' src/main.py
+awk '{print $1}' data.txt
+awk -F, 'NR==1 {print NF}' data.csv
+grep -rn foo src
+grep -rn foo src | head
+grep -rn "def main" --include=*.py .
+grep -rln TODO . 2>/dev/null | wc -l
+grep -n 'class \\w*' src/main.py
+grep -c . README.md
+rg -n foo
+rg -n --hidden -g '!node_modules' foo src
+rg --files | head -100
+rg -l foo -t py
+find . -name '*.py'
+find . -name '*.py' | wc -l
+find . -type f -not -path './node_modules/*' | sort | head -50
+find src -maxdepth 2 -type d
+find . -name '*.ts' -o -name '*.tsx'
+tree -L 2
+fd main src
+du -sh .
+stat README.md
+file src/main.py
+diff -u a.txt b.txt
+sort data.txt | uniq -c | sort -rn | head -20
+cut -d: -f1 data.txt
+jq '.scripts' package.json
+echo "=== files ===" && ls
+which python3 node
+python3 --version
+node --version
+date +%Y-%m-%d
+git status
+git status --short
+git log --oneline -5
+git log -3 --stat
+git diff
+git diff HEAD~1 --stat
+git diff --cached
+git show HEAD
+git show HEAD:README.md | head
+git branch -a
+git branch --show-current
+git remote -v
+git rev-parse --show-toplevel
+git ls-files | head -50
+git blame -L 1,20 src/main.py
+git grep -n foo
+test -f README.md && echo yes
+env
+ps aux
+xargs cat < list.txt
+npm ls --depth=0
+""".strip().splitlines()
+
+
+def quiet(**written: list[str]) -> PermissionRules:
+    return rules_in(ROOT, **written)
+
+
+def rules_in(root: str, **written: list[str]) -> PermissionRules:
+    parsed = parse_rules(workspace=root, **written)
+    return PermissionRules(
+        workspace=root, allow=parsed.allow, ask=parsed.ask, deny=parsed.deny, looking_roots=(root, "/srv/lib")
+    )
+
+
+def command(text: str, folder: str = ROOT) -> CallDescription:
+    return CallDescription(kind="execute", title="", subject=text, locations=(FilePlace(folder),))
+
+
+def decided(text: str, rules: PermissionRules | None = None, mode: PermissionMode = "ask", folder: str = ROOT) -> str:
+    return judge(mode, rules or quiet(), (), "shell", command(text, folder)).decision
+
+
+def test_plain_looking_commands_run_unasked(record_measure: RecordMeasure) -> None:
+    asked = [text for text in OFTEN_USED if decided(text) != "allow"]
+
+    record_measure(f"{len(OFTEN_USED)} looking commands: unasked", ">= 11 of 12", str(len(OFTEN_USED) - len(asked)))
+    assert asked == ["env", "ps aux", "xargs cat < list.txt", "npm ls --depth=0"]
+    assert [text for text in OFTEN_USED if decided(text, mode="plan") != decided(text)] == ["env", "ps aux", *asked[2:]]
+    assert len(OFTEN_USED) - len(asked) >= 55
+
+
+CHANGES = [
+    *("rm x", "touch x", "ls > x", "ls >> x", "ls; rm x", "ls | tee x", "find . -delete", "sort -o a b", "uniq a b"),
+    *("git branch x", "git branch --list --no-list -D victim", "git tag x", "git stash", "git log --output=x"),
+    *("git grep -lO'touch p;' x", "git -C .. status", "git -c core.pager=x log", "git config a b", "git fetch"),
+    *("printf '%ln' PATH; ls", "printf -v PATH x", "tree -Lo 1 out", "uniq a -- -out", "date 01010000", "fd -l"),
+    *("LESSOPEN=x less a", "GIT_EXTERNAL_DIFF=x git diff", "export A=1; ls", "BASH_ENV=x ls", "A=1 ls"),
+    *("cat <<E\nx\nE", "cat <(ls)", "ls $(rm x)", "ls `rm x`", "[[ x -eq a[$(cmd)] ]]", "history -w x", "hash -p x ls"),
+    *("sort f --out=x", "sed -i p x", "sed 's/a/b/e' x", "awk 'BEGIN{system(\"x\")}'", "awk '{print > \"x\"}' f"),
+    *("xxd a b", "tail -f x", "curl https://x", "wget -qO- x", "./ls", "/bin/ls", "\\ls", "'ls'", "command ls"),
+    *(
+        "find . -exec ls {} +",
+        "rg --pre x y",
+        "rg -z x",
+        "diff -l a b",
+        "git show --ext-diff",
+        "git diff --no-index a b",
+    ),
+    *("ls &", "ls |& cat", "(ls)", "ls 2> x", "ls 3>/dev/null", "cd src; ls", "cd x || ls", "cd src", "cd src | ls"),
+    *("cd - && ls", "cd && ls", "ls\ncd src", "env ls", "xargs ls", "man ls", "python3 -c 1", "git help", "git lfs ls"),
+]
+
+
+@pytest.mark.parametrize("text", CHANGES)
+def test_what_may_do_more_than_look_is_asked_and_in_plan_mode_denied(text: str) -> None:
+    assert (decided(text), decided(text, mode="plan")) == ("ask", "deny")
+
+
+OUTSIDE = [
+    *(
+        "cat /etc/passwd",
+        "cat ../x",
+        "ls ..",
+        "ls /",
+        "grep -rn x /etc",
+        "find / -name x",
+        "cat src/../../x",
+        "cat <../x",
+    ),
+    *("wc -l < /etc/passwd", "cd .. && ls", "cd /etc && cat passwd", "ls /srv/app-secret", "git diff /etc/a /etc/b"),
+    *("rg x ..", "ls ../*", "grep -f /etc/x y", "diff -u a /etc/passwd", "sed -n 1p /etc/passwd", "test -f /etc/x"),
+    *("date -r /etc/x", "stat /etc/x", "cat a ../b", "find . -newer /etc/x", "head -5 /etc/hosts", "cat /dev/sda"),
+]
+
+
+@pytest.mark.parametrize("text", OUTSIDE)
+def test_what_looks_outside_of_the_folders_is_asked_in_every_mode(text: str) -> None:
+    assert [decided(text, mode=mode) for mode in ("ask", "accept_edits", "plan")] == ["ask"] * 3
+
+
+@pytest.mark.parametrize(
+    "text", ["cat ~/.netrc", "ls ~", "cat $HOME/x", "cat {a,b}", "ls [a]*", "rm *", "find -name *.py"]
+)
+def test_what_the_shell_makes_something_else_of_is_asked(text: str) -> None:
+    assert decided(text) == "ask"
+
+
+@pytest.mark.parametrize(
+    "text", ["grep -R x .", "find -L . -name x", "rg -L x", "tree -l", "diff -r a b", "ls -laR /srv"]
+)
+def test_what_follows_links_is_asked(text: str) -> None:
+    assert decided(text) == "ask"
+
+
+def test_the_other_roots_of_a_session_may_be_looked_at() -> None:
+    assert decided("cat /srv/lib/a /srv/app/b /dev/null") == "allow"
+    assert decided("ls", folder="/srv/lib/x") == "allow"
+    assert decided("ls", folder="/srv/other") == "ask"
+
+
+def test_nothing_runs_unasked_where_commands_are_not_confined() -> None:
+    bare = parse_rules(workspace=ROOT)
+
+    assert (decided("ls", bare), decided("ls", bare, "plan")) == ("ask", "ask")
+
+
+DENIED = {"deny": ["Read(.env)", "Read(secret/**)"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        ("cat .env", "ask"),
+        ("cat sub/.ENV", "ask"),
+        ("head -3 ./x/../.env", "ask"),
+        ("wc -l < .env", "ask"),
+        ("cat secret/a", "ask"),
+        ("ls secret", "ask"),
+        ("cd secret && ls", "ask"),
+        ("grep -rn x .", "ask"),
+        ("grep -rn x src", "ask"),
+        ("rg x", "ask"),
+        ("find . -name x", "ask"),
+        ("ls -R", "ask"),
+        ("git diff", "ask"),
+        ("git show HEAD:.env", "ask"),
+        ("git log -p", "ask"),
+        ("git grep x", "ask"),
+        ("cat README.md", "allow"),
+        ("ls -la", "allow"),
+        ("git status", "allow"),
+        ("echo x", "allow"),
+    ],
+)
+@pytest.mark.parametrize("key", ["deny", "ask"])
+def test_a_file_that_may_not_be_read_is_not_looked_at(text: str, decision: str, key: str) -> None:
+    assert decided(text, quiet(**{key: DENIED["deny"]})) == decision
+
+
+def test_a_rule_for_all_reading_or_for_the_command_itself_counts() -> None:
+    assert [decided("cat a", quiet(**{key: ["Read"]})) for key in ("deny", "ask")] == ["ask", "ask"]
+    assert [decided("cat a", quiet(**{key: ["Bash(cat:*)"]})) for key in ("deny", "ask")] == ["deny", "ask"]
+
+
+# What the file system says -------------------------------------------------------------------------------------------
+
+
+async def judged(text: str, root: Path, **written: list[str]) -> Verdict:
+    rules = rules_in(str(root), **written)
+    return await judge_call("ask", rules, [], "shell", command(text, str(root)), is_clients_own=False)
+
+
+async def unasked(text: str, root: Path, **written: list[str]) -> bool:
+    return (await judged(text, root, **written)).decision == "allow"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = Path(os.path.realpath(tmp_path)) / "root"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "a.py").write_text("x\n")
+    (folder.parent / "outside").write_text("secret\n")
+    return folder
+
+
+async def test_a_link_that_leads_outside_is_asked_about(root: Path) -> None:
+    (root / "link").symlink_to("../outside")
+    (root / "folder").symlink_to("..")
+
+    looked = {text: await unasked(text, root) for text in ("cat src/a.py", "cat link", "ls folder", "cat l*", "ls s*")}
+    assert looked == {"cat src/a.py": True, "cat link": False, "ls folder": False, "cat l*": False, "ls s*": True}
+    assert (await judged("cat link", root)).grant == "Bash(cat link)"
+
+
+async def test_a_name_that_looks_like_an_option_is_asked_about(root: Path) -> None:
+    assert await unasked("sort *", root)
+    (root / "-oout").touch()
+    assert [await unasked(text, root) for text in ("sort *", "sort src/*", "sort ./*")] == [False, True, True]
+
+
+async def test_another_name_of_a_file_that_may_not_be_read_is_asked_about(root: Path) -> None:
+    (root / ".env").write_text("secret\n")
+    (root / "soft").symlink_to(".env")
+    os.link(root / ".env", root / "hard")
+    texts = ("cat soft", "cat hard", "cat h*", "cat src/a.py")
+
+    assert [await unasked(text, root, deny=["Read(.env)"]) for text in texts] == [False, False, False, True]
+
+
+def git(folder: Path, *words: str) -> None:
+    named = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True, timeout=30)
+
+
+CONFIGURED = {
+    "fsmonitor": "[core]\n\tfsmonitor = ./x\n",
+    "a clean filter": '[filter "f"]\n\tclean = ./x\n',
+    "a text converter": '[diff "d"]\n\ttextconv = ./x\n',
+    "an external diff": "[diff]\n\texternal = ./x\n",
+    "an include": "[include]\n\tpath = other\n",
+    "on the section's line": "[core] fsmonitor = ./x\n",
+    "a continued line": "[core]\n\tfilemode = true \\\n\tfsmonitor = ./x\n",
+    "hooks": "[core]\n\thooksPath = x\n",
+    "a pager": "[pager]\n\tlog = ./x\n",
+    "another work tree": "[core]\n\tworktree = /etc\n",
+    "a promisor": '[remote "o"]\n\tpromisor = true\n',
+    "upper case": "[CORE]\n\tFSMonitor = ./x\n",
+    "not text": "\x00\n",
+}
+
+
+@pytest.mark.parametrize("config", CONFIGURED.values(), ids=CONFIGURED.keys())
+async def test_a_repository_whose_configuration_may_run_something_is_asked_about(root: Path, config: str) -> None:
+    git(root, "init")
+    git(root, "remote", "add", "origin", "https://example.com/x.git")
+    texts = ("git status", "git log -p", "cd src && git diff")
+    assert [await unasked(text, root) for text in texts] == [True, True, True]
+
+    with (root / ".git/config").open("a") as file:
+        file.write(config)
+    assert [await unasked(text, root) for text in (*texts, "ls")] == [False, False, False, True]
+
+
+async def test_worktrees_submodules_and_repositories_above_are_seen(root: Path) -> None:
+    git(root, "init")
+    git(root, "commit", "--allow-empty", "-m", "x")
+    git(root, "worktree", "add", "tree")
+    assert [find_repository(str(root / name)) for name in ("src", "tree")] == [str(root), str(root / "tree")]
+    assert [has_helpers(str(root / name)) for name in (".", "tree")] == [False, False]
+    assert [await unasked(text, root / "src") for text in ("git status", "git diff", "git log")] == [True, False, False]
+
+    git(root, "config", "core.fsmonitor", "./x")
+    assert [has_helpers(str(root / name)) for name in (".", "tree")] == [True, True]
+    git(root, "config", "--unset", "core.fsmonitor")
+    (root / ".git/modules").mkdir()
+    assert [has_helpers(str(root / name)) for name in (".", "tree")] == [True, True]
+    (root / "odd").mkdir()
+    (root / "odd/.git").write_text("no such thing")
+    assert has_helpers(str(root / "odd"))
+
+
+def test_git_runs_no_helper_with_the_switches_on(root: Path) -> None:
+    git(root, "init")
+    (root / "a").write_text("x\n")
+    git(root, "add", "a")
+    git(root, "commit", "-m", "x")
+    (root / "a").write_text("y\n")
+    (root / "run").write_text(f"#!/bin/sh\ntouch {root}/ran\n")
+    (root / "run").chmod(0o755)
+    (root / ".git/hooks/post-index-change").write_text(f"#!/bin/sh\ntouch {root}/ran\n")
+    (root / ".git/hooks/post-index-change").chmod(0o755)
+    for key in ("core.fsmonitor", "diff.external", "core.pager", "gpg.program"):
+        git(root, "config", key, str(root / "run"))
+    environ = looking_environment(dict(os.environ), [str(root)])
+    texts = ("status", "diff", "log -p", "show", "ls-files -m", "grep x", "log --show-signature")
+
+    def ran(environ: dict[str, str]) -> list[str]:
+        found = []
+        for text in texts:
+            subprocess.run(["git", *text.split()], cwd=root, env=environ, capture_output=True, timeout=30)
+            if (root / "ran").exists():
+                (root / "ran").unlink()
+                found.append(text)
+        return found
+
+    assert (ran(environ), "status" in ran(dict(os.environ)), "diff" in ran(dict(os.environ))) == ([], True, True)
+
+
+def test_no_program_of_the_sessions_folders_is_found(root: Path) -> None:
+    environ = {"PATH": f"{root}/bin:/usr/bin::.:bin:{root}:/bin", "LANG": "C"}
+
+    assert looking_environment(environ, [str(root)]) == {"LANG": "C", "PATH": "/usr/bin:/bin", **SWITCHES}
+
+
+def test_what_a_command_reads_is_told_whole() -> None:
+    found = looked_at("cd src && grep -rn x a *.py | head -5 < b", "/r")
+
+    assert found is not None
+    assert (found.paths, found.trees, found.globs) == (
+        ("/r/src", "/r/src/a", "/r/src/b"),
+        ("/r/src/a", "/r/src/*.py"),
+        ("/r/src/*.py",),
+    )
+    assert (found.bare_globs, found.repositories, found.whole_repository) == (("/r/src",), (), False)
