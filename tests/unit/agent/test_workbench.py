@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.orphan_trials import Silent, processes_with
 from support.plain_mcp import PYTHON, SERVER
@@ -119,15 +120,19 @@ async def test_rules_are_the_users_the_projects_and_the_runs(repo: Path) -> None
     writes(repo.parent / "home", "config.toml", "[permissions]\nallow = ['Bash(ls:*)']\nask = ['WebFetch']\n")
     writes(repo, ".makai/config.toml", "[permissions]\nallow = ['Edit(src/**)']\ndeny = ['Read(.env)']\n")
     async with Workbench(spec(repo, trusted=True)) as bench:
-        assert bench.rules(("Bash(make)",), ("Bash(rm:*)",)) == parse_rules(
+        written = parse_rules(
             workspace=str(repo),
             allow=["Bash(ls:*)", "Edit(src/**)", "Bash(make)"],
             ask=["WebFetch"],
             deny=["Read(.env)", "Bash(rm:*)"],
         )
+        confined = () if bench.rules().asks_every_command else (str(repo),)
+        assert bench.rules(("Bash(make)",), ("Bash(rm:*)",)) == msgspec.structs.replace(
+            written, asks_every_command=not confined, looking_roots=confined
+        )
         assert bench.notices == ()
         writes(repo.parent / "home", "config.toml", "")
-        assert bench.rules() == parse_rules(workspace=str(repo), allow=["Edit(src/**)"], deny=["Read(.env)"])
+        assert (bench.rules().allow, bench.rules().deny) == (written.allow[1:2], written.deny[:1])
         with pytest.raises(InvalidRequest, match=r"permission rule 'Edit\(../x\)' cannot be read"):
             bench.rules(("Edit(../x)",))
 

@@ -174,7 +174,7 @@ async def test_commands_tell_and_change_what_the_session_says(tmp_path: Path) ->
 
 
 async def test_steering_is_read_by_the_active_run(tmp_path: Path) -> None:
-    script = 'tool: shell {"command": "true"}\n---\necho'
+    script = 'tool: shell {"command": "make"}\n---\necho'
     async with watchers(tmp_path, script, "one") as (one,):
         await one.chat.send("Hi")
         await one.shows("Run this command?")
