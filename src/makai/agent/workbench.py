@@ -295,6 +295,7 @@ class _Sandbox:
             network=network,
             private_tmp=self._scratch.temporary,
             guarded=() if self.guard is None else self.guard.read_only,
+            own_folders=(self._scratch.output,),
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -17,13 +18,15 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
 from makai.core.errors import InvalidRequest
+from makai.tools.openat2 import open_without_links
 
 KEPT_S: Final = 7 * 24 * 3600.0
 """So long after a session last used its folders they are kept."""
@@ -41,24 +44,33 @@ def open_scratch(session_id: str, environ: Mapping[str, str], makai_home: Path) 
     top = _top(environ, makai_home)
     folder = top / _name(session_id)
     scratch = Scratch(output=folder / "output", temporary=folder / "tmp")
-    for each in (top.parent, top, folder, scratch.output, scratch.temporary):
-        _make_private(each)
-    os.utime(folder)
+    try:
+        top.parents[1].mkdir(parents=True, exist_ok=True)
+        with ExitStack() as opened:
+            above = opened.enter_context(_directory(top.parents[1]))
+            for each in (top.parent, top, folder):
+                above = opened.enter_context(_private(above, each))
+            for each in (scratch.output, scratch.temporary):
+                opened.enter_context(_private(above, each))
+            os.utime(above)
+    except OSError as error:
+        raise InvalidRequest(f"{folder} cannot be made: {error.strerror}.") from None
     return scratch
 
 
 def remove_scratch(session_id: str, environ: Mapping[str, str], makai_home: Path) -> None:
-    shutil.rmtree(_top(environ, makai_home) / _name(session_id), ignore_errors=True)
+    with contextlib.suppress(OSError), _directory(_top(environ, makai_home)) as top:
+        shutil.rmtree(_name(session_id), ignore_errors=True, dir_fd=top)
 
 
 def remove_old_scratch(environ: Mapping[str, str], makai_home: Path, *, kept_s: float = KEPT_S) -> None:
     """Forget what sessions left that were not used for long. What cannot be removed stays."""
     oldest = time.time() - kept_s
-    with contextlib.suppress(OSError), os.scandir(_top(environ, makai_home)) as folders:
+    with contextlib.suppress(OSError), _directory(_top(environ, makai_home)) as top, os.scandir(top) as folders:
         for folder in folders:
             with contextlib.suppress(OSError):
-                if folder.is_dir(follow_symlinks=False) and _used_at(folder.path) < oldest:
-                    shutil.rmtree(folder.path, ignore_errors=True)
+                if folder.is_dir(follow_symlinks=False) and _used_at(folder.name, top) < oldest:
+                    shutil.rmtree(folder.name, ignore_errors=True, dir_fd=top)
 
 
 def _top(environ: Mapping[str, str], makai_home: Path) -> Path:
@@ -78,27 +90,47 @@ def _name(session_id: str) -> str:
     return f"-{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def _make_private(folder: Path) -> None:
+@contextlib.contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    """A descriptor of a folder on the way to which there is no link. A session in the home folder may have commands
+    that write in the cache: by path, they could have us write or remove elsewhere."""
+    descriptor = open_without_links(str(path), os.O_RDONLY | os.O_DIRECTORY)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        found = folder.lstat()
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _private(above: int, folder: Path) -> Iterator[int]:
+    """Make `folder` in the open folder `above` where it is missing, and open it."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder.name, 0o700, dir_fd=above)
+    try:
+        descriptor = os.open(folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    except (NotADirectoryError, FileNotFoundError):
+        raise InvalidRequest(f"{folder} is not a folder of this user.") from None
     except OSError as error:
-        raise InvalidRequest(f"{folder} cannot be made: {error.strerror}.") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        # In a folder that others can write, they may have been there first.
-        raise InvalidRequest(f"{folder} is not a folder of this user.")
-    if stat.S_IMODE(found.st_mode) != 0o700:
-        folder.chmod(0o700)
+        if error.errno != errno.ELOOP:
+            raise
+        raise InvalidRequest(f"{folder} is not a folder of this user.") from None
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.getuid():  # in a folder that others can write, they may have been there first
+            raise InvalidRequest(f"{folder} is not a folder of this user.")
+        if stat.S_IMODE(found.st_mode) != 0o700:
+            os.fchmod(descriptor, 0o700)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def _used_at(folder: str) -> float:
+def _used_at(folder: str, top: int) -> float:
     """When a session began to use it, or wrote to it last."""
     times = []
     for name in ("", "output", "tmp"):
         with contextlib.suppress(OSError):  # another process removes it at this moment
-            times.append(os.stat(os.path.join(folder, name), follow_symlinks=False).st_mtime)
+            times.append(os.stat(os.path.join(folder, name), dir_fd=top, follow_symlinks=False).st_mtime)
     return max(times, default=float("inf"))
 
 
@@ -175,7 +207,8 @@ class CappedOutput:
 
     def _opened(self) -> BinaryIO:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._directory / f"output-{secrets.token_hex(8)}.txt"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        self.spill_path = path
+        name, flags = f"output-{secrets.token_hex(8)}.txt", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with _directory(self._directory) as folder:
+            descriptor = os.open(name, flags | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        self.spill_path = self._directory / name
         return open(descriptor, "wb", buffering=0)

@@ -151,3 +151,33 @@ def test_a_place_that_was_left_behind_is_removed_and_what_belongs_to_the_user_st
 
     assert (left.exists(), (used / "note").read_text()) == (False, "mine")
     assert (is_ours(str(own)), is_ours(str(left))) == (False, False)
+
+
+def test_a_link_that_is_swapped_in_meanwhile_is_neither_followed_nor_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, place = tmp_path / "victim", tmp_path / "work/place"
+    victim.mkdir(mode=0o700)
+    place.parent.mkdir()
+    make = os.mkdir
+
+    def make_and_lose(path: str, *arguments: int, dir_fd: int | None = None) -> None:
+        make(path, *arguments, dir_fd=dir_fd)
+        place.rmdir()
+        place.symlink_to(victim)
+
+    monkeypatch.setattr(os, "mkdir", make_and_lose)
+    with pytest.raises(OSError), held_places([str(place)]):  # noqa: PT011
+        pass
+
+    assert (mode(victim), place.is_symlink()) == (0o700, True)
+
+
+def test_a_folder_that_is_reached_through_a_link_gets_no_place(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "work").symlink_to("elsewhere")
+
+    with pytest.raises(OSError), held_places([str(tmp_path / "work/place")]):  # noqa: PT011
+        pass
+
+    assert os.listdir(tmp_path / "elsewhere") == []

@@ -252,3 +252,22 @@ def test_the_configuration_of_a_bare_repository_is_guarded(base: Path) -> None:
     found = snapshot_of([str(base / "work")], GuardSnapshot()).read_only
 
     assert {os.path.basename(path) for path in found} >= {"HEAD", "config", "hooks"}
+
+
+async def test_no_command_can_turn_the_folder_that_makai_itself_writes_to(base: Path, detection: Detection) -> None:
+    (base / "elsewhere").mkdir()
+    environ = {"PATH": os.environ["PATH"], "HOME": str(base / "user"), "XDG_CACHE_HOME": str(base / "work/cache")}
+    spec = WorkbenchSpec(session_id="s1", cwd=str(base / "work"), makai_home=base / "makai", environ=environ)
+    script = f"""
+        for folder in cache cache/makai cache/makai/sessions cache/makai/sessions/s1 cache/makai/sessions/s1/output; do
+            mv $folder moved; ln -s {base}/elsewhere $folder
+        done
+        echo evil > sub/.envrc; seq 1000000"""
+
+    async with Workbench(spec, detection=detection) as bench:
+        outcome = await shell(bench, script)
+
+    assert (os.listdir(base / "elsewhere"), (base / "work/sub/.envrc").exists()) == ([], False)
+    assert outcome.spill_path is not None
+    assert Path(outcome.spill_path).is_relative_to(base / "work/cache/makai/sessions/s1/output")
+    assert (base / "work/cache/makai/sessions/s1/output").resolve() == base / "work/cache/makai/sessions/s1/output"

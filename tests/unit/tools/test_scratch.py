@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
+from support.places import mode
 
 from makai.core.errors import InvalidRequest
-from makai.tools.scratch import KEPT_S, Scratch, open_scratch, remove_old_scratch, remove_scratch
+from makai.tools.scratch import KEPT_S, CappedOutput, Scratch, open_scratch, remove_old_scratch, remove_scratch
 
 
 def opened(tmp_path: Path, session_id: str = "s1") -> Scratch:
@@ -87,3 +90,52 @@ def test_nothing_to_remove_is_no_mistake(tmp_path: Path) -> None:
     removed_old(tmp_path)
     remove_scratch("never", {"XDG_CACHE_HOME": str(tmp_path / "cache")}, tmp_path / "home")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_in_place_of_the_folders_has_nothing_removed_or_written_elsewhere(tmp_path: Path) -> None:
+    victim = tmp_path / "projects/old"
+    victim.mkdir(parents=True)
+    os.utime(victim, (1, 1))
+    (tmp_path / "cache/makai").mkdir(parents=True)
+    (tmp_path / "cache/makai/sessions").symlink_to(tmp_path / "projects")
+
+    removed_old(tmp_path)
+    remove_scratch("old", {"XDG_CACHE_HOME": str(tmp_path / "cache")}, tmp_path / "home")
+    with pytest.raises(InvalidRequest, match="not a folder of this user"):
+        opened(tmp_path)
+
+    assert (victim.exists(), os.listdir(victim), mode(tmp_path / "projects")) == (True, [], 0o755)
+
+
+async def test_long_output_is_never_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "output").symlink_to("elsewhere")
+    output = CappedOutput(tmp_path / "output", kept=10)
+    await output.add(b"x" * 100)
+    output.close()
+
+    assert (os.listdir(tmp_path / "elsewhere"), output.spill_path, "could not be kept" in output.text()) == (
+        [],
+        None,
+        True,
+    )
+
+
+def test_a_link_that_is_swapped_in_meanwhile_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "cache/makai/sessions"
+    victim.mkdir(mode=0o755)
+    opened(tmp_path)
+    folder.chmod(0o755)
+    look = stat.S_IMODE
+
+    def look_and_lose(found: int) -> int:
+        if not folder.is_symlink():
+            folder.rename(tmp_path / "moved")
+            folder.symlink_to(victim)
+        return look(found)
+
+    monkeypatch.setattr(stat, "S_IMODE", look_and_lose)
+    with contextlib.suppress(InvalidRequest):
+        opened(tmp_path)
+
+    assert (victim.stat().st_mode & 0o777, os.listdir(victim)) == (0o755, [])

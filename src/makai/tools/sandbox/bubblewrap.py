@@ -19,10 +19,12 @@ from enum import IntEnum
 from makai.aio.supervisor import CHANNEL
 from makai.core.errors import InvalidRequest
 from makai.tools.launching import BUBBLEWRAP
+from makai.tools.openat2 import open_without_links
 from makai.tools.sandbox import limits
 from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+_MAX_TRIES = 100
 _PLACE_MODE = 0o555
 """Marks an empty folder as one that makai made."""
 
@@ -214,7 +216,13 @@ def held_places(paths: Iterable[str]) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         for path in paths:
-            stack.callback(_release, path, _hold(path))
+            above, name = os.path.split(path)
+            folder = open_without_links(above, os.O_PATH | os.O_DIRECTORY)
+            try:
+                stack.callback(_release, folder, name, _hold(folder, name))
+            except BaseException:
+                os.close(folder)
+                raise
         yield
 
 
@@ -227,25 +235,37 @@ def is_ours(path: str) -> bool:
         return False
 
 
-def _hold(path: str) -> int:
-    while True:
+def _hold(folder: int, name: str) -> int:
+    """Make the place and lock it. Commands of other sandboxes may write the folder at the same time, so everything is
+    done through descriptors: what they put in the place meanwhile is neither followed nor changed."""
+    for _ in range(_MAX_TRIES):
+        made = False
         with contextlib.suppress(FileExistsError):
-            os.mkdir(path)
-            os.chmod(path, _PLACE_MODE)
+            os.mkdir(name, _PLACE_MODE, dir_fd=folder)
+            made = True
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         except FileNotFoundError:
             continue  # another holder has just removed it
         fcntl.flock(fd, fcntl.LOCK_SH)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(fd), os.lstat(path)):
-                return fd
+        if _is_at(fd, folder, name):
+            if made and not os.listdir(fd):
+                os.fchmod(fd, _PLACE_MODE)  # whatever the umask took away
+            return fd
         os.close(fd)
+    raise InvalidRequest(f"{name} in the session's folder is replaced again and again, so no command can be started.")
 
 
-def _release(path: str, fd: int) -> None:
+def _release(folder: int, name: str, fd: int) -> None:
     with contextlib.suppress(OSError):  # others still hold it, or it is no longer empty
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if is_ours(path):
-            os.rmdir(path)
+        if stat.S_IMODE(os.fstat(fd).st_mode) == _PLACE_MODE and _is_at(fd, folder, name):
+            os.rmdir(name, dir_fd=folder)
     os.close(fd)
+    os.close(folder)
+
+
+def _is_at(fd: int, folder: int, name: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=folder, follow_symlinks=False))
+    return False

@@ -13,6 +13,7 @@ Changes are found by the change time of folders, which a program cannot set. Peo
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -152,16 +153,32 @@ class FileGuard:
             return False
         try:
             os.rename(name, parked, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+            with contextlib.suppress(OSError, shutil.Error):
+                self._store(descriptor, parked, f"{secrets.token_hex(4)}-{name}")
         except FileNotFoundError:
             return True
         except OSError:
             return False
         finally:
             os.close(descriptor)
-        with contextlib.suppress(OSError, shutil.Error):
-            self._taken_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.move(os.path.join(folder, parked), self._taken_folder / f"{secrets.token_hex(4)}-{name}")
         return True
+
+    def _store(self, folder: int, parked: str, name: str) -> None:
+        with _opened(str(self._taken_folder.parent)) as above, contextlib.suppress(FileExistsError):
+            os.mkdir(self._taken_folder.name, 0o700, dir_fd=above)
+        with _opened(str(self._taken_folder)) as store:
+            try:
+                os.rename(parked, name, src_dir_fd=folder, dst_dir_fd=store)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                source, target = f"/proc/self/fd/{folder}/{parked}", f"/proc/self/fd/{store}/{name}"
+                if stat.S_ISDIR(os.stat(parked, dir_fd=folder, follow_symlinks=False).st_mode):
+                    shutil.copytree(source, target, symlinks=True)
+                    shutil.rmtree(parked, dir_fd=folder)
+                else:
+                    shutil.copy2(source, target, follow_symlinks=False)
+                    os.unlink(parked, dir_fd=folder)
 
     def _put_back(self, path: str, known: Guarded, after: GuardSnapshot) -> bool:
         folder, name = os.path.split(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 
@@ -117,7 +118,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
     except OSError:
         return  # not there, or not for this user
     try:
-        rule = struct.pack("=Qi", access if os.path.isdir(path) else access & FOR_FILES, fd)
+        rule = struct.pack("=Qi", access if stat.S_ISDIR(os.fstat(fd).st_mode) else access & FOR_FILES, fd)
         _checked(libc.syscall(ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(1), rule, ctypes.c_uint32(0)))
     finally:
         os.close(fd)

@@ -108,10 +108,12 @@ def session_policy(
     extra_writable: Iterable[str | Path] = (),
     git_writable: bool = False,
     guarded: Iterable[str] = (),
+    own_folders: Iterable[str | Path] = (),
     max_processes: int = 1024,
 ) -> SandboxPolicy:
     """The policy of a session. `roots` are the session's own, as its creator named them. `guarded` are existing files
-    and folders below them that are read-only for commands (`guard.FileGuard.read_only`).
+    and folders below them that are read-only for commands (`guard.FileGuard.read_only`),
+    `own_folders` are those that makai itself writes to.
 
     `git_writable` is for a command that a person allowed to change the repository. It could still plant a
     `.git/commondir`, so it is never the rule.
@@ -136,7 +138,8 @@ def session_policy(
     protected += _guarded(guarded, protected, git_writable)
     protected += [link for path in linked for link in _links_to(path) if any(is_beneath(link, r) for r in real_roots)]
     writable = (*real_roots, *(_real_folder(path) for path in extra_writable))
-    protected += [path for path in OWN_CODE if any(is_beneath(path, folder) for folder in writable)]
+    own = (*OWN_CODE, *map(os.path.realpath, own_folders))
+    protected += [path for path in own if any(is_beneath(path, folder) for folder in writable)]
     real_user_home = os.path.realpath(user_home)
     if any(is_beneath(real_user_home, root) for root in real_roots):
         protected += [os.path.join(real_user_home, name) for name in PROTECTED_IN_USER_HOME]
