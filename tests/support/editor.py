@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.session_events import Notice
 from makai.tools.ports import CommandRequest, CommandRunner
 from makai.tools.workspace import Entry, OpenedFile, Place, Workspace
@@ -64,6 +65,8 @@ class EditorFiles:
 class Terminal:
     """A terminal of the editor with a command that writes `output` and ends with `code`, or never ends by itself."""
 
+    notice = ""
+
     def __init__(self, request: CommandRequest, output: str, code: int | None) -> None:
         self.request = request
         self.is_released = False
@@ -109,6 +112,9 @@ class EditorCommands:
 
     def instead_of(self, local: CommandRunner) -> CommandRunner:
         return self
+
+    def opened(self, wanted: Confinement, directory: Place) -> Confinement:
+        return SESSION_SANDBOX
 
     async def start(self, request: CommandRequest) -> Terminal:
         await asyncio.sleep(0)

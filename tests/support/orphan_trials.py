@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.content import Text
 from makai.tools.base import ToolOutcome
 from makai.tools.commands import Confine, LocalCommands
@@ -62,7 +63,9 @@ def text_of(outcome: ToolOutcome) -> str:
 
 def confining(wrap: Callable[[Sequence[str]], Sequence[str]] = list) -> Confine:
     @contextmanager
-    def confined(argv: Sequence[str], *, network: bool = False, read_only: bool = False) -> Iterator[Sequence[str]]:
+    def confined(
+        argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False
+    ) -> Iterator[Sequence[str]]:
         yield wrap(argv)
 
     return confined

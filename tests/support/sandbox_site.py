@@ -13,6 +13,7 @@ from pathlib import Path
 from makai.tools.launching import launcher
 from makai.tools.sandbox.detect import Detection
 from makai.tools.sandbox.policy import SandboxLevel, SandboxPolicy, session_policy
+from makai.tools.sandbox.repository import git_folders_of
 
 SECRET = "the-secret-of-the-site"
 TRACES = ("/makai-was-here", "/etc/makai-was-here", "/usr/local/bin/makai-was-here", "/dev/shm/makai-was-here")
@@ -110,7 +111,7 @@ class Site:
             user_home=self.base / "user",
             private_tmp=self.base / "tmp",
             network=network,
-            git_writable=git_writable,
+            git_folders=git_folders_of(str(self.root)) if git_writable else (),
             max_processes=max_processes,
         )
 

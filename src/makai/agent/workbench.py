@@ -18,10 +18,12 @@ import msgspec
 
 from makai.agent.prompt import system_prompt
 from makai.core.config import PermissionsConfig, parse_config, parse_project_config
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice, SandboxLevel
 from makai.tools.base import Tool
 from makai.tools.commands import LocalCommands
+from makai.tools.confinement import EVERY_ADDRESS, named_hosts
 from makai.tools.edit import EditTool, WriteTool
 from makai.tools.fetch import FetchTool
 from makai.tools.file_errors import FileMissing
@@ -29,23 +31,25 @@ from makai.tools.files import ListTool, ReadTool
 from makai.tools.looking import LookingCalls
 from makai.tools.mcp.config import Launch, McpConfig, StdioServer, parse_mcp_config
 from makai.tools.mcp.manager import McpManager, ServerStatus
-from makai.tools.permission_rules import PermissionRules, denied_paths, parse_rule, parse_rules
+from makai.tools.permission_rules import AnyCall, PermissionRules, ShellCall, denied_paths, parse_rule, parse_rules
 from makai.tools.plan import PlanTool
 from makai.tools.ports import CommandRunner, FileSystem
 from makai.tools.sandbox.detect import Detection, detect
 from makai.tools.sandbox.guard import TOO_LARGE, FileGuard
+from makai.tools.sandbox.opening import resolved
 from makai.tools.sandbox.policy import SandboxPolicy, credentials_of, is_beneath, session_policy
 from makai.tools.scratch import Scratch, open_scratch, remove_old_scratch
 from makai.tools.search import GlobTool, GrepTool
-from makai.tools.shell import ShellTool
+from makai.tools.shell import HOW_TO_ASK, ShellTool
 from makai.tools.workspace import Workspace
 
 PROJECT_CONFIG: Final = ".makai/config.toml"
 PROJECT_SERVERS: Final = ".mcp.json"
 _MAX_FILE_BYTES: Final = 1024 * 1024
 _WHAT_COMMANDS_MAY: Final[Mapping[SandboxLevel, str]] = {
-    "read-only": "Commands can read files, but write nothing but temporary files, and have no network.",
-    "workspace-write": "Commands can write only beneath the session's folders, but not in .git, and have no network.",
+    "read-only": f"Commands can read files, but write nothing but temporary files, and have no network. {HOW_TO_ASK}",
+    "workspace-write": "Commands can write only beneath the session's folders, but not in .git, and have no network. "
+    f"{HOW_TO_ASK}",
     "full-access": "",
 }
 
@@ -191,6 +195,8 @@ class Workbench:
                 confined=self._sandbox.confined_if_possible,
                 is_confined=not self._sandbox.is_missing,
                 guard=self._sandbox.guard,
+                resolved=self._sandbox.resolved,
+                environ=spec.environ,
             )
         )
         self.looking = LookingCalls([root.real for root in self._workspace.roots])
@@ -270,32 +276,43 @@ class _Sandbox:
         """Whether children should be confined, and cannot be."""
         return self._spec.sandbox != "full-access" and self._detection.backend is None
 
+    def resolved(self, wanted: Confinement, directory: str) -> Confinement:
+        """What a call opens. Nothing where there is no sandbox: it then runs unconfined, and a person is asked."""
+        if not wanted.opens or self.is_missing:
+            return SESSION_SANDBOX
+        return resolved(wanted, directory, self._policy(), _user_home(self._spec))
+
     @contextmanager
     def confined(
-        self, argv: Sequence[str], *, network: bool = False, read_only: bool = False
+        self, argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False
     ) -> Iterator[Sequence[str]]:
-        """Confine a child that runs without a question; `NotSupported` when that is not possible."""
-        policy = self._policy(network=network, read_only=read_only)
+        """Confine a child; `NotSupported` when that is not possible."""
+        policy = self._policy(opened, read_only=read_only)
+        if policy.extra_writable[: len(opened.folders)] != opened.folders:
+            raise InvalidRequest("A folder that was to be opened leads elsewhere now. Nothing was done.")
         with self._detection.holding(policy):
             yield self._detection.wrap(policy, argv)
 
     def confined_if_possible(
-        self, argv: Sequence[str], *, network: bool = False, read_only: bool = False
+        self, argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False
     ) -> AbstractContextManager[Sequence[str]]:
         """Where it is not possible, a person was asked about this very command (see `rules`)."""
-        return nullcontext(argv) if self.is_missing else self.confined(argv, network=network, read_only=read_only)
+        return nullcontext(argv) if self.is_missing else self.confined(argv, opened, read_only=read_only)
 
-    def _policy(self, *, network: bool = False, read_only: bool = False) -> SandboxPolicy:
+    def _policy(self, opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False) -> SandboxPolicy:
         """Made again each time: what has to be protected in the folders may be new."""
         return session_policy(
-            "read-only" if read_only else self._spec.sandbox,
+            "full-access" if opened.unsandboxed else "read-only" if read_only else self._spec.sandbox,
             self._roots,
             makai_home=self._spec.makai_home,
             user_home=_user_home(self._spec),
-            network=network,
+            network=EVERY_ADDRESS in opened.network,
+            hosts=named_hosts(opened),
             private_tmp=self._scratch.temporary,
             guarded=() if self.guard is None else self.guard.read_only,
             own_folders=(self._scratch.output,),
+            extra_writable=opened.folders,
+            git_folders=opened.git_folders,
         )
 
 
@@ -344,8 +361,11 @@ def _server_notice(status: ServerStatus, offline: Collection[str]) -> Notice | N
 def _checked(permissions: PermissionsConfig, where: str) -> PermissionsConfig:
     """The permissions; `InvalidRequest` with the name of the file when a rule cannot be read."""
     try:
-        for rule in (*permissions.allow, *permissions.ask, *permissions.deny):
-            parse_rule(rule)
+        for text in (*permissions.allow, *permissions.ask, *permissions.deny):
+            rule = parse_rule(text)
+            if text in permissions.allow and isinstance(rule, AnyCall | ShellCall) and rule.opened.unsandboxed:
+                message = f"the rule {text!r} would let commands run without a sandbox, which no file can allow."
+                raise InvalidRequest(message, hint="You are asked about such a command each time.")
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {error.message}", hint=error.hint) from None
     return permissions

@@ -32,6 +32,7 @@ _STYLES: Final[dict[LineKind, dict[str, Any]]] = {
     "added": {"fg": "green"},
     "removed": {"fg": "red"},
     "omitted": {"fg": "yellow"},
+    "opened": {"fg": "yellow", "bold": True},
     "context": {"dim": True},
     "detail": {"dim": True},
 }

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from makai.core.confinement import Confinement, opened_text
 from makai.core.session_events import ApprovalRequested, FileDiff
 from makai.core.visible_text import exact
 
@@ -23,7 +24,9 @@ MAX_COMPARED_LINES: Final = 2_000
 """Lines of old and new text together; beyond that, the old part is shown as removed and the new one as added."""
 CONTEXT_LINES: Final = 3
 
-LineKind: TypeAlias = Literal["command", "argument", "detail", "file", "context", "added", "removed", "omitted"]
+LineKind: TypeAlias = Literal[
+    "command", "argument", "detail", "opened", "file", "context", "added", "removed", "omitted"
+]
 
 
 class ExactLine(msgspec.Struct, frozen=True):
@@ -59,7 +62,8 @@ def approval_text(asked: ApprovalRequested, cwd: str | None = None) -> ApprovalT
     command = arguments.get("command") if asked.name == "shell" and isinstance(arguments, dict) else None
     diffs = [line for diff in asked.diffs for line in diff_lines(diff)]
     if isinstance(command, str):
-        question, lines = "Run this command?", [*_command(command, arguments, cwd), *diffs]
+        question = "Run this command?"
+        lines = [*_command(command, arguments, cwd, asked.confinement), *diffs]
     else:
         tool = ExactLine("command", _inline(asked.name))
         question = f"{' '.join(exact(asked.title or asked.name).split())}?"
@@ -86,9 +90,15 @@ def _decoded(arguments_json: str) -> Any:
         return None
 
 
-def _command(command: str, arguments: dict[str, Any], cwd: str | None) -> Iterator[ExactLine]:
+_ASKS: Final = frozenset({"network", "git", "write_folders", "no_sandbox"})
+"""Arguments with which a model asks for more than the sandbox; what they open is shown instead."""
+
+
+def _command(command: str, arguments: dict[str, Any], cwd: str | None, confinement: Confinement) -> Iterator[ExactLine]:
     yield from _text_lines("command", command)
-    details, others = [], {}
+    yield from (ExactLine("opened", f"+ {_inline(line)}") for line in opened_text(confinement))
+    details: list[str] = []
+    others: dict[str, Any] = {}
     for name, value in ({"directory": "."} | arguments).items():
         match name, value:
             case "command", _:
@@ -97,6 +107,10 @@ def _command(command: str, arguments: dict[str, Any], cwd: str | None) -> Iterat
                 details += [f"in {_inline(place)}"] if (place := cwd if value == "." else value) else []
             case "timeout_s", int() | float() if not isinstance(value, bool):
                 details.append(f"for at most {value:g} s")
+            case "reason", str():
+                others |= {"the model's reason": value} if value else {}
+            case asks, _ if asks in _ASKS and confinement.opens:
+                pass
             case _:
                 others[name] = value
     if details:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement, OfferedGrant
 from makai.core.content import SessionPart
 from makai.core.messages import StopReason
 from makai.core.request import StreamOptions, ToolDefinition
@@ -346,7 +347,7 @@ class ApprovalOption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalRequested(Fact, frozen=True, tag="approval_requested"):
-    """A person has to decide. `digest` binds the decision to exactly these arguments."""
+    """A person has to decide. `digest` binds the decision to exactly these arguments and this confinement."""
 
     call_id: str
     name: str
@@ -357,9 +358,14 @@ class ApprovalRequested(Fact, frozen=True, tag="approval_requested"):
     deadline_ms: int | None = None
     """Unix milliseconds; a call without a decision by then is denied."""
     grant: str = ""
-    """The rule a decision for the session, or for always, would set, such as `Bash(git log:*)`. Empty: only once."""
+    """The rule a decision for the session, or for always, sets by default, such as `Bash(git log:*)`. Empty: only
+    once."""
     options: tuple[ApprovalOption, ...] = ()
     """Empty when the question is not an external agent's."""
+    confinement: Confinement = SESSION_SANDBOX
+    """What the call is given beyond the session's sandbox when it is approved."""
+    grants: tuple[OfferedGrant, ...] = ()
+    """The rules that a decision may choose from, the narrowest first; `grant` is one of them."""
 
 
 class ApprovalDecided(Fact, frozen=True, tag="approval_decided"):

@@ -14,6 +14,7 @@ import msgspec
 
 from makai.agent.host import AgentHost
 from makai.core import session_events as ev
+from makai.core.confinement import SESSION_SANDBOX, Confinement, OfferedGrant
 from makai.core.content import Image, Text
 from makai.core.errors import MakaiError
 from makai.core.messages import Message
@@ -75,7 +76,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     diffs: tuple[ev.FileDiff, ...] = ()
     grant: str = ""
-    """The permission rule that a decision for the session, or for always, would set. Empty: only once."""
+    """The permission rule that a decision for the session, or for always, sets by default. Empty: only once."""
+    grants: tuple[OfferedGrant, ...] = ()
+    confinement: Confinement = SESSION_SANDBOX
     options: tuple[ev.ApprovalOption, ...] = ()
     """The answers that an external agent offers; the decision names the chosen one."""
 
@@ -166,10 +169,14 @@ class RunPort(AgentHost, Protocol):
         """Ask a person and wait for the decision. A cancelled wait withdraws the question."""
 
     async def earlier_decision(
-        self, call: ev.ToolCalled, diffs: tuple[ev.FileDiff, ...] = ()
+        self,
+        call: ev.ToolCalled,
+        diffs: tuple[ev.FileDiff, ...] = (),
+        confinement: Confinement = SESSION_SANDBOX,
     ) -> ev.ApprovalDecided | None:
         """What was decided, or is still being asked, about a call since before the run was resumed. None for a call
-        without a question. Denied when the call would no longer make the changes (`diffs`) that the question showed."""
+        without a question. Denied when the call would no longer make the changes (`diffs`) that the question showed, or
+        would open something else than it showed."""
 
     async def grants(self) -> Sequence[tuple[str, bool]]:
         """The rules that people set while deciding calls, for this session or its folder: text, and allow or deny."""

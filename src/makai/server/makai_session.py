@@ -415,8 +415,10 @@ def _terms(wanted: wire.AgentStart, terms: ev.SessionTerms) -> ev.SessionTerms:
 def _decision(answer: wire.PermissionResponse) -> cmd.ApproveCall | cmd.DenyCall:
     call_id, reason, scope = answer.tool_call_id, answer.reason, answer.scope
     if answer.decision == "deny":
-        return cmd.DenyCall(now=0, call_id=call_id, by=CLIENT, reason=reason, scope=scope)
-    return cmd.ApproveCall(now=0, call_id=call_id, by=CLIENT, reason=reason, scope=scope, digest=answer.digest)
+        return cmd.DenyCall(now=0, call_id=call_id, by=CLIENT, reason=reason, scope=scope, grant=answer.grant)
+    return cmd.ApproveCall(
+        now=0, call_id=call_id, by=CLIENT, reason=reason, scope=scope, digest=answer.digest, grant=answer.grant
+    )
 
 
 def _info(session_id: str, state: SessionState) -> wire.SessionInfo:

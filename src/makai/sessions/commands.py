@@ -53,6 +53,8 @@ class ApproveCall(Timed, frozen=True, tag="approve"):
     scope: ev.GrantScope = "once"
     digest: str | None = None
     """When given, the approval counts only for arguments of this digest."""
+    grant: str = ""
+    """For a wider scope: the chosen one of the offered rules; by default `approval_requested.grant`."""
     option_id: str = ""
     """The chosen option of an external agent's question; by default the first that fits the scope."""
     token: str = ""
@@ -66,6 +68,7 @@ class DenyCall(Timed, frozen=True, tag="deny"):
     by: str
     reason: str = ""
     scope: ev.GrantScope = "once"
+    grant: str = ""
     option_id: str = ""
     token: str = ""
 

@@ -232,11 +232,22 @@ def _answer(draft: Draft, command: cmd.ApproveCall | cmd.DenyCall) -> None:
             by=command.by,
             reason=command.reason,
             scope=command.scope,
-            grant=call.request.grant if command.scope != "once" else "",
+            grant=_chosen_grant(call.request, command) if command.scope != "once" else "",
             option_id="" if option is None else option.id,
             token=command.token,
         ),
     )
+
+
+def _chosen_grant(asked: ev.ApprovalRequested, command: cmd.ApproveCall | cmd.DenyCall) -> str:
+    """The rule that a decision sets. A client chooses among the offered ones, and cannot bring one of its own."""
+    rule = command.grant or asked.grant
+    offered = {each.rule: each for each in asked.grants}
+    if rule != asked.grant and rule not in offered:
+        raise SessionRefused("BAD_ARGUMENT", f"The rule {rule[:200]!r} was not offered for this call.")
+    if command.scope == "always" and rule in offered and offered[rule].session_only:
+        raise SessionRefused("BAD_ARGUMENT", f"The rule {rule[:200]!r} can be set for this session only.")
+    return rule
 
 
 def _chosen(

@@ -11,7 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
+
 from makai.core import session_events as ev
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import Aborted, MakaiError
 from makai.harness.base import PlacedMessage, Question, ToolAnswer, ToolRequest
 from makai.sessions.commands import AnyEffect, ResolveApproval, RunTool, Steer
@@ -168,21 +171,27 @@ class SessionRunPort:
                 call_id=call.call_id,
                 name=call.name,
                 arguments_json=call.arguments_json,
-                digest=digest(call),
+                digest=digest(call, question.confinement),
                 title=question.title,
                 diffs=question.diffs,
                 deadline_ms=self._session.clock() + int((APPROVAL_S if seconds is None else seconds) * 1000),
                 grant=question.grant,
                 options=question.options,
+                confinement=question.confinement,
+                grants=question.grants,
             ),
         )
         return await self._answer(call.call_id)
 
     async def earlier_decision(
-        self, call: ev.ToolCalled, diffs: tuple[ev.FileDiff, ...] = ()
+        self,
+        call: ev.ToolCalled,
+        diffs: tuple[ev.FileDiff, ...] = (),
+        confinement: Confinement = SESSION_SANDBOX,
     ) -> ev.ApprovalDecided | None:
         known = self.run.calls.get(call.call_id)  # None: the call is on its way to the log
-        if known is not None and known.request is not None and known.request.diffs != diffs:
+        asked = None if known is None else known.request
+        if known is not None and asked is not None and (asked.diffs, asked.confinement) != (diffs, confinement):
             reason = "The files changed since this was asked. Look at them again."
             if known.status == "pending":
                 self._session.withdraw(self.run_id, call.call_id, reason)
@@ -204,6 +213,7 @@ class SessionRunPort:
             self._questions.pop(call_id, None)
 
 
-def digest(call: ev.ToolCalled) -> str:
-    """Binds a decision to exactly these arguments of exactly this tool."""
-    return hashlib.sha256(f"{call.name}\0{call.arguments_json}".encode()).hexdigest()
+def digest(call: ev.ToolCalled, confinement: Confinement) -> str:
+    """Binds a decision to exactly these arguments of exactly this tool, and to what it opens for them."""
+    opened = f"\0{msgspec.json.encode(confinement).decode()}" if confinement.opens else ""
+    return hashlib.sha256(f"{call.name}\0{call.arguments_json}{opened}".encode()).hexdigest()

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.request import ToolDefinition
@@ -31,6 +32,8 @@ class CallDescription(msgspec.Struct, frozen=True, kw_only=True):
     diffs: tuple[FileDiff, ...] = ()
     protected: bool = False
     """It writes a file that makes later commands run code (`tools.protected`): only a person can allow that."""
+    confinement: Confinement = SESSION_SANDBOX
+    """What a command asks for beyond the session's sandbox."""
     problem: str = ""
     """Why it cannot be done, where that tells something about a file. The model learns it unless a rule forbids the
     call; no person is asked."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
 from makai.aio.cancellation import wait_uncancelled
 from makai.aio.child_process import ChildProcess
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice
+from makai.tools.confinement import named_hosts
 from makai.tools.file_errors import FileRefused
 from makai.tools.hidden import path_of
 from makai.tools.launching import launcher
@@ -25,9 +27,15 @@ from makai.tools.workspace import Place, Workspace
 
 class Confine(Protocol):
     def __call__(
-        self, argv: Sequence[str], *, network: bool = False, read_only: bool = False
+        self, argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False
     ) -> AbstractContextManager[Sequence[str]]:
         """The argument vector that starts `argv` in the sandbox; hold it until the command has ended."""
+
+
+def nothing_opened(wanted: Confinement, directory: str) -> Confinement:
+    if wanted.opens:
+        raise InvalidRequest("Nothing can be opened for a command here.")
+    return wanted
 
 
 # fmt: off
@@ -78,39 +86,60 @@ async def start_proxied(
         )
 
 
+async def _started(
+    argv: Sequence[str], proxy: EgressProxy | None, request: CommandRequest, directory: int
+) -> ChildProcess:
+    if proxy is not None:
+        return await start_proxied(argv, proxy, environ=request.environ, directory=directory)
+    return await ChildProcess.start(
+        argv, env=request.environ, cwd=directory, launcher=launcher(), takes_input=False, merge_stderr=True
+    )
+
+
 class LocalCommands:
     def __init__(
-        self, workspace: Workspace, *, confined: Confine, is_confined: bool = True, guard: FileGuard | None = None
+        self,
+        workspace: Workspace,
+        *,
+        confined: Confine,
+        is_confined: bool = True,
+        guard: FileGuard | None = None,
+        resolved: Callable[[Confinement, str], Confinement] = nothing_opened,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`guard` looks after the protected files while a command runs."""
+        """`guard` looks after the protected files while a command runs. `resolved` says what a confinement opens for a
+        command in a folder (`sandbox.opening.resolved`). `environ` may name the user's own proxy, through which named
+        hosts are then reached."""
         self._workspace = workspace
         self._confined = confined
+        self._resolved = resolved
+        self._environ = environ
         self.is_confined = is_confined
         self._guard = guard
+
+    def opened(self, wanted: Confinement, directory: Place) -> Confinement:
+        return self._resolved(wanted, directory.absolute)
 
     async def start(self, request: CommandRequest) -> _LocalCommand:
         directory = self._opened(request.directory)
         with ExitStack() as held:
             held.callback(os.close, directory)
             kept = held.enter_context(ExitStack())
-            watch = _Watch(self._guard)
+            opened = request.confinement
+            watch = _Watch(None if opened.unsandboxed else self._guard, keeps_new=opened.git)
+            proxy = EgressProxy(hosts, environ=self._environ) if (hosts := named_hosts(opened)) else None
             await watch.begin()
             try:
-                argv = kept.enter_context(self._confined(request.argv, read_only=request.read_only))
-                child = await ChildProcess.start(
-                    argv,
-                    env=request.environ,
-                    cwd=directory,
-                    launcher=launcher(),
-                    takes_input=False,
-                    merge_stderr=True,
-                )
-            except OSError as error:
-                raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
-            except BaseException:
+                argv = kept.enter_context(self._confined(request.argv, opened, read_only=request.read_only))
+                child = await _started(argv, proxy, request, directory)
+            except BaseException as error:
                 await watch.end()  # it may have run for a moment
+                if proxy is not None:
+                    await proxy.close()
+                if isinstance(error, OSError):
+                    raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
                 raise
-            return _LocalCommand(child, kept.pop_all(), watch)
+            return _LocalCommand(child, kept.pop_all(), watch, proxy)
 
     def _opened(self, place: Place) -> int:
         """The folder that rules and people were shown: a link on the way may have been turned since."""
@@ -124,8 +153,9 @@ class LocalCommands:
 class _Watch:
     """Compares the protected files before and after a command, in threads."""
 
-    def __init__(self, guard: FileGuard | None) -> None:
+    def __init__(self, guard: FileGuard | None, *, keeps_new: bool) -> None:
         self._guard = guard
+        self._keeps_new = keeps_new
         self._before: GuardSnapshot | None = None
 
     async def begin(self) -> None:
@@ -135,7 +165,7 @@ class _Watch:
     async def end(self) -> None:
         if self._guard is not None and self._before is not None:
             before, self._before = self._before, None
-            work = asyncio.to_thread(self._guard.settle, before)
+            work = asyncio.to_thread(self._guard.settle, before, keeps_new=self._keeps_new)
             await wait_uncancelled(asyncio.create_task(work, name="protected-files"))
 
     def take_notices(self) -> tuple[Notice, ...]:
@@ -143,10 +173,13 @@ class _Watch:
 
 
 class _LocalCommand:
-    def __init__(self, child: ChildProcess, held: ExitStack, watch: _Watch) -> None:
+    notice = ""
+
+    def __init__(self, child: ChildProcess, held: ExitStack, watch: _Watch, proxy: EgressProxy | None) -> None:
         self._child = child
         self._held = held
         self._watch = watch
+        self._proxy = proxy
         self.take_notices = watch.take_notices
         self.read, self.wait, self.kill = child.read, child.wait, child.kill
 
@@ -155,4 +188,7 @@ class _LocalCommand:
             return await self._child.stop()
         finally:
             self._held.close()
+            if self._proxy is not None:
+                self.notice = self._proxy.notice()
+                await self._proxy.close()
             await self._watch.end()

@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
+from makai.tools import confinement
 from makai.tools.base import CallDescription, ToolKind
 from makai.tools.path_patterns import DeniedPaths, PathPattern, is_plain_path, parse_path_pattern
 from makai.tools.shell_policy import decide, parse_shell_rule
@@ -29,7 +31,9 @@ _KINDS: Final[dict[Family, frozenset[ToolKind]]] = {
     "Write": frozenset({"edit"}),
     "WebFetch": frozenset({"fetch"}),
 }
-_RULE: Final = re.compile(r"(?P<name>[A-Za-z][\w.-]*\*?)(?:\((?P<inside>.*)\))?", re.DOTALL)
+_RULE: Final = re.compile(
+    rf"(?P<name>[A-Za-z][\w.-]*\*?)(?:\((?P<inside>.*?)\))?(?P<opened>{confinement.SUFFIX})", re.DOTALL
+)
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16,64}")
 _MCP: Final = re.compile(r"mcp__[^*]+?(?:__(?:\*|[^*]*))?")
 _UNAMBIGUOUS_URL: Final = re.compile(r"https?://[a-z0-9.\[\]:-]+(?:[/?#][!#-;=?-\[\]_a-z~]*)?", re.IGNORECASE)
@@ -40,12 +44,15 @@ class AnyCall(msgspec.Struct, frozen=True, tag="any"):
     """`Bash`, `Read`, ...: every call of a family."""
 
     family: Family
+    opened: Confinement = SESSION_SANDBOX
+    """Of a command: what it may do beyond the session's sandbox."""
 
 
 class ShellCall(msgspec.Struct, frozen=True, tag="shell"):
-    """`Bash(git log:*)`."""
+    """`Bash(git log:*)`, `Bash(git commit:*)+git`."""
 
     rule: str
+    opened: Confinement = SESSION_SANDBOX
 
 
 class FileCall(msgspec.Struct, frozen=True, tag="file"):
@@ -91,9 +98,11 @@ def parse_rule(text: str) -> Rule:
     if matched is None:
         raise _unreadable(text, "Expected a tool's name, alone or with a condition in parentheses.")
     name, inside = matched["name"], matched["inside"]
+    if matched["opened"] and name != "Bash":
+        raise _unreadable(text, confinement.HINT)
     if name.startswith("mcp__") or name not in _KINDS:
         return _parse_named(text, name, inside)
-    return _parse_family(text, name, inside)
+    return _parse_family(text, name, inside, confinement.parse_suffix(matched["opened"]))
 
 
 def parse_rules(
@@ -163,14 +172,14 @@ def _parse_named(text: str, name: str, inside: str | None) -> NamedTool:
     return NamedTool(name)
 
 
-def _parse_family(text: str, name: str, inside: str | None) -> Rule:
+def _parse_family(text: str, name: str, inside: str | None, opened: Confinement) -> Rule:
     family = msgspec.convert(name, Family)
     if inside is None or inside.strip() == "*":
-        return AnyCall(family)
+        return AnyCall(family, opened)
     match family:
         case "Bash":
             parse_shell_rule(inside)
-            return ShellCall(inside)
+            return ShellCall(inside, opened)
         case "WebFetch":
             domain = inside.strip().lower().removeprefix("domain:").rstrip(".")
             if not inside.strip().lower().startswith("domain:") or not _DOMAIN.fullmatch(domain):
@@ -190,11 +199,12 @@ class _Call:
         self._workspace = workspace
         self._name = tool_name
         self._description = description
+        self._opened = description.confinement
         touched = (description.subject, *(place.path for place in description.locations))
         self._paths = tuple(path for path in (*touched, *(diff.path for diff in description.diffs)) if path)
 
     def is_restricted_by(self, rules: tuple[Rule, ...]) -> bool:
-        shell = [rule.rule for rule in rules if isinstance(rule, ShellCall)]
+        shell = [rule.rule for rule in rules if isinstance(rule, ShellCall) and self._is_opened_like(rule)]
         if shell and self._belongs_to("Bash") and decide(self._description.subject, [], shell) == "deny":
             return True
         return any(self._restricts(rule) for rule in rules)
@@ -202,7 +212,7 @@ class _Call:
     def _restricts(self, rule: Rule) -> bool:
         match rule:
             case AnyCall():
-                return self._belongs_to(rule.family)
+                return self._belongs_to(rule.family) and self._is_opened_like(rule)
             case NamedTool():
                 return self._is_named_by(rule)
             case FileCall():
@@ -219,7 +229,7 @@ class _Call:
                 assert_never(rule)
 
     def is_allowed_by(self, rules: tuple[Rule, ...], denied: tuple[Rule, ...]) -> bool:
-        if any(self._is_named_by(rule) for rule in rules if isinstance(rule, NamedTool)):
+        if not self._opened.opens and any(self._is_named_by(rule) for rule in rules if isinstance(rule, NamedTool)):
             return True
         if self._belongs_to("Bash"):
             return self._is_allowed_shell(rules, denied)
@@ -235,13 +245,19 @@ class _Call:
         )
 
     def _is_allowed_shell(self, rules: tuple[Rule, ...], denied: tuple[Rule, ...]) -> bool:
-        allow = [rule.rule for rule in rules if isinstance(rule, ShellCall)]
-        allow += ["*" for rule in rules if isinstance(rule, AnyCall) and rule.family == "Bash"]
+        opened = self._opened
+        allow = [rule.rule for rule in rules if isinstance(rule, ShellCall) and confinement.covers(rule.opened, opened)]
+        everything = [rule for rule in rules if isinstance(rule, AnyCall) and rule.family == "Bash"]
+        allow += ["*" for rule in everything if confinement.covers(rule.opened, opened)]
         if any(place.path != self._workspace for place in self._description.locations):
             # The folder is a part of the call: `make`, `./build` and git mean something else in another one.
             allow = [rule for rule in allow if parse_shell_rule(rule).covers_everything]
         deny = [rule.rule for rule in denied if isinstance(rule, ShellCall)]
         return decide(self._description.subject, allow, deny) == "allow"
+
+    def _is_opened_like(self, rule: AnyCall | ShellCall) -> bool:
+        """Whether a restriction holds for what this call opens; one that names nothing holds for every call."""
+        return confinement.overlaps(rule.opened, self._opened)
 
     def _belongs_to(self, family: Family) -> bool:
         """By what the call does. Tools of MCP servers say that about themselves, so only their names count."""

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.session_events import Notice
 from makai.tools.workspace import Entry, OpenedFile, Place
 
@@ -41,10 +42,16 @@ class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The whole environment."""
     read_only: bool = False
     """It may write nothing but temporary files: a command that runs unasked because it only looks."""
+    confinement: Confinement = SESSION_SANDBOX
+    """What it is given beyond the session's sandbox, as `CommandRunner.opened` resolved it."""
 
 
 class RunningCommand(Protocol):
     """A started command. Its owner calls `stop` on every path."""
+
+    @property
+    def notice(self) -> str:
+        """Once it is stopped: what its sandbox refused, for the model. Mostly empty."""
 
     async def read(self) -> bytes:
         """The next output and errors in one stream, b"" after the last."""
@@ -66,6 +73,10 @@ class CommandRunner(Protocol):
     @property
     def is_confined(self) -> bool:
         """Whether commands run in the session's sandbox. If not, a person is asked about every one of them."""
+
+    def opened(self, wanted: Confinement, directory: Place) -> Confinement:
+        """What `wanted` opens for a command in `directory`, with real paths, without what the session's sandbox gives
+        already. `InvalidRequest` when it cannot be opened. A person is asked about what is left."""
 
     async def start(self, request: CommandRequest) -> RunningCommand:
         """Start a command; `InvalidRequest` when that is not possible. A cancelled start leaves nothing running."""

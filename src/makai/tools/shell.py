@@ -9,20 +9,23 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from makai.core.confinement import Confinement
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice
 from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.commands import child_environment
+from makai.tools.confinement import suffix_of
 from makai.tools.edit import FileBases, base_of
 from makai.tools.file_errors import printable
 from makai.tools.looking import LookingCalls, looking_environment
 from makai.tools.ports import CommandRequest, CommandRunner, FileSystem, RunningCommand
 from makai.tools.scratch import KEPT_BYTES, MAX_SPILLED_BYTES, CappedOutput
+from makai.tools.workspace import Place
 
 _End: TypeAlias = Literal["finished", "timed out", "too long"]
 _MAX_COMMAND_BYTES = 128_000
@@ -32,12 +35,45 @@ _PROGRESS_EVERY_S = 1.0
 _LAST_OUTPUT_S = 1.0
 
 
+HOW_TO_ASK: Final = (
+    "When a command fails because of that, call shell again with what it needs, and no more: network for its hosts, "
+    "git for a commit, write_folders for another folder, no_sandbox only when nothing else helps. The user is asked."
+)
+_MAX_REASON: Final = 500
+_MAX_ASKED: Final = 100
+
+
 class ShellArguments(Arguments, frozen=True, kw_only=True):
     command: Annotated[str, msgspec.Meta(min_length=1, description="The command line, for bash.")]
     directory: Annotated[str, msgspec.Meta(description="Where to run it; the session's folder by default.")] = "."
     timeout_s: Annotated[
         float, msgspec.Meta(gt=0, le=3600, description="After how many seconds it is ended, with all it started.")
     ] = 120.0
+    network: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            max_length=_MAX_ASKED,
+            description='Ask for network to these hosts, such as ["example.org", "*.example.com"]; ["*"] for all.',
+        ),
+    ] = ()
+    git: Annotated[
+        bool, msgspec.Meta(description="Ask to write .git, as a commit does. Hooks and configuration stay read-only.")
+    ] = False
+    write_folders: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(max_length=_MAX_ASKED, description="Ask to write these folders outside of the session's."),
+    ] = ()
+    no_sandbox: Annotated[
+        bool, msgspec.Meta(description="Ask to run it without the sandbox, as docker needs. The last resort.")
+    ] = False
+    reason: Annotated[
+        str, msgspec.Meta(max_length=_MAX_REASON, description="Why it needs what it asks for; the user reads it.")
+    ] = ""
+
+    @property
+    def wanted(self) -> Confinement:
+        """What the model asks for beyond the session's sandbox."""
+        return Confinement(network=self.network, git=self.git, folders=self.write_folders, unsandboxed=self.no_sandbox)
 
     def __post_init__(self) -> None:
         try:
@@ -58,7 +94,8 @@ class ShellTool(ArgumentsTool[ShellArguments]):
         "Run a command with bash and get its output (standard output and errors together) and exit code. There is no "
         "standard input. When the command ends, every process it started is ended too, background ones included. Of "
         "long output the beginning and the end are shown; all of it is kept in a file. Prefer read, edit, glob and "
-        "grep for work with files.",
+        "grep for work with files. Commands usually run in a sandbox without network and with a read-only .git. "
+        f"{HOW_TO_ASK}",
         ShellArguments,
     )
 
@@ -80,21 +117,26 @@ class ShellTool(ArgumentsTool[ShellArguments]):
 
     async def _describe(self, wanted: ShellArguments) -> CallDescription:
         place = self._files.place(wanted.directory)
-        self._bases.keep(wanted, base_of(place, None))
+        opened = self._commands.opened(wanted.wanted, place)
+        self._bases.keep(wanted, _base(place, opened))
         shown = printable(wanted.command)
         title = shown if len(shown) <= _MAX_TITLE else f"{shown[:_MAX_TITLE]}..."
         title = title if place.shown == "." else f"{title} (in {place.shown})"
-        return CallDescription(kind="execute", title=title, subject=wanted.command, locations=(place.location,))
+        title = f"{title} [{suffix_of(opened) or 'asks for more'}]" if opened.opens else title
+        return CallDescription(
+            kind="execute", title=title, subject=wanted.command, locations=(place.location,), confinement=opened
+        )
 
     async def _run(self, wanted: ShellArguments, context: ToolContext) -> ToolOutcome:
         """Output and exit code; when cancelled, all its processes are gone first."""
         place = self._files.place(wanted.directory)
-        self._bases.check(wanted, base_of(place, None), place)
+        opened = self._commands.opened(wanted.wanted, place)
+        self._bases.check(wanted, _base(place, opened), place)
         shell = shutil.which("bash", path=self._environ["PATH"])
         argv = (shell, "--noprofile", "--norc", "-c", wanted.command) if shell else ("/bin/sh", "-c", wanted.command)
         looks = self._looking.take(context.call_id)
         environ = looking_environment(self._environ, self._looking.roots) if looks else self._environ
-        request = CommandRequest(argv=argv, directory=place, environ=environ, read_only=looks)
+        request = CommandRequest(argv=argv, directory=place, environ=environ, read_only=looks, confinement=opened)
         command = await self._commands.start(request)
         output = CappedOutput(self._spill_directory)
         try:
@@ -106,7 +148,12 @@ class ShellTool(ArgumentsTool[ShellArguments]):
             raise
         finally:
             output.close()
-        return _outcome(end, code, output, wanted.timeout_s, command.take_notices())
+        return _outcome(end, code, output, wanted.timeout_s, command.take_notices(), command.notice)
+
+
+def _base(place: Place, opened: Confinement) -> bytes:
+    """Stands for the folder of a command and for what it opens, with the paths that links lead to."""
+    return base_of(place, msgspec.json.encode(opened))
 
 
 class _Progress:
@@ -153,7 +200,7 @@ async def _copy(command: RunningCommand, output: CappedOutput, progress: _Progre
 
 
 def _outcome(
-    end: _End, code: int, output: CappedOutput, timeout_s: float, notices: tuple[Notice, ...] = ()
+    end: _End, code: int, output: CappedOutput, timeout_s: float, notices: tuple[Notice, ...], refused: str
 ) -> ToolOutcome:
     match end:
         case "finished":
@@ -163,9 +210,9 @@ def _outcome(
         case "too long":
             note = f"[ended: it wrote more than {MAX_SPILLED_BYTES:,} bytes]"
     text = output.text()
-    note = "\n".join(filter(None, (note, *(f"[{notice.message}]" for notice in notices))))
+    notes = (text.rstrip("\n"), refused.rstrip("\n"), note, *(f"[{notice.message}]" for notice in notices))
     return ToolOutcome(
-        content=(Text(text="\n".join(part for part in (text.rstrip("\n"), note) if part) or "[no output]"),),
+        content=(Text(text="\n".join(filter(None, notes)) or "[no output]"),),
         is_error=end != "finished" or code != 0,
         exit_code=code if end == "finished" else None,
         omitted_bytes=output.omitted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makai.core.approval_text import MAX_LINES, ExactLine, approval_text, diff_counts, diff_lines, expiry_text
+from makai.core.confinement import Confinement
 from makai.core.session_events import ApprovalRequested, FileDiff
 
 
@@ -40,6 +42,35 @@ def test_a_command_is_shown_with_its_place_its_time_and_every_other_argument() -
     )
     here = approval_text(request("shell", {"command": "ls", "directory": "."}), "/work")
     assert read(here.lines) == "ls\nin /work\n"
+
+
+@pytest.mark.parametrize(
+    ("opened", "shown"),
+    [
+        ({"network": ("*",)}, ["+ with network to every address"]),
+        ({"network": ("a.org", "*.b.org:8443")}, ["+ with network to a.org, *.b.org:8443"]),
+        (
+            {"git": True, "git_folders": ("/w/.git",), "folders": ("/a\u202eb", "/c")},
+            [
+                "+ may write the git repository in /w/.git and check out files, but not change hooks or configuration",
+                "+ may write /a\\u202eb",
+                "+ may write /c",
+            ],
+        ),
+        ({"unsandboxed": True}, ["+ without the sandbox: it can read and change everything that you can"]),
+    ],
+)
+def test_what_a_command_opens_is_shown_with_the_reason_marked_as_the_models(
+    opened: dict[str, Any], shown: list[str]
+) -> None:
+    arguments = {"command": "make", "network": ["z.org"], "git": True, "no_sandbox": False, "write_folders": ["link"]}
+    asked = request("shell", {**arguments, "reason": "to\x07 fetch"}, confinement=Confinement(**opened))
+
+    assert [(line.kind, line.text) for line in approval_text(asked).lines] == [
+        ("command", "make"),
+        *(("opened", line) for line in shown),
+        ("argument", 'the model\'s reason: "to\\u0007 fetch"'),
+    ]
 
 
 def test_another_tool_is_shown_with_its_name_and_its_decoded_arguments() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from support.session_trials import Trial, asked, finished
 
 from makai.core import session_events as ev
+from makai.core.confinement import OfferedGrant
 from makai.sessions import commands as cmd
 from makai.sessions.state import Grant
 
@@ -80,6 +82,29 @@ def test_a_decision_for_the_session_sets_the_rule_that_was_offered(trial: Trial)
     assert trial.state.grants == (Grant(rule="Bash(git log:*)", allow=True), Grant(rule="Bash(rm:*)", allow=False))
     decided = ev.ApprovalDecided(call_id="c1", decision="approve", by="web", scope="session", grant="Bash(git log:*)")
     assert trial.effects_of(cmd.ResolveApproval)[0] == cmd.ResolveApproval(run_id=trial.run.run_id, decided=decided)
+
+
+def test_a_decision_chooses_among_the_rules_that_were_offered_and_brings_none(trial: Trial) -> None:
+    widths = (
+        OfferedGrant(rule="Edit(./src/a.py)", label="this file"),
+        OfferedGrant(rule="Edit(./src/**)", label="this folder"),
+        OfferedGrant(rule="Edit", label="all edits", session_only=True),
+    )
+    trial.call("c1", "c2", "c3")
+    offering = [msgspec.structs.replace(asked(call, grant=widths[0].rule), grants=widths) for call in ("c1", "c2")]
+    trial.report(*offering, asked("c3"))
+
+    def approve(scope: ev.GrantScope, grant: str, call_id: str = "c1") -> cmd.ApproveCall:
+        return cmd.ApproveCall(now=trial.now, call_id=call_id, by="web", scope=scope, grant=grant)
+
+    assert trial.refusal(approve("session", "Bash")) == "BAD_ARGUMENT"
+    assert trial.refusal(approve("always", "Edit")) == "BAD_ARGUMENT"
+    assert trial.refusal(approve("session", "Edit", "c3")) == "BAD_ARGUMENT"
+    trial.do(approve("session", "Edit"))
+    trial.do(cmd.DenyCall(now=trial.now, call_id="c2", by="web", scope="session", grant="Edit(./src/**)"))
+    trial.do(approve("once", "Bash", "c3"))
+
+    assert trial.state.grants == (Grant(rule="Edit", allow=True), Grant(rule="Edit(./src/**)", allow=False))
 
 
 def test_a_decision_for_always_replaces_one_for_the_session_and_is_left_to_the_log(trial: Trial) -> None:

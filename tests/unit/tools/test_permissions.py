@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from makai.core.confinement import Confinement
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FileDiff, FilePlace, PermissionMode
 from makai.tools.base import CallDescription, ToolKind
 from makai.tools.permission_rules import PermissionRules, parse_rules
-from makai.tools.permissions import PLAN_REASON, Verdict, judge
+from makai.tools.permissions import NEVER_ASKS_REASON, PLAN_REASON, Verdict, judge
 
 ROOT = "/srv/app"
 FINGERPRINT = "0123456789abcdef" * 2
@@ -225,13 +226,131 @@ def test_no_grant_is_offered_for_a_command_in_another_folder() -> None:
     assert judge("ask", rules(), (), "shell", command("make test", f"{ROOT}/vendor")).grant == ""
 
 
+@pytest.mark.parametrize(
+    ("call", "widths"),
+    [
+        (EDIT, ["Edit(./src/a.py)", "Edit(./src/**)", "Edit"]),
+        (("edit", file_call("edit", "README.md")), ["Edit(./README.md)", "Edit"]),
+        (WRITE, ["Edit(//other/place/new)", "Edit(//other/place/**)", "Edit"]),
+        (TEST, ["Bash(pytest -q)", "Bash(pytest:*)"]),
+        (LOOK, ["Bash(git log --oneline)", "Bash(git log:*)"]),
+        (("shell", command("npm run build")), ["Bash(npm run build)", "Bash(npm run build:*)"]),
+        (("shell", command("cargo test foo")), ["Bash(cargo test foo)", "Bash(cargo test:*)"]),
+        (("shell", command("rm -rf build")), ["Bash(rm -rf build)"]),
+        (("shell", command("git push origin main")), ["Bash(git push origin main)"]),
+        (("shell", command("git commit -m 'two words'")), ["Bash(git commit:*)"]),
+        (("shell", command("bash -c ls")), []),
+        (FETCH, ["WebFetch(domain:docs.example.com)"]),
+        (MCP, [f"mcp__files__write({FINGERPRINT})"]),
+        (HOOK, []),
+    ],
+)
+def test_a_question_offers_widths_from_narrow_to_wide(call: Called, widths: list[str]) -> None:
+    offered = judge("ask", rules(), (), *call).grants
+
+    assert [grant.rule for grant in offered] == widths
+    assert [grant.rule for grant in offered if grant.session_only] == [rule for rule in widths if rule == "Edit"]
+    assert all(grant.label for grant in offered)
+
+
 @pytest.mark.parametrize("call", ALL)
 def test_what_was_granted_is_not_asked_again(call: Called) -> None:
     asked = judge("ask", rules(), (), *call)
-    if asked.grant:
-        again = judge("ask", rules(), [(asked.grant, True)], *call)
+    assert (asked.grant in [grant.rule for grant in asked.grants]) is bool(asked.grants)
+    for grant in asked.grants:
+        again = judge("ask", rules(), [(grant.rule, True)], *call)
         assert again == Verdict(decision="allow", by="rule", reason="A permission rule allows this.")
-        assert judge("never_ask", rules(), [(asked.grant, False)], *call).decision == "deny"
+        assert judge("never_ask", rules(), [(grant.rule, False)], *call).decision == "deny"
+
+
+def opening(text: str, **opened: Any) -> Called:
+    return "shell", msgspec.structs.replace(command(text), confinement=Confinement(**opened))
+
+
+COMMIT = opening("git commit -m x", git=True)
+INSTALL = opening("pip install x", network=("files.example.net", "index.example.org"))
+LOOKS_AND_OPENS = opening("ls", network=("example.com",))
+DOCKER = opening("docker build .", unsandboxed=True)
+BUILD = opening("make dist", folders=("/srv/dist",))
+
+
+@pytest.mark.parametrize("call", [COMMIT, INSTALL, LOOKS_AND_OPENS, DOCKER, BUILD])
+def test_more_than_the_sessions_sandbox_is_a_question_in_every_mode_that_asks(call: Called) -> None:
+    for allow in ("", "Bash", "Bash(*)", "shell", f"Bash({call[1].subject})", "Edit; Read"):
+        assert [decided(mode, call, rules(allow=allow)) for mode in MODES] == ["ask", "ask", "deny", "deny"], allow
+    assert judge("never_ask", rules(), (), *call).reason == NEVER_ASKS_REASON
+
+
+@pytest.mark.parametrize(
+    ("call", "allow", "allowed"),
+    [
+        (COMMIT, "Bash(git commit:*)+git", True),
+        (COMMIT, "Bash+git", True),
+        (COMMIT, "Bash(git commit:*)+network", False),
+        (COMMIT, "Bash(git commit:*); Bash(git push:*)+git", False),
+        (opening("git add -A && git commit -m x", git=True), "Bash(git commit:*)+git; Bash(git add:*)+git", True),
+        (opening("git add -A && git commit -m x", git=True), "Bash(git commit:*)+git; Bash(git add:*)", False),
+        (opening("git commit -m x && curl x", git=True), "Bash(git commit:*)+git", False),
+        (INSTALL, "Bash(pip install:*)+network(index.example.org,*.example.net)", True),
+        (INSTALL, "Bash(pip install:*)+network(index.example.org)", False),
+        (INSTALL, "Bash(pip install:*)+network", True),
+        (BUILD, "Bash(make dist)+write(/srv)", True),
+        (BUILD, "Bash(make dist)+write(/srv/dist/a)", False),
+        (DOCKER, "Bash(docker build .)+network+git+write(/)", False),
+        (DOCKER, "Bash(docker build .)+no-sandbox", True),
+        (("shell", command("git commit -m x")), "Bash(git commit:*)+git", True),
+    ],
+)
+def test_a_rule_covers_a_call_when_it_covers_command_and_confinement(call: Called, allow: str, allowed: bool) -> None:
+    expected = ["allow", "allow", "deny", "allow"] if allowed else ["ask", "ask", "deny", "deny"]
+    assert [decided(mode, call, rules(allow=allow)) for mode in MODES] == expected
+    assert [
+        judge(mode, rules(), [(rule, True) for rule in _split(allow)], *call).decision for mode in MODES
+    ] == expected
+
+
+@pytest.mark.parametrize("call", [COMMIT, INSTALL, DOCKER, BUILD])
+def test_a_restriction_of_a_command_holds_in_every_confinement(call: Called) -> None:
+    allow = "Bash+git+network+write(/)+no-sandbox"
+    program = call[1].subject.split()[0]
+
+    assert {decided(mode, call, rules(allow=allow, deny=f"Bash({program}:*)")) for mode in MODES} == {"deny"}
+    assert decided("ask", call, rules(allow=allow, ask=f"Bash({program}:*)")) == "ask"
+
+
+def test_a_restriction_may_be_about_what_is_opened() -> None:
+    written = rules(
+        allow="Bash; Bash+git+network+no-sandbox", deny="Bash+no-sandbox; Bash(pip:*)+network(index.example.org)"
+    )
+
+    assert [decided("ask", call, written) for call in (TEST, COMMIT, INSTALL, DOCKER)] == [
+        *("allow", "allow", "deny", "deny")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "widths"),
+    [
+        (COMMIT, [("Bash(git commit -m x)+git", False), ("Bash(git commit:*)+git", False)]),
+        (INSTALL, [("Bash(pip install x)+network(files.example.net,index.example.org)", False)]),
+        (opening("npm test", network=("*",)), [("Bash(npm test)+network", False), ("Bash(npm test:*)+network", False)]),
+        (BUILD, [("Bash(make dist)+write(/srv/dist)", False)]),
+        (opening("make image", unsandboxed=True), [("Bash(make image)+no-sandbox", True)]),
+        (DOCKER, []),
+        (opening("make dist", folders=("/srv/a(b)",)), []),
+        (opening("python -m venv .venv && .venv/bin/pip install x", network=("index.example.org",)), []),
+    ],
+)
+def test_what_is_offered_opens_exactly_what_was_asked(call: Called, widths: list[tuple[str, bool]]) -> None:
+    asked = judge("ask", rules(), (), *call)
+
+    assert [(grant.rule, grant.session_only) for grant in asked.grants] == widths
+    for grant in asked.grants:
+        assert judge("ask", rules(), [(grant.rule, True)], *call).decision == "allow"
+        more = msgspec.structs.replace(call[1].confinement, folders=("/another",), git=True, network=("*",))
+        if not call[1].confinement.unsandboxed:
+            described = msgspec.structs.replace(call[1], confinement=more)
+            assert judge("ask", rules(), [(grant.rule, True)], "shell", described).decision == "ask"
 
 
 def test_what_was_denied_stays_denied_when_the_server_changes_its_description() -> None:

@@ -10,7 +10,7 @@ from makai.core.errors import InvalidRequest, NotSupported
 from makai.tools.protected import FIXED_IN_ROOTS
 from makai.tools.sandbox import policy as sandbox_policy
 from makai.tools.sandbox.detect import Detection, detect, first_that_works, try_bubblewrap, try_landlock
-from makai.tools.sandbox.policy import PROTECTED_IN_GIT_FOLDER, SandboxPolicy, is_beneath
+from makai.tools.sandbox.policy import SandboxPolicy, is_beneath
 
 
 @pytest.fixture
@@ -25,7 +25,11 @@ def policy_in(
 ) -> SandboxPolicy:
     homes = folders / "makai", folders / "user"
     return sandbox_policy.session_policy(
-        level, [folders / root], makai_home=homes[0], user_home=homes[1], git_writable=git_writable
+        level,
+        [folders / root],
+        makai_home=homes[0],
+        user_home=homes[1],
+        git_folders=[str(folders / root / ".git")] if git_writable else (),
     )
 
 
@@ -50,7 +54,8 @@ def test_nothing_is_writable_when_everything_is_read_only(folders: Path) -> None
 def test_a_command_allowed_to_write_the_repository_still_cannot_plant_code_in_it(folders: Path) -> None:
     policy = policy_in(folders, "work", git_writable=True)
 
-    assert set(policy.protected) >= {str(folders / "work" / name) for name in PROTECTED_IN_GIT_FOLDER}
+    closed = {str(folders / "work/.git" / name) for name in ("hooks", "config", "modules", "worktrees")}
+    assert set(policy.protected) >= closed
     assert str(folders / "work/.git") not in policy.protected
 
 

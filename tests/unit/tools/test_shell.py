@@ -13,17 +13,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.machine import RecordMeasure, slack
 from support.orphan_trials import WILD_COMMANDS, Silent, aborted_runs, confining, processes_with, shell_tool, text_of
 from support.profiles import FAULTS
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
-from makai.tools.commands import child_environment
+from makai.tools.commands import LocalCommands, child_environment
 from makai.tools.scratch import CappedOutput
+from makai.tools.shell import ShellTool
+from makai.tools.workspace import Workspace
 
 
 async def run(folder: Path, command: str, **more: Any) -> ToolOutcome:
@@ -180,7 +184,9 @@ async def test_the_command_is_started_as_the_wrapper_says_while_what_it_needs_is
     order: list[object] = []
 
     @contextlib.contextmanager
-    def confined(argv: Sequence[str], *, network: bool = False, read_only: bool = False) -> Iterator[Sequence[str]]:
+    def confined(
+        argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False
+    ) -> Iterator[Sequence[str]]:
         order.append(argv[1:])
         try:
             yield ["/usr/bin/env", "WRAPPED=yes", *argv]
@@ -192,6 +198,52 @@ async def test_the_command_is_started_as_the_wrapper_says_while_what_it_needs_is
 
     assert outcome == ToolOutcome(content=(Text(text="yes"),), exit_code=0)
     assert order == [("--noprofile", "--norc", "-c", "echo $WRAPPED; ls"), "released"]
+
+
+async def test_what_is_opened_is_what_was_shown_or_nothing_is_run(tmp_path: Path) -> None:
+    """The answer to a question opens the folder that a link led to when it was asked."""
+    for name in ("work", "shown", "secret"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("shown")
+    started: list[Confinement] = []
+
+    @contextlib.contextmanager
+    def confined(
+        argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False
+    ) -> Iterator[Sequence[str]]:
+        started.append(opened)
+        yield argv
+
+    def resolved(wanted: Confinement, directory: str) -> Confinement:
+        return msgspec.structs.replace(wanted, folders=tuple(map(os.path.realpath, wanted.folders)))
+
+    workspace = Workspace([tmp_path / "work"])
+    commands = LocalCommands(workspace, confined=confined, resolved=resolved)
+    tool = ShellTool(workspace, commands, environ=os.environ, spill_directory=tmp_path / "spilled")
+    call = {"command": "true", "write_folders": [str(tmp_path / "link")], "git": True}
+
+    described = await tool.describe(call)
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("secret")
+    turned = await tool.run(call, Silent())
+    again = await tool.describe(call)
+    outcome = await tool.run(call, Silent())
+
+    shown = Confinement(git=True, folders=(str(tmp_path / "shown"),))
+    assert (described.confinement, described.title) == (shown, f"true [+git+write({tmp_path / 'shown'})]")
+    assert (turned.is_error, outcome.is_error, started) == (True, False, [again.confinement])
+    assert again.confinement.folders == (str(tmp_path / "secret"),)
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [{"network": ["a b"]}, {"network": "index.example.org"}, {"write_folders": [1]}, {"reason": "x" * 501}, {"git": 2}],
+)
+async def test_what_cannot_be_asked_for_is_refused(tmp_path: Path, asks: dict[str, Any]) -> None:
+    tool = shell_tool(tmp_path)
+
+    with pytest.raises(InvalidRequest):
+        await tool.describe({"command": "true", **asks})
 
 
 async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ export interface Approve extends Command {
   scope?: GrantScope | null; // makai.1
   digest?: string | null; // makai.1
   reason?: string | null; // makai.1
+  grant?: string | null; // makai.1
 }
 
 /** Deny, and let the run continue. */
@@ -67,6 +68,7 @@ export interface Deny extends Command {
   call_id: string;
   scope?: GrantScope | null; // makai.1
   reason?: string | null; // makai.1
+  grant?: string | null; // makai.1
 }
 
 /** Stop the active run; with `run_id`, only if it is that one. */
@@ -202,6 +204,20 @@ export interface ApprovalPending extends EventBase {
   digest?: string; // makai.1
   deadline?: string; // makai.1
   grant?: string; // makai.1
+  grants?: OfferedGrant[]; // makai.1
+  confinement?: Confinement; // makai.1
+}
+
+/** A rule that a decision for more than one call may set. */
+export interface OfferedGrant { rule: string; label: string; session_only?: boolean; }
+
+/** What a command may do beyond the sandbox of its session; by default nothing. */
+export interface Confinement {
+  network?: string[];
+  git?: boolean;
+  git_folders?: string[];
+  folders?: string[];
+  unsandboxed?: boolean;
 }
 
 export interface ApprovalDecision extends EventBase {

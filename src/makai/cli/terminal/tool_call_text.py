@@ -31,6 +31,7 @@ _STYLES: Final[dict[LineKind, Style]] = {
     "command": "bold",
     "argument": "",
     "detail": "dim",
+    "opened": "warn",
     "file": "bold",
     "context": "dim",
     "added": "added",

@@ -12,6 +12,7 @@ from makai.agent.host import Decide, Models
 from makai.agent.loop import run_agent, run_compaction
 from makai.agent.settings import AgentOutcome, AgentSettings, Standing
 from makai.core import session_events as ev
+from makai.core.confinement import Confinement
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.model import ModelCapability
@@ -117,19 +118,28 @@ def _decider(port: RunPort, rules: PermissionRules, own_tools: Collection[str], 
     async def decide(
         call: ev.ToolCalled, description: CallDescription, diffs: tuple[ev.FileDiff, ...]
     ) -> ev.ApprovalDecided:
-        if (earlier := await port.earlier_decision(call, diffs)) is not None:
+        is_own = call.name in own_tools
+        opened = description.confinement
+        if rules.asks_every_command and description.kind == "execute" and not is_own:
+            opened = Confinement(unsandboxed=True)
+        if (earlier := await port.earlier_decision(call, diffs, opened)) is not None:
             return earlier
         grants = await port.grants()
         mode = port.session.mode  # now: it may change during a run
-        is_own = call.name in own_tools
         verdict = await judge_call(mode, rules, grants, call.name, description, is_clients_own=is_own)
         if verdict.decision != "deny" and description.problem:
             # The caller does not run it, so there is nothing to ask.
             return ev.ApprovalDecided(call_id=call.call_id, decision="approve", by=verdict.by)
         if verdict.decision == "ask":
-            return await port.decide(
-                base.Question(call=call, title=description.title, diffs=diffs, grant=verdict.grant)
+            question = base.Question(
+                call=call,
+                title=description.title,
+                diffs=diffs,
+                grant=verdict.grant,
+                grants=verdict.grants,
+                confinement=opened,
             )
+            return await port.decide(question)
         if verdict.looks_at is not None:
             looking.add(call.call_id)
         decided = ev.ApprovalDecided(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement, OfferedGrant
 from makai.core.content import ContentPart, Text
 from makai.core.messages import StopReason
 from makai.core.request import RequestOptions, ToolDefinition
@@ -92,6 +93,8 @@ class PermissionResponse(Payload, frozen=True, kw_only=True):
     reason: str = ""
     digest: str | None = None
     """When given, an approval counts only for the arguments that had this digest."""
+    grant: str = ""
+    """For a wider scope: the chosen one of `permission_request.grants`; by default its `grant`."""
 
 
 AgentRequest: TypeAlias = AgentStart | AgentMessage | AgentStop | AgentStatus | ToolList | PermissionResponse
@@ -259,7 +262,11 @@ class PermissionRequest(Payload, frozen=True, kw_only=True):
     diffs: tuple[FileChange, ...] = ()
     deadline_ms: int | None = None
     grant: str = ""
-    """The rule that a decision for the session or for always would set; without it a decision counts once."""
+    """The rule that a decision for the session or for always sets by default; without it a decision counts once."""
+    grants: tuple[OfferedGrant, ...] = ()
+    """The rules that such a decision may choose from, the narrowest first."""
+    confinement: Confinement = SESSION_SANDBOX
+    """What the call is given beyond the session's sandbox when it is approved."""
 
 
 class PermissionSettled(Payload, frozen=True, kw_only=True):

@@ -116,6 +116,8 @@ def permission_request(asked: ev.ApprovalRequested, run_id: str) -> wire.Permiss
         diffs=msgspec.convert(asked.diffs, tuple[wire.FileChange, ...], from_attributes=True),
         deadline_ms=asked.deadline_ms,
         grant=asked.grant,
+        grants=asked.grants,
+        confinement=asked.confinement,
     )
 
 

@@ -59,6 +59,8 @@ class ApproveCommand(Command, frozen=True, kw_only=True, tag="approve"):
     digest: Annotated[str | None, MAKAI] = None
     """Approve only these arguments (`approval_pending.digest`)."""
     reason: Annotated[str | None, MAKAI] = None
+    grant: Annotated[str | None, MAKAI] = None
+    """For a wider scope: the chosen one of `approval_pending.grants`; by default its `grant`."""
 
 
 class DenyCommand(Command, frozen=True, kw_only=True, tag="deny"):
@@ -67,6 +69,7 @@ class DenyCommand(Command, frozen=True, kw_only=True, tag="deny"):
     call_id: str
     scope: Annotated[GrantScope | None, MAKAI] = None
     reason: Annotated[str | None, MAKAI] = None
+    grant: Annotated[str | None, MAKAI] = None
 
 
 class AbortCommand(Command, frozen=True, kw_only=True, tag="abort"):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
+from makai.core.confinement import Confinement, OfferedGrant
 from makai.core.messages import StopReason
 from makai.core.session_events import Decision, Delivery, FileDiff, FilePlace, GrantScope, PermissionMode, PlanEntry
 from makai.core.usage import Usage
@@ -169,7 +170,11 @@ class ApprovalPending(EventBase, frozen=True, kw_only=True, tag="approval_pendin
     digest: Annotated[str | UnsetType, MAKAI] = UNSET
     deadline: Annotated[Time | UnsetType, MAKAI] = UNSET
     grant: Annotated[str | UnsetType, MAKAI] = UNSET
-    """The rule a wider scope would set; empty: this call can only be decided once."""
+    """The rule a wider scope sets by default; empty: this call can only be decided once."""
+    grants: Annotated[tuple[OfferedGrant, ...] | UnsetType, MAKAI] = UNSET
+    """The rules that a wider scope may choose from, the narrowest first."""
+    confinement: Annotated[Confinement | UnsetType, MAKAI] = UNSET
+    """What the call is given beyond the session's sandbox when it is approved."""
 
 
 class ApprovalDecision(EventBase, frozen=True, kw_only=True, tag="approval_decision"):

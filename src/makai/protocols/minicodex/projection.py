@@ -158,6 +158,8 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
         tool_key="name",
         args_json="arguments_json",
         deadline=lambda asked: None if asked.deadline_ms is None else rfc3339(asked.deadline_ms),
+        grants=lambda asked: asked.grants or UNSET,
+        confinement=lambda asked: asked.confinement if asked.confinement.opens else UNSET,
     ),
     log.ApprovalDecided: _same(frames.ApprovalDecision),
     log.ToolStarted: _same(frames.ToolStartedFrame),

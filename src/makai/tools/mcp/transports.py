@@ -25,7 +25,9 @@ from mcp.shared.message import SessionMessage
 
 from makai.aio.child_process import ChildProcess, OversizedLine
 from makai.auth.credentials import proxy_for
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import TransportError
+from makai.tools.confinement import EVERY_ADDRESS
 from makai.tools.file_errors import printable
 from makai.tools.launching import launcher
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
@@ -108,9 +110,10 @@ def _last_words(child: ChildProcess) -> str:
 @contextmanager
 def _confining(launch: Launch, server: StdioServer) -> Iterator[Sequence[str]]:
     """The command line in its sandbox. `TransportError` when a place that the sandbox needs cannot be made."""
+    opened = Confinement(network=(EVERY_ADDRESS,)) if server.network else SESSION_SANDBOX
     with ExitStack() as held:
         try:
-            wrapped = held.enter_context(launch.confined([server.command, *server.args], network=server.network))
+            wrapped = held.enter_context(launch.confined([server.command, *server.args], opened))
         except OSError as error:
             raise TransportError(f"Its sandbox cannot be made: {error}.") from None
         yield wrapped

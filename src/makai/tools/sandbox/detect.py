@@ -6,8 +6,8 @@ import functools
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from makai.core.errors import NotSupported
 from makai.tools.launching import launcher
 from makai.tools.sandbox.policy import SandboxPolicy
+from makai.tools.sandbox.repository import kept_settings
 
 _TRUSTED_FOLDERS: Final = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
 _PROBE_SECONDS: Final = 10
@@ -55,7 +56,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
         return list(argv) if policy.level == "full-access" else self._needed(policy).wrap(policy, argv)
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        return nullcontext() if policy.level == "full-access" else self._needed(policy).holding(policy)
+        return nullcontext() if policy.level == "full-access" else _held(self._needed(policy), policy)
 
     def _needed(self, policy: SandboxPolicy) -> SandboxBackend:
         if self.backend is None:
@@ -64,6 +65,12 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
                 hint="Install bubblewrap (apt install bubblewrap, dnf install bubblewrap), or choose full-access.",
             )
         return self.backend
+
+
+@contextmanager
+def _held(backend: SandboxBackend, policy: SandboxPolicy) -> Iterator[None]:
+    with backend.holding(policy), kept_settings(policy.git_folders):
+        yield
 
 
 @functools.cache

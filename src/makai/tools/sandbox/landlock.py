@@ -16,7 +16,7 @@ from typing import Final
 from makai.aio.supervisor import CHANNEL
 from makai.tools.launching import LANDLOCK
 from makai.tools.sandbox import landlock_child, limits, seccomp
-from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy
+from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath
 
 OLDEST_ABI: Final = 3
 """Before version 3 (Linux 6.2) any file could be emptied by truncate(2)."""
@@ -39,7 +39,8 @@ class Landlock:
             "seeing other processes and their command lines",
             *(("signals to the user's other processes (needs ABI 6)",) if self._abi < 6 else ()),
             *("System V shared memory", *limits.not_counted()),
-            "nothing new can be made directly in the session's folder or its .git, only in folders in it",
+            "nothing new can be made directly in the session's folder, only in folders in it",
+            "hooks and configuration of a repository that was opened for a command (they are restored when it ends)",
             "/tmp and /dev/shm are closed, TMPDIR is not",
         )
 
@@ -47,6 +48,8 @@ class Landlock:
         """The command line. Start it from a thread that outlives it: it dies with the thread that started it."""
         # A protected link stays because nothing can be removed beside it; what it leads to is protected as well.
         protected = {*policy.protected, *map(os.path.realpath, policy.protected)}
+        # In an opened repository git makes files beside what is protected there; `kept_settings` restores that.
+        protected = {path for path in protected if not any(is_beneath(path, top) for top in policy.git_folders)}
         options = {
             "root": policy.roots,
             "readable": policy.kept_of_run,

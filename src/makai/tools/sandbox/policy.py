@@ -7,7 +7,7 @@ write (CVE-2025-59532 was that).
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -17,6 +17,7 @@ from makai.core.errors import InvalidRequest
 from makai.tools.own_code import OWN_CODE, own_code_around
 from makai.tools.protected import BARE_REPOSITORY_MARK, FIXED_IN_ROOTS, settling_folder
 from makai.tools.sandbox.hosts import normalised_hosts
+from makai.tools.sandbox.repository import closed_in
 
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
 
@@ -28,8 +29,10 @@ def _names(text: str) -> tuple[str, ...]:
 GIT_FOLDER: Final = ".git"
 """Protected as a whole: a new `.git/commondir` is enough to have the next `git status` run a program."""
 
-PROTECTED_IN_GIT_FOLDER: Final = (".git/hooks", ".git/config", ".git/config.worktree", ".git/modules", ".git/worktrees")
-"""What stays protected when a person allowed a command to write `.git`, such as a commit."""
+_NEVER_CHECKED_OUT: Final = frozenset(
+    {GIT_FOLDER, BARE_REPOSITORY_MARK, "config", "config.worktree", "hooks", "commondir"}
+)
+"""Repositories below the session's folder, and what runs code in bare ones."""
 
 PROTECTED_IN_USER_HOME: Final = _names(
     ".bashrc .bash_profile .bash_login .bash_logout .profile .zshenv .zprofile .zshrc .zlogin .gitconfig .config/git "
@@ -77,6 +80,8 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     private_tmp: str | None = None
     """A folder of the session's own that stands in for /tmp."""
     extra_writable: tuple[str, ...] = ()
+    git_folders: tuple[str, ...] = ()
+    """Repositories that may be written, but not their hooks and configuration (`repository.kept_settings`)."""
     max_processes: int = 1024
 
     @property
@@ -106,18 +111,15 @@ def session_policy(
     hosts: Iterable[str] = (),
     private_tmp: str | Path | None = None,
     extra_writable: Iterable[str | Path] = (),
-    git_writable: bool = False,
+    git_folders: Iterable[str] = (),
     guarded: Iterable[str] = (),
     own_folders: Iterable[str | Path] = (),
     max_processes: int = 1024,
 ) -> SandboxPolicy:
     """The policy of a session. `roots` are the session's own, as its creator named them. `guarded` are existing files
-    and folders below them that are read-only for commands (`guard.FileGuard.read_only`),
-    `own_folders` are those that makai itself writes to.
-
-    `git_writable` is for a command that a person allowed to change the repository. It could still plant a
-    `.git/commondir`, so it is never the rule.
-    """
+    and folders below them that are read-only for commands (`guard.FileGuard.read_only`), `own_folders` those that makai
+    itself writes to. `hosts`, `extra_writable` and `git_folders` (of `repository.git_folders_of`) are for a command to
+    which a person allowed them."""
     real_roots = tuple(_real_folder(root) for root in roots)
     secrets = (makai_home, *credentials_of(user_home))
     known: dict[str, bool] = {}
@@ -134,15 +136,15 @@ def session_policy(
         if holder := own_code_around(root):
             message = f"{root} cannot be written by commands: makai itself runs code from {holder}."
             raise InvalidRequest(message, hint="Start in another folder, or read-only.")
-    protected = [os.path.join(root, name) for root in real_roots for name in _protected_names(root, git_writable)]
-    protected += _guarded(guarded, protected, git_writable)
-    protected += [link for path in linked for link in _links_to(path) if any(is_beneath(link, r) for r in real_roots)]
     writable = (*real_roots, *(_real_folder(path) for path in extra_writable))
-    own = (*OWN_CODE, *map(os.path.realpath, own_folders))
-    protected += [path for path in own if any(is_beneath(path, folder) for folder in writable)]
-    real_user_home = os.path.realpath(user_home)
-    if any(is_beneath(real_user_home, root) for root in real_roots):
-        protected += [os.path.join(real_user_home, name) for name in PROTECTED_IN_USER_HOME]
+    repositories = tuple(git_folders)
+    protected = [os.path.join(folder, name) for folder in writable for name in _protected_names(folder, repositories)]
+    protected += _guarded(guarded, protected, repositories)
+    protected += closed_in(repositories)
+    at_risk = [link for path in linked for link in _links_to(path)]
+    at_risk += [os.path.join(os.path.realpath(user_home), name) for name in PROTECTED_IN_USER_HOME]
+    at_risk += [*OWN_CODE, *map(os.path.realpath, own_folders)]
+    protected += [path for path in at_risk if any(is_beneath(path, folder) for folder in writable)]
     return SandboxPolicy(
         level=level,
         roots=real_roots,
@@ -151,7 +153,8 @@ def session_policy(
         network=network,
         hosts=normalised_hosts(hosts),
         private_tmp=_real_folder(private_tmp) if private_tmp is not None else None,
-        extra_writable=writable[len(real_roots) :],
+        extra_writable=(*writable[len(real_roots) :], *repositories),
+        git_folders=repositories,
         max_processes=max_processes,
     )
 
@@ -187,20 +190,18 @@ def _links_to(path: Path) -> Iterator[str]:
         waiting += filter(None, target.split("/")[::-1])
 
 
-def _protected_names(root: str, git_writable: bool) -> tuple[str, ...]:
-    if not os.path.lexists(os.path.join(root, GIT_FOLDER)):
+def _protected_names(root: str, opened: Sequence[str]) -> tuple[str, ...]:
+    folder = os.path.join(root, GIT_FOLDER)
+    if not os.path.lexists(folder):
         return (*FIXED_IN_ROOTS, GIT_FOLDER, BARE_REPOSITORY_MARK)
-    return (*FIXED_IN_ROOTS, *(PROTECTED_IN_GIT_FOLDER if git_writable else (GIT_FOLDER,)))
+    return (*FIXED_IN_ROOTS, *(() if folder in opened else (GIT_FOLDER,)))
 
 
-def _guarded(paths: Iterable[str], known: Collection[str], git_writable: bool) -> Iterator[str]:
-    """A command that may change the repository has to write what git checks out; only repositories below stay."""
-    for path in sorted(set(paths).difference(known)):
-        folder, name = os.path.split(path)
-        if not git_writable:
+def _guarded(paths: Iterable[str], known: Collection[str], opened: Sequence[str]) -> Iterator[str]:
+    """A command that may change a repository has to write what git checks out; repositories are not checked out."""
+    for path in sorted(set(paths).difference(known, opened)):
+        if not opened or os.path.basename(path) in _NEVER_CHECKED_OUT:
             yield path
-        elif name == GIT_FOLDER and os.path.join(folder, FIXED_IN_ROOTS[0]) not in known:  # not that of a root
-            yield from (os.path.join(folder, each) for each in PROTECTED_IN_GIT_FOLDER)
 
 
 def _real_folder(path: str | Path) -> str:
