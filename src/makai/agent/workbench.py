@@ -7,6 +7,7 @@ Read are `config.toml` and `mcp.json` in `MAKAI_HOME`, and, when it is trusted, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Final, Self
 
 import msgspec
 
+from makai.agent.project_trust import PROJECT_CONFIG, PROJECT_SERVERS, is_as_trusted, project_bytes
 from makai.agent.prompt import system_prompt
 from makai.core.config import PermissionsConfig, parse_config, parse_project_config
 from makai.core.confinement import SESSION_SANDBOX, Confinement
@@ -43,9 +45,6 @@ from makai.tools.search import GlobTool, GrepTool
 from makai.tools.shell import HOW_TO_ASK, ShellTool
 from makai.tools.workspace import Workspace
 
-PROJECT_CONFIG: Final = ".makai/config.toml"
-PROJECT_SERVERS: Final = ".mcp.json"
-_MAX_FILE_BYTES: Final = 1024 * 1024
 _WHAT_COMMANDS_MAY: Final[Mapping[SandboxLevel, str]] = {
     "read-only": f"Commands can read files, but write nothing but temporary files, and have no network. {HOW_TO_ASK}",
     "workspace-write": "Commands can write only beneath the session's folders, but not in .git, and have no network. "
@@ -66,6 +65,8 @@ class WorkbenchSpec(msgspec.Struct, frozen=True, kw_only=True):
     makai_home: Path
     trusted: bool = False
     """Whether a person said that what the project's files settle may count."""
+    trusted_files: Mapping[str, str] = {}
+    """Path -> digest of the files whose content that person trusted."""
     environ: Mapping[str, str]
 
 
@@ -241,19 +242,17 @@ class Workbench:
 
     def _project_text(self, path: str) -> str | None:
         """A file of the project that settles something, None when there is none or it must not count."""
-        try:
-            if stat.S_ISDIR(self._workspace.stat(path).st_mode):
-                return None  # a place that the sandbox of another process keeps empty
-            if not self._spec.trusted:
-                self._warn("project_not_trusted", f"{path} is ignored until you trust this folder.")
-                return None
-            with self._workspace.open_read(path) as file:
-                data = file.read(_MAX_FILE_BYTES + 1)
-        except FileMissing:
+        if not self._spec.trusted:
+            with contextlib.suppress(FileMissing):
+                if not stat.S_ISDIR(self._workspace.stat(path).st_mode):  # a place that a sandbox keeps empty
+                    self._warn("project_not_trusted", f"{path} is ignored until you trust this folder.")
             return None
-        if len(data) > _MAX_FILE_BYTES:
-            raise InvalidRequest(f"{path} is larger than {_MAX_FILE_BYTES:,} bytes.")
-        return _decoded(data, path)
+        data = project_bytes(self._workspace, path)
+        if data is not None and not is_as_trusted(path, data, self._spec.trusted_files):
+            again = f"Look at it, then trust the folder again: `makai sessions trust --yes {self._spec.cwd}`."
+            self._warn("project_changed", f"{path} is new or changed since you trusted it, so it is ignored. {again}")
+            return None
+        return None if data is None else _decoded(data, path)
 
     def _warn(self, code: str, message: str) -> None:
         self._notices[Notice(level="warning", code=code, message=message)] = None

@@ -14,6 +14,7 @@ from makai.cli.console import Paint, note, plain
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import in_words, open_sessions, running_owner
 from makai.cli.session_selection import find_session
+from makai.core.approval_text import diff_lines
 from makai.core.errors import InvalidRequest, StorageUnavailable
 from makai.core.home import home_directory
 from makai.core.visible_text import one_line
@@ -116,4 +117,9 @@ async def trust(folder: str, trusted: bool | None, *, all_folders: bool) -> list
             await sessions.dispatch(req.SetTrust(place, trusted))
         if all_folders:
             return await sessions.dispatch(req.ListTrusted())
-        return [TrustedFolder(place, await sessions.dispatch(req.IsTrusted(place)))]
+        found = await sessions.dispatch(req.GetTrust(place))
+        for diff in found.changed:
+            note(f"{diff.path} is new or changed since you trusted it, so it is ignored until you do so again:")
+            for line in diff_lines(diff):
+                note(f"  {line.text}")
+        return [TrustedFolder(place, found.trusted)]

@@ -39,6 +39,7 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.ListApprovals: "observe",
     req.DeleteSession: "admin",
     req.IsTrusted: "observe",
+    req.GetTrust: "admin",
     req.ListTrusted: "approve",
     req.SetTrust: "admin",
     req.ListGrants: "approve",

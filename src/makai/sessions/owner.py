@@ -23,9 +23,11 @@ from uuid import uuid4
 import msgspec
 
 from makai.agent.host import Models
+from makai.agent.project_trust import digest_of, trusted_content
 from makai.aio.tasks import BackgroundTasks
 from makai.core.access import LOCAL
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
+from makai.core.session_events import FileDiff
 from makai.harness.base import Execute, Harness, ToolAnswer, ToolRequest
 from makai.harness.client_tools import ToolExecutor, ToolExecutors
 from makai.harness.native.harness import NativeHarness
@@ -48,6 +50,8 @@ MAX_LIVE: Final = 256
 """Sessions kept in memory, including idle ones."""
 CLOSE_S: Final = 10.0
 _TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MAX_SHOWN_BYTES: Final = 64 * 1024
+"""A larger project file is trusted without being shown."""
 MAX_TOKEN_MS: Final = 366 * 24 * 3600 * 1000
 _PAGE: Final = 500
 _CLOSING: Final = "The sessions are being closed."
@@ -87,7 +91,7 @@ class OwnedSessions:
         self._log = log
         self._clock = clock
         self._tasks = BackgroundTasks()
-        workbenches = WorkbenchPool(home, self._tasks, lambda folder: self.dispatch(req.IsTrusted(folder)))
+        workbenches = WorkbenchPool(home, self._tasks, self._folder_trust)
         self._harnesses = HarnessRegistry([NativeHarness(models, workbenches), *harnesses])
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[None]] = {}
@@ -260,7 +264,32 @@ class OwnedSessions:
 
     @_handles(req.SetTrust)
     async def _set_trust(self, request: req.SetTrust) -> None:
-        await self._log.trust(await asyncio.to_thread(os.path.realpath, request.folder), request.trusted)
+        folder = await asyncio.to_thread(os.path.realpath, request.folder)
+        content = await asyncio.to_thread(trusted_content, folder) if request.trusted else {}
+        files = [
+            base.TrustedFile(path=path, digest=digest_of(data), text=_text(data)) for path, data in content.items()
+        ]
+        await self._log.trust(folder, request.trusted, files)
+
+    @_handles(req.GetTrust)
+    async def _get_trust(self, request: req.GetTrust) -> req.FolderTrust:
+        folder = await asyncio.to_thread(os.path.realpath, request.folder)
+        if not await self._log.is_trusted(folder):
+            return req.FolderTrust(trusted=False)
+        known = {file.path: file for file in await self._log.trusted_files(folder)}
+        now = await asyncio.to_thread(trusted_content, folder)
+        changed = tuple(
+            FileDiff(path=path, old_text=known[path].text if path in known else None, new_text=_text(data))
+            for path, data in now.items()
+            if path not in known or known[path].digest != digest_of(data)
+        )
+        return req.FolderTrust(trusted=True, changed=changed)
+
+    async def _folder_trust(self, folder: str) -> tuple[bool, dict[str, str]]:
+        """Whether a folder is trusted, and the digests of the files whose content was."""
+        folder = await asyncio.to_thread(os.path.realpath, folder)
+        files = await self._log.trusted_files(folder)
+        return await self._log.is_trusted(folder), {file.path: file.digest for file in files}
 
     async def _execute(self, request: ToolRequest) -> ToolAnswer | None:
         tool_executors = self._tool_executors.get(request.session_id)
@@ -402,3 +431,11 @@ def _resolved(create: Create) -> Create:
     """With its folders as they are now: what people grant or trust in one must not follow a link elsewhere later."""
     cwd = None if create.cwd is None else os.path.realpath(create.cwd)
     return msgspec.structs.replace(create, cwd=cwd, roots=tuple(map(os.path.realpath, create.roots)))
+
+
+def _text(data: bytes) -> str:
+    """For people who compare; "" when it is no text that they could read."""
+    try:
+        return data.decode("utf-8") if len(data) <= MAX_SHOWN_BYTES else ""
+    except UnicodeDecodeError:
+        return ""

@@ -15,7 +15,7 @@ import msgspec
 
 from makai.core.access import TokenScope
 from makai.core.errors import SessionRefused
-from makai.core.session_events import DecodedMode, HasPermissionMode, SessionTerms
+from makai.core.session_events import DecodedMode, FileDiff, HasPermissionMode, SessionTerms
 from makai.sessions import commands as cmd
 from makai.sessions.log import base
 from makai.sessions.state import SessionState
@@ -164,6 +164,18 @@ class DeleteSession(Request[bool], frozen=True):
 
 class IsTrusted(Query[bool], frozen=True):
     """Whether project files of this folder may configure anything."""
+
+    folder: str
+
+
+class FolderTrust(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    trusted: bool
+    changed: tuple[FileDiff, ...] = ()
+    """Project files that count for nothing, since they are new or changed: what was trusted, and what is there now."""
+
+
+class GetTrust(Query[FolderTrust], frozen=True):
+    """Whether project files of this folder may configure anything, and which ones changed since."""
 
     folder: str
 

@@ -15,6 +15,7 @@ import pytest
 from support.orphan_trials import Silent, processes_with
 from support.plain_mcp import PYTHON, SERVER
 
+from makai.agent.project_trust import digest_of, trusted_content
 from makai.agent.prompt import BASE_PROMPT
 from makai.agent.workbench import Workbench, WorkbenchSpec
 from makai.core.content import Text
@@ -50,6 +51,8 @@ def repo(tmp_path: Path) -> Path:
 def spec(repo: Path, **more: Any) -> WorkbenchSpec:
     environ = {"PATH": os.environ["PATH"], "HOME": str(repo.parent), "XDG_CACHE_HOME": str(repo.parent / "cache")}
     known: dict[str, Any] = {"cwd": str(repo), "makai_home": repo.parent / "home"}
+    if more.get("trusted"):
+        known["trusted_files"] = {path: digest_of(data) for path, data in trusted_content(str(repo)).items()}
     return WorkbenchSpec(session_id="s1", environ=environ, **(known | more))
 
 
@@ -153,6 +156,38 @@ async def test_a_project_that_is_not_trusted_settles_nothing_and_starts_nothing(
         for name in (".makai/config.toml", ".mcp.json")
     )
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+async def test_what_changed_since_a_project_was_trusted_settles_nothing_and_starts_nothing(
+    repo: Path, was_there: bool
+) -> None:
+    mark = repo.parent / "started"
+    if was_there:
+        writes(repo, ".makai/config.toml", "[permissions]\ndeny = ['Read(.env)']\n")
+        writes(repo, ".mcp.json", servers())
+    trusted = spec(repo, trusted=True, sandbox="full-access")
+    writes(repo, ".makai/config.toml", "[permissions]\nallow = ['Bash']\n")
+    writes(repo, ".mcp.json", servers(evil=["/bin/sh", "-c", f"touch {mark}"]))
+    async with Workbench(trusted) as bench:
+        await bench.ready(WITHIN_S)
+        assert (bench.rules(), bench.servers) == (parse_rules(workspace=str(repo)), ())
+        told = bench.take_notices()
+
+    assert [notice.code for notice in told] == ["project_changed"] * 2
+    assert told[0].message == (
+        ".makai/config.toml is new or changed since you trusted it, so it is ignored. Look at it, then trust the "
+        f"folder again: `makai sessions trust --yes {repo}`."
+    )
+    assert not mark.exists()
+
+
+async def test_rules_of_a_project_count_no_longer_when_they_change_during_a_session(repo: Path) -> None:
+    writes(repo, ".makai/config.toml", "[permissions]\nallow = ['Bash(ls)']\n")
+    async with Workbench(spec(repo, trusted=True)) as bench:
+        before = [str(rule) for rule in bench.rules().allow]
+        writes(repo, ".makai/config.toml", "[permissions]\nallow = ['Bash']\n")
+        assert (len(before), bench.rules().allow) == (1, ())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from support.log_events import NOW_MS, pending, steps, words
 
 from makai.core import session_events as ev
 from makai.core.errors import InvalidRequest
-from makai.sessions.log.base import Checkpoint, EventLog, Pending, StoredGrant
+from makai.sessions.log.base import Checkpoint, EventLog, Pending, StoredGrant, TrustedFile
 from makai.sessions.log.heads import MIN_DELTA_RUN
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.log.sqlite import SqliteLog
@@ -160,6 +160,17 @@ async def test_what_does_not_name_a_folder_by_itself_is_never_trusted(log: Event
     with pytest.raises(InvalidRequest):
         await log.trust(folder, True)
     assert await log.is_trusted(folder) is False
+
+
+async def test_the_content_that_was_trusted_is_that_of_the_last_decision_about_this_very_folder(log: EventLog) -> None:
+    files = [TrustedFile(path=path, digest=path * 2, text="é") for path in ("b", "a")]
+    await log.trust("/project", True, files)
+    assert (await log.trusted_files("/project"), await log.trusted_files("/project/sub")) == (files[::-1], [])
+
+    await log.trust("/project", True, files[:1])
+    assert await log.trusted_files("/project") == files[:1]
+    await log.trust("/project", False)
+    assert await log.trusted_files("/project") == []
 
 
 def alternating(count: int) -> list[Pending]:

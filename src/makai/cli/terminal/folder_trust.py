@@ -9,8 +9,9 @@ from typing import Final
 from makai.agent.prompt import INSTRUCTION_FILES, SKILL_FOLDERS, project_root
 from makai.cli.console import say
 from makai.cli.line_reader import LineReader
+from makai.core.approval_text import diff_lines
 from makai.core.visible_text import one_line
-from makai.sessions.requests import IsTrusted, SetTrust
+from makai.sessions.requests import GetTrust, SetTrust
 from makai.sessions.service import Sessions
 
 CONFIGURATION: Final = (*INSTRUCTION_FILES, ".makai", ".mcp.json", *SKILL_FOLDERS)
@@ -39,9 +40,18 @@ async def ask_about_trust(sessions: Sessions, folder: str) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return
     files = project_files(folder)
-    if not files or await sessions.dispatch(IsTrusted(folder)):
+    if not files:
         return
-    say(f"\nThis folder has project files: {', '.join(map(one_line, files))}.")
+    known = await sessions.dispatch(GetTrust(folder))
+    if known.trusted and not known.changed:
+        return
+    if known.trusted:
+        names = ", ".join(one_line(diff.path) for diff in known.changed)
+        say(f"\nThis folder has project files that are new or changed since you trusted it: {names}.")
+        for line in (line for diff in known.changed for line in diff_lines(diff)):
+            say(f"  {line.text}")
+    else:
+        say(f"\nThis folder has project files: {', '.join(map(one_line, files))}.")
     say("They can instruct the agent and start programs. Do you trust this folder? [y/N] ", end="")
     if (await LineReader().next() or "").strip().lower() in ("y", "yes"):
         await sessions.dispatch(SetTrust(folder, True))

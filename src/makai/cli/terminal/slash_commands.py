@@ -20,7 +20,7 @@ from makai.core.errors import InvalidRequest
 from makai.core.usage import Usage
 from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionFilter, SessionSummary
-from makai.sessions.requests import IsTrusted, ListSessions, SetTrust
+from makai.sessions.requests import GetTrust, ListSessions, SetTrust
 from makai.sessions.state import SessionState
 
 MAX_LISTED: Final = 12
@@ -119,10 +119,13 @@ async def _trust(chat: ChatSession, argument: str) -> list[Piece]:
         await chat.sessions.dispatch(SetTrust(folder, argument.lower() == "yes"))
     elif argument:
         raise InvalidRequest(f"/trust {argument} is unclear.", hint="Write /trust yes or /trust no.")
-    trusted = await chat.sessions.dispatch(IsTrusted(folder))
+    known = await chat.sessions.dispatch(GetTrust(folder))
+    trusted = known.trusted
+    changed = ", ".join(one_line(diff.path) for diff in known.changed)
     files = ", ".join(map(one_line, project_files(folder))) or "none"
     return [
         note(f"{one_line(folder)} is {'trusted' if trusted else 'not trusted'}. Its project files: {files}.", ""),
+        *([note(f"New or changed since, and ignored until you say /trust yes again: {changed}.")] if changed else ()),
         note(f"Change it with /trust {'no' if trusted else 'yes'}."),
     ]
 

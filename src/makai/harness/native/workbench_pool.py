@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -49,10 +49,12 @@ class _Entry:
 class WorkbenchPool:
     """One workbench per session that uses built-in tools."""
 
-    def __init__(self, home: Path, tasks: BackgroundTasks, is_trusted: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(
+        self, home: Path, tasks: BackgroundTasks, trust_of: Callable[[str], Awaitable[tuple[bool, Mapping[str, str]]]]
+    ) -> None:
         self._home = home
         self._tasks = tasks
-        self._is_trusted = is_trusted
+        self._trust_of = trust_of
         self._entries: dict[str, _Entry] = {}
 
     @asynccontextmanager
@@ -65,12 +67,14 @@ class WorkbenchPool:
         launcher().start()  # before the first command of this process can write a file
         from makai.agent.workbench import WorkbenchSpec
 
+        trusted, trusted_files = await self._trust_of(session.cwd)
         spec = WorkbenchSpec(
             cwd=session.cwd,
             roots=session.roots,
             sandbox=session.terms.sandbox,
             makai_home=self._home,
-            trusted=await self._is_trusted(session.cwd),
+            trusted=trusted,
+            trusted_files=trusted_files,
             environ=dict(os.environ),
             session_id=port.session_id,
         )

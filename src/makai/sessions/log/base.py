@@ -138,6 +138,16 @@ class TrustedFolder(msgspec.Struct, frozen=True):
     trusted: bool
 
 
+class TrustedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A project file whose content a person trusted with its folder."""
+
+    path: str
+    """Relative to the folder."""
+    digest: str
+    text: str = ""
+    """To show what has changed since; empty when it is no text."""
+
+
 class StoredToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A token as it is stored: everything but its secret."""
 
@@ -243,8 +253,12 @@ class EventLog(Protocol):
     async def revoke(self, folder: str, rule: str) -> bool:
         """Remove a decision for always, durably; False when there was none."""
 
-    async def trust(self, folder: str, trusted: bool) -> None:
-        """Store a decision about a folder and everything beneath it, durably. The path is absolute and resolved."""
+    async def trust(self, folder: str, trusted: bool, files: Sequence[TrustedFile] = ()) -> None:
+        """Store a decision about a folder and everything beneath it, durably. The path is absolute and resolved.
+        `files` replace those that were trusted in this very folder before."""
+
+    async def trusted_files(self, folder: str) -> list[TrustedFile]:
+        """The files that were trusted with this very folder, by path. One that is not what was stored is left out."""
 
     async def is_trusted(self, folder: str) -> bool:
         """The decision about the folder, or about the nearest one above it that has one; False without any."""

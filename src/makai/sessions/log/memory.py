@@ -26,6 +26,7 @@ class _Store:
         self.sessions: dict[str, _Session] = {}
         self.grants: dict[tuple[str, str], base.StoredGrant] = {}
         self.trusted: dict[str, bool] = {}
+        self.trusted_files: dict[str, list[base.TrustedFile]] = {}
         self.tokens: dict[str, base.StoredToken] = {}
         self.watchers = Watchers()
 
@@ -123,9 +124,14 @@ class MemoryLog:
         self._check_owner()
         return self._store.grants.pop((folder, rule), None) is not None
 
-    async def trust(self, folder: str, trusted: bool) -> None:
+    async def trust(self, folder: str, trusted: bool, files: Sequence[base.TrustedFile] = ()) -> None:
         self._check_owner()
-        self._store.trusted[permissions.checked_folder(folder)] = trusted
+        folder = permissions.checked_folder(folder)
+        self._store.trusted[folder] = trusted
+        self._store.trusted_files[folder] = sorted(files, key=lambda file: file.path)
+
+    async def trusted_files(self, folder: str) -> list[base.TrustedFile]:
+        return list(self._store.trusted_files.get(folder, ()))
 
     async def is_trusted(self, folder: str) -> bool:
         words = (self._store.trusted.get(place) for place in permissions.itself_and_above(folder))

@@ -14,11 +14,12 @@ from zlib import crc32
 import msgspec
 
 from makai.core.errors import InvalidRequest
-from makai.sessions.log.base import StoredGrant, TrustedFolder
+from makai.sessions.log.base import StoredGrant, TrustedFile, TrustedFolder
 
 MAX_PATH_LENGTH: Final = 4096
 """PATH_MAX of Linux; nothing longer can be opened."""
 _GRANT: Final = msgspec.json.Decoder(StoredGrant)
+_FILE: Final = msgspec.json.Decoder(TrustedFile)
 
 
 def checked_folder(folder: str) -> str:
@@ -68,11 +69,24 @@ def revoke(connection: sqlite3.Connection, folder: str, rule: str) -> bool:
     return connection.execute(f"DELETE FROM permission_grant WHERE {where}", (folder, rule)).rowcount > 0
 
 
-def put_trust(connection: sqlite3.Connection, trust: TrustedFolder) -> bool:
+def put_trust(connection: sqlite3.Connection, trust: TrustedFolder, files: Iterable[TrustedFile] = ()) -> bool:
     """Replace the decision about the folder; always True."""
     row = (trust.folder, trust.trusted, _trust_checksum(trust))
     connection.execute("INSERT OR REPLACE INTO trusted_folder VALUES (?, ?, ?)", row)
+    connection.execute("DELETE FROM trusted_file WHERE folder = ?", (trust.folder,))
+    for file in files:
+        data = msgspec.json.encode(file)
+        checksum = crc32(data, crc32(trust.folder.encode()))
+        connection.execute("INSERT INTO trusted_file VALUES (?, ?, ?, ?)", (trust.folder, file.path, data, checksum))
     return True
+
+
+def trusted_files(connection: sqlite3.Connection, folder: str) -> list[TrustedFile]:
+    rows = connection.execute(
+        "SELECT data, checksum FROM trusted_file WHERE folder = ? ORDER BY path", (folder,)
+    ).fetchall()
+    seed = crc32(folder.encode())
+    return [_FILE.decode(data) for data, checksum in rows if isinstance(data, bytes) and crc32(data, seed) == checksum]
 
 
 def is_trusted(connection: sqlite3.Connection, folders: list[str]) -> bool:

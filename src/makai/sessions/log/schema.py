@@ -115,6 +115,16 @@ MIGRATIONS: Final = (
         checksum   INTEGER NOT NULL
     ) WITHOUT ROWID;
     """,
+    # The content of project files that was trusted with a folder.
+    """
+    CREATE TABLE trusted_file (
+        folder   TEXT NOT NULL,
+        path     TEXT NOT NULL,
+        data     BLOB NOT NULL,
+        checksum INTEGER NOT NULL,
+        PRIMARY KEY (folder, path)
+    ) WITHOUT ROWID;
+    """,
 )
 """Each brings the database from the version that is its index to the next; `PRAGMA user_version` counts them."""
 

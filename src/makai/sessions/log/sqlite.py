@@ -163,9 +163,12 @@ class SqliteLog:
     async def revoke(self, folder: str, rule: str) -> bool:
         return await self._change(lambda connection: permissions.revoke(connection, folder, rule))
 
-    async def trust(self, folder: str, trusted: bool) -> None:
+    async def trust(self, folder: str, trusted: bool, files: Sequence[base.TrustedFile] = ()) -> None:
         word = base.TrustedFolder(permissions.checked_folder(folder), trusted)
-        await self._change(lambda connection: permissions.put_trust(connection, word))
+        await self._change(lambda connection: permissions.put_trust(connection, word, files))
+
+    async def trusted_files(self, folder: str) -> list[base.TrustedFile]:
+        return await self._read(None, lambda reader: permissions.trusted_files(reader, folder))
 
     async def is_trusted(self, folder: str) -> bool:
         covering = permissions.itself_and_above(folder)

@@ -15,7 +15,7 @@ from support.session_trials import Trial
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, ParseError
 from makai.core.secret import Secret
-from makai.core.session_events import SessionTerms
+from makai.core.session_events import FileDiff, SessionTerms
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.attach import frames
 from makai.protocols.attach import messages as wire
@@ -61,6 +61,7 @@ REQUESTS: list[req.Request[Any]] = [
     req.ListApprovals(),
     req.DeleteSession("s"),
     req.IsTrusted("/a"),
+    req.GetTrust("/a"),
     req.ListTrusted(),
     req.SetTrust("/a", True),
     req.ListGrants(),
@@ -78,6 +79,10 @@ ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.GetSession("s"), None),
     (req.DeleteSession("s"), True),
     (req.SetTrust("/a", True), None),
+    (
+        req.GetTrust("/a"),
+        req.FolderTrust(trusted=True, changed=(FileDiff(path=".mcp.json", old_text=None, new_text="{}"),)),
+    ),
     (req.ListTrusted(), [base.TrustedFolder("/a", False)]),
     (req.ListGrants(), [GRANT]),
     (req.CheckLog(), base.LogReport(sessions=1, events=2, problems=(base.LogProblem("s", 2, "damaged or missing"),))),
