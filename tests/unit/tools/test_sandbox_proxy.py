@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+import uvloop
 
 from makai.tools import addresses
 from makai.tools.sandbox import proxy as module
@@ -376,3 +377,31 @@ async def test_closing_ends_every_connection_and_leaves_no_descriptor() -> None:
             await asyncio.sleep(0.01)
         assert descriptors() == outside
     assert descriptors() <= before + 1
+
+
+ON_UVLOOP = (
+    test_a_tunnel_carries_bytes_both_ways_and_the_end_of_each,
+    test_socks5_reaches_the_same_hosts,
+    test_a_plain_request_reaches_its_server_in_the_form_for_it,
+    test_a_second_request_on_a_plain_connection_never_reaches_a_server,
+    test_an_address_that_does_not_answer_is_followed_by_the_next,
+    test_every_wait_has_a_deadline,
+    test_connections_are_bounded_and_further_ones_wait,
+    test_a_slow_reader_slows_the_server,
+)
+
+
+@pytest.mark.parametrize("case", ON_UVLOOP, ids=lambda case: case.__name__)
+def test_the_same_holds_on_uvloop(case: Callable[[Bench], Awaitable[None]]) -> None:
+    """makai runs on uvloop where it can, and its sockets are other code."""
+
+    async def run() -> None:
+        bench = Bench()
+        async with asyncio.timeout(DEADLINE_S), bench.stack:
+            await case(bench)
+
+    uvloop.run(run())
+
+
+def test_closing_leaves_no_descriptor_on_uvloop() -> None:
+    uvloop.run(test_closing_ends_every_connection_and_leaves_no_descriptor())
