@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import uvloop
+from support.tls import client_hello
 
 from makai.tools import addresses
 from makai.tools.sandbox import proxy as module
@@ -323,6 +324,34 @@ async def test_a_flood_leaves_turns_to_others(bench: Bench, monkeypatch: pytest.
     assert turns > 400  # one for each of two directions
 
 
+@pytest.mark.parametrize(("named", "is_heard"), [("a.example", True), ("evil.example", False), (None, False)])
+async def test_a_tunnel_with_tls_for_another_host_never_reaches_the_server(
+    bench: Bench, named: str | None, is_heard: bool
+) -> None:
+    """Behind the address of an allowed host there are often all the others of a content network."""
+    heard = bytearray()
+    gone = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.extend(await reader.read())
+        gone.set()
+
+    port = await bench.serve(listen)
+    proxy = await bench.proxy(f"a.example:{port}")
+    reader, writer = await bench.tunnel(f"a.example:{port}")
+    hello = client_hello(named)
+    for at in range(0, len(hello), 100):
+        writer.write(hello[at : at + 100])
+        await writer.drain()
+    if is_heard:
+        writer.write_eof()
+    assert await reader.read() == b""
+    await gone.wait()
+    assert bytes(heard) == (hello if is_heard else b"")
+    blocked = f"[blocked: a tunnel to a.example:{port} that does not begin with TLS for a.example]\n"
+    assert proxy.notice() == ("" if is_heard else blocked)
+
+
 async def test_the_users_own_proxy_is_used_and_its_password_is_not_shown(bench: Bench) -> None:
     heard: list[bytes] = []
 
@@ -337,14 +366,14 @@ async def test_the_users_own_proxy_is_used_and_its_password_is_not_shown(bench: 
     port = await bench.serve(corporate)
     environ = {"HTTPS_PROXY": f"http://u:secret@corp.example:{port}"}
     bench.answers["a.example"] = [[]]  # only the proxy of the network knows it
-    proxy = await bench.proxy("a.example", "evil.example", environ=environ)
-    reader, writer = await bench.tunnel("a.example:443")
+    proxy = await bench.proxy("a.example:9418", "evil.example", environ=environ)
+    reader, writer = await bench.tunnel("a.example:9418")
     writer.write(b"late")
     writer.write_eof()
     assert await reader.read() == b"early,late"
     said = await bench.ask(b"CONNECT evil.example:443 HTTP/1.1\r\n\r\n")
     assert b"502 Bad Gateway" in said
-    assert heard[0].startswith(b"CONNECT a.example:443 HTTP/1.1\r\n")
+    assert heard[0].startswith(b"CONNECT a.example:9418 HTTP/1.1\r\n")
     assert b"Proxy-Authorization: Basic dTpzZWNyZXQ=" in heard[0]
     assert proxy.notice() == "[blocked: your network's proxy refused evil.example:443 (status 407)]\n"
 

@@ -22,12 +22,13 @@ from makai.tools import addresses
 from makai.tools.sandbox.hosts import DEFAULT_PORTS, parse_host
 from makai.tools.sandbox.proxy_clients import ProxyClients, receive_clients
 from makai.tools.sandbox.proxy_requests import (
-    BodyCounter,
     MalformedRequest,
     ProxyRequest,
+    RequestBody,
     RequestParser,
     answer,
 )
+from makai.tools.sandbox.tunnel_start import TunnelStart
 from makai.tools.sandbox.upstream_proxy import UpstreamProxy, connect_status, upstream_for
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -185,9 +186,11 @@ class EgressProxy:
             async with asyncio.timeout(self._deadlines.idle_s) as limit:
                 first = request.head or answer(request.protocol, 200)
                 await loop.sock_sendall(server if request.head else client, first)
-                body = BodyCounter(request.body) if request.protocol == "http" else None
-                relay = _Relay(client, server, limit, self._deadlines.idle_s, body)
+                checked = RequestBody(request.body) if request.protocol == "http" else TunnelStart(request)
+                relay = _Relay(client, server, limit, self._deadlines.idle_s, checked)
                 await relay.run(rest, early)
+            if relay.is_refused and request.protocol != "http":
+                self._note_failure(f"a tunnel to {request.host} that does not begin with TLS for {request.name}")
 
     async def _say_last(self, client: socket.socket, data: bytes) -> None:
         """Send an answer and read what still comes: to close a connection with unread bytes would drop the answer."""
@@ -315,25 +318,27 @@ class _Relay:
         server: socket.socket,
         limit: asyncio.Timeout,
         idle_s: float,
-        body: BodyCounter | None,
+        checked: RequestBody | TunnelStart,
     ) -> None:
-        """`body` tells where a plain request ends; what comes behind it never reaches the server."""
         self._client, self._server = client, server
         self._limit, self._idle_s = limit, idle_s
-        self._body = body
+        self._checked = checked
         self._loop = asyncio.get_running_loop()
         self._renewed_at = self._loop.time()
+        self.is_refused = False
 
     async def run(self, first: bytes, early: bytes) -> None:
         """`first` of the client and `early` of the server were read before."""
         async with asyncio.TaskGroup() as group:
-            sending = group.create_task(self._copy(self._client, self._server, first, self._body))
+            sending = group.create_task(self._copy(self._client, self._server, first, self._checked))
             await self._copy(self._server, self._client, early, None)
-            if self._body is not None:
+            if isinstance(self._checked, RequestBody):
                 sending.cancel()  # the answer is complete: there is no other request on this connection
 
-    async def _copy(self, source: socket.socket, target: socket.socket, data: bytes, body: BodyCounter | None) -> None:
-        buffer = memoryview(bytearray(_CHUNK_BYTES if body is None else _BODY_CHUNK_BYTES))
+    async def _copy(
+        self, source: socket.socket, target: socket.socket, data: bytes, checked: RequestBody | TunnelStart | None
+    ) -> None:
+        buffer = memoryview(bytearray(_BODY_CHUNK_BYTES if isinstance(checked, RequestBody) else _CHUNK_BYTES))
         buffer[: len(data)] = data
         count = len(data)
         try:
@@ -341,17 +346,21 @@ class _Relay:
                 if count:
                     self._renew()
                     await asyncio.sleep(0)  # what is ready at once does not wait, and others would never have a turn
-                    taken = count if body is None else body.take(bytes(buffer[:count]))
-                    await self._loop.sock_sendall(target, buffer[: taken or 0])
-                    if taken != count:
-                        raise ConnectionAbortedError("a second request")
+                    passed, may_stay = buffer[:count], True
+                    if checked is not None and not checked.is_open:
+                        held, may_stay = checked.take(bytes(passed))
+                        passed = memoryview(held)
+                    await self._loop.sock_sendall(target, passed)
+                    if not may_stay:
+                        self.is_refused = True
+                        raise ConnectionAbortedError("refused")
                 count = await self._loop.sock_recv_into(source, buffer)
                 if not count:
                     break
-            if body is None:
-                target.shutdown(socket.SHUT_WR)
-            elif not body.is_complete:
+            if checked is not None and not checked.may_end:
                 raise ConnectionAbortedError("half of a request")
+            if not isinstance(checked, RequestBody):
+                target.shutdown(socket.SHUT_WR)
         except OSError:
             for end in (source, target):
                 with contextlib.suppress(OSError):

@@ -208,8 +208,10 @@ def answer(protocol: Protocol, status: int, text: str = "") -> bytes:
     return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 
-class BodyCounter:
-    """Finds the end of the body of a plain request."""
+class RequestBody:
+    """Lets the body of a plain request pass and nothing behind it."""
+
+    is_open = False
 
     def __init__(self, length: int | None) -> None:
         """`length` is None when the body comes in chunks."""
@@ -218,17 +220,22 @@ class BodyCounter:
         self._line = bytearray()
         self._small_chunks = 0
         self._state: Literal["size", "data", "data end", "trailer"] = "size"
-        self.is_complete = length == 0
+        self.may_end = length == 0
 
-    def take(self, data: bytes) -> int | None:
+    def take(self, data: bytes) -> tuple[bytes, bool]:
+        """What the server may have now, and whether the connection may stay."""
+        taken = self._taken(data)
+        return data[: taken or 0], taken == len(data)
+
+    def _taken(self, data: bytes) -> int | None:
         """How many bytes of `data` are of the body; None when they cannot be."""
         if not self._is_chunked:
             taken = min(len(data), self._left)
             self._left -= taken
-            self.is_complete = self._left == 0
+            self.may_end = self._left == 0
             return taken
         at = 0
-        while at < len(data) and not self.is_complete:
+        while at < len(data) and not self.may_end:
             if self._state == "data":
                 taken = min(len(data) - at, self._left)
                 self._left -= taken
@@ -255,7 +262,7 @@ class BodyCounter:
             case "data end" if line == b"\r\n":
                 self._state = "size"
             case "trailer" if line == b"\r\n":
-                self.is_complete = True
+                self.may_end = True
             case _:  # an extension or a trailer, which clients do not send
                 return False
         return True
