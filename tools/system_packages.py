@@ -27,6 +27,18 @@ class Need(NamedTuple):
 
 NEEDED = (
     Need("bubblewrap", ("bwrap",), "the bubblewrap sandbox"),
+    Need("strace", ("strace",), "that allowed commands start and write nothing else"),
+    Need("ripgrep", ("rg",), "the harmless options of rg"),
+    Need("fd-find", ("fd", "fdfind"), "the harmless options of fd"),
+    Need("tree", ("tree",), "the harmless options of tree"),
+    Need("gawk", ("gawk",), "the harmless options of gawk"),
+    Need("jq", ("jq",), "the harmless options of jq"),
+    Need("sqlite3", ("sqlite3",), "the harmless options of sqlite3"),
+    Need("xxd", ("xxd",), "the harmless options of xxd"),
+    Need("file", ("file",), "the harmless options of file"),
+    Need("bsdextrautils", ("hexdump",), "the harmless options of hexdump and column"),
+    Need("zip", ("zip",), "the harmless options of unzip"),
+    Need("unzip", ("unzip",), "the harmless options of unzip"),
     Need("chromium", ("chromium", "chromium-browser", "google-chrome"), "the page in a real browser"),
 )
 

@@ -372,7 +372,8 @@ OTHERS: Final[Mapping[str, OptionList]] = {
     "ss": OptionList(options="-tulnpaexmiHO46", operands="text"),
     "man": OptionList(options="-wfkaL: -S:s:", operands="text", check=checks.pages),
     "tar": OptionList(reader=checks.tar_list),
-    **_same("unzip zipinfo", OptionList(options="-lvtzp1qZ", check=checks.shows_archive, options_first=True)),
+    "unzip": OptionList(options="-lvtzpq", check=checks.shows_archive, options_first=True),  # unzip 6.0
+    "zipinfo": OptionList(options="-12smlvhtTz", options_first=True),
     "sqlite3": OptionList(reader=checks.sqlite_query),
     "curl": OptionList(
         options="-sSfLIivkq46 -m:A:H:e: --silent --show-error --fail --location --head --include --verbose --max-time= "

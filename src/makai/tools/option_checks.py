@@ -219,7 +219,7 @@ def lookup_only(found: ParsedArguments) -> bool:
 
 def shows_archive(found: ParsedArguments) -> bool:
     """unzip without one of these options writes files."""
-    return found.has("l p v t z Z")
+    return found.has("l p v t z")
 
 
 def has_message(found: ParsedArguments) -> bool:
