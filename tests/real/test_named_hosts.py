@@ -6,15 +6,21 @@ import asyncio
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from support.egress import HOST, ProxiedCommands, package_server
+from support.orphan_trials import Silent, text_of
 from support.places import folder_outside_tmp
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement
+from makai.tools.commands import LocalCommands
 from makai.tools.sandbox.detect import Detection, SandboxBackend, try_bubblewrap, try_landlock
+from makai.tools.sandbox.policy import SandboxPolicy
+from makai.tools.shell import ShellTool
+from makai.tools.workspace import Workspace
 
 BACKENDS: dict[str, Callable[[], SandboxBackend | str]] = {"bubblewrap": try_bubblewrap, "landlock": try_landlock}
 PROGRAMS = {
@@ -192,3 +198,44 @@ async def test_a_sandbox_that_cannot_be_made_ends_at_once(folder: Path) -> None:
         done = await commands.run("true", "a.example")
     assert done.exit_code != 0
     assert "gone" in done.output
+
+
+async def test_the_shell_tool_reaches_named_hosts_and_says_which_others_were_asked_for(
+    sandbox: Detection, folder: Path
+) -> None:
+    """As a model calls it. The user's own proxy stands for the internet, since tests have none."""
+    asked: list[bytes] = []
+
+    async def corporate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello from the internet\n")
+        writer.close()
+
+    @contextmanager
+    def confined(
+        argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False
+    ) -> Iterator[Sequence[str]]:
+        policy = SandboxPolicy(level="workspace-write", roots=(str(folder / "work"),), hosts=opened.network)
+        with sandbox.holding(policy):
+            yield sandbox.wrap(policy, argv)
+
+    (folder / "work").mkdir()
+    workspace = Workspace([folder / "work"])
+    before = len(os.listdir("/proc/self/fd"))
+    async with asyncio.timeout(60), await asyncio.start_server(corporate, "127.0.0.1", 0) as server:
+        environ = {"PATH": os.environ["PATH"], "http_proxy": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"}
+        commands = LocalCommands(workspace, confined=confined, resolved=lambda wanted, _: wanted, environ=environ)
+        shell = ShellTool(workspace, commands, environ=environ, spill_directory=folder / "spilled")
+        call = {"command": "curl -sS http://a.makai.invalid/x; curl -sS -o /dev/null http://b.makai.invalid/"}
+        outcome = await shell.run({**call, "network": ["a.makai.invalid"]}, Silent())
+        without = await shell.run(call, Silent())
+    hint = '; ask with network=["a.makai.invalid", "b.makai.invalid"]]'
+    assert text_of(outcome) == (
+        f"hello from the internet\n[blocked: b.makai.invalid:80 is not among the allowed hosts{hint}"
+    )
+    assert asked == [b"CONNECT a.makai.invalid:80 HTTP/1.1", b"GET /x HTTP/1.1"]
+    assert "curl: (" in text_of(without)
+    assert "internet" not in text_of(without)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the lookup threads keep none; the loop may keep one

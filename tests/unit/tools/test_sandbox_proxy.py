@@ -104,7 +104,7 @@ async def test_a_tunnel_carries_bytes_both_ways_and_the_end_of_each(bench: Bench
     port = await bench.serve(echo)
     proxy = await bench.proxy(f"a.example:{port}")
     reader, writer = await bench.tunnel(f"A.Example.:{port}")
-    sent = os.urandom(1_000_000)
+    sent = b"not TLS" + os.urandom(1_000_000)
     writer.write(sent)
     writer.write_eof()
     assert await reader.read() == sent
@@ -376,6 +376,35 @@ async def test_the_users_own_proxy_is_used_and_its_password_is_not_shown(bench: 
     assert heard[0].startswith(b"CONNECT a.example:9418 HTTP/1.1\r\n")
     assert b"Proxy-Authorization: Basic dTpzZWNyZXQ=" in heard[0]
     assert proxy.notice() == "[blocked: your network's proxy refused evil.example:443 (status 407)]\n"
+
+
+async def test_the_users_own_proxy_is_used_where_there_is_no_dns(bench: Bench) -> None:
+    never = asyncio.Event()
+
+    async def corporate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await reader.read()
+
+    async def resolve(name: str, port: int) -> Sequence[str]:
+        bench.lookups.append(name)
+        if name == "a.example":
+            await never.wait()
+        return ["127.0.0.1"] if name == "corp.example" else ["10.0.0.1"]
+
+    port = await bench.serve(corporate)
+    bench.resolve = resolve  # type: ignore[method-assign]
+    environ = {"HTTPS_PROXY": f"http://corp.example:{port}"}
+    deadlines = ProxyDeadlines(resolve_s=0.5)
+    allowed = addresses.may_be_reached
+    proxy = await bench.proxy(
+        "a.example", "intranet.example", environ=environ, deadlines=deadlines, may_be_reached=allowed
+    )
+    for _ in range(2):
+        await bench.tunnel("a.example:443")
+    assert bench.lookups == ["corp.example", "a.example"]
+    assert b"403 Forbidden" in await bench.ask(b"CONNECT intranet.example:443 HTTP/1.1\r\n\r\n")
+    assert proxy.notice() == "[blocked: intranet.example is not on the public internet]\n"
 
 
 async def test_closing_ends_every_connection_and_leaves_no_descriptor() -> None:

@@ -39,6 +39,7 @@ MAX_ALL_CONNECTIONS: Final = 160
 MAX_REFUSALS: Final = 20
 _MAX_ADDRESSES: Final = 8
 _MAX_LOOKUPS: Final = 2
+_MAX_KNOWN: Final = 256
 _CHUNK_BYTES: Final = 128 * 1024
 _BODY_CHUNK_BYTES: Final = 16 * 1024
 """Smaller, since these bytes are looked at, and larger than what is read at once of a head (`_HEAD_CHUNK_BYTES`)."""
@@ -88,6 +89,7 @@ class EgressProxy:
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)
         self._lookups = asyncio.Semaphore(_MAX_LOOKUPS)
         self._known: dict[str, Sequence[str]] = {}
+        self._left_to_upstream: set[str] = set()
         self._not_allowed: dict[str, None] = {}
         self._failed: dict[str, None] = {}
         self._clients: ProxyClients | None = None
@@ -237,12 +239,18 @@ class EgressProxy:
 
     async def _through(self, upstream: UpstreamProxy, request: ProxyRequest) -> tuple[socket.socket, bytes] | _Refusal:
         """By the user's own proxy, which resolves the name. What can be resolved here must be public here."""
-        known = await self._addresses(request.name, request.port)
-        if not all(map(self._may_be_reached, known)):
-            return _Refusal(403, f"{request.name} is not on the public internet")
         found = await self._addresses(upstream.name, upstream.port)
         if not found:
             return _Refusal(502, f"your network's proxy {upstream.name} is not known")
+        if request.name not in self._left_to_upstream:
+            known: Sequence[str] = ()
+            with contextlib.suppress(TimeoutError):  # in such networks there may be no DNS at all
+                async with asyncio.timeout(self._deadlines.resolve_s / 5):
+                    known = await self._addresses(request.name, request.port)
+            if not all(map(self._may_be_reached, known)):
+                return _Refusal(403, f"{request.name} is not on the public internet")
+            if len(self._left_to_upstream) < _MAX_KNOWN:
+                self._left_to_upstream.add(request.name)
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._deadlines.connect_s):
             server = await self._opened(found, upstream.port)
@@ -273,7 +281,7 @@ class EgressProxy:
             # A thread cannot be interrupted: a lookup keeps its place until it ends, whatever its deadline.
             looking.add_done_callback(lambda _: self._lookups.release())
             found = await answered
-        if found and len(self._known) < MAX_CONNECTIONS:
+        if found and len(self._known) < _MAX_KNOWN:
             self._known[name] = found
         return found
 
