@@ -2,13 +2,16 @@
 
 Project files are data: they are quoted with their path, and until the user trusts the folder the prompt says that they
 are not instructions. Links that lead out of the project, and what is `hidden`, are not read. In every directory from
-the root of the repository down to the working directory, `AGENTS.md` is read, else `CLAUDE.md`. Of skills
+the root of the repository down to the working directory, `AGENTS.md` is read, else `CLAUDE.md`; above the working
+directory only what belongs to the user. Of skills
 (`skills/*/SKILL.md` in `.agents`, `.makai` or `.claude`) the prompt has name, description and path.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -59,13 +62,11 @@ def system_prompt(cwd: Path, *, trusted: bool = False, hidden: Sequence[Path] = 
     """The prompt for a session in `cwd`. Reads files; whatever cannot be read is left out."""
     cwd = Path(cwd).absolute()
     sections = [base, f"The working directory is {cwd}."]
-    root = project_root(cwd)
+    directories = project_directories(cwd)[::-1]
     try:
-        workspace = Workspace((root,), hidden)
+        workspace = Workspace(directories[:1], hidden)
     except MakaiError:
         return "\n\n".join(sections)
-    directories = [cwd, *cwd.parents]
-    directories = directories[: directories.index(root) + 1][::-1]
     if files := _quoted(workspace, directories):
         sections += [_TRUSTED if trusted else _UNTRUSTED, *files]
     if trusted and (skills := find_skills(workspace, directories)):
@@ -73,10 +74,30 @@ def system_prompt(cwd: Path, *, trusted: bool = False, hidden: Sequence[Path] = 
     return "\n\n".join(sections)
 
 
-def project_root(cwd: Path) -> Path:
-    """The nearest directory above with a `.git`; a folder that is in no repository is its own root. Not the root of the
-    file system: what others put into shared folders above is not part of the project."""
-    return next((directory for directory in (cwd, *cwd.parents) if (directory / ".git").exists()), cwd)
+def project_directories(cwd: Path) -> list[Path]:
+    """The directory and those above it up to the root of its repository; only itself when it is in none.
+
+    What is above counts only when it belongs to the user, as git has it: another user could have put a `.git` and
+    instructions into a folder that many can write, such as /tmp.
+    """
+    found = [cwd]
+    if os.path.lexists(cwd / ".git"):
+        return found
+    for directory in cwd.parents:
+        if not _is_of_user(directory) or os.stat(directory).st_mode & stat.S_IWOTH:
+            break
+        found.append(directory)
+        if os.path.lexists(directory / ".git"):
+            return found if _is_of_user(directory / ".git") else [cwd]
+    return [cwd]
+
+
+def _is_of_user(path: Path) -> bool:
+    """Whether the user owns it, and the link to it where it is one."""
+    try:
+        return {os.lstat(path).st_uid, os.stat(path).st_uid} == {os.getuid()}
+    except OSError:
+        return False
 
 
 def find_skills(workspace: Workspace, directories: Sequence[Path]) -> list[Skill]:
@@ -95,6 +116,8 @@ def _quoted(workspace: Workspace, directories: Sequence[Path]) -> list[str]:
     quoted: list[str] = []
     for directory in reversed(directories):
         for name in INSTRUCTION_FILES:
+            if directory != directories[-1] and not _is_of_user(directory / name):
+                continue
             read = _read(workspace, directory / name, min(MAX_FILE_BYTES, left))
             if read is None:
                 continue

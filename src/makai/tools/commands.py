@@ -126,7 +126,8 @@ class LocalCommands:
             held.callback(os.close, directory)
             kept = held.enter_context(ExitStack())
             opened = request.confinement
-            watch = _Watch(None if opened.unsandboxed else self._guard, keeps_new=opened.git)
+            guard = None if opened.unsandboxed or request.read_only else self._guard
+            watch = _Watch(guard, opened.folders, keeps_new=opened.git)
             proxy = EgressProxy(hosts, environ=self._environ) if (hosts := named_hosts(opened)) else None
             await watch.begin()
             try:
@@ -153,19 +154,20 @@ class LocalCommands:
 class _Watch:
     """Compares the protected files before and after a command, in threads."""
 
-    def __init__(self, guard: FileGuard | None, *, keeps_new: bool) -> None:
+    def __init__(self, guard: FileGuard | None, opened: Sequence[str], *, keeps_new: bool) -> None:
         self._guard = guard
+        self._opened = opened
         self._keeps_new = keeps_new
         self._before: GuardSnapshot | None = None
 
     async def begin(self) -> None:
         if self._guard is not None:
-            self._before = await asyncio.to_thread(self._guard.look)
+            self._before = await asyncio.to_thread(self._guard.look, self._opened)
 
     async def end(self) -> None:
         if self._guard is not None and self._before is not None:
             before, self._before = self._before, None
-            work = asyncio.to_thread(self._guard.settle, before, keeps_new=self._keeps_new)
+            work = asyncio.to_thread(self._guard.settle, before, self._opened, keeps_new=self._keeps_new)
             await wait_uncancelled(asyncio.create_task(work, name="protected-files"))
 
     def take_notices(self) -> tuple[Notice, ...]:

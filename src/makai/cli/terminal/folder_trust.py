@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from makai.agent.prompt import INSTRUCTION_FILES, SKILL_FOLDERS, project_root
+from makai.agent.prompt import INSTRUCTION_FILES, SKILL_FOLDERS, project_directories
 from makai.cli.console import say
 from makai.cli.line_reader import LineReader
 from makai.core.approval_text import diff_lines
@@ -19,10 +19,8 @@ CONFIGURATION: Final = (*INSTRUCTION_FILES, ".makai", ".mcp.json", *SKILL_FOLDER
 
 def project_files(cwd: str) -> list[str]:
     """Existing configuration files, from the root of the repository down to the folder. None of them is read."""
-    folder = Path(cwd)
-    root = project_root(folder)
-    folders = [folder, *folder.parents]
-    folders = folders[: folders.index(root) + 1]
+    folders = project_directories(Path(cwd))
+    root = folders[-1]
     found = [directory / name for directory in folders for name in CONFIGURATION if _exists(directory / name)]
     inside = [path for path in found if not any(other in path.parents for other in found)]
     return [str(path.relative_to(root)) for path in inside]

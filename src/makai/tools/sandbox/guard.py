@@ -98,10 +98,11 @@ class FileGuard:
         self._latest = GuardSnapshot()
         self._notices: list[Notice] = []
 
-    def look(self) -> GuardSnapshot:
-        """What is there now. Only folders that changed since the last look are read."""
+    def look(self, opened: Sequence[str] = ()) -> GuardSnapshot:
+        """What is there now, also in the folders that were opened for one command. Only folders that changed since the
+        last look are read."""
         with self._lock:
-            self._latest = snapshot_of(self._roots, self._latest)
+            self._latest = snapshot_of((*self._roots, *opened), self._latest)
             return self._latest
 
     @property
@@ -109,10 +110,10 @@ class FileGuard:
         """What a command finds read-only, as of the last look."""
         return self._latest.read_only
 
-    def settle(self, before: GuardSnapshot, *, keeps_new: bool = False) -> None:
+    def settle(self, before: GuardSnapshot, opened: Sequence[str] = (), *, keeps_new: bool = False) -> None:
         """Compare with what was there before a command, and undo what it must not leave behind. `keeps_new`: a person
         allowed the command to change the repository, so it may check out such files; they are reported only."""
-        after = self.look()
+        after = self.look(opened)
         made, taken = [], []
         for path in after.found:
             if path in before.found or was_approved(path, before.taken_at):
