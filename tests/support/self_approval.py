@@ -60,12 +60,12 @@ READING: dict[str, str] = {
     "the socket": _python("socket.socket(1).connect(os.environ['MK'] + '/makai.sock')"),
     "the port": f"exec 3<>/dev/tcp/127.0.0.1/$PORT && {_SAY}",
     "an approval over the WebSocket": _python(_APPROVE),
-    "the server's memory": _python("open('/proc/' + os.environ['PID'] + '/mem', 'rb')"),
     "our own command": "MAKAI_HOME=$MK PYTHONPATH=$SRC $MAKAI_PY -m makai sessions list",
 }
 """Harmless where they succeed: without a sandbox each must, or it would prove nothing."""
 
 CHANGING: dict[str, str] = {
+    "the server's memory": _python("open('/proc/' + os.environ['PID'] + '/mem', 'rb')"),  # without a sandbox for root
     "the parent's environment": "tr '\\0' '\\n' </proc/$PPID/environ; cat /proc/$PPID/../*/environ",
     "IPv6": _python("socket.create_connection(('::1', int(os.environ['PORT'])), 3)"),
     "localhost": _python("socket.create_connection(('localhost', int(os.environ['PORT'])), 3)"),

@@ -41,8 +41,10 @@ def _run(arguments: list[str]) -> int:
     from makai.cli.commands import cli
     from makai.cli.console import EXIT_FAILED, discard_output, exit_code, explain, never_fail_to_encode
     from makai.core.errors import MakaiError
+    from makai.core.process_privacy import hide_memory
 
     never_fail_to_encode()
+    hide_memory()
     try:
         # Not standalone: click would turn Ctrl-C into exit code 1.
         result = cli.main(args=arguments, prog_name="makai", standalone_mode=False)

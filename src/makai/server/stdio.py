@@ -12,6 +12,7 @@ def main() -> int:
     gc.disable()
     import asyncio
 
+    from makai.core.process_privacy import hide_memory
     from makai.protocols.makai.envelope import READY_FRAME
     from makai.server.backend import LazyBackend
     from makai.server.makai_connection import MakaiServer
@@ -28,6 +29,7 @@ def main() -> int:
         try:
             channel = StdioChannel(*streams)
             await channel.send([READY_FRAME])
+            hide_memory()  # loads a library, which no client waits for
             await MakaiServer(backend, sessions=sessions.get).serve(channel)
         finally:
             await sessions.close()
