@@ -14,7 +14,7 @@ from makai.core import process_privacy
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this")
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 INTERPRETER = shutil.which("python3", path="/usr/bin:/bin") or os.path.realpath(sys.executable)
 HOLDER = "import sys\n{prepared}\nprint('ready', flush=True)\nsys.stdin.read()\n"
 LOOK = """
@@ -30,7 +30,7 @@ for name in ("environ", "mem", "maps"):
 
 def looked_into(prepared: str) -> list[str]:
     """What another process of the same user, who is not root, can open of a process with a secret."""
-    user = NOBODY if os.getuid() == 0 else os.getuid()
+    user = UNPRIVILEGED if os.getuid() == 0 else os.getuid()
     start = [INTERPRETER, "-I", "-S", "-c"]
     environ = {"API_KEY": "secret"}
     code = HOLDER.format(prepared=prepared)
