@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -27,6 +28,9 @@ _STATUS: Final = {
     "storage_unavailable": 503,
 }
 """HTTP status of an error code; every other code is the caller's fault."""
+
+_SENT: Final = re.compile(r" '.*'(?= - at |$)|(?<=unknown field) `.*`(?= - at |$)", re.DOTALL)
+"""What of a body msgspec repeats in its messages: it may be a secret in the wrong place."""
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
@@ -68,4 +72,4 @@ async def read_body(request: web.Request, kind: type[BodyT], max_bytes: int) -> 
     except TimeoutError:
         raise InvalidRequest(f"The body took longer than {BODY_DEADLINE_S:g} s.") from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise InvalidRequest(f"The body cannot be read: {error}") from None
+        raise InvalidRequest(f"The body cannot be read: {_SENT.sub('', str(error))}") from None

@@ -112,6 +112,14 @@ class GuardedConnection(web.RequestHandler):
         self._entry.requests -= 1
         self._entry.idle_since = asyncio.get_running_loop().time()
 
+    async def finish_response(
+        self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, web.HTTPExpectationFailed):  # aiohttp repeats the header in it, before the guard is asked
+            resp = refused(resp.status, "invalid_request", "Only `Expect: 100-continue` is understood.")
+            resp.force_close()
+        return await super().finish_response(request, resp, start_time)
+
     def handle_error(
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
