@@ -152,6 +152,40 @@ async def test_the_tab_does_not_grow_with_what_streams_through_it(site: Site, re
         assert nodes < 3_000
 
 
+WATCH_TASKS = """
+window.longest = 0;
+new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) window.longest = Math.max(window.longest, entry.duration);
+}).observe({ type: "longtask", buffered: true });
+"""
+HOSTILE = {
+    "a table of 6,000 columns": "|" + "a|" * 6_000 + "\n|" + "-|" * 6_000 + "\n" + "|\n" * 12_500,
+    "a table of 8,000 rows": "|a|b|\n|-|-|\n" + "|1|2|\n" * 8_000,
+    "a table of 60 columns": "|" + "a|" * 60 + "\n|" + "-|" * 60 + "\n" + ("|" + "b|" * 60 + "\n") * 400,
+    "marks in one paragraph": "*a_[b](\n" * 6_000,
+    "a list of 12,000 items": "- a\n" * 12_000,
+    "a list item of 25,000 lines": "- a\n" + "b\n" * 25_000,
+    "20,000 paragraphs": "a\n\n" * 20_000,
+    "1,000,000 characters": "word *a* `b` [c](https://d.example) " * 28_000,
+}
+
+
+@pytest.mark.parametrize("shape", HOSTILE)
+async def test_no_answer_freezes_the_page(
+    browser: Browser, tmp_path: Path, shape: str, record_measure: RecordMeasure
+) -> None:
+    answer = f"\n\n{HOSTILE[shape]}\n\nend of it"
+    await write_long_session(tmp_path / "makai-home", "hostile", 1, answer=answer)
+    async with site_of(tmp_path, browser) as site, site.window("hostile") as window:
+        await window.page.add_init_script(WATCH_TASKS)
+        await window.page.reload()
+        await window.page.wait_for_function("() => /end of it|Show more/.test(document.body.textContent)")
+        await window.idle()
+        longest: float = await window.page.evaluate("() => window.longest")
+        record_measure(f"longest task of the page for {shape}", "< 200 ms", f"{longest:.0f} ms")
+        assert longest < 200 * SLACK * slack()
+
+
 async def test_a_first_visit_loads_at_most_150_kb_of_javascript(site: Site, record_measure: RecordMeasure) -> None:
     scripts: list[Response] = []
     async with site.context() as context:

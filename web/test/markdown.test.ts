@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { cpuMs } from "./cpu";
-import { GrowingMarkdown, renderMarkdown } from "../src/lib/markdown";
+import { GrowingMarkdown, markdownParts, renderMarkdown } from "../src/lib/markdown";
 
 const html = (text: string): string =>
   renderMarkdown(text)
@@ -105,4 +105,76 @@ describe("what no parser should see", () => {
     expect(blocks.at(-1)).toMatchObject({ kind: "html", html: "<p><strong>after</strong></p>\n" });
     expect(blocks.map((block) => block.raw).join("")).toBe(`${text}\n\n**after**`);
   });
+});
+
+describe("any text", () => {
+  const fill = (piece: string, length: number): string => piece.repeat(Math.ceil(length / piece.length)).slice(0, length);
+  const wide = (length: number): string =>
+    `|${"a|".repeat(length / 8)}\n|${"-|".repeat(length / 8)}\n${"|\n".repeat(length / 4)}`;
+  const PIECES = [
+    "*a ", "*a_b ", "**a *b ", "*a\n", "_a ", "~a ", "a* ", "*a_[b](", "[a](", "[a](b ", "[a][b] ", "![a](", "[a ", "a] ",
+    "`a ", "``a ` ", "<a ", "<a b='", "<http://", "http://a.", "www.a", "a@b.", "a.b-c_", "a.b-c", "\\*", "&a;&#",
+    "<b>x</b> ", "<div>\n", "<!-- ", "<!--\n\n", "- a\n", "1. a\n", "- a\n  - b\n    - c\n", "- a\n\n", "> a\n", ">a\nb\n",
+    "- [ ] a\n", "# a\n", "a\n=\n", "***\n", "[a]: b\n", "[a]: <b 'c\n", "```\n", "~~~a\n```\n", "    a\n", "\n", " \n",
+    "a  \n", "a\n", "a\n\n", "word ", "a", "1", "- - ", "|", "a|b\n", "-\ta\n", " ", "\u00a0", "[^a]: b\n", "> - a\n",
+    "* *a\n", "~~a", "__a", "*.,", "*a*", "***a***b", "|a|b|\n|-|-|\n|1|2|\n\n", "> |a|b|\n> |-|-|\n> |1|2|\n",
+    "|a|b|\n|-|-|\n" + "|1|2|\n".repeat(400), "- a\n" + "b\n".repeat(400), "- a\n" + "\n  b\n".repeat(200),
+    wide(8_000), "> " + wide(4_000).replaceAll("\n", "\n> "), "- " + wide(4_000).replaceAll("\n", "\n  "),
+  ];
+
+  /** CPU time of the slowest part and of all of them. Blocks must add up to the text. */
+  function measured(text: string): { slowest: number; all: number } {
+    const parts = markdownParts(text);
+    const begun = cpuMs();
+    let slowest = 0;
+    let raw = "";
+    for (;;) {
+      const start = cpuMs();
+      const { value, done } = parts.next();
+      slowest = Math.max(slowest, cpuMs() - start);
+      if (done) break;
+      raw += value.map((block) => block.raw).join("");
+    }
+    expect(raw.length).toBe(text.length);
+    return { slowest, all: cpuMs() - begun };
+  }
+
+  test.each(PIECES.map((piece) => [piece.slice(0, 24), piece]))("is read in bounded steps: %j", (_, piece) => {
+    measured(fill(piece, 2_000)); // the first time is not typical
+    const { slowest, all } = measured(fill(piece, 50_000));
+    expect(slowest).toBeLessThan(500);
+    expect(all).toBeLessThan(12_000); // most of it is the sanitiser on a DOM in JavaScript
+  }, 60_000);
+
+  test("of a megabyte is read in time that grows with its length only", () => {
+    for (const piece of ["*a_[b](\n", "- a\n", "a\n\n", "> a\n\n", "|a|b|\n|-|-|\n|1|2|\n\n"]) {
+      expect(measured(fill(piece, 1_000_000)).all).toBeLessThan(15_000);
+    }
+  }, 120_000);
+
+  test("with a table of thousands of columns is shown as it was written", () => {
+    const [block, ...more] = renderMarkdown(wide(50_000));
+    expect(more).toEqual([]);
+    expect(block?.kind).toBe("plain");
+  });
+
+  test("keeps its first rows where a long table follows other blocks", () => {
+    const blocks = renderMarkdown(`Intro:\n\n|a|b|\n|-|-|\n${"|1|2|\n".repeat(5_000)}\nafter`);
+    expect(blocks.map((block) => block.kind)).toEqual(["html", "html", "html"]);
+    expect(blocks[1]).toMatchObject({ html: expect.stringContaining("4700 more rows are not shown") });
+  });
+
+  test("that grows to a megabyte without an end of its block is read in bounded time", () => {
+    for (const piece of ["*a_[b](\n", "- a\n", "word "]) {
+      const text = fill(piece, 1_000_000);
+      const growing = new GrowingMarkdown();
+      let slowest = 0;
+      for (let at = 100_000; at <= text.length; at += 100_000) {
+        const start = cpuMs();
+        growing.update(text.slice(0, at));
+        slowest = Math.max(slowest, cpuMs() - start);
+      }
+      expect(slowest).toBeLessThan(1_500);
+    }
+  }, 120_000);
 });

@@ -2,7 +2,7 @@
 // others, and very long code, stays plain. The result is HTML in which the highlighter has escaped the code.
 import type { HLJSApi, LanguageFn } from "highlight.js";
 
-const MAX_CHARACTERS = 60_000;
+const MAX_CHARACTERS = 20_000;
 
 const LANGUAGES: Record<string, () => Promise<{ default: LanguageFn }>> = {
   bash: () => import("highlight.js/lib/languages/bash"),

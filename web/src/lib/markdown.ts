@@ -1,7 +1,11 @@
 // Markdown as blocks of safe HTML. In: what a model wrote. Out: blocks the page draws one by one, so that a growing
 // text costs only its last block. Raw HTML is shown as text, images are not loaded, and only web and mail links work.
+//
+// The parser takes quadratic time for many shapes of text, so it never sees much at once: a text is cut where a block
+// surely begins, what cannot be cut is shown as it was written, and so are tables, paragraphs and lines beyond the
+// limits below. `markdownParts` lets its caller pause between two parts.
 import DOMPurify from "dompurify";
-import { Marked, type Token, type Tokens } from "marked";
+import { Lexer, Marked, type Token, type Tokens } from "marked";
 
 export type Block =
   | { kind: "html"; raw: string; html: string }
@@ -15,9 +19,21 @@ const MAX_LINE = 16_384;
 const TOO_DEEP = /^(?:[ \t]*(?:>|[-*+]|\d{1,9}[.)])){24}|^[ \t]{96,}(?:>|[-*+]|\d{1,9}[.)])|([*_~[\](!<`\\])\1{199}/;
 /** Too short to be any of that. */
 const SHORT_TEXT = 24;
-/** A paragraph, list or table longer than this is shown as it was written. */
-const MAX_BLOCK = 65_536;
+/** What the parser is given at a time. A list, quote or paragraph that is longer is shown as it was written. */
+const MAX_PART = 16_384;
+const MAX_PART_LINES = 500;
+/** Marks of a paragraph, table cell or heading; with more of them it is shown without its marks being read. */
+const MAX_MARKS = 600;
+const MARKS = /[*_~[\]!<`\\@]/g;
+/** A word this long is no word; looking for an address in it is quadratic. */
+const LONG_WORD = /[^\s*`[\]<]{1500}/;
 const MAX_TABLE_ROWS = 300;
+const MAX_TABLE_COLUMNS = 64;
+const MAX_TABLE_CELLS = 4_000;
+const DELIMITER_ROW = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\n?$/;
+const MAY_CONTINUE_A_LIST = /^(?:\s|[-*+](?:\s|$)|\d{1,9}[.)](?:\s|$))/;
+/** Blocks that are drawn; the rest of the text is one plain block. */
+const MAX_BLOCKS = 1_000;
 const SAFE_LINK = /^(?:https?:\/\/|mailto:)/i;
 const SAFE_IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,/i;
 
@@ -44,33 +60,75 @@ const marked = new Marked({
     link({ href, tokens }) {
       return link(href, this.parser.parseInline(tokens));
     },
-    table(token) {
-      if (token.rows.length <= MAX_TABLE_ROWS) return false;
-      const shown = { ...token, rows: token.rows.slice(0, MAX_TABLE_ROWS) };
-      const more = `<p class="more">${token.rows.length - MAX_TABLE_ROWS} more rows are not shown; copy the answer to get them.</p>`;
-      return this.parser.parse([shown]) + more;
-    },
+  },
+  tokenizer: {
+    // `undefined` means that this is no table, `false` that marked decides.
+    table: (source) => (isTableTooLarge(source) ? undefined : false),
   },
 });
 
-/** All blocks of a text that is complete. */
-export function renderMarkdown(text: string): Block[] {
-  const blocks: Block[] = [];
-  for (const segment of segmentsOf(text.replaceAll("\r", ""))) {
-    if (segment.plain) blocks.push(plainBlock(segment.text));
-    else addParsed(blocks, segment.text);
+/** Reads the marks of a text only where there are few enough of them. */
+class BoundedLexer extends Lexer {
+  override inlineTokens(source: string, tokens: Token[] = []): Token[] {
+    if (source.length > SHORT_TEXT && ((source.match(MARKS)?.length ?? 0) > MAX_MARKS || LONG_WORD.test(source))) {
+      tokens.push({ type: "text", raw: source, text: source, escaped: false });
+      return tokens;
+    }
+    return super.inlineTokens(source, tokens);
   }
-  return blocks;
 }
 
-/** One part of a text. What the parser cannot take is shown as it was written: it must not take other parts with it. */
-function addParsed(blocks: Block[], text: string): void {
-  const before = blocks.map((block) => ({ ...block }));
-  try {
-    for (const token of marked.lexer(text)) add(blocks, token);
-  } catch {
-    blocks.splice(0, blocks.length, ...before, plainBlock(text));
+/** All blocks of a text that is complete. */
+export function renderMarkdown(text: string): Block[] {
+  return [...markdownParts(text)].flat();
+}
+
+/** The blocks of a complete text, some at a time; each step takes a bounded time. */
+export function* markdownParts(text: string): Generator<Block[]> {
+  const parts = partsOf(text.replaceAll("\r", ""));
+  let count = 0;
+  let last: Block | null = null;
+  for (const [at, part] of parts.entries()) {
+    if (count >= MAX_BLOCKS) {
+      if (last) yield [last];
+      yield [plainBlock(parts.slice(at).map((each) => each.text + (each.cutRows?.raw ?? "")).join(""))];
+      return;
+    }
+    for (const block of blocksOf(part)) {
+      // Blank lines and link definitions belong to the block before them: the blocks' raw texts add up to the whole.
+      if (last && block.kind === "html" && !block.html) {
+        last.raw += block.raw;
+        continue;
+      }
+      if (last) yield [last];
+      last = block;
+      count += 1;
+    }
+    if (last && part.cutRows) {
+      if (last.kind === "html") last.html += moreRows(part.cutRows.count);
+      last.raw += part.cutRows.raw;
+    }
   }
+  if (last) yield [last];
+}
+
+const moreRows = (count: number): string =>
+  `<p class="more">${count} more rows are not shown; copy the answer to get them.</p>`;
+
+/** What the parser cannot take is shown as it was written: it must not take other parts with it. */
+function* blocksOf(part: Part): Generator<Block> {
+  if (part.plain) {
+    yield plainBlock(part.text);
+    return;
+  }
+  let tokens: Token[];
+  try {
+    tokens = new BoundedLexer(marked.defaults).lex(part.text);
+  } catch {
+    yield plainBlock(part.text);
+    return;
+  }
+  for (const token of tokens) yield blockOf(token);
 }
 
 /**
@@ -110,21 +168,17 @@ export function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
-/** Blank lines and link definitions belong to the block before them: the blocks' raw texts add up to the whole. */
-function add(blocks: Block[], token: Token): void {
-  const last = blocks.at(-1);
-  if (token.type !== "space" && token.type !== "def") blocks.push(blockOf(token));
-  else if (last) last.raw += token.raw;
-  else blocks.push({ kind: "html", raw: token.raw, html: "" });
-}
-
 function blockOf(token: Token): Block {
   if (token.type === "code") {
     const { text, lang } = token as Tokens.Code;
     return { kind: "code", raw: token.raw, language: /^[\w+#.-]*/.exec(lang ?? "")?.[0] ?? "", text };
   }
-  if (token.raw.length > MAX_BLOCK && token.type !== "table") return plainBlock(token.raw);
-  return { kind: "html", raw: token.raw, html: clean(marked.parser([token])) };
+  if (token.type === "space" || token.type === "def") return { kind: "html", raw: token.raw, html: "" };
+  try {
+    return { kind: "html", raw: token.raw, html: clean(marked.parser([token])) };
+  } catch {
+    return plainBlock(token.raw);
+  }
 }
 
 function plainBlock(text: string): Block {
@@ -147,23 +201,115 @@ function image(href: string, text: string): string {
   return link(href, `Image: ${name}`);
 }
 
-interface Segment {
+interface Part {
   plain: boolean;
   text: string;
+  /** Rows of a table at the end of the part that the parser does not get. */
+  cutRows?: { count: number; raw: string };
 }
 
-/** Lines that would take the parser too long stand alone, unless they are code: it must not see them. */
-function segmentsOf(text: string): Segment[] {
+/** Cuts a text into parts that the parser can take. Lines that would take it too long stand alone, unless they are code. */
+function partsOf(text: string): Part[] {
   if (text.length <= SHORT_TEXT) return [{ plain: false, text }];
-  const found: Segment[] = [];
+  const parts: Part[] = [];
+  let lines: string[] = [];
+  let length = 0;
+  /** Where in `lines` a block surely begins; everything before it is complete. */
+  let safe = 0;
   let fence = "";
+  let wasBlank = true;
+  /** Beyond the limits without a place to cut: shown as written until one comes. */
+  let overflown = false;
+
+  const flush = (upTo: number, plain = overflown): void => {
+    const cut = lines.splice(0, upTo).join("");
+    if (cut) push(parts, plain, cut);
+    length -= cut.length;
+    safe = 0;
+    overflown = false;
+  };
+
   for (const line of text.split(/(?<=\n)/)) {
     const mark = /^ {0,3}(`{3,}|~{3,})/.exec(line)?.[1] ?? "";
-    if (fence ? mark.startsWith(fence) && line.trim() === mark : mark) fence = fence ? "" : mark;
-    const plain = !fence && (line.length > MAX_LINE || TOO_DEEP.test(line));
-    const last = found.at(-1);
-    if (last && last.plain === plain) last.text += line;
-    else found.push({ plain, text: line });
+    const opens = !fence && mark !== "";
+    const tooHard = !fence && !opens && (line.length > MAX_LINE || TOO_DEEP.test(line));
+    if (tooHard) {
+      flush(lines.length);
+      push(parts, true, line);
+      wasBlank = true;
+      continue;
+    }
+    if (!fence && wasBlank && !MAY_CONTINUE_A_LIST.test(line)) {
+      if (overflown) flush(lines.length);
+      safe = lines.length;
+    }
+    lines.push(line);
+    length += line.length;
+    if (fence ? mark.startsWith(fence) && line.trim() === mark : opens) {
+      const closes = fence !== "";
+      fence = closes ? "" : mark;
+      // Code at the top is a part of its own, however long.
+      if (closes && safe < lines.length && isCode(lines[safe])) {
+        if (safe) flush(safe);
+        flush(lines.length, false);
+        wasBlank = true;
+        continue;
+      }
+    }
+    wasBlank = !fence && !line.trim();
+    if (!fence && (length > MAX_PART || lines.length > MAX_PART_LINES)) {
+      if (safe) flush(safe);
+      if (length > MAX_PART || lines.length > MAX_PART_LINES) overflown = true;
+    }
   }
-  return found;
+  if (fence && isCode(lines[safe])) {
+    if (safe) flush(safe);
+    flush(lines.length, false);
+  }
+  flush(lines.length);
+  return parts;
+}
+
+const isCode = (line: string | undefined): boolean => /^ {0,3}(?:`{3,}|~{3,})/.test(line ?? "");
+
+/** Adds a part. A long table of few columns is no plain text: its first rows are shown. */
+function push(parts: Part[], plain: boolean, text: string): void {
+  const last = parts.at(-1);
+  if (plain) {
+    const table = longTable(text);
+    if (table) parts.push(...table);
+    else if (last?.plain) last.text += text;
+    else parts.push({ plain, text });
+  } else parts.push({ plain, text });
+}
+
+/** A text that begins with a table, as a part with its first rows and one with what follows; null if it does not. */
+function longTable(text: string): Part[] | null {
+  const lines = text.split(/(?<=\n)/);
+  const columns = columnsOf(lines[0] ?? "", lines[1] ?? "");
+  if (!columns || columns > MAX_TABLE_COLUMNS) return null;
+  const blank = lines.findIndex((line) => !line.trim());
+  const end = blank < 0 ? lines.length : blank;
+  const shown = Math.min(MAX_TABLE_ROWS, Math.floor(MAX_TABLE_CELLS / columns) - 2);
+  const rest = lines.slice(end).join("");
+  if (end - 2 <= shown) return null;
+  const head = lines.slice(0, shown + 2).join("");
+  const raw = lines.slice(shown + 2, end).join("") + (rest.trim() ? "" : rest);
+  const table = { plain: false, text: head, cutRows: { count: end - 2 - shown, raw } };
+  return rest.trim() ? [table, { plain: true, text: rest }] : [table];
+}
+
+/** How many columns a table with these first lines has; 0 if they begin none. */
+function columnsOf(header: string, delimiters: string): number {
+  return header.includes("|") && delimiters.length <= MAX_LINE && DELIMITER_ROW.test(delimiters)
+    ? delimiters.split("|").length
+    : 0;
+}
+
+function isTableTooLarge(source: string): boolean {
+  const [header = "", delimiters = ""] = source.split("\n", 2);
+  const columns = columnsOf(header, delimiters);
+  if (!columns) return false;
+  const rows = source.split(/\n[ \t]*\n/, 1)[0]?.split("\n").length ?? 0;
+  return columns > MAX_TABLE_COLUMNS || columns * rows > MAX_TABLE_CELLS;
 }
