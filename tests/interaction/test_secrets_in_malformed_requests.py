@@ -57,8 +57,8 @@ def malformed(port: int, token: str) -> Iterator[bytes]:
     yield f"{upgrade}{SECRET}\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
     yield f"{upgrade}makai.v1\r\nSec-WebSocket-Key: {SECRET}\r\n\r\n".encode()
     opened = f"{upgrade}makai.v1\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
-    for head in (b"\x81", b"\xff", b"\x85", b"\x01"):  # unmasked text, reserved bits, a reserved opcode, a fragment
-        yield opened + head + bytes([len(SECRET)]) + SECRET.encode()
+    for frame in (b"\x81", b"\xff", b"\x85", b"\x01"):  # unmasked text, reserved bits, a reserved opcode, a fragment
+        yield opened + frame + bytes([len(SECRET)]) + SECRET.encode()
 
 
 def everything_written(server: ServeProcess) -> str:
