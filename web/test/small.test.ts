@@ -1,8 +1,10 @@
 import { describe, expect, test } from "vitest";
+import { answerOf } from "../src/lib/approval_keys";
 import { ago, decisionText, dollars, duration, shortModel, tokens } from "../src/lib/format";
 import { imageAddress, readImages } from "../src/lib/images";
 import { newId } from "../src/lib/ids";
 import { codeIn, foldLogin, isSecret, NEW_LOGIN, type LoginEvent } from "../src/lib/login";
+import { openedLines, otherArguments } from "../src/lib/opened";
 import { loadDraft, Outbox, saveDraft, unconfirmed, type Outgoing } from "../src/lib/outbox";
 
 class Shelf {
@@ -126,4 +128,33 @@ test("ids are version 4 and differ", () => {
   const ids = Array.from({ length: 100 }, newId);
   expect(new Set(ids).size).toBe(100);
   for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+});
+
+describe("what a command opens", () => {
+  test("is said in the words of the terminal", () => {
+    expect(openedLines({})).toEqual([]);
+    expect(openedLines({ unsandboxed: true, network: ["*"] })).toEqual([
+      "without the sandbox: it can read and change everything that you can",
+    ]);
+    expect(openedLines({ network: ["a.org", "*.b.org:8443"], git: true, git_folders: ["/w/.git"], folders: ["/c"] })).toEqual([
+      "with network to a.org, *.b.org:8443",
+      "may write the git repository in /w/.git and check out files, but not change hooks or configuration",
+      "may write /c",
+    ]);
+    expect(openedLines({ network: ["*"] })).toEqual(["with network to every address"]);
+  });
+
+  test("takes the place of what the model asked for, and the reason is marked as the model's", () => {
+    const args = { command: "make", git: true, network: ["z.org"], timeout_s: 5, reason: "to build" };
+    expect(otherArguments(args, true)).toEqual([["timeout_s", "5"], ["the model's reason", '"to build"']]);
+    expect(otherArguments(args, false).map(([name]) => name)).toEqual(["git", "network", "timeout_s", "the model's reason"]);
+  });
+});
+
+test("keys answer only with what the chosen rule can be saved for", () => {
+  const file = { rule: "Edit(./a)", label: "this file" };
+  const all = { rule: "Edit", label: "all edits", session_only: true };
+  expect(["y", "s", "a", "n"].map((key) => answerOf(key, undefined))).toEqual(["once", undefined, undefined, "deny"]);
+  expect(["s", "a"].map((key) => answerOf(key, file))).toEqual(["session", "always"]);
+  expect(["s", "a"].map((key) => answerOf(key, all))).toEqual(["session", undefined]);
 });

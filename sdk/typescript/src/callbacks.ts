@@ -114,7 +114,8 @@ function response(request: Payload, tool_call_id: string, decision: PermissionDe
   }
   // Without a `grant` there is no rule that could outlive this call, and a wider scope would be refused.
   const scope = request["grant"] ? (decision.scope ?? "once") : "once";
-  return { tool_call_id, decision: "approve", scope, digest: request["digest"] };
+  const grant = scope !== "once" && decision.grant ? { grant: decision.grant } : {};
+  return { tool_call_id, decision: "approve", scope, digest: request["digest"], ...grant };
 }
 
 function begin(calls: Map<string, Call>, id: string, payload: Payload): AbortSignal {

@@ -205,6 +205,27 @@ export interface AgentTool extends ToolDefinition {
 export type PermissionMode = "ask" | "accept_edits" | "plan" | "never_ask";
 export type SandboxLevel = "read-only" | "workspace-write" | "full-access";
 
+/** What a command may do beyond the sandbox of its session; by default nothing. */
+export interface Confinement {
+  /** Hosts such as `example.org` or `*.example.com:8443`; `*` alone stands for every address. */
+  network?: string[];
+  /** Write the repository, except for its hooks and its configuration. */
+  git?: boolean;
+  git_folders?: string[];
+  /** Further folders that may be written. */
+  folders?: string[];
+  unsandboxed?: boolean;
+}
+
+/** A rule that a decision for more than one call may set. */
+export interface OfferedGrant {
+  rule: string;
+  /** What the rule covers, for people. */
+  label: string;
+  /** It can be set for the session, but not for always. */
+  session_only?: boolean;
+}
+
 /** A call of a tool that has to be allowed. */
 export interface PermissionRequest {
   tool_call_id: string;
@@ -218,12 +239,17 @@ export interface PermissionRequest {
   diffs?: { path: string; old_text?: string; new_text: string }[];
   /** When the question is answered "no" without anybody, as Unix time. */
   deadline_ms?: number;
-  /** The rule that "session" or "always" would set; without it a decision counts once. */
+  /** The rule that "session" or "always" sets by default; without it a decision counts once. */
   grant?: string;
+  /** The rules that such a decision may choose from, the narrowest first. */
+  grants?: OfferedGrant[];
+  /** What the call is given beyond the session's sandbox when it is allowed. */
+  confinement?: Confinement;
 }
 
 export type PermissionDecision =
-  { decision: "allow"; scope?: "once" | "session" | "always" } | { decision: "deny"; reason?: string };
+  | { decision: "allow"; scope?: "once" | "session" | "always"; grant?: string }
+  | { decision: "deny"; reason?: string };
 
 /**
  * Decides whether a call may run. `undefined` leaves it to other clients until the deadline; what is thrown is a

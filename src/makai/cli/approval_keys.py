@@ -1,8 +1,9 @@
 """The keys that answer an approval, the same in the chat and in `makai run`; `web/src/lib/approval_keys.ts` is their
 copy for the browser.
 
-A question offers only what it can do: without a rule there is nothing to allow for the session or always. Faces that
-read whole lines take an answer only when the line is that answer and nothing else: "also look at …" is no permission.
+A question offers only what it can do: without a rule there is nothing to allow for the session or always. Where it
+offers several rules, a digit chooses the one that `s` and `a` then save. Faces that read whole lines take an answer
+only when the line is that answer and nothing else: "also look at …" is no permission.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from makai.cli.line_reader import ESCAPE, LineReader
 from makai.cli.terminal.approval_focus import READY_AFTER_S
-from makai.core.session_events import GrantScope
+from makai.core.confinement import OfferedGrant
+from makai.core.session_events import ApprovalRequested, GrantScope
 from makai.core.visible_text import exact
 
 GRANT_KEYS: Final[dict[str, GrantScope]] = {"y": "once", "s": "session", "a": "always"}
@@ -21,8 +25,11 @@ DENY_KEY: Final = "n"
 REASON_KEY: Final = "e"
 """Only in the chat, which has a line to type a reason on."""
 VIEW_KEY: Final = "v"
+MAX_WIDTHS: Final = 9
+"""One digit chooses."""
 
-Answer: TypeAlias = GrantScope | Literal["deny", "stop", "view"]
+Answer: TypeAlias = GrantScope | Literal["deny", "stop", "view"] | int
+"""A number chooses a rule and answers nothing yet."""
 KeyHelp: TypeAlias = tuple[str, str]
 """A key and what it does."""
 
@@ -33,32 +40,71 @@ _WORDS: Final[dict[str, Answer]] = {
 }
 
 
-def key_lines(rule: str, *, is_long: bool, with_reason: bool = False) -> list[list[KeyHelp]]:
-    """The keys that a question offers, line by line. `rule` is what a wider approval would save."""
+class Widths(msgspec.Struct, frozen=True):
+    """The rules that a wider approval may save, and which of them is chosen."""
+
+    offered: tuple[OfferedGrant, ...]
+    at: int = 0
+
+    @classmethod
+    def of(cls, asked: ApprovalRequested) -> Widths:
+        offered = asked.grants[:MAX_WIDTHS]
+        rules = [grant.rule for grant in offered]
+        if asked.grant in rules:
+            return cls(offered, rules.index(asked.grant))
+        return cls((OfferedGrant(rule=asked.grant, label=""),) if asked.grant else ())
+
+    @property
+    def chosen(self) -> OfferedGrant | None:
+        return self.offered[self.at] if self.offered else None
+
+    @property
+    def rule(self) -> str:
+        return "" if self.chosen is None else self.chosen.rule
+
+    def choose(self, number: int) -> Widths:
+        """With the rule of this number, counted from 1."""
+        return Widths(self.offered, number - 1)
+
+    def scopes(self) -> tuple[GrantScope, ...]:
+        if self.chosen is None:
+            return ("once",)
+        return ("once", "session") if self.chosen.session_only else ("once", "session", "always")
+
+
+def key_lines(widths: Widths, *, is_long: bool, with_reason: bool = False) -> list[list[KeyHelp]]:
+    """The keys that a question offers, line by line."""
     short = [("y", "allow once"), (DENY_KEY, "deny"), ("Esc", "deny and stop")]
     short += [(REASON_KEY, "deny with a reason")] if with_reason else []
     short += [(VIEW_KEY, "view all lines")] if is_long else []
-    if not rule:
-        return [short]
-    return [short, [("s", f"allow for this session: {exact(rule)}")], [("a", f"allow always: {exact(rule)}")]]
+    rule, scopes = exact(widths.rule), widths.scopes()
+    lines = [short]
+    lines += [[("s", f"allow for this session: {rule}")]] if "session" in scopes else []
+    lines += [[("a", f"allow always: {rule}")]] if "always" in scopes else []
+    if len(widths.offered) > 1:
+        others = [(number, grant) for number, grant in enumerate(widths.offered, 1) if number - 1 != widths.at]
+        lines += [[(str(number), f"or choose {exact(grant.label)}: {exact(grant.rule)}")] for number, grant in others]
+    return lines
 
 
-def offered_keys(rule: str, *, is_long: bool) -> str:
-    """The letters that answer a question of the chat."""
-    return "".join(
-        key for line in key_lines(rule, is_long=is_long, with_reason=True) for key, _ in line if key != "Esc"
-    )
+def offered_keys(widths: Widths, *, is_long: bool) -> str:
+    """The keys that answer a question of the chat."""
+    lines = key_lines(widths, is_long=is_long, with_reason=True)
+    return "".join(key for line in lines for key, _ in line if key != "Esc")
 
 
 def key_text(keys: list[KeyHelp]) -> str:
     return "  ".join(f"{key} {what}" for key, what in keys)
 
 
-def answer_in(line: str, rule: str, *, is_long: bool) -> Answer | None:
+def answer_in(line: str, widths: Widths, *, is_long: bool) -> Answer | None:
     """The answer that a typed line is; None when it is none, or one that the question does not offer."""
-    answer = _WORDS.get(line.strip(" \t").lower())
+    typed = line.strip(" \t").lower()
+    if len(widths.offered) > 1 and typed in map(str, range(1, len(widths.offered) + 1)):
+        return int(typed)
+    answer = _WORDS.get(typed)
     match answer:
-        case "session" | "always" if not rule:
+        case "session" | "always" if answer not in widths.scopes():
             return None
         case "view" if not is_long:
             return None

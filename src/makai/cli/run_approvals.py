@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias, assert_never
 
-from makai.cli.approval_keys import answer_in, discard_typed_ahead, key_lines, key_text, next_answer
+from makai.cli.approval_keys import Widths, answer_in, discard_typed_ahead, key_lines, key_text, next_answer
 from makai.cli.console import note
 from makai.cli.line_reader import LineReader
 from makai.core.approval_text import ExactLine, LineKind, approval_text, expiry_text
@@ -42,6 +42,8 @@ def denial_reason(request: ApprovalRequested) -> str:
     """Why a call is denied without a terminal, and how the user can allow it. The model reads it too."""
     rule = f"--allowed-tools '{request.grant}'" if request.grant else "--permission-mode never_ask"
     other = ", or another --permission-mode" if request.grant else ""
+    if request.confinement.opens:  # no mode gives more than the sandbox
+        rule, other = (rule, "") if request.grant else ("an answer in `makai chat`", "")
     return f"This needs an approval, and `makai run` has no terminal to ask on. Allow it with {rule}{other}."
 
 
@@ -123,12 +125,12 @@ async def _ask(request: ApprovalRequested, run_id: str, lines: LineReader, cwd: 
     _show(text.excerpt())
     if expiry := expiry_text(request.deadline_ms, time.time_ns() // 1_000_000):
         note(f"  {expiry}", dim=True)
-    for keys in key_lines(request.grant, is_long=text.is_long):
-        note(f"  {key_text(keys)}")
+    widths = Widths.of(request)
+    _show_keys(widths, is_long=text.is_long)
     await discard_typed_ahead(lines)
     while True:
         typed = await next_answer(lines, lambda: note("Your answer, then Enter > ", end=""))
-        answer = answer_in(typed, request.grant, is_long=text.is_long)
+        answer = answer_in(typed, widths, is_long=text.is_long)
         match answer:
             case "view":
                 _show(text.lines)
@@ -138,11 +140,22 @@ async def _ask(request: ApprovalRequested, run_id: str, lines: LineReader, cwd: 
                 note("")
                 return Abort(now=0, run_id=run_id, by=CLIENT_NAME, reason="at an approval")
             case "once" | "session" | "always":
-                return ApproveCall(now=0, call_id=request.call_id, by=CLIENT_NAME, scope=answer, digest=request.digest)
+                grant = "" if answer == "once" else widths.rule
+                return ApproveCall(
+                    now=0, call_id=request.call_id, by=CLIENT_NAME, scope=answer, digest=request.digest, grant=grant
+                )
+            case int():
+                widths = widths.choose(answer)
+                _show_keys(widths, is_long=text.is_long)
             case None:
                 note("That is none of the answers.")
             case _:
                 assert_never(answer)
+
+
+def _show_keys(widths: Widths, *, is_long: bool) -> None:
+    for keys in key_lines(widths, is_long=is_long):
+        note(f"  {key_text(keys)}")
 
 
 def _show(lines: Iterable[ExactLine]) -> None:

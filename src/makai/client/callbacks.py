@@ -118,7 +118,13 @@ def _response(request: PermissionRequest, decision: Allow | Deny) -> PermissionR
         return PermissionResponse(tool_call_id=request.tool_call_id, decision="deny", reason=decision.reason)
     # Without a `grant` there is no rule that could outlive this call, and a wider scope would be refused.
     scope = decision.scope if request.grant else "once"
-    return PermissionResponse(tool_call_id=request.tool_call_id, decision="approve", scope=scope, digest=request.digest)
+    return PermissionResponse(
+        tool_call_id=request.tool_call_id,
+        decision="approve",
+        scope=scope,
+        digest=request.digest,
+        grant=decision.grant if scope != "once" else "",
+    )
 
 
 def _said(error: Exception) -> str:

@@ -253,9 +253,11 @@ class AgentTool(Shape, frozen=True, kw_only=True):
 
 
 class Allow(Shape, frozen=True, kw_only=True):
-    """The call may run: once, or with `scope` also all others that `PermissionRequest.grant` covers."""
+    """The call may run: once, or with `scope` also all others that `PermissionRequest.grant` covers, or `grant`."""
 
     scope: GrantScope = "once"
+    grant: str = ""
+    """One of the rules in `PermissionRequest.grants`."""
 
 
 class Deny(Shape, frozen=True, kw_only=True):

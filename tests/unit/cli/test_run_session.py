@@ -317,6 +317,7 @@ class Person:
     [
         ("maybe\nalso look\nyes, but\ny\n", "approve", "once"),
         ("s\n", "approve", "session"),
+        ("2\na\ns\n", "approve", "session"),
         ("always\n", "approve", "always"),
         ("no\n", "deny_continue", "once"),
         ("", "deny_continue", "once"),
@@ -340,12 +341,15 @@ async def test_a_person_is_asked_until_the_answer_is_understood(
 
     assert (code, kept.denials) == (0, [])
     assert [(event.decision, event.by, event.scope) for event in decided] == [(decision, "run", scope)]
+    saved = "" if scope == "once" else "Edit" if typed.startswith("2") else "Edit(./new.txt)"
+    assert [event.grant for event in decided] == [saved]
     assert (here.folder / "new.txt").exists() is (decision == "approve")
     shown = capsys.readouterr().err
     assert f"\nWrite new.txt?\n  new file {here.folder}/new.txt  +1 -0\n  1 + hi\n  Expires in 24 h\n" in shown
     assert (
         "  y allow once  n deny  Esc deny and stop\n"
-        "  s allow for this session: Edit(./new.txt)\n  a allow always: Edit(./new.txt)\nYour answer, then Enter > "
+        "  s allow for this session: Edit(./new.txt)\n  a allow always: Edit(./new.txt)\n"
+        "  2 or choose all edits of this session: Edit\nYour answer, then Enter > "
     ) in shown
 
 

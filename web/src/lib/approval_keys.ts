@@ -3,7 +3,7 @@
 // A question may appear while the user types. A letter is an answer only when the question was readable for a moment,
 // nothing was typed shortly before, the letter is not an auto-repeat, and no other key follows at once: "also look at
 // that" begins with an "a" and is no permission.
-import type { GrantScope } from "./protocol";
+import type { GrantScope, OfferedGrant } from "./protocol";
 
 export type Answer = GrantScope | "deny";
 
@@ -22,7 +22,8 @@ export const ALONE_MS = 300;
 export const TYPING_MS = 1000;
 
 /** The answer that a key gives to a question; undefined when the question does not offer it. */
-export function answerOf(key: string, grant: string): Answer | undefined {
+export function answerOf(key: string, width: OfferedGrant | undefined): Answer | undefined {
   const answer = ANSWER_KEYS[key];
-  return answer === "session" || answer === "always" ? (grant ? answer : undefined) : answer;
+  if (answer === "session") return width && answer;
+  return answer === "always" && (!width || width.session_only) ? undefined : answer;
 }

@@ -9,6 +9,7 @@ import type {
   Delivery,
   ErrorFrame,
   GrantScope,
+  OfferedGrant,
   PastedImage,
   PermissionMode,
   ServerMessage,
@@ -32,6 +33,8 @@ export class Session {
   outbox: readonly Outgoing[] = $state.raw([]);
   /** Calls whose decision is on its way, and which one. */
   deciding: ReadonlyMap<string, "approve" | "deny"> = $state.raw(new Map());
+  /** Calls for whose question another rule than the one by default was chosen, and which. */
+  private chosen: ReadonlyMap<string, string> = $state.raw(new Map());
   loadingOlder = $state(false);
   /** When anything was last heard of the run, for "no news since". */
   newsAt = $state(0);
@@ -97,13 +100,25 @@ export class Session {
     this.keep(this.outbox.filter((one) => one !== message));
   }
 
+  /** The rule that a wider scope sets for this question: the chosen one, or the one it has by default. */
+  widthOf(approval: Approval): OfferedGrant | undefined {
+    const rule = this.chosen.get(approval.callId) ?? approval.grant;
+    return approval.grants.find((grant) => grant.rule === rule) ?? (rule ? { rule, label: "" } : undefined);
+  }
+
+  choose(approval: Approval, rule: string): void {
+    this.chosen = new Map(this.chosen).set(approval.callId, rule);
+  }
+
   decide(approval: Approval, decision: "approve" | "deny", scope: GrantScope = "once", reason = ""): void {
     if (this.deciding.has(approval.callId)) return;
+    const grant = scope === "once" ? undefined : this.widthOf(approval)?.rule;
     const message: ClientMessage = {
       type: decision,
       call_id: approval.callId,
       scope,
       ...(reason ? { reason } : {}),
+      ...(grant && grant !== approval.grant ? { grant } : {}),
       ...(decision === "approve" && approval.digest !== null ? { digest: approval.digest } : {}),
     };
     if (this.ask(message, "decide", approval.callId))

@@ -156,9 +156,12 @@ class ChatSession:
             if refusal.code not in ("NOT_RUNNING", "STALE_RUN_ID"):
                 raise
 
-    async def allow(self, call_id: str, digest: str, scope: ev.GrantScope) -> None:
-        """Approve exactly the call that was shown."""
-        await self._decide(cmd.ApproveCall(now=0, call_id=call_id, by=self._me, scope=scope, digest=digest))
+    async def allow(self, asked: ev.ApprovalRequested, scope: ev.GrantScope, rule: str) -> None:
+        """Approve exactly the call that was shown; a wider scope saves `rule`."""
+        call_id, grant = asked.call_id, "" if scope == "once" else rule
+        await self._decide(
+            cmd.ApproveCall(now=0, call_id=call_id, by=self._me, scope=scope, digest=asked.digest, grant=grant)
+        )
 
     async def deny(self, call_id: str, reason: str = "") -> None:
         """Deny; the model reads the reason and the run continues."""

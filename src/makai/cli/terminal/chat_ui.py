@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from makai.auth.store import unix_milliseconds
-from makai.cli.approval_keys import DENY_KEY, GRANT_KEYS, REASON_KEY, VIEW_KEY, offered_keys
+from makai.cli.approval_keys import DENY_KEY, GRANT_KEYS, REASON_KEY, VIEW_KEY, Widths, offered_keys
 from makai.cli.console import EXIT_INTERRUPTED, hint_of
 from makai.cli.terminal import slash_commands as slash
 from makai.cli.terminal.approval_focus import ALONE_S, ApprovalFocus
@@ -51,6 +51,8 @@ class ChatUI:
             on_typed=lambda: self._focus.typed(time.monotonic()),
         )
         self._focus = ApprovalFocus()
+        self._chosen: tuple[str, Widths] = "", Widths(())
+        """The call whose question is in front, when the user chose another rule for it."""
         self._work: asyncio.Queue[Callable[[], Awaitable[object]]] = asyncio.Queue(MAX_PENDING)
         self._interrupted_at = -TWICE_S
         self._chat: ChatSession | None = None
@@ -192,7 +194,7 @@ class ChatUI:
 
     def answer(self, key: str) -> None:
         asked = self._asked()
-        offered = "" if asked is None else offered_keys(asked.grant, is_long=self._is_long(asked))
+        offered = "" if asked is None else offered_keys(self._widths(asked), is_long=self._is_long(asked))
         typed = self._focus.pressed(key, offered, time.monotonic())
         if typed:
             self._screen.buffer.insert_text(typed)
@@ -206,7 +208,11 @@ class ChatUI:
             return
         if key in GRANT_KEYS:
             self._focus.answered()
-            self._do(lambda: self.chat.allow(asked.call_id, asked.digest, GRANT_KEYS[key]))
+            rule = self._widths(asked).rule
+            self._do(lambda: self.chat.allow(asked, GRANT_KEYS[key], rule))
+        elif key.isdecimal():
+            self._chosen = asked.call_id, self._widths(asked).choose(int(key))
+            self._screen.refresh()
         elif key == DENY_KEY:
             self._focus.answered()
             self._do(lambda: self.chat.deny(asked.call_id))
@@ -219,6 +225,10 @@ class ChatUI:
     def _asked(self) -> ApprovalRequested | None:
         """The question in front."""
         return self.chat.view.questions.get(self._focus.call_id or "")
+
+    def _widths(self, asked: ApprovalRequested) -> Widths:
+        """As the user chose among them for this question."""
+        return self._chosen[1] if self._chosen[0] == asked.call_id else Widths.of(asked)
 
     def _is_long(self, asked: ApprovalRequested) -> bool:
         return asked.call_id in self.chat.view.unfolded_questions
@@ -245,6 +255,7 @@ class ChatUI:
             return [line(Span("  Type a reason for the agent. Enter denies, Esc goes back.", "warn"))]
         return approval_keys(
             asked,
+            self._widths(asked),
             len(self.chat.view.questions),
             unix_milliseconds(),
             ready=self._focus.is_ready(time.monotonic()),

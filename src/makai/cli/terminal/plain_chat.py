@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from makai.cli.approval_keys import answer_in, discard_typed_ahead, key_lines, key_text, next_answer
+from makai.cli.approval_keys import Widths, answer_in, discard_typed_ahead, key_lines, key_text, next_answer
 from makai.cli.console import EXIT_FAILED, exit_code, explain, harmless, note, say
 from makai.cli.line_reader import LineReader
 from makai.cli.terminal import slash_commands as slash
@@ -122,21 +122,29 @@ class PlainChat:
     async def _ask(self, chat: ChatSession, asked: ApprovalRequested) -> None:
         """A line that is none of the keys denies, and is the reason."""
         whole = chat.view.unfolded_questions.get(asked.call_id)
-        for keys in key_lines(asked.grant, is_long=whole is not None):
-            say(f"  {key_text(keys)}")
-        await discard_typed_ahead(self._lines)
+        widths = Widths.of(asked)
+        await self._show_keys(widths, is_long=whole is not None)
         while True:
             line = await next_answer(self._lines, lambda: say("Your answer, or a reason to deny, then Enter: ", end=""))
-            answer = answer_in(line, asked.grant, is_long=whole is not None)
-            if answer != "view" or whole is None:
+            answer = answer_in(line, widths, is_long=whole is not None)
+            if isinstance(answer, int):
+                widths = widths.choose(answer)
+                await self._show_keys(widths, is_long=whole is not None)
+            elif answer != "view" or whole is None:
                 break
-            self.show([whole])
+            else:
+                self.show([whole])
         match answer:
             case "once" | "session" | "always":
-                await chat.allow(asked.call_id, asked.digest, answer)
+                await chat.allow(asked, answer, widths.rule)
             case "stop":
                 await chat.abort()
             case "deny" | "view" | None:
                 await chat.deny(asked.call_id, "" if answer == "deny" else line.strip())
             case _:
                 assert_never(answer)
+
+    async def _show_keys(self, widths: Widths, *, is_long: bool) -> None:
+        for keys in key_lines(widths, is_long=is_long):
+            say(f"  {key_text(keys)}")
+        await discard_typed_ahead(self._lines)

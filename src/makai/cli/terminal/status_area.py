@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from makai.cli.approval_keys import KeyHelp, key_lines
+from makai.cli.approval_keys import KeyHelp, Widths, key_lines
 from makai.cli.session_selection import short_model
 from makai.cli.terminal.styled_text import Line, Span, line
 from makai.cli.terminal.tool_call_text import call_title
@@ -36,7 +36,14 @@ def activity(view: TranscriptView, now_ms: int) -> list[Line]:
 
 
 def approval_keys(
-    asked: ApprovalRequested, count: int, now_ms: int, *, ready: bool, focused: bool, is_long: bool
+    asked: ApprovalRequested,
+    widths: Widths,
+    count: int,
+    now_ms: int,
+    *,
+    ready: bool,
+    focused: bool,
+    is_long: bool,
 ) -> list[Line]:
     """The keys that answer an approval. Before `ready` no key counts, because the user may have been typing."""
     if not focused:
@@ -45,7 +52,7 @@ def approval_keys(
         return [line(Span("  …", "warn"))]
     more = [expiry_text(asked.deadline_ms, now_ms), f"1 of {count} approvals" if count > 1 else ""]
     last = [line(Span(f"  {', '.join(filter(None, more))}", "dim"))] if any(more) else []
-    keys = key_lines(asked.grant, is_long=is_long, with_reason=True)
+    keys = key_lines(widths, is_long=is_long, with_reason=True)
     return [*map(_key_line, keys), *last]
 
 

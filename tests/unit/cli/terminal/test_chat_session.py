@@ -87,7 +87,7 @@ async def test_a_question_is_answered_by_whoever_is_first_and_everyone_is_told(t
         await two.shows("> Write it")
         [asked] = two.chat.view.questions.values()
 
-        await two.chat.allow(asked.call_id, asked.digest, "once")
+        await two.chat.allow(asked, "once", "")
         await one.chat.deny(asked.call_id)
 
         await one.shows("allowed by two", "Done.")
@@ -101,7 +101,7 @@ async def test_who_comes_second_hears_that_the_question_is_answered(tmp_path: Pa
         await one.shows("+ hello")
         [asked] = one.chat.view.questions.values()
         await one.chat.deny(asked.call_id, "no")
-        await one.chat.allow(asked.call_id, asked.digest, "once")
+        await one.chat.allow(asked, "once", "")
 
         await one.shows("denied: no", "Someone else was faster")
     assert not (tmp_path / "work" / "new.txt").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from makai.cli.approval_keys import Widths
 from makai.cli.terminal.markdown_blocks import finished_length
 from makai.cli.terminal.status_area import activity, approval_keys, footer
 from makai.cli.terminal.styled_text import Lines, Markdown, Piece, Span, plain
@@ -251,7 +252,7 @@ def test_keys_are_offered_once_they_count_and_wider_ones_only_with_a_rule() -> N
     def offered(**how: bool) -> str:
         settings = {"ready": True, "focused": True, "is_long": False} | how
         asked = question(grant="Bash(make:*)" if how.get("ready", True) else "", deadline_ms=90_000)
-        return plain([Lines(lines=tuple(approval_keys(asked, 2, 0, **settings)))])
+        return plain([Lines(lines=tuple(approval_keys(asked, Widths.of(asked), 2, 0, **settings)))])
 
     assert offered() == (
         "  y allow once  n deny  Esc deny and stop  e deny with a reason\n"
@@ -261,7 +262,7 @@ def test_keys_are_offered_once_they_count_and_wider_ones_only_with_a_rule() -> N
     assert offered(ready=False) == "  …\n"
     assert offered(focused=False) == "  An approval is waiting: press Tab to answer it. Your line is kept.\n"
     assert "  v view all lines\n" in offered(is_long=True)
-    once = approval_keys(question(), 1, 0, ready=True, focused=True, is_long=False)
+    once = approval_keys(question(), Widths(()), 1, 0, ready=True, focused=True, is_long=False)
     assert plain([Lines(lines=tuple(once))]) == "  y allow once  n deny  Esc deny and stop  e deny with a reason\n"
 
 

@@ -172,6 +172,8 @@ function addItem(view: SessionView, item: TranscriptItem): SessionView {
         digest: item.digest ?? null,
         deadline: item.deadline ?? null,
         grant: item.grant ?? "",
+        grants: item.grants ?? [],
+        confinement: item.confinement ?? {},
       };
       const others = view.approvals.filter((one) => one.callId !== callId);
       const next = { ...view, approvals: [...others, approval] };
@@ -253,6 +255,8 @@ function withRun(view: SessionView, state: RunState): SessionView {
       digest: null,
       deadline: null,
       grant: "",
+      grants: [],
+      confinement: {},
       eventId: 0,
     }));
   return {

@@ -1,5 +1,5 @@
 // What a transcript shows: one item per thing a reader sees. A tool call, its approval and its result are one item.
-import type { FileDiff, FilePlace, PastedImage, PlanEntry } from "../protocol";
+import type { Confinement, FileDiff, FilePlace, OfferedGrant, PastedImage, PlanEntry } from "../protocol";
 
 interface Base {
   /** Stable for as long as the item is shown. */
@@ -82,7 +82,11 @@ export interface Approval {
   diffs: FileDiff[];
   digest: string | null;
   deadline: string | null;
-  /** The rule a wider scope would set; empty: it can only be decided for this once. */
+  /** The rule a wider scope sets by default; empty: it can only be decided for this once. */
   grant: string;
+  /** The rules that a wider scope may choose from, the narrowest first. */
+  grants: OfferedGrant[];
+  /** What the call is given beyond the session's sandbox when it is approved. */
+  confinement: Confinement;
   eventId: number;
 }
