@@ -19,6 +19,7 @@ from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.tools.commands import LocalCommands
 from makai.tools.sandbox.detect import Detection, SandboxBackend, try_bubblewrap, try_landlock
 from makai.tools.sandbox.policy import SandboxPolicy
+from makai.tools.sandbox.proxy_clients import proxy_environment
 from makai.tools.shell import ShellTool
 from makai.tools.workspace import Workspace
 
@@ -70,6 +71,51 @@ async def test_programs_reach_a_named_host(sandbox: Detection, folder: Path, pro
         done = await commands.run(script.replace("URL", url).replace("HOST", HOST), f"{HOST}:{port}")
     assert (done.exit_code, done.notice) == (0, ""), done.output
     assert expected in done.output
+
+
+SETTINGS = {
+    ".gitconfig": "[http]\n\tproxy = http://127.0.0.1:9\n",
+    ".config/pip/pip.conf": "[global]\nproxy = http://127.0.0.1:9\n",
+    "p/.npmrc": "proxy=http://127.0.0.1:9\nhttps-proxy=http://127.0.0.1:9\n",
+}
+
+
+@pytest.mark.parametrize("program", ["git", "pip", "npm"])
+async def test_a_proxy_in_the_settings_of_a_program_does_not_come_first(folder: Path, program: str) -> None:
+    """The proxy of the user's network is behind makai's, and cannot be reached from the sandbox."""
+    found = try_bubblewrap()
+    if isinstance(found, str) or shutil.which(program) is None:
+        pytest.skip(f"bubblewrap or {program} is missing")
+    script, expected = PROGRAMS[program]
+    with package_server(folder, tls=True) as (port, environ):
+        commands = ProxiedCommands(Detection(backend=found), folder, environ)
+        for name, text in SETTINGS.items():
+            path = folder / "workspace/work" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        script = script.replace("mkdir p", "mkdir -p p").replace("URL", f"https://{HOST}:{port}").replace("HOST", HOST)
+        done = await commands.run(script, f"{HOST}:{port}")
+    assert (done.exit_code, done.notice) == (0, ""), done.output
+    assert expected in done.output
+
+
+def test_git_keeps_its_other_settings_of_the_environment() -> None:
+    """makai itself gives git settings in this way."""
+    before = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "a.b",
+        "GIT_CONFIG_VALUE_0": "c",
+        "HTTP_PROXY": "http://corp",
+    }
+    after = proxy_environment(before)
+    assert {name: value for name, value in after.items() if name.startswith("GIT_")} == {
+        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_KEY_0": "a.b",
+        "GIT_CONFIG_VALUE_0": "c",
+        "GIT_CONFIG_KEY_1": "http.proxy",
+        "GIT_CONFIG_VALUE_1": "http://127.0.0.1:3128",
+    }
+    assert "http://corp" not in after.values()
 
 
 def python(code: str) -> str:

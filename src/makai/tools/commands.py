@@ -21,7 +21,7 @@ from makai.tools.launching import launcher
 from makai.tools.ports import CommandRequest
 from makai.tools.sandbox.guard import FileGuard, GuardSnapshot
 from makai.tools.sandbox.proxy import EgressProxy
-from makai.tools.sandbox.proxy_clients import PROXY_ENVIRONMENT
+from makai.tools.sandbox.proxy_clients import proxy_environment
 from makai.tools.workspace import Place, Workspace
 
 
@@ -77,7 +77,7 @@ async def start_proxied(
     with theirs:
         return await ChildProcess.start(
             argv,
-            env={**environ, **PROXY_ENVIRONMENT},
+            env=proxy_environment(environ),
             cwd=directory,
             launcher=launcher(),
             takes_input=False,

@@ -17,6 +17,7 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -25,10 +26,25 @@ from makai.tools.sandbox.proxy_channel import CONNECT_CALLS, LISTENING_SOCKET, P
 _URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
 _OWN_HOSTS: Final = "localhost,127.0.0.1,::1"
 _PROXIES: Final = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _URL) | {"NO_PROXY": _OWN_HOSTS}
-PROXY_ENVIRONMENT: Final = (
-    _PROXIES | {name.lower(): value for name, value in _PROXIES.items()} | {"NODE_USE_ENV_PROXY": "1"}
+_PROXIES_OF_PROGRAMS: Final = (
+    "PIP_PROXY npm_config_proxy npm_config_https_proxy CARGO_HTTP_PROXY YARN_HTTP_PROXY YARN_HTTPS_PROXY"
 )
-"""What tells programs to use the proxy. Servers that the command itself starts are reached without it."""
+"""For programs whose own settings would come first: those may name a proxy of the user's network."""
+_ENVIRONMENT: Final = (
+    _PROXIES
+    | {name.lower(): value for name, value in _PROXIES.items()}
+    | dict.fromkeys(_PROXIES_OF_PROGRAMS.split(), _URL)
+    | {"npm_config_noproxy": _OWN_HOSTS, "NODE_USE_ENV_PROXY": "1"}
+)
+
+
+def proxy_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` with what tells programs to use the proxy. Servers that the command starts are reached without it."""
+    count = environ.get("GIT_CONFIG_COUNT", "0")
+    at = int(count) if count.isdecimal() else 0
+    git = {f"GIT_CONFIG_KEY_{at}": "http.proxy", f"GIT_CONFIG_VALUE_{at}": _URL, "GIT_CONFIG_COUNT": str(at + 1)}
+    return {**environ, **_ENVIRONMENT, **git}
+
 
 # linux/seccomp.h
 _NOTIFICATION: Final = struct.Struct("=QII iIQ6Q")  # id, process, flags; number, architecture, pointer, arguments
