@@ -33,6 +33,7 @@ WORDS: Final[dict[str, Any]] = {
     "RunStatus": vocabulary.RunStatus,
     "PermissionMode": session_events.PermissionMode,
     "DecodedMode": session_events.DecodedMode,
+    "SandboxLevel": session_events.SandboxLevel,
     "Decision": session_events.Decision,
     "GrantScope": session_events.GrantScope,
     "Delivery": session_events.Delivery,

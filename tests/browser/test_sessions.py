@@ -155,6 +155,20 @@ async def test_a_login_that_is_left_is_cancelled(site: Site) -> None:
         await expect(row).to_contain_text("not logged in")
 
 
+async def test_a_new_chat_has_the_sandbox_that_was_chosen_and_says_what_none_means(site: Site) -> None:
+    site.script("say: Hello.")
+    async with site.window() as window:
+        picker = window.test_id("sandbox-picker")
+        await expect(picker).to_have_value("workspace-write")
+        await expect(window.test_id("home")).to_contain_text("Commands write only in this folder and have no network.")
+        await picker.select_option("full-access")
+        await expect(window.test_id("no-sandbox")).to_contain_text("everything that you can")
+        await window.screenshot("no-sandbox")
+        await window.say("Hi")
+        await expect(window.test_id("sandbox")).to_have_text("No sandbox")
+        await window.idle()
+
+
 async def test_everything_can_be_done_without_a_mouse(site: Site) -> None:
     site.script('tool: write {"path": "keys.txt", "content": "x"}\n---\nsay: Written by keys.')
     async with site.window() as window:

@@ -68,7 +68,7 @@ async def test_stream_json_begins_with_init_and_ends_with_the_result(here: Here)
     first, *events, last = finished.json_lines()
     (session_id,) = await here.session_ids()
     assert (finished.code, finished.err) == (0, "")
-    terms = {"cwd": str(here.folder), "permission_mode": "accept_edits", "tools": True}
+    terms = {"cwd": str(here.folder), "permission_mode": "accept_edits", "sandbox": "workspace-write", "tools": True}
     began = {"type": "init", "session_id": session_id, "model": "scripted/scripted@scenario", "schema_version": 1}
     assert {name: first[name] for name in first if name != "run_id"} == {**began, **terms}
     kinds = [event["type"] for event in events if event["type"] not in ("text_delta", "thinking_delta", "notice")]
@@ -227,6 +227,45 @@ async def test_ctrl_c_during_a_question_leaves_nothing_done(here: Here) -> None:
 
         assert await terminal.ended() == 130
     assert list(here.folder.iterdir()) == []
+
+
+async def _sandbox(here: Here, *more: str) -> tuple[str, str]:
+    """The sandbox of a run, and what stderr says."""
+    environ = here.environ("say: Done.")
+    command = (*SCENARIO, "--cwd", str(here.folder), *more, "--output-format", "stream-json", "Hi")
+    finished = await here.makai(*command, environ=environ)
+    return str(finished.json_lines()[0].get("sandbox", finished.out)), finished.err
+
+
+async def test_the_sandbox_is_that_of_the_flag_else_of_the_user_else_the_default(here: Here) -> None:
+    project = here.folder / ".makai" / "config.toml"
+    project.parent.mkdir()
+    project.write_text('[sandbox]\nlevel = "full-access"\n')
+    assert await _sandbox(here) == ("workspace-write", "")
+
+    (here.home / "config.toml").write_text('[sandbox]\nlevel = "read-only"\n')
+    assert await _sandbox(here) == ("read-only", "")
+    level, told = await _sandbox(here, "--sandbox", "full-access")
+    assert level == "full-access"
+    assert "no sandbox (full-access): a command can read, change and send everything" in told
+
+    assert (await _sandbox(here, "-c"))[0] == "full-access"
+    assert (await _sandbox(here, "-c", "--sandbox", "workspace-write"))[0] == "workspace-write"
+    (session_id, *_) = await here.session_ids()
+    shown = await here.makai("sessions", "show", session_id)
+    assert "- Sandbox: workspace-write\n" in shown.out
+    as_json = (await here.makai("sessions", "show", session_id, "--json")).json()
+    assert as_json["sandbox"] == "workspace-write"
+
+
+async def test_a_sandbox_of_another_name_is_refused(here: Here) -> None:
+    (here.home / "config.toml").write_text('[sandbox]\nlevel = "none"\n')
+    refused = await here.makai("run", "-m", "scripted/echo", "Hi")
+    assert (refused.code, refused.out) == (2, "")
+    assert "sandbox.level" in refused.err
+    flag = await here.makai("run", "--sandbox", "none", "Hi")
+    assert flag.code == 2
+    assert "'read-only', 'workspace-write', 'full-access'" in flag.err
 
 
 async def test_escape_at_a_question_denies_and_stops_without_enter(here: Here) -> None:

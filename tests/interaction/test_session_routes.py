@@ -80,7 +80,7 @@ async def test_info_harnesses_and_approvals(tmp_path: Path, project: Path) -> No
         status, info = await site.ask("GET", "/api/info")
         assert status == 200
         caller = {"scope": "admin", "token": "server", "session_id": None}
-        settings = {"version", "default_model_ref", "default_cwd", "home_has_models", "demo"}
+        settings = {"version", "default_model_ref", "default_cwd", "default_sandbox", "home_has_models", "demo"}
         assert {name: info.pop(name) for name in caller} == caller
         assert set(info) == settings
         assert info["version"] == __version__

@@ -9,13 +9,22 @@ from typing import Any
 
 import click
 
-from makai.cli.console import ACCOUNT_OPTION, CONTINUE_OPTION, MODEL_OPTION, RESUME_OPTION, ModeType, epilog
+from makai.cli.console import (
+    ACCOUNT_OPTION,
+    CONTINUE_OPTION,
+    MODEL_OPTION,
+    RESUME_OPTION,
+    SANDBOX_OPTION,
+    ModeType,
+    epilog,
+)
 
 
 @epilog("""
 Examples:
   makai chat
   makai chat -m groq/openai/gpt-oss-120b --system-prompt "Answer in French"
+  makai chat --sandbox read-only  commands change no file
   makai -c                        the newest session of this folder
   makai -r 3f2a                   a session by the beginning of its id
 
@@ -26,6 +35,7 @@ Esc stops the agent, Ctrl-D leaves; /help lists commands and keys.
 @CONTINUE_OPTION
 @RESUME_OPTION
 @click.option("--permission-mode", "mode", type=ModeType(), help="What the agent may do without asking you.")
+@SANDBOX_OPTION
 @click.option("--cwd", metavar="FOLDER", help="The folder to work in.  [default: this one]")
 @ACCOUNT_OPTION
 @click.option("--system-prompt", metavar="TEXT", help="Instructions for the model, in a new session.")

@@ -21,6 +21,7 @@ from makai.cli.console import Paint, plain
 from makai.cli.provider_access import ProviderAccess, Reachability, access_to, reach_all
 from makai.core.errors import MakaiError
 from makai.core.home import home_directory
+from makai.core.session_events import SandboxLevel
 from makai.core.version import __version__
 from makai.providers.local.weights import SMOLLM2, installed
 from makai.providers.logins import Logins
@@ -44,6 +45,8 @@ class WeightsCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 class SandboxCheck(msgspec.Struct, frozen=True, kw_only=True):
     works: bool
+    level: SandboxLevel
+    """Of new sessions, as config.toml says."""
     text: str
 
 
@@ -100,7 +103,9 @@ async def examine(environ: Mapping[str, str], *, offline: bool) -> Checkup:
         xllamacpp=_version("xllamacpp"),
         home=_with_store(check_home(home), logins),
         weights=WeightsCheck(model=SMOLLM2.display_name, path=str(installed(home) or "")),
-        sandbox=SandboxCheck(works=sandbox.backend is not None, text=sandbox.describe()),
+        sandbox=SandboxCheck(
+            works=sandbox.backend is not None, level=logins.config.sandbox.level, text=sandbox.describe()
+        ),
         providers=providers,
         default_model=default,
         default_reason=reason,
@@ -189,7 +194,7 @@ def _machine(found: Checkup) -> list[tuple[str, str, str]]:
         _installed("xllamacpp", found.xllamacpp, "needed for the local model"),
         _installed("weights", f"{weights.model}, {weights.path}" if weights.path else None, weights.model),
         ("bad" if home.problem else "good" if home.exists else "neutral", "MAKAI_HOME", _home(home)),
-        ("good" if found.sandbox.works else "bad", "sandbox", found.sandbox.text),
+        ("good" if found.sandbox.works else "bad", "sandbox", f"{found.sandbox.level}, {found.sandbox.text}"),
     ]
 
 

@@ -46,6 +46,18 @@ class ModeType(click.Choice[str]):
         return super().convert(MODE_ALIASES.get(value, value), param, ctx)
 
 
+SANDBOX_LEVELS = ("read-only", "workspace-write", "full-access")
+"""`core.session_events.SandboxLevel`, likewise."""
+NO_SANDBOX = (
+    "makai: no sandbox (full-access): a command can read, change and send everything that you can. "
+    "Leave it with --sandbox workspace-write."
+)
+SANDBOX_OPTION = click.option(
+    "--sandbox",
+    type=click.Choice(SANDBOX_LEVELS),
+    help="What commands can do, also approved ones: change no file, write only in the folder (and no network), or "
+    "everything that you can.  [default: config.toml, else workspace-write]",
+)
 MODEL_OPTION = click.option(
     "-m", "--model", metavar="MODEL", help="provider/model_id or a model_ref; see `makai models list`."
 )

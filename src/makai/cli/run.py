@@ -10,7 +10,16 @@ from typing import Any
 
 import click
 
-from makai.cli.console import ACCOUNT_OPTION, CONTINUE_OPTION, MODEL_OPTION, RESUME_OPTION, ModeType, epilog, note
+from makai.cli.console import (
+    ACCOUNT_OPTION,
+    CONTINUE_OPTION,
+    MODEL_OPTION,
+    RESUME_OPTION,
+    SANDBOX_OPTION,
+    ModeType,
+    epilog,
+    note,
+)
 
 MAX_STDIN_BYTES = 20_000_000
 PATIENCE_S = 2.0
@@ -41,6 +50,7 @@ _SESSION_OPTIONS = (
 )
 _TOOL_OPTIONS = (
     click.option("--permission-mode", "mode", type=ModeType(), help="What tools may do without asking you."),
+    SANDBOX_OPTION,
     click.option(
         "--allowed-tools",
         metavar="RULES",
@@ -91,6 +101,7 @@ Examples:
   cat notes.txt | makai run "Summarise this in three lines"
   makai run --allowed-tools "Bash(git log:*),Read" "What changed this week?"
   makai run --permission-mode accept_edits --max-turns 20 "Fix the failing test"
+  makai run --sandbox read-only "Run the tests and say which fail"
   makai run -c "And now the other one"
   makai run --json-schema person.json "Ada Lovelace, born 1815"
   makai run --output-format stream-json "Hi" | jq -r 'select(.type=="text_delta").delta'

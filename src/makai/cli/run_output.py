@@ -3,7 +3,7 @@
 The answer goes to stdout, everything else to stderr. `--output-format stream-json` is, line by line
 (docs/run-output.md):
 
-    init                    session_id, run_id, model, cwd, permission_mode, tools, schema_version
+    init                    session_id, run_id, model, cwd, permission_mode, sandbox, tools, schema_version
     any event of `SHOWN`    as in the session's log, without signatures, with its event_id and ts
     result | error          the end: session_id, text, usage, cost_usd, stop_reason, duration_ms, is_error
 
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from makai.cli.console import explain, harmless, hint_of, note, say, say_json
+from makai.cli.console import NO_SANDBOX, explain, harmless, hint_of, note, say, say_json
 from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import Aborted, MakaiError
@@ -41,6 +41,7 @@ class RunInit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     model: str
     cwd: str | None
     permission_mode: ev.PermissionMode
+    sandbox: ev.SandboxLevel
     tools: bool
     """Whether the built-in tools are available."""
     schema_version: int = SCHEMA_VERSION
@@ -75,7 +76,8 @@ class TextOutput:
             note(text, dim=True)
 
     def began(self, began: RunInit) -> None:
-        pass
+        if began.tools and began.sandbox == "full-access":
+            note(NO_SANDBOX, fg="yellow")
 
     def event(self, logged: ev.Logged) -> None:
         match logged.event:
@@ -167,6 +169,7 @@ class StreamJsonOutput(JsonOutput):
     """One line of JSON per event; the last one is `result` or `error`, also when there was no run."""
 
     def began(self, began: RunInit) -> None:
+        super().began(began)
         say_json(began)
 
     def event(self, logged: ev.Logged) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.core.request import StreamOptions
-from makai.core.session_events import PermissionMode, RunTerms
+from makai.core.session_events import PermissionMode, RunTerms, SandboxLevel
 
 _OPTION_NAMES: Final = {"effort": "reasoning_effort", "stall_timeout": "stall_timeout_s"}
 
@@ -31,6 +31,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = True
     """Whether the session is kept."""
     mode: PermissionMode | None = None
+    sandbox: SandboxLevel | None = None
+    """None: what the session has, or in a new one what config.toml says."""
     system_prompt: str | None = None
     tools: bool = True
     """Whether the model may use the built-in tools."""
@@ -58,6 +60,7 @@ def request_from(question: str, given: Mapping[str, Any]) -> RunRequest:
         continue_newest=given["continue_newest"],
         keep=not given["no_session"],
         mode=given["mode"],
+        sandbox=given["sandbox"],
         system_prompt=given["system_prompt"],
         tools=not given["no_tools"],
         terms=RunTerms(

@@ -152,7 +152,11 @@ async def _create(request: RunRequest, sessions: Sessions, models: ModelRuntime,
             mode=request.mode or "ask",
             cwd=request.cwd,
             roots=request.roots,
-            terms=ev.SessionTerms(system=request.system_prompt, builtin_tools=can_use_tools),
+            terms=ev.SessionTerms(
+                system=request.system_prompt,
+                builtin_tools=can_use_tools,
+                sandbox=request.sandbox or models.logins.config.sandbox.level,
+            ),
         )
     )
 
@@ -164,9 +168,11 @@ async def _adjust(request: RunRequest, sessions: Sessions, models: ModelRuntime,
         await sessions.dispatch(RunCommand(session_id, SetModel(now=0, model_ref=model_ref)))
     if request.mode is not None:
         await sessions.dispatch(RunCommand(session_id, SetMode(now=0, mode=request.mode)))
-    if request.system_prompt is not None:
+    given = {"system": request.system_prompt, "sandbox": request.sandbox}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if changes:
         terms = (await sessions.dispatch(GetState(session_id))).terms
-        changed = msgspec.structs.replace(terms, system=request.system_prompt)
+        changed = msgspec.structs.replace(terms, **changes)
         await sessions.dispatch(RunCommand(session_id, SetTerms(now=0, terms=changed)))
 
 
@@ -302,6 +308,7 @@ class _Run:
                 model=self._state.model_ref,
                 cwd=self._state.cwd,
                 permission_mode=self._state.mode,
+                sandbox=self._state.terms.sandbox,
                 tools=self._state.terms.builtin_tools and self._request.tools,
             )
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from makai.cli.browser import has_browser, open_page, page_address, page_ticket_address
-from makai.cli.console import epilog, note, run_async, say
+from makai.cli.console import NO_SANDBOX, SANDBOX_LEVELS, epilog, note, run_async, say
 
 if TYPE_CHECKING:
     from makai.server.serve import Addresses
@@ -23,6 +23,7 @@ Examples:
   makai serve                                  http://127.0.0.1:8717, this machine only
   makai serve --open                           the same, and opens the web page in your browser
   makai serve --port 0                         any free port; the address is printed
+  makai serve --sandbox read-only              commands of new sessions change no file
   makai serve --grpc                           also gRPC, on port 8718
   curl -N -H "Authorization: Bearer $(cat ~/.makai/server-token)" ...
 
@@ -41,6 +42,11 @@ Ctrl-C or SIGTERM lets running requests finish first. Runs of sessions continue 
 @click.option("--tls-cert", "tls_certificate", type=FILE, help="Certificate chain, to listen for other machines.")
 @click.option("--tls-key", type=FILE, help="Private key of the certificate.")
 @click.option("--allow-plain-remote", is_flag=True, help="Listen for other machines without TLS (behind a proxy).")
+@click.option(
+    "--sandbox",
+    type=click.Choice(SANDBOX_LEVELS),
+    help="What commands of new sessions can do, unless a client chooses.  [default: config.toml, else workspace-write]",
+)
 @click.option("--open", "open_browser", is_flag=True, help="Open the web page in your browser.")
 @click.option("--show-token", is_flag=True, help="Print the address with its token even if it may end up in a log.")
 @click.option(
@@ -68,6 +74,8 @@ def command(grpc: bool, grpc_port: int, open_browser: bool, show_token: bool, **
         if addresses.grpc:
             say(f"and on {addresses.grpc}")
         note(f"The token is in {home / 'server-token'}. Press Ctrl-C to stop.", dim=True)
+        if options["sandbox"] == "full-access":
+            note(NO_SANDBOX, fg="yellow")
         if open_browser:
             open_page(page_ticket_address(addresses.http, home))
 

@@ -16,6 +16,7 @@ from makai.cli.console import has_colour, say
 from makai.cli.session_access import open_sessions
 from makai.cli.session_selection import find_session
 from makai.core.errors import StorageUnavailable
+from makai.core.session_events import Logged, SandboxLevel, SessionCreated, TermsChanged
 from makai.sessions.export import jsonl, markdown
 from makai.sessions.history import TranscriptItem, history
 from makai.sessions.log.base import Record, SessionSummary
@@ -39,6 +40,16 @@ async def read_session(given: str) -> LoadedSession:
 
 def transcript(found: LoadedSession) -> tuple[TranscriptItem, ...]:
     return history(map(decoded_one, found.records)).items()
+
+
+def sandbox_of(found: LoadedSession) -> SandboxLevel:
+    """The sandbox that the session has now."""
+    terms = [
+        logged.event.terms
+        for logged in map(decoded_one, found.records)
+        if isinstance(logged, Logged) and isinstance(logged.event, SessionCreated | TermsChanged)
+    ]
+    return terms[-1].sandbox if terms else "workspace-write"
 
 
 def print_transcript(found: LoadedSession) -> None:

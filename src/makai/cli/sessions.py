@@ -61,11 +61,11 @@ Examples:
 @output_format
 def show_command(session: str, as_json: bool) -> None:
     """Print the transcript of a session."""
-    from makai.cli.session_export import print_transcript, read_session, transcript
+    from makai.cli.session_export import print_transcript, read_session, sandbox_of, transcript
 
     found = run_async(read_session(session))
     if as_json:
-        say_json({"session": found.summary, "items": transcript(found)})
+        say_json({"session": found.summary, "sandbox": sandbox_of(found), "items": transcript(found)})
     else:
         print_transcript(found)
 

@@ -24,6 +24,8 @@ class InProcessServer:
         home = self.backend.home if isinstance(self.backend, ModelRuntime) else None
         self._sessions = SessionSource(self.backend, home)
         self._owns_backend = backend is None
+        default_sandbox = self._sessions.default_sandbox
+        self._server = MakaiServer(self.backend, sessions=self._sessions.get, default_sandbox=default_sandbox)
         self._channel, theirs = memory_pair()
         self.max_frame_bytes = self._channel.max_frame_bytes
         self.receive, self.send = self._channel.receive, self._channel.send
@@ -35,7 +37,7 @@ class InProcessServer:
 
     async def _serve(self, channel: Channel) -> None:
         try:
-            await MakaiServer(self.backend, sessions=self._sessions.get).serve(channel)
+            await self._server.serve(channel)
         finally:
             await self._sessions.close()
             if self._owns_backend:

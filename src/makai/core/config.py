@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from makai.core.errors import InvalidRequest
+from makai.core.session_events import SandboxLevel
 
 ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
 
@@ -55,6 +56,12 @@ class PermissionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     deny: tuple[str, ...] = ()
 
 
+class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What commands of new sessions can do. Only the user's own file may say so: a project could widen it."""
+
+    level: SandboxLevel = "workspace-write"
+
+
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where sessions are stored."""
 
@@ -65,6 +72,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     providers: dict[str, ProviderConfig] = {}
     permissions: PermissionsConfig = PermissionsConfig()
+    sandbox: SandboxConfig = SandboxConfig()
     store: StoreConfig = StoreConfig()
 
 

@@ -37,6 +37,11 @@ GrantScope: TypeAlias = Literal["once", "session", "always"]
 Delivery: TypeAlias = Literal["queue", "steer"]
 RunPurpose: TypeAlias = Literal["input", "compaction"]
 SandboxLevel: TypeAlias = Literal["read-only", "workspace-write", "full-access"]
+SANDBOX_MEANINGS: Final[dict[SandboxLevel, str]] = {
+    "read-only": "commands change no file",
+    "workspace-write": "commands write only in the session's folders, without network",
+    "full-access": "no sandbox: a command can do everything that you can",
+}
 
 
 class HasPermissionMode(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from makai.catalog.vendor_table import builtin_vendors
 from makai.core.config import Config, parse_config
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
+from makai.core.session_events import SandboxLevel
 
 if TYPE_CHECKING:
     from makai.auth.refresh import Refresher
@@ -70,6 +71,11 @@ class Logins:
         providers = login_providers(self.vendors, self.config, self._environ)
         self._auth = AuthRuntime(self.store, providers, self._http, self._environ, refresher=refresher)
         self._refresher = refresher
+
+
+def configured_sandbox(home: Path) -> SandboxLevel:
+    """The sandbox of sessions whose creator names none. Blocks."""
+    return read_config(home / CONFIG_FILE).sandbox.level
 
 
 def read_config(path: Path) -> Config:

@@ -75,7 +75,7 @@ def make_app(
     app.router.add_get("/api/models", answering(models))
     PageLogins(makai.backend).add_to(app)
     if makai.sessions is not None:
-        routes = SessionRoutes(makai.sessions, makai.backend)
+        routes = SessionRoutes(makai.sessions, makai.backend, makai.default_sandbox)
         routes.add_to(app)
         minicodex = MinicodexServer(
             makai.sessions, routes.new_session, limits=minicodex_limits, heartbeat_s=heartbeat_s

@@ -27,6 +27,7 @@ from makai.transports.channel import Channel, Oversized
 from makai.transports.connection import MAX_PENDING_BYTES, FrameWriter
 
 if TYPE_CHECKING:
+    from makai.core.session_events import SandboxLevel
     from makai.server.makai_session import ConnectionAgents
     from makai.sessions.service import Sessions
 
@@ -48,8 +49,11 @@ class MakaiServer:
         limits: ConnectionLimits | None = None,
         metrics: Metrics | None = None,
         sessions: OpenSessions | None = None,
+        default_sandbox: Callable[[], SandboxLevel] = lambda: "workspace-write",
     ) -> None:
+        """`default_sandbox` is asked for sessions whose creator names no sandbox."""
         self.backend = backend
+        self.default_sandbox = default_sandbox
         self.sessions = sessions
         self.metrics = metrics or Metrics()
         self.draining = False
@@ -196,7 +200,9 @@ class _Connection:
             server, writer = self._server, self._writer
             assert server.sessions is not None, "the protocol refuses agents where there are no sessions"
             sessions = scoped(server.sessions, self._caller)
-            parts = ConnectionParts(self._protocol.agents, server.backend, sessions, writer.wake, writer.room)
+            parts = ConnectionParts(
+                self._protocol.agents, server.backend, sessions, writer.wake, writer.room, server.default_sandbox
+            )
             self._agents = ConnectionAgents(parts)
         return self._agents
 

@@ -50,6 +50,7 @@ class ConnectionParts(NamedTuple):
     """Called when something waits to be written."""
     room: Callable[[], Awaitable[None]]
     """Returns when the reader has taken enough of what waits."""
+    default_sandbox: Callable[[], ev.SandboxLevel]
 
 
 class ConnectionAgents:
@@ -191,7 +192,8 @@ class SessionConnection:
         if wanted.resume:
             state = await self._changed(sessions, wanted, model_ref)
         else:
-            await sessions.dispatch(_new_session(self.session_id, wanted, model_ref or ""))
+            sandbox = wanted.sandbox or self._parts.default_sandbox()
+            await sessions.dispatch(_new_session(self.session_id, wanted, model_ref or "", sandbox))
             state = await sessions.dispatch(GetState(self.session_id))
         if wanted.tools:
             self._executor = await sessions.register_executor(self.session_id, self._execute)
@@ -390,14 +392,14 @@ def _is_old_question(logged: ev.Logged, history_end: int, pending: frozenset[str
     return isinstance(event, ev.ApprovalRequested) and logged.event_id <= history_end and event.call_id not in pending
 
 
-def _new_session(session_id: str, wanted: wire.AgentStart, model_ref: str) -> CreateSession:
+def _new_session(session_id: str, wanted: wire.AgentStart, model_ref: str, sandbox: ev.SandboxLevel) -> CreateSession:
     return CreateSession(
         model_ref=model_ref,
         session_id=session_id,
         mode=wanted.mode or "ask",
         cwd=wanted.cwd,
         title=wanted.title or "",
-        terms=_terms(wanted, ev.SessionTerms(builtin_tools=wanted.builtin_tools)),
+        terms=_terms(wanted, ev.SessionTerms(builtin_tools=wanted.builtin_tools, sandbox=sandbox)),
     )
 
 
@@ -428,6 +430,7 @@ def _info(session_id: str, state: SessionState) -> wire.SessionInfo:
         status=_standing(state),
         model_ref=state.model_ref,
         mode=state.mode,
+        sandbox=state.terms.sandbox,
         event_id=state.last_event_id,
         created_at=state.created_at,
         updated_at=state.last_ts,

@@ -19,6 +19,7 @@ from makai.auth.credentials import is_loopback
 from makai.auth.private_files import load_or_create_token
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.secret import Secret
+from makai.core.session_events import SandboxLevel
 from makai.server.announcement import announced
 from makai.server.app import make_app
 from makai.server.backend import Backend
@@ -43,6 +44,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Path | None = None
     allow_plain_remote: bool = False
     drain_s: float = 10.0
+    sandbox: SandboxLevel | None = None
+    """Of sessions whose creator names none; None is what config.toml says."""
 
 
 class Addresses(msgspec.Struct, frozen=True):
@@ -67,7 +70,9 @@ async def serve(options: ServeOptions, backend: Backend, home: Path, on_ready: C
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     source = SessionSource(backend, home, durable=True)
-    makai = MakaiServer(backend, sessions=source.get)
+    makai = MakaiServer(
+        backend, sessions=source.get, default_sandbox=lambda: options.sandbox or source.default_sandbox()
+    )
     async with AsyncExitStack() as stack:
         stack.enter_context(log_without_values())
         stack.push_async_callback(backend.close)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from makai.catalog.model_ref import format_model_ref
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
-from makai.core.session_events import DecodedMode, HasPermissionMode, SessionTerms
+from makai.core.session_events import DecodedMode, HasPermissionMode, SandboxLevel, SessionTerms
 from makai.core.version import __version__
 from makai.protocols.minicodex.pages import MAX_PAGE_ITEMS, PAGE_ITEMS, TranscriptReader
 from makai.protocols.minicodex.view import page
@@ -39,6 +39,7 @@ OpenSessions = Callable[[], Awaitable[Sessions]]
 class NewBody(HasPermissionMode, frozen=True, forbid_unknown_fields=True):
     model_ref: str | None = None
     mode: DecodedMode = "ask"
+    sandbox: SandboxLevel | None = None
     cwd: str | None = None
     title: str = ""
     harness: str = "native"
@@ -50,9 +51,10 @@ class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionRoutes:
-    def __init__(self, sessions: OpenSessions, backend: Backend) -> None:
+    def __init__(self, sessions: OpenSessions, backend: Backend, default_sandbox: Callable[[], SandboxLevel]) -> None:
         self._sessions = sessions
         self._backend = backend
+        self._default_sandbox = default_sandbox
 
     def add_to(self, app: web.Application) -> None:
         for method, path, handler in (
@@ -87,6 +89,7 @@ class SessionRoutes:
                 "version": __version__,
                 "default_model_ref": default,
                 "default_cwd": os.getcwd(),
+                "default_sandbox": self._default_sandbox(),
                 "home_has_models": default is not None,
                 "demo": True,
                 "scope": caller.scope,
@@ -181,7 +184,7 @@ class SessionRoutes:
             harness=body.harness,
             cwd=body.cwd or os.getcwd(),
             title=body.title,
-            terms=SessionTerms(builtin_tools=True),
+            terms=SessionTerms(builtin_tools=True, sandbox=body.sandbox or self._default_sandbox()),
         )
 
     def _default_model_ref(self) -> str:

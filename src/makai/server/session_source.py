@@ -13,6 +13,7 @@ from makai.server.backend import Backend
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from makai.core.session_events import SandboxLevel
     from makai.sessions.service import Sessions
 
 
@@ -35,6 +36,13 @@ class SessionSource:
             if self._sessions is None:
                 self._sessions = await self._open()
             return self._sessions
+
+    def default_sandbox(self) -> SandboxLevel:
+        """The user's choice for sessions whose creator names no sandbox."""
+        from makai.core.home import home_directory
+        from makai.providers.logins import configured_sandbox
+
+        return configured_sandbox(self._home or home_directory(os.environ))
 
     async def close(self) -> None:
         async with self._opening:

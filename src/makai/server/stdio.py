@@ -30,7 +30,8 @@ def main() -> int:
             channel = StdioChannel(*streams)
             await channel.send([READY_FRAME])
             hide_memory()  # loads a library, which no client waits for
-            await MakaiServer(backend, sessions=sessions.get).serve(channel)
+            server = MakaiServer(backend, sessions=sessions.get, default_sandbox=sessions.default_sandbox)
+            await server.serve(channel)
         finally:
             await sessions.close()
             await backend.close()

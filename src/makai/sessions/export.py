@@ -34,6 +34,7 @@ def jsonl(records: Iterable[Record]) -> Iterator[bytes]:
 def markdown(summary: SessionSummary, records: Iterable[Record]) -> str:
     transcript = history.History()
     created: ev.SessionCreated | None = None
+    terms: ev.SessionTerms | None = None
     questions: dict[str, ev.ApprovalRequested] = {}
     ends: list[tuple[int, str]] = []
     for record in records:
@@ -43,7 +44,9 @@ def markdown(summary: SessionSummary, records: Iterable[Record]) -> str:
             continue
         match logged.event:
             case ev.SessionCreated() as event:
-                created = event
+                created, terms = event, event.terms
+            case ev.TermsChanged() as event:
+                terms = event.terms
             case ev.ApprovalRequested() as event:
                 questions[event.call_id] = event
             case ev.RunFinished() | ev.RunFailed() as event:  # the note of a failed run says why it failed
@@ -51,10 +54,10 @@ def markdown(summary: SessionSummary, records: Iterable[Record]) -> str:
                 ends.append((logged.event_id, f"*({ended}{usage_text(event.usage)})*"))
     blocks = [(item.event_id, _item(item, questions)) for item in transcript.items()]
     said = [text for _, text in sorted([*blocks, *ends], key=lambda block: block[0]) if text]
-    return "\n\n".join([_head(summary, created), *(said or ["Nothing was said yet."])]) + "\n"
+    return "\n\n".join([_head(summary, created, terms), *(said or ["Nothing was said yet."])]) + "\n"
 
 
-def _head(summary: SessionSummary, created: ev.SessionCreated | None) -> str:
+def _head(summary: SessionSummary, created: ev.SessionCreated | None, terms: ev.SessionTerms | None) -> str:
     facts = {
         "Session": code_span(summary.session_id),
         "Model": code_span(summary.model_ref),
@@ -62,6 +65,7 @@ def _head(summary: SessionSummary, created: ev.SessionCreated | None) -> str:
         "Began": time_text(summary.created_ms),
         "Last change": time_text(summary.updated_ms),
         "Mode": summary.mode,
+        "Sandbox": terms.sandbox if terms is not None else "",
         "Used": usage_text(summary.usage),
     }
     if created is not None and created.forked_from:

@@ -41,7 +41,7 @@ HEALTHY = Checkup(
     xllamacpp="2026.10",
     home=HomeCheck(path="/home/ada/.makai", exists=True, mode="0700"),
     weights=checkup.WeightsCheck(model="SmolLM2", path="/home/ada/.makai/models/m.gguf"),
-    sandbox=SandboxCheck(works=True, text="bubblewrap 0.8.0. Not confined: memory"),
+    sandbox=SandboxCheck(works=True, level="workspace-write", text="bubblewrap 0.8.0. Not confined: memory"),
     providers=(KEY, OLLAMA, LOCAL),
     default_model="openai/gpt",
     default_reason="OPENAI_API_KEY is set",
@@ -68,7 +68,7 @@ def test_a_healthy_machine_in_words() -> None:
         "ok xllamacpp   2026.10",
         "ok weights     SmolLM2, /home/ada/.makai/models/m.gguf",
         "ok MAKAI_HOME  /home/ada/.makai (0700)",
-        "ok sandbox     bubblewrap 0.8.0. Not confined: memory",
+        "ok sandbox     workspace-write, bubblewrap 0.8.0. Not confined: memory",
         "",
         "Providers",
         "ok openai             OPENAI_API_KEY is set, OPENAI_BASE_URL=https://proxy.test/v1, reachable",
@@ -92,9 +92,10 @@ def test_a_naked_machine_is_told_two_ways_to_a_model() -> None:
 
 
 def test_a_machine_without_a_sandbox_is_told_so_and_what_to_install() -> None:
-    found = msgspec.structs.replace(HEALTHY, sandbox=SandboxCheck(works=False, text="none (no bubblewrap)"))
+    broken = SandboxCheck(works=False, level="workspace-write", text="none (no bubblewrap)")
+    found = msgspec.structs.replace(HEALTHY, sandbox=broken)
 
-    assert "!! sandbox     none (no bubblewrap)" in checkup_text(found)
+    assert "!! sandbox     workspace-write, none (no bubblewrap)" in checkup_text(found)
     assert next_steps(found)[0].startswith("apt install bubblewrap")
 
 

@@ -16,7 +16,15 @@ from makai.core.errors import MakaiError, RateLimited
 from makai.core.messages import AssistantMessage
 from makai.core.usage import Usage
 
-BEGAN = RunInit(session_id="s", run_id="r", model="a/b@c", cwd=None, permission_mode="ask", tools=True)
+BEGAN = RunInit(
+    session_id="s",
+    run_id="r",
+    model="a/b@c",
+    cwd=None,
+    permission_mode="ask",
+    sandbox="workspace-write",
+    tools=True,
+)
 OUTCOME = RunOutcome(
     session_id="s",
     stop_reason="end_turn",

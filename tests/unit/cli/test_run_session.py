@@ -134,7 +134,7 @@ async def test_a_question_becomes_a_session_and_its_answer_an_outcome(tmp_path: 
     assert (summary.title, summary.cwd, summary.mode) == ("Say hello now", str(here.folder), "ask")
     assert state.terms == ev.SessionTerms(system="Be brief.")
     ids: Any = {"session_id": summary.session_id, "run_id": kept.events[0].run_id or ""}
-    terms: Any = {"cwd": str(here.folder), "permission_mode": "ask", "tools": False}
+    terms: Any = {"cwd": str(here.folder), "permission_mode": "ask", "sandbox": "workspace-write", "tools": False}
     assert kept.began_with == [RunInit(model="scripted/scripted@scenario", **ids, **terms)]
 
 

@@ -183,7 +183,14 @@ async def test_the_status_tells_idle_running_and_waiting_apart(tmp_path: Path) -
 
         await client.start(tools=[LOOK], title="Sea")
         times = {"created_at": 0, "updated_at": 0}
-        told = {"session_id": client.session_id, "model_ref": REF, "mode": "ask", "title": "Sea", "event_id": 1}
+        told = {
+            "session_id": client.session_id,
+            "model_ref": REF,
+            "mode": "ask",
+            "sandbox": "workspace-write",
+            "title": "Sea",
+            "event_id": 1,
+        }
         counts = {"usage": {"input": 0, "output": 0}, "pending_permissions": []}
         assert (await status()) | times == {"status": "idle", **told, **counts, **times}
         await client.say("agent_message", words("Look"))

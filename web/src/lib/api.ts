@@ -1,11 +1,12 @@
 // The server's REST side. In: what the page wants. Out: typed answers, or an ApiError that says what went wrong in
 // words for a person. The cookie carries the authorisation; nothing here knows the token after it was traded.
-import type { PermissionMode, TranscriptItem, Usage } from "./protocol";
+import type { PermissionMode, SandboxLevel, TranscriptItem, Usage } from "./protocol";
 
 export interface Info {
   version: string;
   default_model_ref: string | null;
   default_cwd: string;
+  default_sandbox?: SandboxLevel;
   home_has_models: boolean;
   demo: boolean;
 }
@@ -29,6 +30,7 @@ export interface SessionRow {
 export interface NewSession {
   model_ref?: string;
   mode?: PermissionMode;
+  sandbox?: SandboxLevel;
   cwd?: string;
   title?: string;
   harness?: string;

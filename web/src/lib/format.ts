@@ -1,5 +1,5 @@
 // Numbers and times for people.
-import type { PermissionMode, Usage } from "./protocol";
+import type { PermissionMode, SandboxLevel, Usage } from "./protocol";
 import type { DecisionMade } from "./store/items";
 
 export const MODE_NAMES: Record<PermissionMode, string> = {
@@ -14,6 +14,18 @@ export const MODE_HINTS: Record<PermissionMode, string> = {
   accept_edits: "Edits files without asking; asks before commands",
   plan: "Reads and plans; changes nothing",
   never_ask: "Asks nothing; the sandbox protects your files",
+};
+
+export const SANDBOX_NAMES: Record<SandboxLevel, string> = {
+  "workspace-write": "Folder only",
+  "read-only": "Read only",
+  "full-access": "No sandbox",
+};
+
+export const SANDBOX_HINTS: Record<SandboxLevel, string> = {
+  "workspace-write": "Commands write only in this folder and have no network",
+  "read-only": "Commands change no file and have no network",
+  "full-access": "No sandbox: a command can read, change and send everything that you can",
 };
 
 export function tokens(count: number): string {

@@ -8,6 +8,7 @@ export const MAKAI_1 = "makai.1";
 export type RunStatus = "idle" | "starting" | "running" | "awaiting_approval" | "aborting" | "finished" | "error";
 export type PermissionMode = "ask" | "accept_edits" | "plan" | "never_ask";
 export type DecodedMode = "ask" | "accept_edits" | "plan" | "never_ask" | "full_access";
+export type SandboxLevel = "read-only" | "workspace-write" | "full-access";
 export type Decision = "approve" | "deny_continue" | "deny_abort";
 export type GrantScope = "once" | "session" | "always";
 export type Delivery = "queue" | "steer";
@@ -326,6 +327,7 @@ export interface SessionDetails extends Envelope {
   title: string;
   model_ref: string;
   mode: PermissionMode;
+  sandbox: SandboxLevel;
   harness: string;
   created_at: string;
   closed: boolean;
@@ -364,7 +366,7 @@ export interface ModelChanged extends EventBase { type: "model_changed"; model_r
 export interface ModeChanged extends EventBase { type: "mode_changed"; mode: PermissionMode; }
 
 /** makai.1 */
-export interface TermsChanged extends EventBase { type: "terms_changed"; }
+export interface TermsChanged extends EventBase { type: "terms_changed"; sandbox: SandboxLevel; }
 
 /** makai.1 */
 export interface TurnStarted extends EventBase {

@@ -189,6 +189,19 @@ class ChatSession:
             self._want(msgspec.structs.replace(self._wanted, mode=mode))
             self._show([note(f"The permission mode is now {mode}.")])
 
+    async def set_sandbox(self, level: str) -> None:
+        if level not in ev.SANDBOX_MEANINGS:
+            raise InvalidRequest(
+                f"there is no sandbox {level!r}.", hint=f"The sandboxes are {', '.join(ev.SANDBOX_MEANINGS)}."
+            )
+        terms = msgspec.structs.replace(self.view.state.terms, sandbox=level)
+        if self.session_id is not None:
+            await self._ask(cmd.SetTerms(now=0, terms=terms))
+        else:
+            self._want(msgspec.structs.replace(self._wanted, terms=terms))
+        told = f"The sandbox is now {level}: {ev.SANDBOX_MEANINGS[level]}."
+        self._show([note(told, "warn" if level == "full-access" else "dim")])
+
     async def next_mode(self) -> None:
         place = CYCLED.index(self.view.state.mode) + 1 if self.view.state.mode in CYCLED else 0
         await self.set_mode(CYCLED[place % len(CYCLED)])
@@ -251,9 +264,9 @@ class ChatSession:
             follower.close()
 
 
-def terms_for(model: Model, system_prompt: str | None) -> ev.SessionTerms:
+def terms_for(model: Model, system_prompt: str | None, sandbox: ev.SandboxLevel) -> ev.SessionTerms:
     """Models that can call tools get the built-in ones."""
-    return ev.SessionTerms(system=system_prompt, builtin_tools=model.can(ModelCapability.TOOLS))
+    return ev.SessionTerms(system=system_prompt, builtin_tools=model.can(ModelCapability.TOOLS), sandbox=sandbox)
 
 
 def _state_of(wanted: CreateSession) -> SessionState:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from makai.catalog.model_ref import ref_of
-from makai.cli.console import has_colour, run_async, say, styled
+from makai.cli.console import NO_SANDBOX, has_colour, run_async, say, styled
+from makai.cli.console import note as warn
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import open_sessions
 from makai.cli.session_selection import chosen_session, short_model
@@ -20,7 +21,7 @@ from makai.cli.terminal.plain_chat import PlainChat
 from makai.cli.terminal.styled_text import note
 from makai.core.model import Model
 from makai.core.request import StreamOptions
-from makai.core.session_events import PermissionMode, RunTerms
+from makai.core.session_events import PermissionMode, RunTerms, SandboxLevel
 from makai.core.visible_text import one_line
 from makai.providers.runtime import ModelRuntime
 from makai.sessions.requests import CreateSession
@@ -38,6 +39,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     account: str | None = None
     system_prompt: str | None = None
     mode: PermissionMode | None = None
+    sandbox: SandboxLevel | None = None
     cwd: str | None = None
     resume: str | None = None
     """A session's id, or the beginning of it."""
@@ -59,7 +61,7 @@ async def _converse(request: ChatRequest) -> int:
         takeover = note("The process that ran the sessions has ended; this one runs them now.")
         async with open_sessions(models=models, on_takeover=lambda: frontend.show([takeover])) as sessions:
             model = models.resolve(request.model)
-            terms = terms_for(model, request.system_prompt)
+            terms = terms_for(model, request.system_prompt, request.sandbox or models.logins.config.sandbox.level)
             chat = ChatSession(
                 sessions,
                 models,
@@ -89,6 +91,8 @@ def _frontend(models: ModelRuntime) -> ChatUI | PlainChat:
 async def _begin(request: ChatRequest, chat: ChatSession, model: Model, folder: str) -> None:
     if request.resume is None and not request.continue_newest:
         _welcome(model, folder)
+        if chat.view.state.terms.sandbox == "full-access" and chat.view.state.terms.builtin_tools:
+            warn(NO_SANDBOX, fg="yellow")
         if chat.view.state.terms.builtin_tools:
             await ask_about_trust(chat.sessions, folder)
         return
@@ -97,6 +101,8 @@ async def _begin(request: ChatRequest, chat: ChatSession, model: Model, folder: 
         await chat.set_model(request.model)
     if request.mode is not None:
         await chat.set_mode(request.mode)
+    if request.sandbox is not None:
+        await chat.set_sandbox(request.sandbox)
 
 
 def _welcome(model: Model, folder: str) -> None:

@@ -17,6 +17,7 @@ from makai.cli.terminal.folder_trust import project_files
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, lines_of, note
 from makai.cli.terminal.usage_text import duration, session_totals
 from makai.core.errors import InvalidRequest
+from makai.core.session_events import SANDBOX_MEANINGS, SandboxLevel
 from makai.core.usage import Usage
 from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionFilter, SessionSummary
@@ -40,6 +41,10 @@ KEYS: Final = (
     ("Ctrl+O", "show the last shortened output whole"),
     ("Up, Down, Ctrl+R", "earlier messages, also of other chats"),
 )
+
+
+def _sandbox_help(level: SandboxLevel) -> str:
+    return "\n".join([level, *(f"  {name:<15}  {meaning}" for name, meaning in SANDBOX_MEANINGS.items())])
 
 
 Action: TypeAlias = Callable[[ChatSession, str], Awaitable[list[Piece] | None]]
@@ -150,10 +155,12 @@ CHANGE_MODEL: Final = "Change it with /model PROVIDER/MODEL; `makai models list`
 NO_TITLE: Final = "The session has no title. Set one with /title TEXT."
 _MODEL: Final = _setting(ChatSession.set_model, lambda state: f"{short_model(state.model_ref)}\n{CHANGE_MODEL}")
 _MODE: Final = _setting(ChatSession.set_mode, lambda state: f"{state.mode}\n{MODE_HELP}")
+_SANDBOX: Final = _setting(ChatSession.set_sandbox, lambda state: _sandbox_help(state.terms.sandbox))
 _TITLE: Final = _setting(ChatSession.set_title, lambda state: one_line(state.title) or NO_TITLE)
 COMMANDS: Final = (
     SlashCommand("model", "[MODEL]", "show or change the model, from the next message on", _MODEL),
     SlashCommand("mode", "[MODE]", "show or change the permission mode: ask, accept_edits, plan or never_ask", _MODE),
+    SlashCommand("sandbox", "[LEVEL]", "show or change what commands can do, also approved ones", _SANDBOX),
     SlashCommand("steer", "TEXT", "send the agent a message while it works", _steer),
     SlashCommand("compact", "[HINTS]", "replace the conversation so far by a summary", ChatSession.compact),
     SlashCommand("new", "", "begin a new session", _new, ("clear",)),

@@ -22,6 +22,8 @@ MAX_CALLS: Final = 4
 MAX_QUEUED: Final = 3
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_MS: Final = 200
+_SANDBOXES: Final = {"read-only": "read-only sandbox", "full-access": "NO SANDBOX"}
+"""The usual one is not mentioned."""
 
 
 def activity(view: TranscriptView, now_ms: int) -> list[Line]:
@@ -63,7 +65,9 @@ def _key_line(keys: list[KeyHelp]) -> Line:
 def footer(view: TranscriptView) -> Line:
     usage = view.usage
     cost = usage.total.cost_usd if usage is not None else view.state.usage.cost_usd
-    parts = [view.state.mode, short_model(view.state.model_ref), context_share(usage), money(cost) if cost else ""]
+    sandbox = _SANDBOXES.get(view.state.terms.sandbox, "") if view.state.terms.builtin_tools else ""
+    model = short_model(view.state.model_ref)
+    parts = [view.state.mode, sandbox, model, context_share(usage), money(cost) if cost else ""]
     return line(Span("  " + " · ".join(filter(None, parts)), "dim"))
 
 

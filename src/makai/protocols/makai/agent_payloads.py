@@ -231,6 +231,8 @@ class SessionInfo(Payload, HasPermissionMode, frozen=True, kw_only=True):
     title: str = ""
     cwd: str | None = None
     run_id: str | None = None
+    sandbox: SandboxLevel | None = None
+    """None from a server that does not say."""
 
 
 class ToolListResponse(Payload, frozen=True):

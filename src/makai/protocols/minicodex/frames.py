@@ -10,7 +10,16 @@ from msgspec import UNSET, UnsetType
 
 from makai.core.confinement import Confinement, OfferedGrant
 from makai.core.messages import StopReason
-from makai.core.session_events import Decision, Delivery, FileDiff, FilePlace, GrantScope, PermissionMode, PlanEntry
+from makai.core.session_events import (
+    Decision,
+    Delivery,
+    FileDiff,
+    FilePlace,
+    GrantScope,
+    PermissionMode,
+    PlanEntry,
+    SandboxLevel,
+)
 from makai.core.usage import Usage
 from makai.protocols.minicodex.vocabulary import MAKAI, PastedImage, RunStatus, StrictPart, Time
 
@@ -244,6 +253,7 @@ class SessionDetails(BaseFrame, frozen=True, kw_only=True, tag="session_details"
     title: str
     model_ref: str
     mode: PermissionMode
+    sandbox: SandboxLevel
     harness: str
     created_at: Time
     closed: bool
@@ -275,7 +285,7 @@ class ModeChangedFrame(EventBase, frozen=True, kw_only=True, tag="mode_changed")
 
 
 class TermsChangedFrame(EventBase, frozen=True, kw_only=True, tag="terms_changed"):
-    pass
+    sandbox: SandboxLevel
 
 
 class TurnStartedFrame(EventBase, frozen=True, kw_only=True, tag="turn_started"):

@@ -137,7 +137,7 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.TitleChanged: _same(frames.TitleChangedFrame),
     log.ModelChanged: _same(frames.ModelChangedFrame),
     log.ModeChanged: _same(frames.ModeChangedFrame),
-    log.TermsChanged: _same(frames.TermsChangedFrame),
+    log.TermsChanged: _same(frames.TermsChangedFrame, sandbox="terms.sandbox"),
     log.SessionClosed: _same(frames.SessionClosedFrame),
     log.InputAccepted: _same(frames.InputAcceptedFrame, text=_words, images=_images),
     log.UserInput: _same(frames.UserTextFrame, text=_words, images=_images),

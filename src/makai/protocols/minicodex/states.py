@@ -66,6 +66,7 @@ def session_details(session_id: str, state: engine.SessionState, usage: UsageRep
         title=state.title,
         model_ref=state.model_ref,
         mode=state.mode,
+        sandbox=state.terms.sandbox,
         harness=state.harness,
         created_at=rfc3339(state.created_at),
         closed=state.closed,

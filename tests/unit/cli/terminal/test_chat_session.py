@@ -35,7 +35,9 @@ class Watcher:
 
     def __init__(self, sessions: Sessions, models: ModelRuntime, folder: Path, name: str) -> None:
         model = models.resolve(SCENARIO_MODEL)
-        wanted = CreateSession(model_ref=ref_of(model), cwd=str(folder), terms=terms_for(model, None))
+        wanted = CreateSession(
+            model_ref=ref_of(model), cwd=str(folder), terms=terms_for(model, None, "workspace-write")
+        )
         self.text = ""
         self._news = asyncio.Event()
         self.chat = ChatSession(

@@ -30,7 +30,11 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
     (log.TitleChanged(title="t"), None, {"type": "title_changed", "title": "t"}),
     (log.ModelChanged(model_ref="a/b@c"), None, {"type": "model_changed", "model_ref": "a/b@c"}),
     (log.ModeChanged(mode="plan"), None, {"type": "mode_changed", "mode": "plan"}),
-    (log.TermsChanged(terms=log.SessionTerms(system="secret")), None, {"type": "terms_changed"}),
+    (
+        log.TermsChanged(terms=log.SessionTerms(system="secret")),
+        None,
+        {"type": "terms_changed", "sandbox": "workspace-write"},
+    ),
     (log.SessionClosed(reason="over"), None, {"type": "session_closed", "reason": "over"}),
     (
         log.InputAccepted(

@@ -118,6 +118,7 @@ def test_details_follow_the_welcome_of_clients_with_makai(room: Room) -> None:
         "title": "Tea",
         "model_ref": "acme/acme-chat@one",
         "mode": "ask",
+        "sandbox": "workspace-write",
         "harness": "native",
         "created_at": "1970-01-01T00:00:01.000Z",
         "closed": False,

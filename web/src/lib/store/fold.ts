@@ -109,6 +109,8 @@ function applyEvent(view: SessionView, frame: ServerMessage): SessionView {
       return { ...view, modelRef: frame.model_ref };
     case "mode_changed":
       return { ...view, mode: frame.mode };
+    case "terms_changed":
+      return { ...view, sandbox: frame.sandbox };
     case "usage":
       return {
         ...view,
@@ -202,6 +204,7 @@ function fromSnapshot(view: SessionView, frame: Snapshot): SessionView {
     title: view.title,
     modelRef: view.modelRef,
     mode: view.mode,
+    sandbox: view.sandbox,
     harness: view.harness,
     cwd: view.cwd,
     usage: view.usage,
@@ -228,6 +231,7 @@ function withDetails(view: SessionView, frame: SessionDetails): SessionView {
     title: frame.title,
     modelRef: frame.model_ref,
     mode: frame.mode,
+    sandbox: frame.sandbox,
     harness: frame.harness,
     cwd: frame.cwd ?? "",
     closed: frame.closed,

@@ -1,5 +1,5 @@
 // Everything the page knows about one session, and what follows from it. Only the fold changes it.
-import type { PermissionMode, RunStatus, Usage, WaitingInput } from "../protocol";
+import type { PermissionMode, RunStatus, SandboxLevel, Usage, WaitingInput } from "../protocol";
 import type { Approval, ToolItem } from "./items";
 import { findLast, type Chunks } from "./transcript";
 
@@ -16,6 +16,7 @@ export interface SessionView {
   title: string;
   modelRef: string;
   mode: PermissionMode;
+  sandbox: SandboxLevel;
   harness: string;
   cwd: string;
   closed: boolean;
@@ -41,6 +42,7 @@ export function emptyView(sessionId: string): SessionView {
     title: "",
     modelRef: "",
     mode: "ask",
+    sandbox: "workspace-write",
     harness: "",
     cwd: "",
     closed: false,
