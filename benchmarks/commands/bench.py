@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import machine
@@ -132,11 +133,13 @@ async def _made(stack: AsyncExitStack, base: Path) -> dict[str, Action]:
         bench = await stack.enter_async_context(Workbench(spec, detection=detection))
         tool = bench.tools(bench.rules())["shell"]
 
-        async def run_tool(tool=tool) -> None:  # type: ignore[no-untyped-def]
-            outcome = await tool.run({"command": COMMAND}, _Context())
+        async def run_tool(tool=tool, **further: object) -> None:  # type: ignore[no-untyped-def]
+            outcome = await tool.run({"command": COMMAND, **further}, _Context())
             assert outcome.exit_code == 0, outcome
 
         actions[name] = run_tool
+        if level != "full-access":
+            actions[f"{name}, with a named host"] = partial(run_tool, network=["a.example"])
     rules, description = bench.rules(), await tool.describe({"command": COMMAND})
 
     async def judged() -> object:
