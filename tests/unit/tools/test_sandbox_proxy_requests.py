@@ -124,6 +124,14 @@ def test_what_could_be_read_differently_is_refused(sent: bytes) -> None:
     assert isinstance(parsed(*(bytes((byte,)) for byte in sent)), MalformedRequest)
 
 
+@pytest.mark.parametrize("sent", [REFUSED["TLS"], REFUSED["no absolute URL"]])
+def test_a_program_that_ignores_the_proxy_gets_a_reason_that_says_so(sent: bytes) -> None:
+    """With Landlock every connection ends at the proxy, whatever address it was for."""
+    refused = parsed(sent)
+    assert isinstance(refused, MalformedRequest)
+    assert refused.reason == "a connection past HTTP_PROXY and HTTPS_PROXY, which are the only way to the network here"
+
+
 def test_a_head_is_bounded() -> None:
     field = b"X: " + b"a" * 1000 + b"\r\n"
     sent = b"GET http://example.com/ HTTP/1.1\r\n" + field * (MAX_HEAD_BYTES // len(field) + 1)

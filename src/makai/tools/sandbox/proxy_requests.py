@@ -38,6 +38,7 @@ _HOP_BY_HOP: Final = frozenset(
     | {b"trailer", b"upgrade", b"http2-settings", b"host"}
 )
 """Fields for the next machine only (RFC 9110 section 7.6.1), and `Host`, which is written again."""
+_DIRECT: Final = "a connection past HTTP_PROXY and HTTPS_PROXY, which are the only way to the network here"
 
 Protocol: TypeAlias = Literal["http", "connect", "socks5"]
 
@@ -85,7 +86,7 @@ class RequestParser:
         if self._data[0] == _SOCKS_VERSION:
             return self._socks()
         if not 0x41 <= self._data[0] <= 0x5A:  # methods are upper case; TLS without CONNECT begins with 0x16
-            return b"", MalformedRequest(reason="it speaks neither HTTP nor SOCKS5 to the proxy", answer=b"")
+            return b"", MalformedRequest(reason=_DIRECT, answer=b"")
         end = self._data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
         if end < 0:
             too_long = len(self._data) >= MAX_HEAD_BYTES
@@ -134,7 +135,8 @@ def _http_request(head: bytes) -> ProxyRequest | MalformedRequest:
     elif url is not None:
         asked = _request("http", *_host_and_port(url[1], 80))
     else:
-        return malformed("http", "the proxy takes CONNECT and http:// URLs without a user name only")
+        direct = target.startswith("/")
+        return malformed("http", _DIRECT if direct else "the proxy takes http:// URLs without a user name, and CONNECT")
     if isinstance(asked, MalformedRequest):
         return asked
     if not _names_the_same(asked, [value for field, value in given if field.lower() == b"host"]):
