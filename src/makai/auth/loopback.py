@@ -9,11 +9,13 @@ change nothing.
 from __future__ import annotations
 
 import asyncio
+import errno
 import html
 import re
+import socket
 import urllib.parse
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -31,6 +33,9 @@ MAX_CONNECTIONS: Final = 32
 REQUEST_S: Final = 10.0
 CLOSE_S: Final = 0.5
 
+_TRIES: Final = 8
+"""For a port that is free on 127.0.0.1 and on ::1."""
+_NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) (/[\x21-\x7e]*) HTTP/1\.[01]")
 
 
@@ -46,7 +51,7 @@ class CallbackListener:
         self._callback = callback
         self._authority = authority
         self._answer: asyncio.Future[Secret] = asyncio.get_running_loop().create_future()
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], None] = {}  # the oldest first
 
     @property
     def redirect_uri(self) -> str:
@@ -94,16 +99,17 @@ class CallbackListener:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        self._connections[task] = None
+        if len(self._connections) > MAX_CONNECTIONS:  # silent ones must not keep the browser out
+            next(iter(self._connections)).cancel()
         try:
             async with asyncio.timeout(REQUEST_S):
-                if len(self._connections) <= MAX_CONNECTIONS:
-                    writer.write(_encoded(await self._page(reader)))
-                    await writer.drain()
+                writer.write(_encoded(await self._page(reader)))
+                await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the other side is gone, or never said what it wants
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
             writer.close()
 
     async def _page(self, reader: asyncio.StreamReader) -> Page:
@@ -129,17 +135,19 @@ class CallbackListener:
 async def listen(
     callback: Callback, *, host: str = "127.0.0.1", ports: Sequence[int] = (0,)
 ) -> AsyncIterator[CallbackListener]:
-    """Open the first free port of `ports` (0 is any) on 127.0.0.1 for the length of the block. `host` is only how the
-    redirect URI spells it: some servers have registered "localhost". `InvalidRequest` when no port is free."""
-    server, listener = await _open(callback, host, ports)
+    """Open the first free port of `ports` (0 is any) on 127.0.0.1 for the length of the block. `host` is how the
+    redirect URI spells it: some servers have registered "localhost", which a browser may resolve to ::1, so the port is
+    then opened there too. `InvalidRequest` when another program has all of the ports, on either address."""
+    servers, listener = await _open(callback, host, ports)
     try:
         yield listener
     finally:
-        server.close()
+        for server in servers:
+            server.close()
         await listener.finish()
 
 
-async def _open(callback: Callback, host: str, ports: Sequence[int]) -> tuple[asyncio.Server, CallbackListener]:
+async def _open(callback: Callback, host: str, ports: Sequence[int]) -> tuple[list[asyncio.Server], CallbackListener]:
     current: list[CallbackListener] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -147,15 +155,33 @@ async def _open(callback: Callback, host: str, ports: Sequence[int]) -> tuple[as
             await current[0].serve(reader, writer)
 
     for port in ports:
-        with suppress(OSError):
-            server = await asyncio.start_server(accept, "127.0.0.1", port, limit=MAX_HEAD, start_serving=False)
-            bound = server.sockets[0].getsockname()[1]
-            current.append(CallbackListener(callback, f"{host}:{bound}"))
-            await server.start_serving()
-            return server, current[0]
+        for _ in range(_TRIES if port == 0 else 1):
+            with suppress(OSError), ExitStack() as opened:
+                sockets = _bound(port, both=host == "localhost")
+                for each in sockets:
+                    opened.enter_context(each)
+                current[:] = [CallbackListener(callback, f"{host}:{sockets[0].getsockname()[1]}")]
+                servers = [await asyncio.start_server(accept, sock=each, limit=MAX_HEAD) for each in sockets]
+                opened.pop_all()
+                return servers, current[0]
     named = " and ".join(str(port) for port in ports if port)
     message = f"The browser cannot hand over its answer: port {named or '0'} on this machine is in use."
     raise InvalidRequest(message, hint="End the program that uses it, perhaps another login that is still open.")
+
+
+def _bound(port: int, *, both: bool) -> list[socket.socket]:
+    """Listening sockets of this process alone. SO_REUSEADDR does not share a port with another listener on Linux; it
+    only lets the next login have the port at once. `OSError` when one of the addresses is taken."""
+    first = socket.create_server(("127.0.0.1", port))
+    try:
+        return (
+            [first, socket.create_server(("::1", first.getsockname()[1]), family=socket.AF_INET6)] if both else [first]
+        )
+    except OSError as error:
+        if error.errno in _NO_IPV6:
+            return [first]
+        first.close()
+        raise
 
 
 def _hosts(headers: bytes) -> list[str]:

@@ -92,9 +92,11 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     token_endpoint: str = ""
     device_authorization_endpoint: str = ""
     revocation_endpoint: str = ""
+    names_itself: bool = False
+    """`authorization_response_iss_parameter_supported`: an answer without `iss` is not from this server."""
 
 
-ENDPOINTS: Final = ServerMetadata.__struct_fields__[1:]
+ENDPOINTS: Final = ServerMetadata.__struct_fields__[1:-1]
 
 
 def try_again(message: str, provider_id: str) -> AuthRequired:
@@ -227,7 +229,8 @@ def read_metadata(answer: HttpAnswer, *, issuer: str, provider_id: str) -> Serve
     if str(fields.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
         hint = f"Check `issuer` in [providers.{provider_id}.login] of config.toml."
         raise InvalidRequest(f"The server at {safe_origin(issuer)} names another issuer.", hint=hint)
-    found: dict[str, str] = {"issuer": str(fields["issuer"])}
+    names_itself = fields.get("authorization_response_iss_parameter_supported") is True
+    found: dict[str, str | bool] = {"issuer": str(fields["issuer"]), "names_itself": names_itself}
     for name in ENDPOINTS:
         value = fields.get(name)
         if _is_line(value):
@@ -245,6 +248,8 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
     state_in_path: bool = False
     """For servers that return no `state`: it is then the last part of the path."""
     issuer: str = ""
+    needs_issuer: bool = False
+    """Whether the server said that it names itself in every answer."""
 
     @property
     def redirect_path(self) -> str:
@@ -260,7 +265,8 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
         fields = _query_fields(query)
         if not self.state_in_path and not self.state.matches(fields.get("state", "")):
             raise ParseError("This answer does not belong to the login that is running.")
-        if self.issuer and "iss" in fields and fields["iss"].rstrip("/") != self.issuer.rstrip("/"):
+        named = fields.get("iss", "" if self.needs_issuer else self.issuer)
+        if self.issuer and named.rstrip("/") != self.issuer.rstrip("/"):
             raise ParseError("This answer comes from another login server.")
         if "error" in fields:
             raise refusal(fields["error"], fields.get("error_description", ""), provider_id=self.provider_id)
@@ -386,10 +392,16 @@ def _client(client_id: str, client_secret: Secret | None) -> dict[str, str | Sec
 
 
 def _query_fields(query: str) -> dict[str, str]:
+    """RFC 6749 section 3.1: "Request and response parameters MUST NOT be included more than once." Which of two values
+    counts must not be left to the order in which someone wrote them."""
     try:
-        return dict(urllib.parse.parse_qsl(query, keep_blank_values=True, max_num_fields=50, errors="strict"))
+        pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, max_num_fields=50, errors="strict")
     except ValueError:
         raise ParseError("The answer of the login page cannot be read.") from None
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ParseError("The answer of the login page names a value twice.")
+    return fields
 
 
 def _token(fields: Mapping[str, Any], name: str) -> Secret | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from makai.auth.credentials import origin_of, safe_origin
 from makai.auth.flows import FlowName, KeyCheck, LoginProvider
-from makai.auth.oauth import ServerMetadata
+from makai.auth.oauth import ENDPOINTS
 from makai.catalog.models import ModelRow
 from makai.catalog.vendors import ASSUMED_CAPABILITIES, ListingKind, Vendor, VendorTable, base_url_of, key_source_of
 from makai.core.config import Config, LoginConfig, ProviderConfig
@@ -203,7 +203,7 @@ def with_login_config(provider: LoginProvider, login: LoginConfig) -> LoginProvi
         provider = with_vendor_login(provider)
     else:
         provider = msgspec.structs.replace(provider, flow="oidc")
-    addresses = {name: getattr(login, name) for name in ServerMetadata.__struct_fields__ if getattr(login, name)}
+    addresses = {name: getattr(login, name) for name in ("issuer", *ENDPOINTS) if getattr(login, name)}
     for name, url in addresses.items():
         try:
             safe_origin(url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import msgspec
@@ -11,13 +12,14 @@ from support.login_servers import DEVICE, ORIGIN, form_of, jwt, log_in, says
 from support.people import Person, query_of, redirected
 from support.upstream import Request, Script, answers, refuses, upstream
 
+from makai.auth import oauth
 from makai.auth.credentials import Account, ApiKey, OAuthToken
 from makai.auth.flows import KeyCheck, LoginProvider, oauth2, procedure_of
 from makai.auth.http import MAX_BODY, AuthHttp
 from makai.auth.refresh import refresh_oauth2, revoke
 from makai.catalog.logins import VENDOR_LOGINS, configured, with_login_config, with_vendor_login
 from makai.core.config import LoginConfig, ProviderConfig, parse_config
-from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiError, ProviderError
+from makai.core.errors import AuthRequired, InvalidGrant, InvalidRequest, MakaiError, ParseError, ProviderError
 from makai.core.secret import Secret
 
 ACME = LoginProvider(id="acme", name="Acme", origins=(ORIGIN,))
@@ -219,23 +221,27 @@ async def test_the_browser_ends_a_question_that_nobody_answered(monkeypatch: pyt
         assert isinstance((await log_in(Person(opens=redirected()), oidc(server.url))).credential, OAuthToken)
 
 
-async def test_a_taken_port_leaves_pasting(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
-    port = taken.sockets[0].getsockname()[1]
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+async def test_a_port_that_another_program_has_gets_no_redirect(address: str) -> None:
+    """The other program would be handed the code."""
+    with socket.create_server((address, 0)) as taken:
+        port = taken.getsockname()[1]
+        async with upstream() as server:
+            person = Person()
+            with pytest.raises(InvalidRequest, match=f"port {port} on this machine is in use"):
+                await log_in(person, oidc(server.url, redirect_port=str(port)))
+    assert person.urls == []
 
-    class Pasting(Person):
-        async def prompt(self, message: str, *, allow_empty: bool = False) -> str:
-            assert not allow_empty
-            asked = query_of(self.urls[0])
-            assert asked["redirect_uri"] == f"http://127.0.0.1:{port}/callback"
-            return f"c0de#{asked['state']}"
 
-    async with upstream(says({"access_token": "at"})) as server:
-        person = Pasting()
-        account = await log_in(person, oidc(server.url, redirect_port=str(port)))
-    taken.close()
-    assert isinstance(account.credential, OAuthToken)
-    assert f"port {port} on this machine is in use" in person.said[0]
+async def test_a_server_that_names_itself_must_do_so_in_its_answer() -> None:
+    callback = oauth.Callback(
+        provider_id="acme", state=Secret("right"), issuer="https://sso.example", needs_issuer=True
+    )
+
+    assert callback.read("code=c0de&state=right&iss=https://sso.example").reveal() == "c0de"
+    for query in ("code=c0de&state=right", "code=c0de&state=right&iss=https://evil.example"):
+        with pytest.raises(ParseError, match="another login server"):
+            callback.read(query)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -149,14 +150,13 @@ async def test_a_thousand_wrong_requests_do_not_keep_the_right_one_out(listener:
     assert await listener.code() == Secret("c0de")
 
 
-async def test_connections_that_say_nothing_are_bounded_and_end_with_the_login() -> None:
+async def test_connections_that_say_nothing_are_bounded_and_do_not_keep_the_browser_out() -> None:
     async with listen(CALLBACK) as listener:
-        crowd = range(loopback.MAX_CONNECTIONS)
+        crowd = range(loopback.MAX_CONNECTIONS + 1)
         silent = [await asyncio.open_connection("127.0.0.1", port_of(listener)) for _ in crowd]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(listener))
         async with asyncio.timeout(60):
-            assert await reader.read() == b"", "one too many is closed at once"
-        writer.close()
+            assert await silent[0][0].read() == b"", "the oldest one makes room"
+            assert (await ask(listener))[0] == 200
     for reader, writer in silent:
         async with asyncio.timeout(60):
             assert await reader.read() == b""
@@ -180,6 +180,43 @@ async def test_a_port_that_is_taken_is_named_and_another_one_is_tried() -> None:
             assert second.redirect_uri == f"http://localhost:{port_of(second)}/callback"
             assert (await ask(second, host=f"localhost:{port_of(second)}"))[0] == 200
             assert (await ask(second))[0] == 403, "only the Host of the redirect URI"
+
+
+async def test_localhost_is_this_login_on_both_addresses_or_on_another_port() -> None:
+    """A browser may resolve `localhost` to ::1, where another program could be waiting for the code."""
+    async with listen(CALLBACK, host="localhost") as listener:
+        port = port_of(listener)
+        reader, writer = await asyncio.open_connection("::1", port)
+        writer.write(f"GET /callback?code=c0de&state=right HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode())
+        assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidRequest, match=f"port {port} on this machine is in use"):
+            async with listen(CALLBACK, host="localhost", ports=(port,)):
+                pass
+        async with listen(CALLBACK, ports=(port,)) as literal:
+            assert port_of(literal) == port
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(
+            "code=c0de&state=right&state=right",
+            "state=wrong&code=c0de&state=right",
+            "state=right&code=c0de&state=wrong",
+        ),
+        *("code=evil&code=c0de&state=right", "code=c0de&state=right&iss=a&iss=b", "error=a&error=b&state=right"),
+        "code=c0de&state=right&%73tate=right",
+    ],
+)
+async def test_an_answer_that_says_something_twice_is_refused(listener: CallbackListener, query: str) -> None:
+    status, page = await ask(listener, f"/callback?{query}")
+
+    assert (status, "names a value twice" in page) == (400, True)
+    assert (await ask(listener))[0] == 200, "the right answer is still taken"
+    assert (await ask(listener))[0] == 410, "and no second one"
 
 
 async def test_the_path_can_carry_the_state() -> None:

@@ -30,13 +30,13 @@ _PASTE: Final = (
     "If the browser runs on another machine, it ends at a page that does not open: paste that page's address here. "
     "Otherwise finish in the browser."
 )
-_PASTE_ONLY: Final = "Log in in the browser. It ends at a page that does not open: paste that page's address here."
 
 
 class BrowserLogin(msgspec.Struct, frozen=True, kw_only=True):
     url: Callable[[str, oauth.Pkce, Secret], str]
     """From redirect URI, PKCE pair and state: the page to open."""
     issuer: str = ""
+    needs_issuer: bool = False
     host: str = "127.0.0.1"
     ports: Sequence[int] = (0,)
     path: str = "/callback"
@@ -60,30 +60,29 @@ async def browser_code(io: LoginIO, provider: LoginProvider, login: BrowserLogin
     `switch_word`, the user may answer it instead of an address: `Switched`."""
     pkce, state = oauth.new_pkce(), oauth.new_state()
     callback = oauth.Callback(
-        provider_id=provider.id, state=state, path=login.path, state_in_path=login.state_in_path, issuer=login.issuer
+        provider_id=provider.id,
+        state=state,
+        path=login.path,
+        state_in_path=login.state_in_path,
+        issuer=login.issuer,
+        needs_issuer=login.needs_issuer,
     )
     async with AsyncExitStack() as stack:
-        listener: CallbackListener | None = None
         try:
             listener = await stack.enter_async_context(listen(callback, host=login.host, ports=login.ports))
-            redirect_uri = listener.redirect_uri
         except InvalidRequest as error:
-            # The redirect still shows in the browser's address bar, so the login can go on by pasting it.
-            redirect_uri = f"http://{login.host}:{login.ports[0]}{callback.redirect_path}"
+            # Another program has the port: a redirect would hand the code to it.
+            if not switch_word:
+                raise
             await io.progress(error.message)
-        await io.auth_url(login.url(redirect_uri, pkce, state), _INSTRUCTIONS)
+            raise Switched from None
+        await io.auth_url(login.url(listener.redirect_uri, pkce, state), _INSTRUCTIONS)
         code = await _first_answer(io, callback, listener, switch_word)
-        return Code(code, redirect_uri, pkce)
+        return Code(code, listener.redirect_uri, pkce)
 
 
-async def _first_answer(
-    io: LoginIO, callback: oauth.Callback, listener: CallbackListener | None, switch_word: str
-) -> Secret:
+async def _first_answer(io: LoginIO, callback: oauth.Callback, listener: CallbackListener, switch_word: str) -> Secret:
     """The code from the browser or from the user, whichever comes first; the other wait is cancelled."""
-    if listener is None:
-        code = await _pasted(io, callback, _PASTE_ONLY, allow_empty=False, switch_word=switch_word)
-        assert code is not None  # `prompt` asks again while the answer is empty
-        return code
     browser = asyncio.ensure_future(listener.code())
     user = asyncio.ensure_future(_pasted_later(io, callback, switch_word))
     try:
@@ -241,6 +240,7 @@ async def login_oidc(io: LoginIO, provider: LoginProvider, http: AuthHttp) -> Ac
         browser = BrowserLogin(
             url=standard_page(page, provider),
             issuer=server.issuer,
+            needs_issuer=server.names_itself,
             ports=(int(provider.options.get("redirect_port", "0")),),
         )
         answer = await browser_token(io, provider, http, browser, token_endpoint)

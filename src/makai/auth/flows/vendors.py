@@ -185,7 +185,8 @@ async def login_google_gemini_cli(io: LoginIO, provider: LoginProvider, http: Au
             "Google's login needs the client secret of your own OAuth client (type: desktop app).",
             hint=f"Set client_id and client_secret in [providers.{provider.id}.login] of config.toml, or {variable}.",
         )
-    server = oauth.ServerMetadata(**{name: provider.options.get(name) or url for name, url in GOOGLE.items()})
+    addresses = {name: provider.options.get(name) or url for name, url in GOOGLE.items()}
+    server = msgspec.convert(addresses, oauth.ServerMetadata)
     extra = {"access_type": "offline", "prompt": "consent"}
     browser = BrowserLogin(url=oauth2.standard_page(server.authorization_endpoint, provider, extra))
     answer = await oauth2.browser_token(io, provider, http, browser, server.token_endpoint)
