@@ -76,6 +76,7 @@ def _serve(channel: socket.socket, functions: Functions) -> None:
     It is in the control group of the last child, as this process is: to change the group takes 10 ms of waiting in the
     kernel, a fork in it nothing.
     """
+    _rehearse(functions)  # what Python imports only when it is used is in memory before the first child
     gc.freeze()  # a collection would write to every page that the forks share
     group, said = "", b""
     while said != _CLOSED:

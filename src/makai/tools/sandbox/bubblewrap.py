@@ -12,8 +12,7 @@ import fcntl
 import os
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from makai.aio.supervisor import CHANNEL
@@ -56,6 +55,7 @@ class Bubblewrap:
         offered = _output(program, "--help")
         self._can_disable_user_namespaces = "--disable-userns" in offered
         self._can_set_modes = "--perms" in offered
+        self._plans: dict[SandboxPolicy, _Plan] = {}
 
     @property
     def not_confined(self) -> tuple[str, ...]:
@@ -68,30 +68,37 @@ class Bubblewrap:
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
         """The command line. Start it from a thread that outlives it: it dies with the thread that started it.
         `InvalidRequest` when a protected path is a symbolic link that nothing can be mounted on."""
+        plan = (self._plans.get(policy) or _Plan(policy)).mounts
         options = [*_NAMESPACES, "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
         if not policy.network:
             options.append("--unshare-net")
         if self._can_disable_user_namespaces:
             options.append("--disable-userns")
-        options += ["--ro-bind", "/", "/", *_mount_options(policy, can_set_modes=self._can_set_modes)]
+        options += ["--ro-bind", "/", "/", *_mount_options(plan, policy, can_set_modes=self._can_set_modes)]
         options += ["--setenv", "TMPDIR", "/tmp"]
         most = limits.user_limit(policy.max_processes)
         channel = CHANNEL if policy.is_proxied else ""
         command = [BUBBLEWRAP, str(most), channel, self._program, *options, "--", *argv]
         return limits.in_group(policy.max_processes, command)
 
-    def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        return held_places(_Plan(policy).paths_of(_Mount.EMPTY))
+    @contextlib.contextmanager
+    def holding(self, policy: SandboxPolicy) -> Iterator[None]:
+        plan = _Plan(policy)
+        with held_places(plan.paths_of(_Mount.EMPTY)):
+            self._plans[policy] = plan  # for the `wrap` that comes next
+            try:
+                yield
+            finally:
+                self._plans.pop(policy, None)
 
 
 def _output(program: str, option: str) -> str:
     return subprocess.run([program, option], capture_output=True, text=True, timeout=10, check=False).stdout
 
 
-def _mount_options(policy: SandboxPolicy, *, can_set_modes: bool) -> Iterator[str]:
+def _mount_options(plan: Mapping[str, _Mount], policy: SandboxPolicy, *, can_set_modes: bool) -> Iterator[str]:
     """What is closed is read-only by its mode where possible: bubblewrap reads the list of all mounts again for each
     mount that it closes. Without capabilities that holds for root, and what is there vanishes with the command."""
-    plan = _Plan(policy).mounts
     closed = ("--perms", "0555") if can_set_modes else ()
     # Parents come before what is in them: a later mount covers an earlier one.
     for path in sorted(plan, key=lambda one: (one.count("/"), one)):
@@ -215,14 +222,13 @@ def held_places(paths: Iterable[str]) -> Iterator[None]:
     place; the last one removes it.
     """
     with contextlib.ExitStack() as stack:
+        folders: dict[str, int] = {}
         for path in paths:
             above, name = os.path.split(path)
-            folder = open_without_links(above, os.O_PATH | os.O_DIRECTORY)
-            try:
-                stack.callback(_release, folder, name, _hold(folder, name))
-            except BaseException:
-                os.close(folder)
-                raise
+            if above not in folders:
+                folders[above] = open_without_links(above, os.O_PATH | os.O_DIRECTORY)
+                stack.callback(os.close, folders[above])
+            stack.callback(_release, folders[above], name, _hold(folders[above], name))
         yield
 
 
@@ -262,7 +268,6 @@ def _release(folder: int, name: str, fd: int) -> None:
         if stat.S_IMODE(os.fstat(fd).st_mode) == _PLACE_MODE and _is_at(fd, folder, name):
             os.rmdir(name, dir_fd=folder)
     os.close(fd)
-    os.close(folder)
 
 
 def _is_at(fd: int, folder: int, name: str) -> bool:
