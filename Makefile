@@ -6,9 +6,14 @@ BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
 BENCH_LITELLM_BIN := .venv-bench-litellm/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
+# Only files with a hash in a lock file, and no code of a package runs while it is installed.
+PIP_LOCKED := $(PIP_INSTALL) --require-hashes --only-binary :all:
+# makai itself, with the build backend that is installed already; nothing is downloaded.
+PIP_MAKAI := $(PIP_INSTALL) --no-index --no-deps --no-build-isolation
+NPM_CI := npm ci --silent --no-audit --no-fund --ignore-scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults bench schema docs requirements clean lint model sdk page checkpage packages removevenv python-is-new-enough
+.PHONY: help run test check faults bench schema docs requirements lock sbom clean lint model sdk page checkpage packages removevenv python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -39,6 +44,12 @@ docs: .venv/.ready ## regenerate the transcripts in docs/protocol/ from running 
 requirements: .venv/.ready ## covered, diverging and open requirements per area
 	@$(BIN)/python tools/requirements.py
 
+lock: .venv/.ready ## write the hashes of all packages into the lock files; UPGRADE=yes takes the newest versions
+	@$(BIN)/python -m tools.lock $(if $(UPGRADE),--upgrade)
+
+sbom: .venv/.ready ## write what makai is made of to build/: sbom.cdx.json and licences.md; fails on a licence that is not allowed
+	@$(BIN)/python -m tools.sbom
+
 clean: ## remove environments, caches and builds (not your ~/.makai)
 	rm -rf .venv .venv-* build dist src/makai/server/page web/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
@@ -49,7 +60,7 @@ lint: .venv/.ready
 	@$(BIN)/mypy
 
 sdk: .venv/.ready
-	@if command -v npm >/dev/null; then cd sdk/typescript && npm ci --silent --no-audit --no-fund && \
+	@if command -v npm >/dev/null; then cd sdk/typescript && $(NPM_CI) && \
 	MAKAI_TEST_PYTHON="$(CURDIR)/$(BIN)/python" npm test --silent; \
 	else echo "SKIPPED: npm is not installed; the TypeScript SDK was not tested"; fi
 
@@ -59,7 +70,7 @@ PAGE_SOURCES := $(shell find web -type f -not -path '*/node_modules/*' -not -pat
 page: $(PAGE) ## build the page into the package (needs npm)
 
 $(PAGE): $(PAGE_SOURCES)
-	@if command -v npm >/dev/null; then echo "Building the page ..." && cd web && npm ci --silent --no-audit --no-fund && \
+	@if command -v npm >/dev/null; then echo "Building the page ..." && cd web && $(NPM_CI) && \
 	npm run build --silent && touch ../$(PAGE); \
 	else echo "SKIPPED: npm is not installed; the page was not built"; fi
 
@@ -86,19 +97,21 @@ removevenv: python-is-new-enough
 .venv/.ready: pyproject.toml constraints.txt | python-is-new-enough
 	@echo "Installing makai and its tools into .venv (about a minute the first time) ..."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,local,grpc]'
+	@$(BIN)/python $(PIP_LOCKED) -r constraints.txt
+	@$(BIN)/python $(PIP_MAKAI) -e .
 	@touch $@
 
-.venv-bench/.ready: benchmarks/requirements.txt pyproject.toml | python-is-new-enough
+.venv-bench/.ready: benchmarks/requirements.lock pyproject.toml | python-is-new-enough
 	@echo "Installing makai and the libraries it is compared with into .venv-bench ..."
 	@$(PYTHON) -m venv .venv-bench
-	@$(BENCH_BIN)/python $(PIP_INSTALL) -r benchmarks/requirements.txt -e .
+	@$(BENCH_BIN)/python $(PIP_LOCKED) -r benchmarks/requirements.lock
+	@$(BENCH_BIN)/python $(PIP_MAKAI) -e .
 	@touch $@
 
-.venv-bench-litellm/.ready: benchmarks/requirements-litellm.txt | python-is-new-enough
+.venv-bench-litellm/.ready: benchmarks/requirements-litellm.lock | python-is-new-enough
 	@echo "Installing LiteLLM and any-llm, which need older SDKs, into .venv-bench-litellm ..."
 	@$(PYTHON) -m venv .venv-bench-litellm
-	@$(BENCH_LITELLM_BIN)/python $(PIP_INSTALL) -r benchmarks/requirements-litellm.txt
+	@$(BENCH_LITELLM_BIN)/python $(PIP_LOCKED) -r benchmarks/requirements-litellm.lock
 	@touch $@
 
 python-is-new-enough:
