@@ -7,6 +7,8 @@ reader, also after a crash, finds all of the old or all of the new. Every change
 lock across processes. A file that is corrupt, a link, or owned by another user is refused: it is never overwritten, and
 never taken for an empty one.
 
+The file may name an entry of the system's keyring instead, which then holds this text (`keyring_entry`).
+
 An older shape is read too, as the account "default": `{provider_id: {"api_key"}}` and
 `{provider_id: {"access", "refresh", "expires", "provider_data"}}`. It names no origins.
 
@@ -23,7 +25,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -38,6 +40,7 @@ from makai.auth.credentials import (
     origin_of,
     secret_of,
 )
+from makai.auth.keyring_entry import EntryGone, add_entry, entry_named_in, load_entry, naming, remove_entry
 from makai.auth.private_files import exclusive, sync_directory
 from makai.core.errors import AuthRequired, InvalidRequest, MakaiError, ParseError
 from makai.core.secret import Secret
@@ -47,6 +50,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 FILE_NAME: Final = "auth.json"
 LOCK_NAME: Final = "auth.lock"
 LOCK_DEADLINE_S: Final = 10.0
+_MAX_READS: Final = 5
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,6 +102,8 @@ class CredentialStore:
         self._path = home / FILE_NAME
         self._draft = home / f"{FILE_NAME}.new"
         self._cached: tuple[_Version, StoreSnapshot] = (_NO_FILE, StoreSnapshot())
+        self._entry: str | None = None
+        """The keyring's entry that the file named when it was last read."""
 
     def snapshot(self) -> StoreSnapshot:
         try:
@@ -156,8 +162,23 @@ class CredentialStore:
         """Raise now where a change would fail: a full disk, a read-only home, a file that is refused."""
         with self._alone():
             _, entries, _ = self._read()
-            with self._drafted(encoded(entries), modified_ns=0):
+            with self._drafted(encoded(entries if self._entry is None else naming(self._entry)), modified_ns=0):
                 pass
+
+    @property
+    def place(self) -> Literal["file", "keyring"]:
+        """Where the logins are."""
+        self._read()
+        return "file" if self._entry is None else "keyring"
+
+    def move(self, place: Literal["file", "keyring"]) -> bool:
+        """Keep the logins there from now on; False when they already are."""
+        with self._alone():
+            version, entries, _ = self._read()
+            if (self._entry is not None) == (place == "keyring"):
+                return False
+            self._put(entries, version, in_keyring=place == "keyring")
+            return True
 
     def _modify(self, provider_id: str, change: Callable[[ProviderAccounts], ProviderAccounts]) -> bool:
         """The one way in which the file changes. Tells whether it did."""
@@ -170,12 +191,27 @@ class CredentialStore:
             entries[provider_id] = plain(after)
             if not after.accounts:
                 del entries[provider_id]
+            self._put(entries, version, in_keyring=self._entry is not None)
+            return True
+
+    def _put(self, entries: Entries, version: _Version, *, in_keyring: bool) -> None:
+        """Replace the file, while we hold the lock. What the keyring held before goes last: readers may want it."""
+        before, data = self._entry, encoded(entries)
+        added = add_entry(data) if in_keyring else None
+        if added is not None:
+            data = encoded(naming(added))
+        try:
             # Strictly later than the version before: the kernel's clock is coarse and the inode of a replaced file is
             # soon given to a new one, so that two versions could look alike to a reader.
-            with self._drafted(encoded(entries), modified_ns=max(time.time_ns(), version[1] + 1)):
+            with self._drafted(data, modified_ns=max(time.time_ns(), version[1] + 1)):
                 os.rename(self._draft, self._path)
                 sync_directory(self.home)
-            return True
+        except BaseException:
+            if added is not None:
+                remove_entry(added)
+            raise
+        if before is not None:
+            remove_entry(before)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -209,10 +245,17 @@ class CredentialStore:
 
     def _read(self) -> tuple[_Version, Entries, StoreSnapshot]:
         """The file as it is now; a home without one holds no logins."""
+        for _ in range(_MAX_READS):
+            with contextlib.suppress(EntryGone):  # another process has replaced the file since it was opened
+                return self._read_once()
+        raise self._refused("names an entry that your keyring does not have")
+
+    def _read_once(self) -> tuple[_Version, Entries, StoreSnapshot]:
         try:
             self._check_home()
             descriptor = os.open(self._path, _READ)
         except FileNotFoundError:
+            self._entry = None
             return _NO_FILE, {}, StoreSnapshot()
         except OSError as error:
             # ELOOP is what O_NOFOLLOW makes of a link
@@ -222,6 +265,9 @@ class CredentialStore:
             version = self._check_file(descriptor)
             with open(descriptor, "rb", closefd=False) as file:
                 entries = strict_json.decode(file.read(MAX_BYTES + 1), max_bytes=MAX_BYTES)
+            self._entry = entry_named_in(entries)
+            if self._entry is not None:
+                entries = strict_json.decode(load_entry(self._entry), max_bytes=MAX_BYTES)
             if not isinstance(entries, dict):
                 raise self._refused("holds no JSON object")
             return version, entries, StoreSnapshot({name: self._logins(name, entry) for name, entry in entries.items()})

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -52,7 +52,8 @@ Examples:
   makai auth status
   makai auth logout openai
 
-Logins are kept in MAKAI_HOME/auth.json (~/.makai), readable only by you. Every makai process uses them at once.
+Logins are kept in MAKAI_HOME/auth.json (~/.makai), readable only by you, or in your keyring (`makai auth store`).
+Every makai process uses them at once.
 """)
 @click.group("auth")
 def command() -> None:
@@ -171,6 +172,26 @@ def default_command(provider: str, account: str) -> None:
 
     CredentialStore(home_directory(os.environ)).set_default(provider, account)
     console.say(f"{provider} now uses {account} by default.")
+
+
+@console.epilog("""
+Examples:
+  makai auth store            show where your logins are kept
+  makai auth store keyring    move them to the keyring of your system (pip install 'makai[keyring]')
+  makai auth store file       move them back to MAKAI_HOME/auth.json
+""")
+@command.command("store")
+@click.argument("place", required=False, type=click.Choice(["file", "keyring"]))
+def store_command(place: Literal["file", "keyring"] | None) -> None:
+    """Show or change where your logins are kept."""
+    from makai.auth.store import CredentialStore
+    from makai.core.home import home_directory
+
+    store = CredentialStore(home_directory(os.environ))
+    if place is not None:
+        store.move(place)
+    where = {"file": "the file auth.json, readable only by you", "keyring": "the keyring of your system"}
+    console.say(f"Your logins are kept in {where[store.place]}.")
 
 
 def _complain(errors: list[str]) -> int:
