@@ -7,6 +7,7 @@ describes a payload's field; the types do.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Mapping
@@ -153,7 +154,19 @@ SCHEMAS = {
 
 def render(schema: JSON) -> str:
     """The file's text."""
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(_undented(schema), indent=2, ensure_ascii=False) + "\n"
+
+
+def _undented(schema: Any) -> Any:
+    """With descriptions that are the same for every Python: from 3.13 on, a docstring has no indentation."""
+    if isinstance(schema, list):
+        return [_undented(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: inspect.cleandoc(value) if key == "description" and isinstance(value, str) else _undented(value)
+        for key, value in schema.items()
+    }
 
 
 def main() -> None:

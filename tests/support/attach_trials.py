@@ -122,6 +122,7 @@ class _Rounds:
                     said = {program.name: program.said[-1:] for program in self.programs}
                     raise AssertionError(f"nothing happened for {DEADLINE_S} s: {said}")
                 for key, _ in selector.select(timeout=0.05):
+                    deadline = time.monotonic() + DEADLINE_S  # many queued inputs are answered before the last title
                     if not key.data.hear():
                         selector.unregister(key.fileobj)
 
