@@ -346,7 +346,9 @@ SEARCH_AND_TEXT: Final[Mapping[str, OptionList]] = {
         looks=True,
     ),
     "strings": OptionList(
-        options="-adfwoV -n:t:e:s:T: --all --print-file-name --bytes= --radix= --encoding= --help", looks=True
+        options="-adfwoV -n:t:e:s:T: --all --print-file-name --bytes= --radix= --encoding= --help",
+        check=checks.no_response_file,
+        looks=True,
     ),
     **_same(
         "less more", OptionList(options="-NSRFXEeinMmgqsw# --version", check=checks.no_plus)

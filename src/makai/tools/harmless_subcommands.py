@@ -52,9 +52,10 @@ _DIFF: Final = _looks(
     options=f"{_DIFF_OPTIONS} -q012 --cached --staged --merge-base --ours --theirs --base -r -t", clusters=False
 )
 _REFS: Final = (
-    "--list --contains? --no-contains? --merged? --no-merged? --points-at? --sort? --format? --column? --no-column "
+    "--list --contains= --no-contains= --merged= --no-merged= --points-at= --sort= --format= --column? --no-column "
     "--color? --no-color -i --ignore-case"
 )
+"""With exact values, for `git branch --sort --list name` sorts by `--list` and makes a branch."""
 
 GIT: Final[Mapping[str, OptionList]] = {
     **dict.fromkeys(("log", "show", "stash list", "stash show", "whatchanged"), _LOG),
@@ -124,7 +125,7 @@ GIT: Final[Mapping[str, OptionList]] = {
     ),
     "show-branch": _looks(options="-ar --all --remotes --list --current", operands="text", names_only=True),
     "for-each-ref": _looks(
-        options=f"{_REFS} --count? --exclude?", operands="text", names_only=True, check=checks.git_formats
+        options=f"{_REFS} --count= --exclude=", operands="text", names_only=True, check=checks.git_formats
     ),
     "branch": _looks(
         options=f"{_REFS} -arv --all --remotes --verbose --show-current --abbrev? --no-abbrev",
@@ -164,15 +165,15 @@ GIT: Final[Mapping[str, OptionList]] = {
     "push": _git(
         options="-uqvn --set-upstream --quiet --verbose --dry-run --tags --follow-tags --porcelain",
         operands="text",
-        check=checks.plain_names,
+        check=checks.plain_remote,
     ),
     "fetch": _git(
         options="-pqvt --prune --quiet --verbose --tags --all --dry-run --no-tags",
         operands="text",
-        check=checks.plain_names,
+        check=checks.plain_remote,
     ),
     "pull": _git(
-        options="-qv --ff-only --rebase --no-rebase --prune --quiet --tags", operands="text", check=checks.plain_names
+        options="-qv --ff-only --rebase --no-rebase --prune --quiet --tags", operands="text", check=checks.plain_remote
     ),
     "checkout": _git(options="-q -b:B: --quiet --track --no-track --detach", operands="write"),
     "switch": _git(options="-q -c:C: --quiet --create= --track --no-track --detach -d", operands="text"),
@@ -191,9 +192,7 @@ GIT: Final[Mapping[str, OptionList]] = {
 GIT_LEADING: Final = frozenset({"--no-pager", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects"})
 """What may stand before the subcommand: `-c` and `-C` name any program or another repository."""
 
-_VERSION: Final = OptionList(
-    options="-v --version --help", operands="text", max_operands=0, looks=True, names_only=True
-)
+_VERSION: Final = OptionList(options="-v --version --help", operands="text", max_operands=0)
 _SCRIPTS: Final[Mapping[str, OptionList]] = {
     "test": OptionList(options="-s --silent --if-present", operands="text", max_operands=0),
     "run": OptionList(options="-s --silent --if-present", operands="text", max_operands=1),
@@ -259,7 +258,7 @@ _PYTHON: Final = OptionList(
 SUBCOMMANDS: Final[Mapping[str, Mapping[str, OptionList]]] = {
     "git": {**GIT, "": OptionList(options="--version", max_operands=0, looks=True, names_only=True)},
     **{name: {**_SCRIPTS, "": _VERSION} for name in ("npm", "pnpm", "yarn", "bun")},
-    "cargo": {**_CARGO, "": OptionList(options="-V --version --list", max_operands=0, looks=True, names_only=True)},
+    "cargo": {**_CARGO, "": OptionList(options="-V --version --list", max_operands=0)},
     "go": _GO,
     "ruff": {**_RUFF, "": _VERSION},
 }
@@ -284,7 +283,8 @@ TOOLS: Final[Mapping[str, OptionList]] = {
     "black": OptionList(options="-qv -l: --check --diff --quiet --line-length= --version", operands="run"),
 }
 SAY_THEIR_VERSION: Final = _names(
-    "bash black cargo clang cmake curl deno docker fd gcc gh git go g++ java javac jq kubectl make mypy node npm perl "
-    "php pip pnpm poetry pytest python ruby rg ruff rustc rustup sqlite3 tar terraform tsc uv wget yarn"
+    "bash clang cmake curl docker fd g++ gcc git java javac jq kubectl make node npm perl php pip python ruby rg "
+    "sqlite3 tar wget"
 )
-"""`--version` alone prints and ends, whatever else the program can do."""
+"""`--version` alone prints and ends, whatever else the program can do. Not those that a file of the project can replace
+even then: yarn by `.yarnrc`, cargo and rustc by `rust-toolchain.toml`, pytest by `addopts`."""

@@ -75,10 +75,9 @@ _SED_BETWEEN: Final = re.compile(r"[;\n]\s*")
 
 def sed_script(found: ParsedArguments) -> bool:
     """Lines are printed, deleted and substituted; `e`, `w`, `r` and their flags of `s` are no command here."""
-    scripts = [found.options[name] for name in ("e", "expression") if name in found.options]
-    if len(scripts) > 1 or (not scripts and not found.operands):
+    if not all(_is_sed_script(text) or text.isdecimal() for text in found.texts):
         return False
-    return _is_sed_script((scripts or found.operands)[0])
+    return found.has("e expression") or (bool(found.operands) and _is_sed_script(found.operands[0]))
 
 
 def _is_sed_script(script: str) -> bool:
@@ -119,6 +118,7 @@ def awk_program(found: ParsedArguments) -> bool:
         and "\n" not in program
         and calls <= _AWK_FUNCTIONS
         and not any(assigned)
+        and not any(word.startswith("/inet") for word in found.operands)
         and not any(_AWK_REFUSED.search(_AWK_HARMLESS_SIGNS.sub(" ", value)) for value in found.texts)
     )
 
@@ -176,8 +176,8 @@ def urls(found: ParsedArguments) -> bool:
 
 def wget_to_output(found: ParsedArguments) -> bool:
     """Otherwise the server chooses the name of the file that is written."""
-    to_output = "-" in (found.options.get("O"), found.options.get("output-document"))
-    return (to_output or found.has("spider")) and urls(found)
+    outputs = {found.options[name] for name in ("O", "output-document") if name in found.options}
+    return outputs <= {"-"} and (bool(outputs) or found.has("spider")) and urls(found)
 
 
 def date_format(found: ParsedArguments) -> bool:
@@ -188,6 +188,11 @@ def date_format(found: ParsedArguments) -> bool:
 def no_plus(found: ParsedArguments) -> bool:
     """`less +cmd` and `lsof +r` take orders by words that look like operands."""
     return not any(word.startswith("+") for word in found.operands)
+
+
+def no_response_file(found: ParsedArguments) -> bool:
+    """binutils: `@file` stands for the arguments in a file."""
+    return not any(word.startswith("@") for word in found.operands)
 
 
 def tar_list(words: Sequence[str]) -> ParsedArguments | None:
@@ -227,8 +232,13 @@ def has_message(found: ParsedArguments) -> bool:
     return found.has("m message F file no-edit")
 
 
+def plain_remote(found: ParsedArguments) -> bool:
+    """A remote that is not configured is a folder, whose hooks git runs; so only the usual names of remotes pass."""
+    return (not found.operands or found.operands[0] in ("origin", "upstream")) and plain_names(found)
+
+
 def plain_names(found: ParsedArguments) -> bool:
-    """Names of remotes and branches: no URL, no `ext::`, no `+` that forces, no `:` that deletes."""
+    """Names of branches: no URL, no `ext::`, no `+` that forces, no `:` that deletes."""
     return all(re.fullmatch(r"[A-Za-z0-9_][\w./-]*", word) for word in found.operands)
 
 

@@ -76,6 +76,8 @@ _PROTECTED_PAIRS: Final = frozenset(
 _SECOND_OF_PAIRS: Final = frozenset(second for _, second in _PROTECTED_PAIRS)
 
 _PROGRAM_FOLDERS: Final = frozenset({(".venv", "bin"), ("venv", "bin"), ("node_modules", ".bin")})
+HOLDERS: Final = frozenset(first for first, _ in _PROTECTED_PAIRS | _PROGRAM_FOLDERS)
+"""Folders that are not protected but hold what is: one that is moved or linked brings it along."""
 FREE_FOR_COMMANDS: Final = frozenset({".pnp.cjs", ".pnp.loader.mjs", "pyvenv.cfg"})
 """File tools ask, commands may write them: `pip install`, `npm install`, `yarn` and `python -m venv` have to, and all
 they install is code that later commands run anyway. That also holds for `_PROGRAM_FOLDERS` and `NOT_LOOKED_INTO`."""

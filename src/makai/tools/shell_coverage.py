@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from makai.tools.harmless_options import HARMLESS
 from makai.tools.harmless_subcommands import GIT_LEADING, SUBCOMMANDS, TOOLS
 from makai.tools.option_parsing import OptionList
-from makai.tools.protected import is_protected
+from makai.tools.protected import HOLDERS, is_protected
 from makai.tools.shell_programs import (
     CHANGES_THE_SHELL,
     INTERPRETERS,
@@ -28,8 +28,6 @@ from makai.tools.shell_programs import (
 
 _PLAIN_OPERAND: Final = re.compile(r"[\w./][\w./@%,^~+-]*")
 _TAKE_ARGUMENTS_FROM_INPUT: Final = frozenset({"xargs", "parallel"})
-_HELD_BY_PROTECTED: Final = frozenset({".config", ".local", ".cargo", ".yarn", ".venv", "venv", "node_modules", ".."})
-"""Folders in which some names are protected: one that is moved or linked brings them along."""
 
 
 class Listed(NamedTuple):
@@ -108,4 +106,4 @@ def _is_below(path: str) -> bool:
 def makes_code_run(path: str) -> bool:
     """Whether a write to this path, or to what may come to be below it, can make later commands run code."""
     last = path.rstrip("/").rpartition("/")[2].casefold()
-    return is_protected(path) or last in _HELD_BY_PROTECTED
+    return is_protected(path) or last in HOLDERS or last == ".."

@@ -244,6 +244,23 @@ async def test_the_prompt_quotes_the_project_and_says_what_commands_may(repo: Pa
 
 
 @needs_sandbox
+async def test_a_command_that_runs_unasked_is_read_only_and_runs_no_program_of_the_project(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes(repo, "bin/ls", "#!/bin/sh\necho planted\n")
+    (repo / "bin/ls").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{repo}/bin", prepend=":")
+    async with Workbench(spec(repo)) as bench:
+        bench.looking.add(Silent.call_id)
+        looked = await call(bench, "shell", command="ls src; echo x > src/new; echo $GIT_OPTIONAL_LOCKS")
+        again = await call(bench, "shell", command="ls src; echo x > src/new; echo $GIT_OPTIONAL_LOCKS")
+
+    assert ("app.py" in text_of(looked), "planted" in text_of(looked)) == (True, False)
+    assert ("Read-only" in text_of(looked) or "denied" in text_of(looked), text_of(looked)[-1:]) == (True, "0")
+    assert (text_of(again), (repo / "src/new").read_text()) == ("planted", "x\n")
+
+
+@needs_sandbox
 @pytest.mark.parametrize("level", LEVELS)
 async def test_commands_are_confined_at_the_level_of_the_session(repo: Path, level: SandboxLevel) -> None:
     async with Workbench(spec(repo, sandbox=level)) as bench:

@@ -21,6 +21,7 @@ from makai.sessions.log.memory import MemoryLog
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.requests import CreateSession, DeleteSession, ListSessions
 from makai.sessions.service import Sessions
+from makai.tools.sandbox.detect import detect
 
 WAIT_S = 60.0
 ASKS = """\
@@ -186,6 +187,18 @@ async def test_steering_is_read_by_the_active_run(tmp_path: Path) -> None:
 
         await one.shows("> rather not", "rather not\n")
         assert one.chat.view.state.run_counter == 1
+
+
+@pytest.mark.skipif(detect().backend is None, reason="no sandbox works here")
+async def test_a_command_that_only_looks_is_not_asked_about(tmp_path: Path) -> None:
+    looks = 'tool: shell {"command": "ls -A | head -5; git status"}\n---\ntool: shell {"command": "cat /etc/passwd"}'
+    async with watchers(tmp_path, looks, "one") as (one,):
+        await one.chat.send("Hi")
+        await one.shows("Run this command?")
+
+        [asked] = one.chat.view.questions.values()
+        assert "cat /etc/passwd" in asked.title
+        await one.chat.deny(asked.call_id)
 
 
 async def test_what_needs_a_conversation_says_so(tmp_path: Path) -> None:
