@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import select
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -118,6 +121,82 @@ def test_a_socket_of_another_process_in_the_session_folder_is_out_of_reach(sandb
         assert "CONNECTED" not in said
         with pytest.raises(BlockingIOError):
             listener.accept()
+
+
+LATE_SOCKETS = """
+import os, socket
+with open("started", "w") as pipe:
+    pipe.write("x")
+with open("go") as pipe:
+    pipe.read(1)
+UNIX = socket.AF_UNIX
+def attempt(what, how):
+    try:
+        how()
+        print("REACHED", what)
+    except OSError:
+        pass
+for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+    late = f"late-{int(kind)}"
+    for name in (late, f"{os.environ['OUTSIDE']}/{late}", f"\\0{os.environ['ABSTRACT']}-{int(kind)}"):
+        attempt(("connect", kind, name), lambda: socket.socket(UNIX, kind).connect(name))
+        def through_pair():
+            near, far = socket.socketpair(UNIX, kind)
+            near.connect(name)
+        attempt(("pair", kind, name), through_pair)
+        def send_through_pair():
+            near, far = socket.socketpair(UNIX, kind)
+            far.close()
+            near.sendto(b"x", name)
+        attempt(("sendto", kind, name), send_through_pair)
+for process in ["self", *filter(str.isdigit, os.listdir("/proc"))]:
+    try:
+        descriptors = os.listdir(f"/proc/{process}/fd")
+    except OSError:
+        continue
+    for number in descriptors:
+        path = f"/proc/{process}/fd/{number}"
+        try:
+            if not os.readlink(path).startswith("socket:"):
+                continue
+        except OSError:
+            continue
+        if process == "self":
+            print("REACHED an inherited socket", number)
+        attempt(("descriptor", path), lambda: os.open(path, os.O_RDWR))
+print("tried")
+"""
+
+
+def test_a_socket_that_is_made_while_a_command_runs_is_out_of_reach(sandbox: SandboxBackend, base: Path) -> None:
+    """Hidden paths are known when a command starts; what is made later can only be refused by the kind of socket."""
+    work, outside, abstract = base / "work", base / "outside", f"makai-late-{os.getpid()}"
+    for folder in (work, outside):
+        folder.mkdir()
+    (work / "attack.py").write_text(LATE_SOCKETS)
+    pipes: dict[str, int] = {}
+    with ExitStack() as stack:
+        for name in ("started", "go"):
+            os.mkfifo(work / name)
+            pipes[name] = os.open(work / name, os.O_RDWR)
+            stack.callback(os.close, pipes[name])
+
+        def listen_late() -> None:
+            assert select.select([pipes["started"]], [], [], 60)[0]
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+                for name in (f"{work}/late-{int(kind)}", f"{outside}/late-{int(kind)}", f"\0{abstract}-{int(kind)}"):
+                    listener = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+                    listener.bind(name)
+                    if kind != socket.SOCK_DGRAM:
+                        listener.listen()
+            os.write(pipes["go"], b"x")
+
+        thread = stack.enter_context(ThreadPoolExecutor(1))
+        listening = thread.submit(listen_late)
+        said = run(sandbox, policy_of(base, base / "makai"), f"OUTSIDE={outside} ABSTRACT={abstract} python3 attack.py")
+        listening.result()
+
+    assert said.split("\n") == ["tried", ""]
 
 
 def test_a_socket_of_another_process_that_vanishes_does_not_fail_a_command(sandbox: SandboxBackend, base: Path) -> None:
