@@ -8,6 +8,7 @@ connections nor one busy peer keep others out. Authenticated connections are clo
 from __future__ import annotations
 
 import ipaddress
+import resource
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -37,6 +38,12 @@ class ListenerLimits(msgspec.Struct, frozen=True, kw_only=True):
             unauthenticated=max(_MIN_CONNECTIONS, min(self.unauthenticated, share)),
             total=max(2 * _MIN_CONNECTIONS, min(self.total, descriptors - share)),
         )
+
+
+def share_of_descriptors(most: int, parts: int) -> int:
+    """At most `most`, and at most one of `parts` parts of the descriptors that this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if soft == resource.RLIM_INFINITY else max(_MIN_CONNECTIONS, min(most, soft // parts))
 
 
 class OpenConnection:

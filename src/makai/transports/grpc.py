@@ -16,6 +16,7 @@ from makai.core.errors import ChannelClosed, NotSupported, ParseError, Transport
 from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, ServeCaller
 from makai.transports.connection import serve_to_the_end
+from makai.transports.connection_table import HEADER_DEADLINE_S, share_of_descriptors
 from makai.transports.guard import Guard
 
 SERVICE: Final = "makai.v1.Makai"
@@ -25,6 +26,7 @@ ACCEPTED: Final = ("makai-protocol", "1")
 CONNECT_DEADLINE_S: Final = 10.0
 CLOSE_DEADLINE_S: Final = 5.0
 
+_DESCRIPTOR_PARTS: Final = 8
 _JSON_FIELD: Final = 0x0A  # field 1, length-delimited
 _MESSAGE_OVERHEAD: Final = 16
 _GONE: Final = "The gRPC peer is gone."
@@ -93,7 +95,8 @@ class GrpcServer:
 async def serve_grpc(
     host: str, port: int, guard: Guard, serve: ServeCaller, *, max_frame_bytes: int = MAX_FRAME_BYTES
 ) -> GrpcServer:
-    """Listen, and serve every call that `guard` authorises."""
+    """Listen, and serve every call that `guard` authorises. The library closes connections that do not begin with
+    HTTP/2 in time, and refuses those above the cap."""
     grpc = _library()
 
     async def connect(_requests: Any, context: Any) -> None:
@@ -106,7 +109,16 @@ async def serve_grpc(
         with contextlib.nullcontext() if guard.tokens is None else guard.tokens.hold(caller, channel.lose):
             await serve_to_the_end(lambda opened: serve(opened, caller), channel)
 
-    server = grpc.aio.server(options=_options(max_frame_bytes), maximum_concurrent_rpcs=guard.config.max_connections)
+    limits = [
+        ("grpc.server_handshake_timeout_ms", round(HEADER_DEADLINE_S * 1000)),
+        (
+            "grpc.max_allowed_incoming_connections",
+            share_of_descriptors(guard.config.max_connections, _DESCRIPTOR_PARTS),
+        ),
+    ]
+    server = grpc.aio.server(
+        options=_options(max_frame_bytes) + limits, maximum_concurrent_rpcs=guard.config.max_connections
+    )
     handler = grpc.stream_stream_rpc_method_handler(connect, decode_frame, encode_frame)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
     try:

@@ -25,6 +25,7 @@ import msgspec
 from makai.aio.tasks import BackgroundTasks
 from makai.core.errors import ChannelClosed, StorageUnavailable, TransportError
 from makai.transports.channel import MAX_FRAME_BYTES, Channel
+from makai.transports.connection_table import share_of_descriptors
 from makai.transports.stdio import StdioChannel
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS: Final = 256
 
 _BACKLOG: Final = 128
+_DESCRIPTOR_PARTS: Final = 16
+"""A connection has two descriptors, so an eighth of all is for processes that attach."""
 _MAX_ADDRESS_BYTES: Final = 107  # sun_path has 108 bytes, the last of which is NUL
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _NO_DESCRIPTORS_PAUSE_S: Final = 0.2
@@ -76,6 +79,7 @@ class UnixListener:
         self._max_frame_bytes = max_frame_bytes
         self._connections = BackgroundTasks()
         self._count = 0
+        self._max_connections = share_of_descriptors(MAX_CONNECTIONS, _DESCRIPTOR_PARTS)
         self._loop = asyncio.get_running_loop()
         self._resume()
 
@@ -129,7 +133,7 @@ class UnixListener:
             peer = _peer(connection)
             if peer.uid != os.geteuid():
                 log.warning("refused process %d of user %d", peer.pid, peer.uid)
-            elif self._count >= MAX_CONNECTIONS:
+            elif self._count >= self._max_connections:
                 log.warning("refused process %d: %d are connected", peer.pid, self._count)
             else:
                 try:

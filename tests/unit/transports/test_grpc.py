@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import subprocess
@@ -169,6 +170,23 @@ async def send_until_closed(client: Channel, frame: bytes) -> str:
 async def test_a_server_that_is_not_there_is_an_error() -> None:
     with pytest.raises(TransportError, match=r"refused the connection"):
         await connect_grpc("grpc://127.0.0.1:9", TOKEN, deadline_s=0.2)
+
+
+@needs_grpc
+async def test_connections_that_say_nothing_are_bounded_and_closed(
+    accepted: Accepted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("makai.transports.grpc.HEADER_DEADLINE_S", 0.5)
+    monkeypatch.setattr("makai.transports.grpc.share_of_descriptors", lambda most, parts: 4)
+    async with grpc_server(accepted) as url:
+        port = int(url.rpartition(":")[2])
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        for reader, writer in silent:
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.transport.abort()
+        client = await connect_grpc(url, TOKEN)
+        await client.close()
 
 
 @needs_grpc
