@@ -290,6 +290,22 @@ async def test_a_stopped_answer_is_over_for_the_provider_at_once(makai: Cli, tmp
     assert [words[-1] for words in _asked(server)] == ["Hi", "Hi again"]
 
 
+async def test_a_budget_that_cannot_be_kept_is_refused_until_it_is_confirmed(makai: Cli, tmp_path: Path) -> None:
+    run = ("run", "-m", MODEL, "--cwd", str(tmp_path / "work"), "--max-budget-usd", "1")
+    async with upstream(answers(chat_stream("Hello"))) as server:
+        refused = await makai(*run, "Hi", environ=_at(server))
+        asked_before = len(server.requests)
+        text = await makai(*run, "--allow-unknown-price", "Hi", environ=_at(server))
+        whole = await makai(*run, "--allow-unknown-price", "--output-format", "json", "Hi", environ=_at(server))
+
+    problem = "The price of gpt-test is unknown: the limit of 1 USD cannot be kept."
+    assert (refused.code, refused.out, asked_before) == (2, "", 0)
+    assert problem in refused.err
+    assert "--allow-unknown-price" in refused.err
+    assert (text.code, text.out, text.err) == (0, "Hello\n", f"makai: {problem}\n")
+    assert (whole.code, whole.json()["warnings"]) == (0, [{"code": "price_unknown", "message": problem}])
+
+
 async def test_a_chat_remembers_and_a_new_session_does_not(makai: Cli, tmp_path: Path) -> None:
     chat = ("chat", "-m", MODEL, "--cwd", str(tmp_path / "work"))
     lines = b"first\n/model\n/model unknown/x\nsecond\n/clear\nthird\n"

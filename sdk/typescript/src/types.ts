@@ -264,7 +264,9 @@ export type PermissionHandler = (
 export interface AgentRunOptions extends RunOptions {
   max_turns?: number;
   max_output_tokens?: number;
+  /** Refused for a model whose price is unknown, unless `allow_unknown_price`. */
   max_usd?: number;
+  allow_unknown_price?: boolean;
   max_seconds?: number;
   /** Permission rules for this run, such as `Bash(git log:*)`. */
   allow?: string[];

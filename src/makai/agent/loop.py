@@ -139,9 +139,10 @@ class _Run:
         return await self._stopped_by(limits.out_of_time(self._settings))
 
     async def _loop(self) -> AgentOutcome:
-        if self._settings.max_usd is not None and self._model.price is None:
-            limit_of = f"the limit of {self._settings.max_usd:g} USD cannot be kept"
-            await self._notice("warning", "price_unknown", f"The price of {self._model.id} is unknown: {limit_of}.")
+        if (problem := limits.price_problem(self._settings, self._model)) is not None:
+            if not self._settings.allow_unknown_price and self._turn == 0:  # a resumed run has begun already
+                return AgentOutcome(stop_reason="error", usage=self._usage, error=problem)
+            await self._notice("warning", "price_unknown", problem.message)
         if self._standing.open_calls:
             calls = [await self._tool_calls.retake(fact) for fact in self._standing.open_calls]
             results = await self._tool_calls.run_all(calls)

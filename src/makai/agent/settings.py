@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from makai.core.errors import MakaiError
+from makai.core.errors import InvalidRequest, MakaiError
 from makai.core.messages import StopReason
 from makai.core.model import Model
 from makai.core.request import StreamOptions
@@ -26,6 +26,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     """In all turns together, reasoning included."""
     max_usd: float | None = None
+    allow_unknown_price: bool = False
+    """Whether a run may begin whose `max_usd` cannot be kept, because the price of the model is unknown."""
     max_seconds: float | None = None
     """Wall clock: waiting for people and providers counts."""
     max_parallel_tools: int = 8
@@ -60,6 +62,17 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How long the run has taken so far."""
     open_calls: tuple[ToolCalled, ...] = ()
     """Calls of the newest answer without a result; they are run first."""
+
+
+def price_problem(settings: AgentSettings, model: Model) -> InvalidRequest | None:
+    """Why the run's limit of money cannot be kept; None when it can be, or when there is none."""
+    if settings.max_usd is None or model.price is not None:
+        return None
+    return InvalidRequest(
+        f"The price of {model.id} is unknown: the limit of {settings.max_usd:g} USD cannot be kept.",
+        hint="Limit turns or tokens instead, use a model with a known price (`makai models list`), or accept it with "
+        "--allow-unknown-price (allow_unknown_price in an SDK).",
+    )
 
 
 class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,6 +65,7 @@ _TOOL_OPTIONS = (
 _LIMIT_OPTIONS = (
     click.option("--max-turns", type=click.IntRange(min=1), help="Stop after this many turns of the model."),
     click.option("--max-budget-usd", type=POSITIVE, metavar="USD", help="Stop before the run costs more than this."),
+    click.option("--allow-unknown-price", is_flag=True, help="Run although the budget cannot be kept for this model."),
     click.option("--max-seconds", type=POSITIVE, metavar="SECONDS", help="Stop after this time."),
 )
 _MODEL_OPTIONS = (

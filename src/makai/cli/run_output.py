@@ -89,6 +89,9 @@ class TextOutput:
                 self._print(delta)
             case ev.AssistantText(content_index=index, text=text) if not self._hold and index != self._block:
                 self._print(text)  # it came at once, without deltas
+            case ev.Notice(message=message) as notice if is_warning(notice):
+                self._finish_line()
+                note(f"makai: {one_line(message)}", fg="yellow")
             case _ if sys.stderr.isatty():
                 self._aside(logged)
             case _:
@@ -129,7 +132,7 @@ class TextOutput:
             case ev.ToolFinished(is_error=True, content=content):
                 text = next((part.text for part in content if isinstance(part, Text)), "it failed")
                 note(f"  {one_line(text, 120)}", dim=True)
-            case ev.Notice(message=message):
+            case ev.Notice(message=message, code=code) if not code.startswith("limit_"):
                 self._finish_line()
                 note(one_line(message), dim=True)
             case _:
@@ -147,19 +150,29 @@ class TextOutput:
 
 
 class JsonOutput(TextOutput):
-    """One JSON object at the end, also for failures."""
+    """One JSON object at the end, also for failures. What a person would have been warned of is in it."""
+
+    def __init__(self, *, hold: bool = False) -> None:
+        super().__init__(hold=hold)
+        self._warnings: list[dict[str, str]] = []
 
     def event(self, logged: ev.Logged) -> None:
-        pass
+        if isinstance(logged.event, ev.Notice) and is_warning(logged.event):
+            self._warnings.append({"code": logged.event.code, "message": logged.event.message})
 
     def denied(self, request: ev.ApprovalRequested, reason: str) -> None:
-        pass
+        message = f"denied: {request.title or request.name}. {reason}"
+        self._warnings.append({"code": "approval_denied", "message": message})
 
     def ended(self, outcome: RunOutcome) -> None:
-        say_json({"type": "result", **_result(outcome, is_error=False), "message": outcome.message})
+        result = {"type": "result", **_result(outcome, is_error=False), "message": outcome.message}
+        say_json(result | self._warned())
 
     def failed(self, error: MakaiError, outcome: RunOutcome | None = None) -> None:
-        say_json(_error_object(error) | ({} if outcome is None else _result(outcome, is_error=True)))
+        say_json(_error_object(error) | ({} if outcome is None else _result(outcome, is_error=True)) | self._warned())
+
+    def _warned(self) -> dict[str, Any]:
+        return {"warnings": self._warnings} if self._warnings else {}
 
     def interrupted(self, outcome: RunOutcome) -> None:
         self.failed(Aborted("the run was interrupted."), outcome)
@@ -176,8 +189,16 @@ class StreamJsonOutput(JsonOutput):
         if (line := projected(logged)) is not None:
             say_json(line)
 
+    def denied(self, request: ev.ApprovalRequested, reason: str) -> None:
+        pass  # the event `approval_decided` says so
+
     def ended(self, outcome: RunOutcome) -> None:
         say_json({"type": "result", **_result(outcome, is_error=False)})
+
+
+def is_warning(notice: ev.Notice) -> bool:
+    """Whether it is shown also when the output is not a terminal. The end of a run says which limit it reached."""
+    return notice.level != "info" and not notice.code.startswith("limit_")
 
 
 def projected(logged: ev.Logged) -> dict[str, Any] | None:

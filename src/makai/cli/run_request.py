@@ -67,6 +67,7 @@ def request_from(question: str, given: Mapping[str, Any]) -> RunRequest:
             options=options,
             max_turns=given["max_turns"],
             max_usd=given["max_budget_usd"],
+            allow_unknown_price=given["allow_unknown_price"],
             max_seconds=given["max_seconds"],
             allow=rules_from(given["allowed_tools"], "--allowed-tools"),
             deny=rules_from(given["disallowed_tools"], "--disallowed-tools"),

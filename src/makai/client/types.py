@@ -281,6 +281,8 @@ class AgentRunOptions(RunOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     max_turns: int | None = None
     max_output_tokens: int | None = None
     max_usd: float | None = None
+    """Refused for a model whose price is unknown, unless `allow_unknown_price`."""
+    allow_unknown_price: bool = False
     max_seconds: float | None = None
     allow: tuple[str, ...] = ()
     """Permission rules for this run, such as `Bash(git log:*)`."""

@@ -99,6 +99,8 @@ class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_turns: int | None = None
     max_output_tokens: int | None = None
     max_usd: float | None = None
+    allow_unknown_price: bool = False
+    """Begin although `max_usd` cannot be kept, because the price of the model is unknown; refused otherwise."""
     max_seconds: float | None = None
     allow: tuple[str, ...] = ()
     """Permission rules that count for this run only."""

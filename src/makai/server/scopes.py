@@ -165,6 +165,7 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
         "max_turns": _never,
         "max_output_tokens": _never,
         "max_usd": _never,
+        "allow_unknown_price": _never,
         "max_seconds": _never,
         "allow": bool,
         "deny": _never,

@@ -10,6 +10,7 @@ from support.agent import MODEL, FakeHost, FakeTool, ScriptedModels, called, fin
 
 from makai.agent.settings import AgentOutcome, AgentSettings, Standing, capped
 from makai.core import session_events as ev
+from makai.core.errors import InvalidRequest
 from makai.core.request import StreamOptions
 from makai.core.usage import Price, Usage
 from makai.tools.base import ToolContext, ToolOutcome, text_outcome
@@ -55,7 +56,17 @@ async def test_an_answer_that_was_cut_by_the_limit_says_so() -> None:
 
 
 async def test_a_limit_of_money_for_a_model_without_a_price_is_not_silently_void() -> None:
-    _, host, _ = await run("say: Hi", max_usd=1.0)
+    outcome, host, requests = await run("say: Hi", max_usd=1.0)
+
+    problem = "The price of scripted-model is unknown: the limit of 1 USD cannot be kept."
+    assert (outcome.stop_reason, host.told, requests) == ("error", [], [])
+    assert isinstance(outcome.error, InvalidRequest)
+    assert outcome.error.message == problem
+    assert "--allow-unknown-price" in (outcome.error.hint or "")
+
+
+async def test_a_limit_that_cannot_be_kept_is_confirmed_and_said() -> None:
+    _, host, _ = await run("say: Hi", max_usd=1.0, allow_unknown_price=True)
 
     assert host.told == [
         warning("price_unknown", "The price of scripted-model is unknown: the limit of 1 USD cannot be kept."),

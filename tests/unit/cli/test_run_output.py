@@ -82,7 +82,8 @@ def test_text_is_the_words_alone_and_turns_begin_on_a_line_of_their_own(capsys: 
     tell_words(output)
     output.ended(OUTCOME)
 
-    assert capsys.readouterr() == ("Let me look\nHello\n", "")
+    # A warning is never dropped; what is only interesting is, when no person watches.
+    assert capsys.readouterr() == ("Let me look\nHello\n", "makai: Waiting.\n")
 
 
 def test_a_person_sees_what_happens_beside_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +95,7 @@ def test_a_person_sees_what_happens_beside_the_answer(monkeypatch: pytest.Monkey
     output.status("starting the model")
     tell_words(output)
 
-    assert screen.getvalue() == ("starting the model\nHm �\n\n• Write \\x1b a.py\n  it is broken\nWaiting.\n")
+    assert screen.getvalue() == ("starting the model\nHm �\n\n• Write \\x1b a.py\n  it is broken\nmakai: Waiting.\n")
 
 
 def test_held_words_are_printed_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +143,8 @@ def test_json_is_one_object_with_the_whole_message(capsysbinary: pytest.CaptureF
     output.ended(OUTCOME)
 
     message = msgspec.json.decode(msgspec.json.encode(OUTCOME.message))
-    assert lines(capsysbinary) == [{"type": "result", **MEMBERS, "is_error": False, "message": message}]
+    warned = {"warnings": [{"code": "rate_limited", "message": "Waiting."}]}
+    assert lines(capsysbinary) == [{"type": "result", **MEMBERS, "is_error": False, "message": message, **warned}]
 
 
 def test_a_failed_run_is_an_error_with_the_members_of_a_result(capsysbinary: pytest.CaptureFixture[bytes]) -> None:

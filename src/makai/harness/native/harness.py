@@ -166,6 +166,7 @@ def _settings(port: RunPort, terms: ev.RunTerms) -> AgentSettings:
         max_turns=terms.max_turns,
         max_output_tokens=terms.max_output_tokens,
         max_usd=terms.max_usd,
+        allow_unknown_price=terms.allow_unknown_price,
         max_seconds=terms.max_seconds,
     )
 

@@ -30,6 +30,7 @@ class AgentOptions(RequestOptions, frozen=True, kw_only=True):
     max_turns: AtLeastOne | None = None
     max_output_tokens: AtLeastOne | None = None
     max_usd: MoreThanNothing | None = None
+    allow_unknown_price: bool = False
     max_seconds: MoreThanNothing | None = None
     allow: tuple[str, ...] = ()
     """Permission rules for the run, such as `Bash(git log:*)`."""
