@@ -82,7 +82,8 @@ FREE_FOR_COMMANDS: Final = frozenset({".pnp.cjs", ".pnp.loader.mjs", "pyvenv.cfg
 """File tools ask, commands may write them: `pip install`, `npm install`, `yarn` and `python -m venv` have to, and all
 they install is code that later commands run anyway. That also holds for `_PROGRAM_FOLDERS` and `NOT_LOOKED_INTO`."""
 NOT_LOOKED_INTO: Final = _names(
-    "node_modules .venv venv site-packages dist-packages __pycache__ .tox .nox .mypy_cache .pytest_cache .ruff_cache"
+    "node_modules .venv venv site-packages dist-packages __pycache__ .tox .nox .mypy_cache .pytest_cache .ruff_cache "
+    ".cache .npm .nvm .pyenv .rbenv .rustup .gradle .m2 .pnpm-store .terraform"
 )
 """Folders of installed packages and caches, in which a sandbox guards nothing: no one works in them, and in a big
 project they hold most of the files."""
