@@ -39,7 +39,7 @@ class Landlock:
             "seeing other processes and their command lines",
             *(("signals to the user's other processes (needs ABI 6)",) if self._abi < 6 else ()),
             *("System V shared memory", *limits.not_counted()),
-            "nothing new can be made directly in the session's folder, only in folders in it",
+            "nothing new can be made directly in the session's folder or in one with protected files, only below",
             "hooks and configuration of a repository that was opened for a command (they are restored when it ends)",
             "/tmp and /dev/shm are closed, TMPDIR is not",
         )

@@ -67,6 +67,10 @@ REQUESTS: list[req.Request[Any]] = [
     req.ListGrants(),
     req.RevokeGrant("/a", "Bash(ls)"),
     req.CheckLog(),
+    req.CreateToken(token_id="t", name="ci", scope="prompt", digest="d", expires_ms=5, session_id="s"),
+    req.ListTokens(),
+    req.RevokeToken("t"),
+    req.NoteTokenUse(("t",)),
 ]
 SUMMARY = base.SessionSummary(session_id="s", title="T", events=3)
 GRANT = base.StoredGrant(folder="/a", rule="Bash(ls)", allow=True, session_id="s", event_id=2, ts=5, by="cli")
