@@ -25,6 +25,7 @@ from makai.core.content import Image, Text
 from makai.core.secret import Secret
 from makai.tools.base import ToolOutcome, text_outcome
 from makai.tools.commands import Confine
+from makai.tools.launching import launcher
 from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing
 from makai.tools.mcp.manager import McpManager, ServerStatus
 from makai.tools.mcp.tools import McpTool
@@ -144,7 +145,17 @@ def descendants() -> set[int]:
     found = [os.getpid()]
     for pid in found:
         found.extend(child for child, parent in parents.items() if parent == pid)
-    return set(found[1:])
+    # The launcher always has forks that wait for the next child; one that supervises a child is not alone.
+    own = _command_line(launcher()._pid)
+    return {pid for pid in found[1:] if _command_line(pid) not in (own, b"")}
+
+
+def _command_line(pid: int) -> bytes:
+    """Empty for a process that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.fixture(autouse=True)
