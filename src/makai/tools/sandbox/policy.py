@@ -29,6 +29,7 @@ def _names(text: str) -> tuple[str, ...]:
 GIT_FOLDER: Final = ".git"
 """Protected as a whole: a new `.git/commondir` is enough to have the next `git status` run a program."""
 
+_FIXED_ANYWHERE: Final = (*FIXED_IN_ROOTS, GIT_FOLDER)
 _NEVER_CHECKED_OUT: Final = frozenset(
     {GIT_FOLDER, BARE_REPOSITORY_MARK, "config", "config.worktree", "hooks", "commondir"}
 )
@@ -136,9 +137,13 @@ def session_policy(
         if holder := own_code_around(root):
             message = f"{root} cannot be written by commands: makai itself runs code from {holder}."
             raise InvalidRequest(message, hint="Start in another folder, or read-only.")
-    writable = (*real_roots, *(_real_folder(path) for path in extra_writable))
+    extra = tuple(_real_folder(path) for path in extra_writable)
+    writable = (*real_roots, *extra)
     repositories = tuple(git_folders)
-    protected = [os.path.join(folder, name) for folder in writable for name in _protected_names(folder, repositories)]
+    protected = [os.path.join(root, name) for root in real_roots for name in _protected_names(root, repositories)]
+    # In an opened folder only what is there: what is new in it is looked after by `guard`.
+    found = filter(os.path.lexists, (os.path.join(folder, name) for folder in extra for name in _FIXED_ANYWHERE))
+    protected += [path for path in found if path not in repositories]
     protected += _guarded(guarded, protected, repositories)
     protected += closed_in(repositories)
     at_risk = [link for path in linked for link in _links_to(path)]
@@ -153,7 +158,7 @@ def session_policy(
         network=network,
         hosts=normalised_hosts(hosts),
         private_tmp=_real_folder(private_tmp) if private_tmp is not None else None,
-        extra_writable=(*writable[len(real_roots) :], *repositories),
+        extra_writable=(*extra, *repositories),
         git_folders=repositories,
         max_processes=max_processes,
     )
