@@ -19,7 +19,7 @@ import msgspec
 from makai.tools.git_helpers import SWITCHES
 from makai.tools.protected import is_protected
 
-PATIENCE_S = 120
+PATIENCE_S = 240
 _CALLS = (
     "execve,execveat,open,openat,openat2,creat,rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,mkdirat,link,"
     "linkat,symlink,symlinkat,truncate,mknod,mknodat,chmod,fchmodat,settimeofday,clock_settime,sethostname,"
@@ -131,7 +131,7 @@ class Site:
         lines = [f"({one}\n)" for one in commands]
         if seconds:
             lines = [f"timeout -s KILL {seconds} bash --noprofile --norc -c {shlex.quote(one)}" for one in commands]
-        (self.tmp / "script").write_text("\n".join(lines) + "\n")
+        (self.tmp / "script").write_text("\n".join(["ulimit -t 3", *lines, ""]))
         trace = self.tmp / "trace"
         environ = {
             "PATH": f"{os.environ['PATH']}:{self.bin}",

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from makai.tools.sandbox.policy import is_beneath
 
 _CONFIG: Final = {
     "core.fsmonitor": "false",
@@ -91,6 +93,23 @@ def has_helpers(repository: str) -> bool:
             return True  # git looks into submodules, which have a configuration of their own
         files = [folder / name for folder in git_folders for name in ("config", "config.worktree")]
         return not all(_is_harmless(_text(file)) for file in files if os.path.lexists(file))
+    except (OSError, ValueError):
+        return True
+
+
+def leads_elsewhere(repository: str, roots: Sequence[str]) -> bool:
+    """Whether its files are those of another repository: a `.git` file or link, or a `commondir`, may name any folder.
+    A worktree is an exception when its repository knows of it. Reads files."""
+    git = Path(repository) / ".git"
+    try:
+        folders = list(_git_folders(git))
+        if any(os.path.lexists(folder / "objects/info/alternates") for folder in folders):
+            return True
+        inside = (*roots, repository)
+        if all(any(is_beneath(os.path.realpath(folder), root) for root in inside) for folder in folders):
+            return False
+        known = folders[0] / "gitdir"
+        return git.is_symlink() or not git.is_file() or os.path.realpath(_text(known).strip()) != os.path.realpath(git)
     except (OSError, ValueError):
         return True
 

@@ -177,7 +177,9 @@ COREUTILS: Final[Mapping[str, OptionList]] = _gnu(  # GNU coreutils 9.1
         ),
         "printenv": OptionList(options="-0 --null", operands="text"),
         "shuf": OptionList(
-            options="-erz -i:n: --echo --input-range= --head-count= --repeat --zero-terminated", looks=True
+            options="-erz -i:n: --echo --input-range= --head-count= --repeat --zero-terminated",
+            looks=True,
+            asks_to_look="r repeat",
         ),
         "numfmt": OptionList(
             options="-z -d: --delimiter= --field= --format= --from= --to= --header? --padding= --round= --suffix=",

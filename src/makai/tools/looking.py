@@ -7,17 +7,17 @@ helpers are switched off there, and `git_helpers` finds those that cannot be swi
 
 from __future__ import annotations
 
-import glob
+import fnmatch
 import itertools
 import os
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from makai.tools.git_helpers import SWITCHES, find_repository, has_helpers
+from makai.tools.git_helpers import SWITCHES, find_repository, has_helpers, leads_elsewhere
 from makai.tools.harmless_subcommands import SAY_THEIR_VERSION
 from makai.tools.option_parsing import OptionList, ParsedArguments
 from makai.tools.path_patterns import DeniedPaths
@@ -25,7 +25,7 @@ from makai.tools.shell_coverage import listed
 from makai.tools.shell_programs import is_option, program_name
 from makai.tools.shell_syntax import SimpleCommand, Word, simple_commands
 
-MAX_MATCHES: Final = 2_000
+MAX_ENTRIES: Final = 10_000
 _NO_FILE: Final = frozenset({"-", "/dev/null"})
 _AFTER_SUCCESS: Final = frozenset({"", "&&", "|"})
 _WALKS: Final = frozenset({"ls", "dir", "vdir", "find", "fd", "fdfind", "rg", "ripgrep", "tree", "du", "diff", "sdiff"})
@@ -80,6 +80,8 @@ def looked_at(text: str, directory: str) -> LooksAt | None:
             target = command.words[1]
             if target.is_glob or is_option(target.value) or target.value in ("", "-"):
                 return None
+            if ".." in target.value.split("/"):
+                return None  # after a link, bash and other programs go to different folders
             directory = posixpath.join(directory, target.value)
             found.append(LooksAt(paths=(directory,)))
         elif (each := _looked_at(command, directory)) is not None:
@@ -147,7 +149,7 @@ def _globs(words: Sequence[Word], arguments: ParsedArguments, options: OptionLis
             return None
         else:
             found.append(word.value)
-    return found
+    return None if any("[" in pattern for pattern in found) else found
 
 
 def is_allowed(looks: LooksAt, roots: Sequence[str], unreadable: DeniedPaths) -> bool:
@@ -163,8 +165,8 @@ def is_allowed(looks: LooksAt, roots: Sequence[str], unreadable: DeniedPaths) ->
 def leads_inside(looks: LooksAt, roots: Sequence[str], unreadable: DeniedPaths) -> bool:
     """The same as the file system tells: links may lead elsewhere, and names of files may look like options."""
     try:
-        matches = list(itertools.islice(_matches(looks.globs), MAX_MATCHES + 1))
-        if len(matches) > MAX_MATCHES or any(map(_has_option_like_name, looks.bare_globs)):
+        matches = [path for pattern in looks.globs for path in _matches(pattern)]
+        if any(name.startswith("-") for folder in looks.bare_globs for name in _names_in(folder)):
             return False
         for path in (*looks.paths, *looks.repositories, *matches):
             real = os.path.realpath(path)
@@ -188,13 +190,31 @@ def _is_in(roots: Sequence[str], path: str) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def _matches(patterns: Sequence[str]) -> Iterator[str]:
-    return itertools.chain.from_iterable(map(glob.iglob, patterns))
+def _matches(pattern: str) -> list[str]:
+    """What bash makes of a pattern with `*` and `?`; `OSError` when that takes long."""
+    paths, left = [""], MAX_ENTRIES
+    for part in pattern.split("/")[1:]:
+        if "*" not in part and "?" not in part:
+            paths = [f"{path}/{part}" for path in paths]
+            continue
+        found: list[str] = []
+        for path in paths:
+            names = _names_in(path or "/") if os.path.isdir(path or "/") else []
+            left -= len(names)
+            if left < 0:
+                raise OSError("too many files to look at")
+            shown = (name for name in names if part[0] == "." or name[0] != ".")
+            found += [f"{path}/{name}" for name in shown if fnmatch.fnmatchcase(name, part)]
+        paths = found
+    return [path for path in paths if os.path.lexists(path)]
 
 
-def _has_option_like_name(folder: str) -> bool:
+def _names_in(folder: str) -> list[str]:
     with os.scandir(folder) as entries:
-        return any(entry.name.startswith("-") for entry in entries)
+        names = [entry.name for entry in itertools.islice(entries, MAX_ENTRIES + 1)]
+    if len(names) > MAX_ENTRIES:
+        raise OSError("too many files to look at")
+    return names
 
 
 def _has_other_names(path: str) -> bool:
@@ -207,4 +227,6 @@ def _is_safe(folder: str, looks: LooksAt, roots: Sequence[str]) -> bool:
     repository = find_repository(folder)
     if repository is None:
         return True
-    return not has_helpers(repository) and (not looks.whole_repository or _is_in(roots, repository))
+    if has_helpers(repository) or leads_elsewhere(repository, roots):
+        return False
+    return not looks.whole_repository or _is_in(roots, repository)

@@ -99,7 +99,7 @@ _AWK_FUNCTIONS: Final = _names(
     "atan2 cos exp gsub gensub index int length log match rand sin split sprintf sqrt srand strftime strtonum sub "
     "substr systime tolower toupper if while for print printf return in exit"
 )
-_AWK_CALL: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
+_AWK_CALL: Final = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _AWK_REFUSED: Final = re.compile(
     r"[|<>@`\\]|getline|system|close|fflush|func|ARG|ENVIRON|PROCINFO|SYMTAB|FUNCTAB|include|load|nextfile"
 )

@@ -143,7 +143,19 @@ CHANGES = [
         "git diff --no-index a b",
     ),
     *("ls &", "ls |& cat", "(ls)", "ls 2> x", "ls 3>/dev/null", "cd src; ls", "cd x || ls", "cd src", "cd src | ls"),
-    *("cd - && ls", "cd && ls", "ls\ncd src", "env ls", "xargs ls", "man ls", "python3 -c 1", "git help", "git lfs ls"),
+    *(
+        "cd - && ls",
+        "cd && ls",
+        "cd a/.. && ls",
+        "cd src && cd .. && cat x",
+        "ls\ncd src",
+        "env ls",
+        "xargs ls",
+        "man ls",
+        "python3 -c 1",
+        "git help",
+        "git lfs ls",
+    ),
 ]
 
 
@@ -163,7 +175,7 @@ OUTSIDE = [
         "cat src/../../x",
         "cat <../x",
     ),
-    *("wc -l < /etc/passwd", "cd .. && ls", "cd /etc && cat passwd", "ls /srv/app-secret", "git diff /etc/a /etc/b"),
+    *("wc -l < /etc/passwd", "cd /etc && cat passwd", "ls /srv/app-secret", "git diff /etc/a /etc/b"),
     *("rg x ..", "ls ../*", "grep -f /etc/x y", "diff -u a /etc/passwd", "sed -n 1p /etc/passwd", "test -f /etc/x"),
     *("date -r /etc/x", "stat /etc/x", "cat a ../b", "find . -newer /etc/x", "head -5 /etc/hosts", "cat /dev/sda"),
 ]
@@ -333,6 +345,41 @@ async def test_worktrees_submodules_and_repositories_above_are_seen(root: Path) 
     (root / "odd").mkdir()
     (root / "odd/.git").write_text("no such thing")
     assert has_helpers(str(root / "odd"))
+
+
+async def test_a_repository_that_is_another_one_is_asked_about(root: Path) -> None:
+    other, trees = root.parent / "other", root.parent / "trees"
+    for folder in (other, trees):
+        folder.mkdir()
+    git(other, "init")
+    git(other, "commit", "--allow-empty", "-m", "x")
+    git(other, "worktree", "add", str(trees / "tree"))
+    (root / ".git").write_text(f"gitdir: {other}/.git\n")
+    assert [await unasked(text, root) for text in ("git log", "git status")] == [False, False]
+
+    (root / ".git").unlink()
+    (root / ".git").symlink_to(other / ".git")
+    assert [await unasked(text, root) for text in ("git log", "git status")] == [False, False]
+
+    (root / ".git").unlink()
+    git(root, "init")
+    assert await unasked("git log", root)
+    (root / ".git/commondir").write_text(f"{other}/.git\n")
+    assert not await unasked("git log", root)
+    (root / ".git/commondir").unlink()
+    (root / ".git/objects/info/alternates").write_text(f"{other}/.git/objects\n")
+    assert not await unasked("git log", root)
+    assert await unasked("git log", trees / "tree")
+
+
+async def test_a_pattern_that_takes_long_to_expand_is_asked_about(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("makai.tools.looking.MAX_ENTRIES", 30)
+    for number in range(20):
+        (root / "src" / f"f{number}.py").touch()
+    assert await unasked("wc -l src/*.py", root)
+    for number in range(20):
+        (root / "src" / f"g{number}.py").touch()
+    assert not await unasked("wc -l src/*.py", root)
 
 
 def test_git_runs_no_helper_with_the_switches_on(root: Path) -> None:
