@@ -119,7 +119,8 @@ def _looked_at(command: SimpleCommand, directory: str) -> LooksAt | None:
     reads = [path for path in (*arguments.reads, *(word.value for word in command.inputs)) if path not in _NO_FILE]
     if not reads and (command.operator != "|" or name in _WALKS or name == "git") and found.options.operands != "text":
         reads = ["."]
-    paths = tuple(posixpath.join(directory, path) for path in reads if path not in globs)
+    expanded = set(globs)
+    paths = tuple(posixpath.join(directory, path) for path in reads if path not in expanded)
     patterns = tuple(posixpath.join(directory, pattern) for pattern in globs)
     is_recursive = found.options.recursive == "*" or arguments.has(found.options.recursive)
     names_only = found.options.names_only and not is_recursive
@@ -137,6 +138,7 @@ def _looked_at(command: SimpleCommand, directory: str) -> LooksAt | None:
 def _globs(words: Sequence[Word], arguments: ParsedArguments, options: OptionList) -> list[str] | None:
     """The operands that the shell makes names of files out of; None when it might make anything else of a word."""
     found: list[str] = []
+    places, texts = set(arguments.places), set(arguments.texts)
     for index, word in enumerate(words):
         if not word.is_glob:
             continue
@@ -145,7 +147,7 @@ def _globs(words: Sequence[Word], arguments: ParsedArguments, options: OptionLis
             name, _, value = word.source.partition("=")
             if "*" in name or "?" in name or not name.startswith("--") or value in arguments.reads:
                 return None
-        elif options.max_operands is not None or index not in arguments.places or word.value in arguments.texts:
+        elif options.max_operands is not None or index not in places or word.value in texts:
             return None
         else:
             found.append(word.value)

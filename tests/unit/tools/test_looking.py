@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from support.machine import RecordMeasure
+from support.machine import RecordMeasure, slack
 
 from makai.core.session_events import FilePlace, PermissionMode
 from makai.tools.base import CallDescription
@@ -16,6 +17,7 @@ from makai.tools.judging import judge_call
 from makai.tools.looking import looked_at, looking_environment
 from makai.tools.permission_rules import PermissionRules, parse_rules
 from makai.tools.permissions import Verdict, judge
+from makai.tools.shell_syntax import MAX_CHARACTERS
 
 ROOT = "/srv/app"
 OFTEN_USED = """
@@ -413,6 +415,42 @@ def test_no_program_of_the_sessions_folders_is_found(root: Path) -> None:
     environ = {"PATH": f"{root}/bin:/usr/bin::.:bin:{root}:/bin", "LANG": "C"}
 
     assert looking_environment(environ, [str(root)]) == {"LANG": "C", "PATH": "/usr/bin:/bin", **SWITCHES}
+
+
+HOSTILE = [
+    "awk 'AA'",
+    "awk 'a(A('",
+    "sed 's/[A'",
+    "sed 's/\\aA'",
+    "sed 'p;A'",
+    "sed '/A'",
+    "printf '%(A'",
+    "printf '%(%aA'",
+]
+HOSTILE += [
+    "find . -name xA",
+    "ls  aA",
+    "git log -p A",
+    "ls */A",
+    "ls * A",
+    "jq 'env A'",
+    "ls -lA",
+    "ls|A",
+    "cat <a A",
+    "ls --aA",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_reading_a_command_is_quick_whatever_is_repeated_in_it(text: str) -> None:
+    """An A repeats the word or the sign before it until the longest text that is read."""
+    before, _, after = text.partition("A")
+    repeated = before.rpartition(" ")[2].lstrip("'") or before[-3:]
+    long_text = before + repeated * ((MAX_CHARACTERS - len(text)) // len(repeated)) + after
+    begun = time.process_time()
+    looked_at(long_text, "/r")
+
+    assert time.process_time() - begun < 0.1 * slack()
 
 
 def test_what_a_command_reads_is_told_whole() -> None:
