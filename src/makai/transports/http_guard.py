@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from makai.core.access import Caller
+from makai.core.errors import TransportError
 from makai.transports.guard import TOO_MANY_CONNECTIONS, Guard, GuardedRequest, GuardRefusal
 
 BODY_DEADLINE_S: Final = 30.0
@@ -101,6 +102,11 @@ def _counted(request: web.Request, *, is_authenticated: bool) -> Iterator[None]:
 def _cut_unfinished(request: web.Request) -> None:
     if not request.content.is_eof() and request.transport is not None:
         request.transport.abort()
+
+
+def unsendable_header() -> TransportError:
+    """For a client whose token holds a line break or the like. It is not repeated."""
+    return TransportError("The token holds characters that cannot be sent.", hint="Check the token.")
 
 
 def refused(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:

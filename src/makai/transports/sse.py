@@ -23,7 +23,7 @@ from makai.core.errors import ChannelClosed, ParseError, TransportError
 from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES, Channel, Oversized, ServeCaller
 from makai.transports.connection import serve_to_the_end
-from makai.transports.http_guard import BODY_DEADLINE_S, caller_of, refused
+from makai.transports.http_guard import BODY_DEADLINE_S, caller_of, refused, unsendable_header
 from makai.wire.sse import SSEDecoder
 
 CONNECTION_HEADER: Final = "Makai-Connection"
@@ -343,6 +343,8 @@ class _ClientChannel:
             if self._closed:
                 raise ChannelClosed("The channel is closed.") from None
             raise TransportError(f"Could not reach {self._url}: {error}.") from None
+        except ValueError:
+            raise unsendable_header() from None
 
     def _refused(self, status: int) -> TransportError:
         hint = "Check the token." if status in (401, 403) else None

@@ -16,7 +16,7 @@ from makai.core.errors import ChannelClosed, TransportError
 from makai.core.secret import Secret
 from makai.transports.channel import MAX_FRAME_BYTES, Oversized
 from makai.transports.connection import ImmediateChannel, serve_to_the_end
-from makai.transports.http_guard import refused
+from makai.transports.http_guard import refused, unsendable_header
 from makai.transports.websocket_frames import TextFrameEncoder
 
 SUBPROTOCOL: Final = "makai.v1"
@@ -219,6 +219,8 @@ class WebSocketClient:
                 raise TransportError(f"{self._url} did not answer within {deadline_s:g} s.") from None
             if isinstance(error, aiohttp.ClientError):
                 raise _connect_error(self._url, error) from None
+            if isinstance(error, ValueError):
+                raise unsendable_header() from None
             raise
         self.state = ConnectionState.CONNECTED
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
 
 import pytest
 from aiohttp import web
 from support.transports import TOKEN, exchange, http_server
 
+from makai.core.errors import TransportError
+from makai.core.secret import Secret
+from makai.transports.channel import Channel
+from makai.transports.sse import connect_sse
+from makai.transports.websocket import connect_websocket
+
+Connect: TypeAlias = Callable[[str, Secret], Awaitable[Channel]]
 BEARER = f"Authorization: Bearer {TOKEN.reveal()}\r\nContent-Type: application/json\r\n"
 
 
@@ -135,3 +144,22 @@ async def test_the_token_is_never_logged(route: Route, caplog: pytest.LogCapture
     await route.ask(offer, line="GET /v1/makai HTTP/1.1")
 
     assert TOKEN.reveal() not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "token", ["s3cr3t\nX: y", "s3cr3t\r\n\r\n", "s3cr3t\x00", "s3cr3t-\u2028", " s3cr3t", "s3cr3t" * 5000]
+)
+@pytest.mark.parametrize("connect", [connect_websocket, connect_sse], ids=["websocket", "sse"])
+async def test_no_error_of_a_client_repeats_its_token(route: Route, connect: Connect, token: str) -> None:
+    scheme = "ws" if connect is connect_websocket else "http"
+
+    async def talk() -> None:
+        client = await connect(f"{scheme}://127.0.0.1:{route.port}/v1/makai", Secret(token))
+        try:
+            await client.send([b"{}"])
+        finally:
+            await client.close()
+
+    with pytest.raises(TransportError) as failure:
+        await talk()
+    assert "s3cr3t" not in "".join(traceback.format_exception(failure.value))
