@@ -308,7 +308,7 @@ class _Sandbox:
             network=EVERY_ADDRESS in opened.network,
             hosts=named_hosts(opened),
             private_tmp=self._scratch.temporary,
-            guarded=() if self.guard is None else self.guard.read_only,
+            guarded=None if self.guard is None else self.guard.read_only,
             own_folders=(self._scratch.output,),
             extra_writable=opened.folders,
             git_folders=opened.git_folders,

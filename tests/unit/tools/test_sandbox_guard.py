@@ -145,6 +145,39 @@ async def test_instructions_that_are_a_link_can_neither_be_replaced_nor_written(
     assert (codes(through), codes(replaced), codes(removed)) == ([], ["protected_file_taken"], ["protected_file_taken"])
 
 
+@pytest.mark.parametrize("name", [".claude", ".vscode", ".husky"])
+async def test_a_folder_that_is_a_link_keeps_its_target_and_what_is_in_it(
+    base: Path, bubblewrap: Detection, name: str
+) -> None:
+    (base / "work/shared").mkdir()
+    (base / "work/shared/settings.json").write_text("before\n")
+    (base / "work" / name).symlink_to("shared")
+    before = content_of(base / "work")
+
+    async with bench_in(base, bubblewrap) as bench:
+        await shell(bench, f"echo evil > {name}/settings.json; echo evil > shared/new")
+        outcome = await shell(bench, f"rm {name}; mkdir {name}; echo evil > {name}/settings.json; echo fine > sub/x")
+
+    assert content_of(base / "work") == {**before, "sub/x": "fine\n"}
+    assert codes(outcome) == ["protected_file_taken"]
+
+
+async def test_a_folder_that_is_replaced_by_a_link_brings_nothing_with_it(base: Path, bubblewrap: Detection) -> None:
+    script = "mkdir other; echo evil > other/.envrc; rm -r sub; ln -s other sub"
+    async with bench_in(base, bubblewrap) as bench:
+        outcome = await shell(bench, script)
+
+    assert (codes(outcome), (base / "work/sub/.envrc").exists()) == (["protected_file_taken"], False)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root can list every folder")
+async def test_a_folder_that_cannot_be_listed_hides_nothing(base: Path, bubblewrap: Detection) -> None:
+    async with bench_in(base, bubblewrap) as bench:
+        outcome = await shell(bench, "echo evil > sub/.envrc; chmod 333 sub")
+
+    assert (codes(outcome), (base / "work/sub/.envrc").exists()) == (["protected_file_taken"], False)
+
+
 async def test_a_change_time_that_a_command_sets_back_hides_nothing(base: Path, bubblewrap: Detection) -> None:
     async with bench_in(base, bubblewrap) as bench:
         await shell(bench, "true")

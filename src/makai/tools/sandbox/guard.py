@@ -115,11 +115,17 @@ class FileGuard:
         """Compare with what was there before a command, and undo what it must not leave behind. `keeps_new`: a person
         allowed the command to change the repository, so it may check out such files; they are reported only."""
         after = self.look(opened)
+        lost = before.folders.keys() - after.folders.keys()
+        if any(_made_readable(path) for path in lost):
+            after = self.look(opened)
+        # Who works in a folder that became a link meets what is where the link leads.
+        replaced = [os.path.realpath(path) for path in lost if os.path.islink(path)]
         made, taken = [], []
         for path in after.found:
             if path in before.found or was_approved(path, before.taken_at):
                 continue
-            if not keeps_new and _place_of(path) in before.folders:
+            is_met = _place_of(path) in before.folders or any(is_beneath(path, folder) for folder in replaced)
+            if is_met and not keeps_new:
                 taken.append((path, self._moved_away(path)))
             else:
                 made.append(path)
@@ -207,6 +213,23 @@ def _place_of(path: str) -> str:
     return above if is_guarded_pair(folder_name, name) else folder
 
 
+def _is_inside(path: str, folder: str) -> bool:
+    return path != folder and is_beneath(path, folder)
+
+
+def _made_readable(path: str) -> bool:
+    """Whether `path` is a folder that its owner could not list, and can now: a command took the right away."""
+    try:
+        with _opened(path) as descriptor:
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if mode & 0o500 == 0o500:
+                return False
+            os.chmod(f"/proc/self/fd/{descriptor}", mode | 0o700)
+            return True
+    except OSError:
+        return False
+
+
 def snapshot_of(roots: Sequence[str], previous: GuardSnapshot) -> GuardSnapshot:
     """Look below `roots`, outermost folders first, within `MAX_FOLDERS` and `MAX_SECONDS`."""
     started, folders = time.monotonic(), dict[str, _Folder]()
@@ -228,7 +251,7 @@ def snapshot_of(roots: Sequence[str], previous: GuardSnapshot) -> GuardSnapshot:
     held_folders = [path for path in order if entries[path].kind == "folder"]
     files = [path for path in order if entries[path].kind == "file"][:MAX_READ_ONLY]
     targets = (os.path.realpath(path) for path, entry in entries.items() if entry.kind == "link")
-    files += [path for path in targets if os.path.isfile(path) and any(is_beneath(path, root) for root in roots)]
+    files += [path for path in targets if os.path.exists(path) and any(_is_inside(path, root) for root in roots)]
     read_only = frozenset([*held_folders[:MAX_READ_ONLY_FOLDERS], *files])
     return GuardSnapshot(
         folders=folders,

@@ -113,7 +113,7 @@ def session_policy(
     private_tmp: str | Path | None = None,
     extra_writable: Iterable[str | Path] = (),
     git_folders: Iterable[str] = (),
-    guarded: Iterable[str] = (),
+    guarded: Iterable[str] | None = None,
     own_folders: Iterable[str | Path] = (),
     max_processes: int = 1024,
 ) -> SandboxPolicy:
@@ -144,7 +144,10 @@ def session_policy(
     # In an opened folder only what is there: what is new in it is looked after by `guard`.
     found = filter(os.path.lexists, (os.path.join(folder, name) for folder in extra for name in _FIXED_ANYWHERE))
     protected += [path for path in found if path not in repositories]
-    protected += _guarded(guarded, protected, repositories)
+    if guarded is not None:
+        # Nothing can be mounted on a link; the guard puts it back. Never one that settles what makai does.
+        protected = [path for path in protected if not _is_guarded_link(path)]
+        protected += _guarded(guarded, protected, repositories)
     protected += closed_in(repositories)
     at_risk = [link for path in linked for link in _links_to(path)]
     at_risk += [os.path.join(os.path.realpath(user_home), name) for name in PROTECTED_IN_USER_HOME]
@@ -200,6 +203,10 @@ def _protected_names(root: str, opened: Sequence[str]) -> tuple[str, ...]:
     if not os.path.lexists(folder):
         return (*FIXED_IN_ROOTS, GIT_FOLDER, BARE_REPOSITORY_MARK)
     return (*FIXED_IN_ROOTS, *(() if folder in opened else (GIT_FOLDER,)))
+
+
+def _is_guarded_link(path: str) -> bool:
+    return os.path.islink(path) and os.path.basename(path) not in (".makai", GIT_FOLDER)
 
 
 def _guarded(paths: Iterable[str], known: Collection[str], opened: Sequence[str]) -> Iterator[str]:
