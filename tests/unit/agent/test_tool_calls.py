@@ -41,6 +41,7 @@ async def test_a_call_is_told_started_and_finished_and_its_result_goes_to_the_mo
 
 async def test_everything_a_tool_tells_is_in_the_facts() -> None:
     diff = ev.FileDiff(path="/p/a.py", old_text="a", new_text="b")
+    notice = ev.Notice(level="warning", code="protected_file_taken", message="Look at it.")
     shown: dict[str, Any] = {"kind": "edit", "title": "Edit a.py", "locations": (ev.FilePlace("/p/a.py", 3),)}
     came_of_it: dict[str, Any] = {
         "content": (Text(text="done"), Image(data="aGk=", mime_type="image/png")),
@@ -55,12 +56,12 @@ async def test_everything_a_tool_tells_is_in_the_facts() -> None:
             return CallDescription(subject="a.py", diffs=(diff,), **shown)
 
     async def edit(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return ToolOutcome(**came_of_it)
+        return ToolOutcome(notices=(notice,), **came_of_it)
 
     _, host, _ = await run("tool: edit {}\n---\nsay: Done", Editor("edit", edit))
 
     assert host.told[1] == ev.ToolCalled(call_id="c1", name="edit", arguments_json="{}", **shown)
-    assert host.told[5] == ev.ToolFinished(call_id="c1", **came_of_it)
+    assert host.told[5:7] == [ev.ToolFinished(call_id="c1", **came_of_it), notice]
     ((call_id, description, diffs),) = host.questions
     assert (call_id, description.subject, diffs) == ("c1", "a.py", (diff,))
 
