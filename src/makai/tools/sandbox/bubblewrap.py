@@ -255,7 +255,7 @@ def _hold(folder: int, name: str) -> int:
             continue  # another holder has just removed it
         fcntl.flock(fd, fcntl.LOCK_SH)
         if _is_at(fd, folder, name):
-            if made and not os.listdir(fd):
+            if made and stat.S_IMODE(os.fstat(fd).st_mode) != _PLACE_MODE and not os.listdir(fd):
                 os.fchmod(fd, _PLACE_MODE)  # whatever the umask took away
             return fd
         os.close(fd)

@@ -122,10 +122,10 @@ def session_policy(
     itself writes to. `hosts`, `extra_writable` and `git_folders` (of `repository.git_folders_of`) are for a command to
     which a person allowed them."""
     real_roots = tuple(_real_folder(root) for root in roots)
-    secrets = (makai_home, *credentials_of(user_home))
+    secrets = [os.path.abspath(path) for path in (makai_home, *credentials_of(user_home))]
     known: dict[str, bool] = {}
-    linked = [path for path in secrets if _has_links(os.path.abspath(path), known)]
-    hidden = tuple(os.path.realpath(path) if path in linked else os.path.abspath(path) for path in secrets)
+    linked = [path for path in secrets if _has_links(path, known)]
+    hidden = tuple(os.path.realpath(path) if path in linked else path for path in secrets)
     for root in real_roots:
         if holder := next((path for path in hidden if is_beneath(root, path)), None):
             message = f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see."
@@ -150,7 +150,8 @@ def session_policy(
         protected += _guarded(guarded, protected, repositories)
     protected += closed_in(repositories)
     at_risk = [link for path in linked for link in _links_to(path)]
-    at_risk += [os.path.join(os.path.realpath(user_home), name) for name in PROTECTED_IN_USER_HOME]
+    real_user_home = os.path.realpath(user_home)
+    at_risk += [os.path.join(real_user_home, name) for name in PROTECTED_IN_USER_HOME]
     at_risk += [*OWN_CODE, *map(os.path.realpath, own_folders)]
     protected += [path for path in at_risk if any(is_beneath(path, folder) for folder in writable)]
     return SandboxPolicy(
@@ -181,9 +182,9 @@ def _has_links(path: str, known: dict[str, bool]) -> bool:
     return known[path]
 
 
-def _links_to(path: Path) -> Iterator[str]:
+def _links_to(path: str) -> Iterator[str]:
     """The symbolic links on the way to `path`. Who replaced one would have another folder taken for what is hidden."""
-    real, waiting = "/", os.path.abspath(path).split("/")[:0:-1]
+    real, waiting = "/", path.split("/")[:0:-1]
     for _ in range(_MAX_STEPS):
         if not waiting:
             return
