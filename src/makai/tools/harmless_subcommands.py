@@ -103,6 +103,7 @@ GIT: Final[Mapping[str, OptionList]] = {
         options="--tags --all --long --always --abbrev? --dirty? --contains --match? --exact-match --candidates? "
         "--first-parent --exclude?",
         operands="text",
+        asks_to_look="dirty",  # it writes the index
         names_only=True,
     ),
     "rev-parse": _looks(
@@ -280,6 +281,21 @@ TOOLS: Final[Mapping[str, OptionList]] = {
         options="-v -p:m: --strict --pretty --show-error-codes --ignore-missing-imports --no-error-summary --version",
         operands="run",
     ),
+    # Linters and test runners obey configuration files of the project: that is what a rule for them allows.
+    "isort": OptionList(options="-qvc --check-only --diff --profile= --quiet --version", operands="run"),
+    "flake8": OptionList(
+        options="-qv --select= --ignore= --extend-ignore= --max-line-length= --count --statistics", operands="run"
+    ),
+    "pylint": OptionList(options="-E -j: --errors-only --disable= --enable= --score= --version", operands="run"),
+    "tsc": OptionList(options="-v --noEmit --pretty --strict --skipLibCheck --listFiles --version", operands="run"),
+    "eslint": OptionList(options="--fix --quiet --ext= --max-warnings= --no-color --version", operands="run"),
+    "prettier": OptionList(options="-cwl --check --write --list-different --version", operands="run"),
+    "jest": OptionList(
+        options="-i -t:w: --runInBand --testNamePattern= --maxWorkers= --silent --verbose --bail --ci --coverage "
+        "--passWithNoTests --version",
+        operands="run",
+    ),
+    "vitest": OptionList(options="-t: --run --coverage --reporter= --testNamePattern= --version", operands="run"),
     "black": OptionList(options="-qv -l: --check --diff --quiet --line-length= --version", operands="run"),
 }
 SAY_THEIR_VERSION: Final = _names(
