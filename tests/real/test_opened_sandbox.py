@@ -121,6 +121,20 @@ async def test_a_package_is_installed_with_one_approval(folder: Path, monkeypatc
 
 
 @pytest.mark.usefixtures("backend")
+async def test_package_managers_have_a_cache_that_they_can_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make_project(folder)
+    caches = ("npm_config_cache", "PIP_CACHE_DIR", "YARN_CACHE_FOLDER", "GOCACHE")
+    write = "; ".join(f'mkdir -p "${name}" && echo written >"${name}/probe" && cat "${name}/probe"' for name in caches)
+    scenario = [shell(write), "say: Done."]
+
+    async with session(folder, project, scenario, monkeypatch) as desk:
+        await work(desk, "Go", ONCE)
+        said = results(desk)
+
+    assert said == [(0, "\n".join(["written"] * len(caches)))]
+
+
+@pytest.mark.usefixtures("backend")
 async def test_a_folder_is_opened_and_its_neighbours_are_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = make_project(folder)
     (folder / "dist/out").mkdir(parents=True)

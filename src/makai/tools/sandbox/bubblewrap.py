@@ -20,7 +20,7 @@ from makai.core.errors import InvalidRequest
 from makai.tools.launching import BUBBLEWRAP
 from makai.tools.openat2 import open_without_links
 from makai.tools.sandbox import limits
-from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath
+from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath, temporary_environment
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _MAX_TRIES = 100
@@ -75,7 +75,8 @@ class Bubblewrap:
         if self._can_disable_user_namespaces:
             options.append("--disable-userns")
         options += ["--ro-bind", "/", "/", *_mount_options(plan, policy, can_set_modes=self._can_set_modes)]
-        options += ["--setenv", "TMPDIR", "/tmp"]
+        for name, value in temporary_environment("/tmp").items():
+            options += ["--setenv", name, value]
         most = limits.user_limit(policy.max_processes)
         channel = CHANNEL if policy.is_proxied else ""
         command = [BUBBLEWRAP, str(most), channel, self._program, *options, "--", *argv]

@@ -16,7 +16,7 @@ from typing import Final
 from makai.aio.supervisor import CHANNEL
 from makai.tools.launching import LANDLOCK
 from makai.tools.sandbox import landlock_child, limits, seccomp
-from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath
+from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath, temporary_environment
 
 OLDEST_ABI: Final = 3
 """Before version 3 (Linux 6.2) any file could be emptied by truncate(2)."""
@@ -50,6 +50,7 @@ class Landlock:
         protected = {*policy.protected, *map(os.path.realpath, policy.protected)}
         # In an opened repository git makes files beside what is protected there; `kept_settings` restores that.
         protected = {path for path in protected if not any(is_beneath(path, top) for top in policy.git_folders)}
+        environ = temporary_environment(policy.private_tmp) if policy.private_tmp else {}
         options = {
             "root": policy.roots,
             "readable": policy.kept_of_run,
@@ -60,7 +61,7 @@ class Landlock:
             "network": ("on" if policy.network else "proxy" if policy.is_proxied else "off",),
             "channel": (CHANNEL,) if policy.is_proxied else (),
             "process-limit": (str(limits.user_limit(policy.max_processes)),),
-            "tmp": (policy.private_tmp,) if policy.private_tmp else (),
+            "environ": tuple(f"{name}={value}" for name, value in environ.items()),
         }
         arguments = [part for name, values in options.items() for value in values for part in (f"--{name}", value)]
         return limits.in_group(policy.max_processes, [LANDLOCK, *arguments, "--", *argv])

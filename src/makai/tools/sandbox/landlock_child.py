@@ -151,8 +151,9 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         os.write(2, f"makai: the Landlock sandbox could not be set up: {error}\n".encode())
         return 126
-    if orders.one("tmp"):
-        os.environ["TMPDIR"] = orders.one("tmp")
+    for variable in orders.all("environ"):
+        name, _, value = variable.partition("=")
+        os.environ[name] = value
     try:
         os.execvp(orders.command[0], orders.command)
     except OSError as error:

@@ -61,7 +61,15 @@ KEPT_OF_RUN: Final = ("/run/current-system", "/run/opengl-driver")
 SHARED_SCRATCH: Final = ("/tmp", "/var/tmp")
 """Folders that programs share; a confined process does not see what others left there."""
 
+_CACHES: Final = {"npm_config_cache": "npm", "PIP_CACHE_DIR": "pip", "YARN_CACHE_FOLDER": "yarn", "GOCACHE": "go-build"}
+"""Programs that fail, or build everything each time, when they cannot write their cache in the user's home folder."""
+
 _MAX_STEPS: Final = 1_000
+
+
+def temporary_environment(folder: str) -> dict[str, str]:
+    """The variables that name a command's folder for temporary files. Caches in it last as long as the session's."""
+    return {"TMPDIR": folder, **{variable: f"{folder}/.cache/{name}" for variable, name in _CACHES.items()}}
 
 
 class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
