@@ -134,17 +134,7 @@ def session_policy(
     known: dict[str, bool] = {}
     linked = [path for path in secrets if _has_links(path, known)]
     hidden = tuple(os.path.realpath(path) if path in linked else path for path in secrets)
-    for root in real_roots:
-        if holder := next((path for path in hidden if is_beneath(root, path)), None):
-            message = f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see."
-            raise InvalidRequest(message, hint="Start in another folder.")
-    for root in real_roots if level == "workspace-write" else ():
-        if holder := settling_folder(root):
-            message = f"{root} cannot be written by commands: what is in {holder} makes other programs run code."
-            raise InvalidRequest(message, hint="Start in another folder, or read-only.")
-        if holder := own_code_around(root):
-            message = f"{root} cannot be written by commands: makai itself runs code from {holder}."
-            raise InvalidRequest(message, hint="Start in another folder, or read-only.")
+    _check_roots(real_roots, hidden, level)
     extra = tuple(_real_folder(path) for path in extra_writable)
     writable = (*real_roots, *extra)
     repositories = tuple(git_folders)
@@ -174,6 +164,21 @@ def session_policy(
         git_folders=repositories,
         max_processes=max_processes,
     )
+
+
+def _check_roots(real_roots: Sequence[str], hidden: Sequence[str], level: SandboxLevel) -> None:
+    """`InvalidRequest` for a folder that no session may have."""
+    for root in real_roots:
+        if holder := next((path for path in hidden if is_beneath(root, path)), None):
+            message = f"{root} cannot be a session's folder: {holder} holds secrets that no tool may see."
+            raise InvalidRequest(message, hint="Start in another folder.")
+    for root in real_roots if level == "workspace-write" else ():
+        if holder := settling_folder(root):
+            message = f"{root} cannot be written by commands: what is in {holder} makes other programs run code."
+            raise InvalidRequest(message, hint="Start in another folder, or read-only.")
+        if holder := own_code_around(root):
+            message = f"{root} cannot be written by commands: makai itself runs code from {holder}."
+            raise InvalidRequest(message, hint="Start in another folder, or read-only.")
 
 
 def credentials_of(user_home: Path) -> tuple[Path, ...]:
