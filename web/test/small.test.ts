@@ -106,18 +106,20 @@ test("numbers are written for people", () => {
 });
 
 test("a decision says who made it and how far it reaches", () => {
-  const made = { approved: true, by: "page", reason: "", scope: "once", grant: "Bash(ls:*)" };
+  const made = { approved: true, by: "page", reason: "", scope: "once", grant: "Bash(ls:*)", token: "server" };
   expect([
     decisionText(made),
     decisionText({ ...made, approved: false, by: "terminal-71", reason: "not now" }),
     decisionText({ ...made, scope: "always" }),
-    decisionText({ ...made, by: "mode" }),
+    decisionText({ ...made, token: "ana/3f2c9a1b77ab" }),
+    decisionText({ ...made, by: "mode", token: "" }),
     decisionText({ ...made, approved: false, by: "deadline" }),
     decisionText({ ...made, by: "somewhere" }),
   ]).toEqual([
     "You approved this in the browser",
     "You denied this in the terminal: not now",
     "You approved this in the browser (Bash(ls:*), always)",
+    "ana approved this in the browser",
     "Allowed by the permission mode",
     "Expired without a decision",
     "Approved",

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, assert_never
 
 from makai.core import session_events as ev
+from makai.core.access import LOCAL
 from makai.core.content import Image, SessionPart, Text, for_model
 from makai.core.usage import Usage
 from makai.sessions import history
@@ -137,11 +138,17 @@ def _tool(item: history.ToolItem, question: ev.ApprovalRequested | None) -> Iter
 
 def _decision(decision: ev.ApprovalDecided) -> str:
     text = f"**{_DECISIONS[decision.decision]} by {plain(decision.by) or 'an unknown client'}**"
+    text += _with_token(decision.token)
     if decision.scope != "once":
         text += f", {decision.scope}"
     if decision.grant:
         text += f" (rule {code_span(decision.grant)})"
     return f"{text}: {plain(decision.reason)}" if decision.reason else text
+
+
+def _with_token(token: str) -> str:
+    """Who decided, as far as the token says; nothing for a process of the same user."""
+    return f" with the token {code_span(token)}" if token not in ("", LOCAL.label) else ""
 
 
 def _result(result: ev.ToolFinished) -> Iterator[str]:
@@ -171,8 +178,8 @@ def _note(item: history.NoteItem) -> str:
         case ev.RunFailed(code=code, message=message, hint=hint):
             hint = f" {plain(hint)}" if hint else ""
             return quoted(f"**The run failed** ({plain(code)}): {plain(message)}{hint}")
-        case ev.RunAborted(by=by, reason=reason):
+        case ev.RunAborted(by=by, reason=reason, token=token):
             who = f" by {plain(by)}" if by else ""
-            return quoted(f"**Stopped{who}**{': ' + plain(reason) if reason else ''}")
+            return quoted(f"**Stopped{who}**{_with_token(token)}{': ' + plain(reason) if reason else ''}")
         case _:
             assert_never(item.event)

@@ -2,6 +2,8 @@
 // words for a person. The cookie carries the authorisation; nothing here knows the token after it was traded.
 import type { PermissionMode, SandboxLevel, TranscriptItem, Usage } from "./protocol";
 
+export type Scope = "observe" | "prompt" | "approve" | "admin";
+
 export interface Info {
   version: string;
   default_model_ref: string | null;
@@ -9,6 +11,10 @@ export interface Info {
   default_sandbox?: SandboxLevel;
   home_has_models: boolean;
   demo: boolean;
+  /** What the token of this page allows, its name, and the only session that it opens, if it is one. */
+  scope: Scope;
+  token: string;
+  session_id: string | null;
 }
 
 export interface SessionRow {

@@ -65,7 +65,7 @@ const CLIENTS: Record<string, string> = {
 };
 
 /** Who decided about a call, and how far the decision reaches. */
-export function decisionText({ approved, by, reason, scope, grant }: DecisionMade): string {
+export function decisionText({ approved, by, reason, scope, grant, token }: DecisionMade): string {
   const where = CLIENTS[by.replace(/-\d+$/, "")];
   const done = approved ? "approved" : "denied";
   const AUTOMATIC: Record<string, string> = {
@@ -73,7 +73,9 @@ export function decisionText({ approved, by, reason, scope, grant }: DecisionMad
     mode: approved ? "Allowed by the permission mode" : "Denied by the permission mode",
     deadline: "Expired without a decision",
   };
-  const who = where ? `You ${done} this ${where}` : (AUTOMATIC[by] ?? (approved ? "Approved" : "Denied"));
+  // A stored token is name/id: then it need not be the reader who decided.
+  const name = token.includes("/") ? token.slice(0, token.lastIndexOf("/")) : "";
+  const who = where ? `${name || "You"} ${done} this ${where}` : (AUTOMATIC[by] ?? (approved ? "Approved" : "Denied"));
   const reach = !grant || scope === "once" ? "" : ` (${grant}, ${scope === "always" ? "always" : "for this session"})`;
   return who + reach + (reason ? `: ${reason}` : "");
 }

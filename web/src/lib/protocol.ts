@@ -229,6 +229,7 @@ export interface ApprovalDecision extends EventBase {
   reason?: string; // makai.1
   scope?: GrantScope; // makai.1
   grant?: string; // makai.1
+  token?: string; // makai.1
 }
 
 /** makai.1 */

@@ -1,5 +1,5 @@
 // The page as a whole: where we are, which sessions there are, what is open on top, and whether the server is there.
-import { api, ApiError, type Harness, type Info, type Model, type NewSession, type PendingApproval, type SessionRow } from "../lib/api";
+import { api, ApiError, type Harness, type Info, type Model, type NewSession, type PendingApproval, type Scope, type SessionRow } from "../lib/api";
 import { saveDraft } from "../lib/outbox";
 import type { PastedImage } from "../lib/protocol";
 import { Session } from "./session.svelte";
@@ -13,6 +13,7 @@ export type Theme = "system" | "light" | "dark";
 const DEMO_WORDS = "Show me what you can do.";
 const POLL_MS = 4000;
 const MAX_POLL_MS = 15_000;
+const SCOPES: readonly Scope[] = ["observe", "prompt", "approve", "admin"];
 
 class App {
   access: Access = $state("unknown");
@@ -43,6 +44,18 @@ class App {
     void this.enter();
   }
 
+  /** Whether the token of this page allows what needs this scope. The server decides; this is for what is shown. */
+  may(needed: Scope): boolean {
+    return this.info === null || SCOPES.indexOf(this.info.scope) >= SCOPES.indexOf(needed);
+  }
+
+  /** Why something is disabled, for a person; empty when it is not. */
+  whyNot(needed: Scope): string {
+    if (this.may(needed)) return "";
+    const allowed = this.info?.scope === "observe" ? "lets you watch" : `has the scope ${this.info?.scope}`;
+    return `Your link ${allowed}. This needs one with the scope ${needed}: makai tokens link --scope ${needed}`;
+  }
+
   // ------------------------------------------------------------ where we are
 
   /** Reads the address: a token is traded for the cookie and leaves the address bar; else it says what to show. */
@@ -64,6 +77,7 @@ class App {
   private async trade(token: string): Promise<void> {
     try {
       await api.cookie(token);
+      this.info = null; // another token may allow other things
     } catch (error) {
       this.noteFailure(error);
       toast("error", "The token in this address is not valid. Open the address that makai serve prints.");
@@ -183,6 +197,7 @@ class App {
   private async loadOnce(): Promise<void> {
     const [info, harnesses] = await Promise.all([api.info(), api.harnesses().catch(() => ({ harnesses: [] }))]);
     this.info = info;
+    if (info.session_id !== null && this.session === null) this.open(info.session_id);
     this.harnesses = harnesses.harnesses;
     if (!this.pickedModel) this.pickedModel = localStorage.getItem("makai.model") ?? info.default_model_ref ?? "";
     void this.loadModels();
@@ -191,7 +206,8 @@ class App {
   private noteFailure(error: unknown): void {
     const status = error instanceof ApiError ? error.status : 0;
     this.failures++;
-    this.access = status === 401 || status === 403 ? "refused" : status === 0 ? "unreachable" : this.access;
+    const forbidden = error instanceof ApiError && error.code === "forbidden";
+    this.access = status === 401 || (status === 403 && !forbidden) ? "refused" : status === 0 ? "unreachable" : this.access;
   }
 
   report(error: unknown): void {

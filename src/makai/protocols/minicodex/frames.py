@@ -193,6 +193,8 @@ class ApprovalDecision(EventBase, frozen=True, kw_only=True, tag="approval_decis
     reason: Annotated[str | UnsetType, MAKAI] = UNSET
     scope: Annotated[GrantScope | UnsetType, MAKAI] = UNSET
     grant: Annotated[str | UnsetType, MAKAI] = UNSET
+    token: Annotated[str | UnsetType, MAKAI] = UNSET
+    """The token of the person who decided, as name/id; "local" in a terminal on the server's machine."""
 
 
 class TurnDone(EventBase, frozen=True, kw_only=True, tag="turn_done"):

@@ -74,6 +74,7 @@ REQUESTS: list[req.Request[Any]] = [
 ]
 SUMMARY = base.SessionSummary(session_id="s", title="T", events=3)
 GRANT = base.StoredGrant(folder="/a", rule="Bash(ls)", allow=True, session_id="s", event_id=2, ts=5, by="cli")
+TOKEN = base.StoredToken(token_id="t", name="ci", scope="admin", digest="d", created_ms=1, expires_ms=2, used_ms=1)
 ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.CreateSession(model_ref="a/b@c"), "s"),
     (req.RunCommand("s", COMMANDS[0]), req.Receipt(last=3, run_id="r")),
@@ -90,6 +91,9 @@ ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.ListTrusted(), [base.TrustedFolder("/a", False)]),
     (req.ListGrants(), [GRANT]),
     (req.CheckLog(), base.LogReport(sessions=1, events=2, problems=(base.LogProblem("s", 2, "damaged or missing"),))),
+    (req.ListTokens(), [TOKEN]),
+    (req.RevokeToken("t"), True),
+    (req.NoteTokenUse(("t",)), None),
 ]
 SAID_BY_OWNER: list[wire.FromOwner] = [
     wire.AttachWelcome(makai="0.1.0", format=1, pid=7),

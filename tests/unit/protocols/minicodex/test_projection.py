@@ -132,9 +132,11 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
         },
     ),
     (
-        log.ApprovalDecided(call_id="c", decision="approve", by="web", scope="session", grant="Edit(a.py)"),
+        log.ApprovalDecided(
+            call_id="c", decision="approve", by="web", scope="session", grant="Edit(a.py)", token="ana/1"
+        ),
         {"type": "approval_decision", "call_id": "c", "decision": "approve"},
-        {"by": "web", "reason": "", "scope": "session", "grant": "Edit(a.py)"},
+        {"by": "web", "reason": "", "scope": "session", "grant": "Edit(a.py)", "token": "ana/1"},
     ),
     (log.ToolStarted(call_id="c"), None, {"type": "tool_started", "call_id": "c"}),
     (log.ToolProgress(call_id="c", text="."), None, {"type": "tool_progress", "call_id": "c", "text": "."}),

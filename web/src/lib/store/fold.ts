@@ -383,12 +383,12 @@ function withOutput(view: SessionView, item: FunctionCallOutputItem): SessionVie
 
 function withDecision(view: SessionView, frame: ApprovalDecision): SessionView {
   const approved = frame.decision === "approve";
-  const { by = "", reason = "", scope = "once", grant = "" } = frame;
+  const { by = "", reason = "", scope = "once", grant = "", token = "" } = frame;
   const next = { ...view, approvals: view.approvals.filter((one) => one.callId !== frame.call_id) };
   return withTool(next, frame.call_id, (tool) => ({
     ...tool,
     status: approved ? "called" : "denied",
-    decision: { approved, by, reason, scope, grant },
+    decision: { approved, by, reason, scope, grant, token },
   }));
 }
 

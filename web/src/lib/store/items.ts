@@ -31,6 +31,7 @@ export interface DecisionMade {
   reason: string;
   scope: string;
   grant: string;
+  token: string;
 }
 
 export interface ToolItem extends Base {
