@@ -129,62 +129,33 @@ def _is_wide(part: msgspec.Struct | None) -> bool:
     return part is not None and bool(widening(part))
 
 
+def _judged(harmless: str, **wide: _Widens) -> dict[str, _Widens]:
+    """The fields of a Struct: those without effect on what is asked, and how each other one is judged."""
+    return dict.fromkeys(harmless.split(), _never) | wide
+
+
 FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
-    req.CreateSession: {
-        "session_id": _never,
-        "model_ref": _never,
-        "mode": _asks_less,
-        "harness": lambda harness: harness != "native",
-        "cwd": _never,  # folders are checked by ScopedSessions
-        "roots": _never,
-        "title": _never,
-        "terms": _is_wide,
-    },
-    req.ForkSession: {
-        "session_id": _never,
-        "origin": _never,
-        "at": _never,
-        "model_ref": _never,
-        "mode": _asks_less,
-        "cwd": _never,
-        "roots": _never,
-        "title": _never,
-        "terms": _is_wide,
-    },
-    SessionTerms: {
-        "system": _never,
-        "builtin_tools": _never,
-        "tools": _never,
-        "mcp_servers": bool,
-        "client": _never,
-        "sandbox": lambda sandbox: sandbox not in ("read-only", "workspace-write"),
-        "approval_s": _never,
-    },
-    RunTerms: {
-        "options": _never,
-        "max_turns": _never,
-        "max_output_tokens": _never,
-        "max_usd": _never,
-        "allow_unknown_price": _never,
-        "max_seconds": _never,
-        "allow": bool,
-        "deny": _never,
-        "token": _never,  # replaced by the caller's
-    },
-    cmd.Send: {
-        "now": _never,
-        "input_id": _never,
-        "content": _never,
-        "client_msg_id": _never,
-        "delivery": _never,
-        "terms": _is_wide,
-    },
-    cmd.Compact: {"now": _never, "input_id": _never, "instructions": _never},
-    cmd.Abort: {"now": _never, "run_id": _never, "by": _never, "reason": _never, "token": _never},
-    cmd.SetMode: {"now": _never, "mode": _asks_less, "agent_mode": bool, "token": _never},
-    cmd.SetModel: {"now": _never, "model_ref": _never},
-    cmd.SetTitle: {"now": _never, "title": _never},
-    cmd.SetTerms: {"now": _never, "terms": _is_wide},
+    # Folders are checked by ScopedSessions.
+    req.CreateSession: _judged(
+        "session_id model_ref cwd roots title", mode=_asks_less, harness=lambda name: name != "native", terms=_is_wide
+    ),
+    req.ForkSession: _judged("session_id origin at model_ref cwd roots title", mode=_asks_less, terms=_is_wide),
+    SessionTerms: _judged(
+        "system builtin_tools tools client approval_s",
+        mcp_servers=bool,
+        sandbox=lambda level: level not in ("read-only", "workspace-write"),
+    ),
+    # The token is replaced by the caller's, here and below.
+    RunTerms: _judged(
+        "options max_turns max_output_tokens max_usd allow_unknown_price max_seconds deny token", allow=bool
+    ),
+    cmd.Send: _judged("now input_id content client_msg_id delivery", terms=_is_wide),
+    cmd.Compact: _judged("now input_id instructions"),
+    cmd.Abort: _judged("now run_id by reason token"),
+    cmd.SetMode: _judged("now token", mode=_asks_less, agent_mode=bool),
+    cmd.SetModel: _judged("now model_ref"),
+    cmd.SetTitle: _judged("now title"),
+    cmd.SetTerms: _judged("now", terms=_is_wide),
 }
 """For requests that a prompt token may send: which values of each field make the agent ask less."""
 
