@@ -230,6 +230,7 @@ WIDE_BODIES: list[JSON] = [
     {"mode": "full_access"},
     {"mode": "accept_edits"},
     {"harness": "other"},
+    {"sandbox": "full-access"},
     {"cwd": "/"},
 ]
 

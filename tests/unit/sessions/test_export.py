@@ -63,6 +63,7 @@ def test_a_conversation_reads_from_top_to_bottom(trial: Trial) -> None:
         "- Began: 1970-01-01 00:00:01 UTC\n"
         "- Last change: 1970-01-01 00:00:02 UTC\n"
         "- Mode: ask\n"
+        "- Sandbox: workspace-write\n"
         "- Used: 10 tokens in, 5 out, $0.2500\n\n"
         "## User, 1970-01-01 00:00:01 UTC\n\n> Say hello\n> please\n\n"
         "### Thinking\n\n> They want a greeting.\n\n"
