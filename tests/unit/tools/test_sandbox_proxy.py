@@ -206,6 +206,19 @@ async def test_the_addresses_that_were_checked_are_those_that_are_connected_to(b
     assert bench.lookups == ["a.example"]
 
 
+async def test_a_name_with_very_many_addresses_costs_the_checks_of_a_few(bench: Bench) -> None:
+    checked: list[str] = []
+
+    def may_be_reached(address: str) -> bool:
+        checked.append(address)
+        return True
+
+    bench.answers["a.example"] = [[f"127.1.{number // 250}.{number % 250 + 1}" for number in range(5_000)]]
+    await bench.proxy("a.example:1", may_be_reached=may_be_reached)  # nothing listens at this port
+    assert b"502 Bad Gateway" in await bench.ask(b"CONNECT a.example:1 HTTP/1.1\r\n\r\n")
+    assert checked == [f"127.1.0.{number + 1}" for number in range(8)]
+
+
 async def test_an_address_that_does_not_answer_is_followed_by_the_next(bench: Bench) -> None:
     port = await bench.serve(echo)
     bench.answers["a.example"] = [["127.0.0.9", "::1", "127.0.0.1"]]  # nothing listens at the first two

@@ -271,7 +271,7 @@ class EgressProxy:
         return _Refusal(502, f"your network's proxy refused {request.host} (status {status[0]})")
 
     async def _addresses(self, name: str, port: int) -> Sequence[str]:
-        """Every address of a name, or none."""
+        """The first addresses of a name, or none. Only these are checked, and only these are connected to."""
         if name in self._known:
             return self._known[name]
         async with asyncio.timeout(self._deadlines.resolve_s):
@@ -288,24 +288,23 @@ class EgressProxy:
     async def _look_up(self, name: str, port: int, answered: asyncio.Future[Sequence[str]]) -> None:
         found: Sequence[str] = ()
         with contextlib.suppress(OSError, UnicodeError):
-            found = tuple(dict.fromkeys(await self._resolve(name, port)))
+            found = tuple(dict.fromkeys(await self._resolve(name, port)))[:_MAX_ADDRESSES]
         if not answered.done():
             answered.set_result(found)
 
     async def _opened(self, found: Sequence[str], port: int) -> socket.socket:
         """Connected to the first address that answers."""
         loop = asyncio.get_running_loop()
-        tried = found[:_MAX_ADDRESSES]
-        for at, address in enumerate(tried):
+        for at, address in enumerate(found):
             server = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
             try:
                 server.setblocking(False)
-                async with asyncio.timeout(self._deadlines.connect_s / len(tried)):
+                async with asyncio.timeout(self._deadlines.connect_s / len(found)):
                     await loop.sock_connect(server, (address, port))
                 return server
             except (OSError, TimeoutError):
                 server.close()
-                if at == len(tried) - 1:
+                if at == len(found) - 1:
                     raise
             except BaseException:
                 server.close()
