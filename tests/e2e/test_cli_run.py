@@ -183,6 +183,6 @@ async def test_colour_is_for_terminals_without_no_color(makai: Cli, no_color: st
 
 async def test_a_terminal_is_not_obeyed_to_what_a_model_says(makai: Cli) -> None:
     async with makai.on_terminal(*ECHO, "red \x1b[31m alert \x07 end") as terminal:
-        await terminal.shows("red �[31m alert � end")
+        await terminal.shows("red \\x1b[31m alert \\x07 end")
 
         assert await terminal.ended() == 0

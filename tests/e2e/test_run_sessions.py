@@ -229,6 +229,24 @@ async def test_ctrl_c_during_a_question_leaves_nothing_done(here: Here) -> None:
     assert list(here.folder.iterdir()) == []
 
 
+async def test_a_terminal_reads_nothing_hidden_and_a_file_gets_the_exact_answer(here: Here) -> None:
+    said = "safe \u202ecod.exe \u200b\U000e0041 \u05e9\u05dc\u05d5\u05dd over\rwrite"
+    environ = here.environ("echo")
+    command = (*SCENARIO, "--cwd", str(here.folder), said)
+    piped = await here.makai(*command, environ=environ)
+    assert piped.out == f"{said}\n"
+
+    written_out = "safe \\u202ecod.exe \\u200b\\U000e0041 \u05e9\u05dc\u05d5\u05dd over\\rwrite"
+    async with here.makai.on_terminal(*command, environ=environ) as terminal:
+        await terminal.shows(written_out)
+        assert await terminal.ended() == 0
+    (session_id, *_) = await here.session_ids()
+    for reading in (("sessions", "show", session_id), ("sessions", "export", session_id), ("sessions", "list")):
+        async with here.makai.on_terminal(*reading, environ={"NO_COLOR": "1"}) as terminal:
+            assert await terminal.ended() == 0
+            assert not [sign for sign in terminal.screen if sign in "\u202e\u200b\U000e0041"], reading
+
+
 async def _sandbox(here: Here, *more: str) -> tuple[str, str]:
     """The sandbox of a run, and what stderr says."""
     environ = here.environ("say: Done.")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 import click
 
 from makai.core.errors import AuthError, InvalidRequest, MakaiError, ModelRetired, ProviderError
+from makai.core.visible_text import shown
 
 if TYPE_CHECKING:
     import asyncio
@@ -76,9 +77,6 @@ Command = TypeVar("Command", bound=click.Command)
 Paint: TypeAlias = Callable[..., str]
 """`click.style`, or `plain`, which leaves the text as it is."""
 
-# Every control character but tab, line feed and carriage return.
-_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (9, 10, 13)}
-
 
 def epilog(text: str) -> Callable[[Command], Command]:
     """Sets the paragraphs below the options in a command's help; they are not wrapped."""
@@ -131,8 +129,9 @@ def styled(text: str, stream: TextIO, **style: Any) -> str:
 
 
 def harmless(text: str, stream: TextIO) -> str:
-    """Make text of a model or a server safe for a terminal; a pipe gets it unchanged."""
-    return text.translate(_CONTROL) if stream.isatty() else text
+    """Make text of a model or a server safe for a terminal: nothing in it acts, hides or turns the reading direction. A
+    pipe or a file gets it unchanged."""
+    return shown(text) if stream.isatty() else text
 
 
 def say(text: str = "", *, end: str = "\n") -> None:
@@ -170,9 +169,9 @@ def exit_code(error: MakaiError) -> int:
 
 
 def explain(error: MakaiError) -> None:
-    note(harmless(f"makai: {error.message}", sys.stderr), fg="red")
+    note(shown(f"makai: {error.message}"), fg="red")
     if hint := hint_of(error):
-        note(harmless(f"       {hint}", sys.stderr))
+        note(shown(f"       {hint}"))
 
 
 def hint_of(error: MakaiError) -> str:

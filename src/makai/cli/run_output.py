@@ -100,7 +100,7 @@ class TextOutput:
     def denied(self, request: ev.ApprovalRequested, reason: str) -> None:
         """A call was denied because there is no terminal to ask on."""
         self._finish_line()
-        note(harmless(f"makai: denied: {one_line(request.title or request.name)}. {reason}", sys.stderr), dim=True)
+        note(f"makai: denied: {one_line(request.title or request.name)}. {one_line(reason)}", dim=True)
 
     def ended(self, outcome: RunOutcome) -> None:
         if self._hold:

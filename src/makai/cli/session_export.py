@@ -12,11 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from makai.cli.console import has_colour, say
+from makai.cli.console import harmless, has_colour, say
 from makai.cli.session_access import open_sessions
 from makai.cli.session_selection import find_session
 from makai.core.errors import StorageUnavailable
 from makai.core.session_events import Logged, SandboxLevel, SessionCreated, TermsChanged
+from makai.core.visible_text import shown
 from makai.sessions.export import jsonl, markdown
 from makai.sessions.history import TranscriptItem, history
 from makai.sessions.log.base import Record, SessionSummary
@@ -54,7 +55,7 @@ def sandbox_of(found: LoadedSession) -> SandboxLevel:
 
 def print_transcript(found: LoadedSession) -> None:
     """Markdown, rendered on a terminal."""
-    text = markdown(found.summary, found.records)
+    text = harmless(markdown(found.summary, found.records), sys.stdout)
     if not has_colour(sys.stdout):
         say(text, end="")
         return
@@ -73,7 +74,8 @@ def write(pieces: Iterable[bytes], path: Path | None) -> None:
     if path is None:
         sys.stdout.flush()
         for piece in pieces:
-            sys.stdout.buffer.write(piece)
+            safe = shown(piece.decode()).encode(errors="backslashreplace") if sys.stdout.isatty() else piece
+            sys.stdout.buffer.write(safe)
         sys.stdout.buffer.flush()
         return
     fresh = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -3,8 +3,8 @@ r"""Makes text of models, tools and servers safe to show.
 Characters that move a cursor, change a title, write to the clipboard, turn the reading direction or hide themselves are
 written out, such as `\x1b` or `\u202e`. Pure.
 
-`shown` is for reading: emoji stay whole and tabs become spaces. `exact` is for approvals: everything that is not
-plainly visible is written out, because a user who approves a command must see all of it.
+`shown` is for reading: letters of every script and emoji stay whole, tabs become spaces. `exact` is for approvals:
+everything that is not plainly visible is written out, because a user who approves a command must see all of it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ from typing import Final
 _TURNS_DIRECTION: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _OTHER_LINE_ENDS: Final = "\u2028\u2029"
 _TAGS: Final = "\U000e0000-\U000e007f"
+_ZERO_WIDTH: Final = "\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff"
+"""Without the joiners, which emoji and several scripts are written with."""
+_SELECTORS: Final = "[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}"
+"""One of them chooses the form of a letter; a row of them hides a message."""
 _UNSAFE: Final = re.compile(
-    f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNS_DIRECTION}{_OTHER_LINE_ENDS}\ufff9-\ufffb{_TAGS}\ud800-\udfff]"
+    f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNS_DIRECTION}{_OTHER_LINE_ENDS}{_ZERO_WIDTH}\ufff9-\ufffb{_TAGS}"
+    f"\ud800-\udfff]|{_SELECTORS}"
 )
 _LOOKS_EMPTY: Final = frozenset(
     chr(code)
@@ -34,7 +39,7 @@ _TAB: Final = "    "
 
 def shown(text: str) -> str:
     """Text for reading. Line breaks stay, carriage returns before them go."""
-    return _UNSAFE.sub(lambda match: _code(match[0]), text.replace("\r\n", "\n").replace("\t", _TAB))
+    return _UNSAFE.sub(lambda match: "".join(map(_code, match[0])), text.replace("\r\n", "\n").replace("\t", _TAB))
 
 
 def exact(text: str) -> str:

@@ -95,7 +95,8 @@ def test_a_person_sees_what_happens_beside_the_answer(monkeypatch: pytest.Monkey
     output.status("starting the model")
     tell_words(output)
 
-    assert screen.getvalue() == ("starting the model\nHm �\n\n• Write \\x1b a.py\n  it is broken\nmakai: Waiting.\n")
+    aside = "Hm \\x07\n\n• Write \\x1b a.py\n  it is broken\nmakai: Waiting.\n"
+    assert screen.getvalue() == f"starting the model\n{aside}"
 
 
 def test_held_words_are_printed_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -284,7 +284,7 @@ async def test_ctrl_c_aborts_the_run_and_waits_for_its_settlement(tmp_path: Path
             await running
         events = await here.log(found[0].session_id)
 
-    assert ev.RunAborted(by="run", reason="Ctrl-C") in events
+    assert ev.RunAborted(by="run", reason="Ctrl-C", token="local") in events
     assert isinstance(events[-1], ev.RunFinished)
     assert events[-1].stop_reason == "aborted"
 

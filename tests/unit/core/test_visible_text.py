@@ -39,10 +39,30 @@ def test_who_decides_sees_everything_written_out(text: str, reads: str) -> None:
         ("family 👨‍👩‍👧 stays whole", "family 👨‍👩‍👧 stays whole"),
         ("\u2066turned\u2069", "\\u2066turned\\u2069"),
         ("a\tb", "a    b"),
+        ("safe\u202etxt.exe", "safe\\u202etxt.exe"),
+        ("zero\u200bwidth\ufeff", "zero\\u200bwidth\\ufeff"),
+        ("tags \U000e0041", "tags \\U000e0041"),
+        ("hidden\ufe01\ufe02\U000e0101", "hidden\\ufe01\\ufe02\\U000e0101"),
+        (
+            "\u2764\ufe0f and \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+            "\u2764\ufe0f and \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        ),
+        (
+            "\u05e9\u05dc\u05d5\u05dd, \u0645\u0631\u062d\u0628\u0627",
+            "\u05e9\u05dc\u05d5\u05dd, \u0645\u0631\u062d\u0628\u0627",
+        ),
     ],
 )
 def test_who_reads_sees_harmless_text(text: str, reads: str) -> None:
     assert shown(text) == reads
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\u2764\ufe0f", "\u05e9\u05dc\u05d5\u05dd", "\u0645\u0631\u062d\u0628\u0627", "\u0645\u06cc\u200c\u062e\u0648"],
+)
+def test_letters_of_every_script_and_emoji_stay_as_they_are(text: str) -> None:
+    assert shown(text) == text
 
 
 def test_a_title_is_one_line() -> None:
