@@ -176,8 +176,8 @@ GIT: Final[Mapping[str, OptionList]] = {
     "pull": _git(
         options="-qv --ff-only --rebase --no-rebase --prune --quiet --tags", operands="text", check=checks.plain_remote
     ),
-    "checkout": _git(options="-q -b:B: --quiet --track --no-track --detach", operands="write"),
-    "switch": _git(options="-q -c:C: --quiet --create= --track --no-track --detach -d", operands="text"),
+    "checkout": _git(options="-q -b:B: --quiet --no-track --detach", operands="write"),
+    "switch": _git(options="-q -c:C: --quiet --create= --no-track --detach -d", operands="text"),
     "merge": _git(
         options="-q --ff-only --no-ff --ff --no-edit --quiet --abort --squash",
         operands="text",
