@@ -193,7 +193,7 @@ async def test_saved_permissions_are_listed_and_revoked_while_a_server_runs(maka
     environ = {"MAKAI_SCENARIO": str(scenario)}
     command = ("run", "-m", "scripted/scenario", "--cwd", str(folder), "Write")
     async with makai.on_terminal(*command, environ=environ) as terminal:
-        await terminal.shows("[a]lways")
+        await terminal.shows("Your answer, then Enter > ")
         await terminal.types("a\n", "Done it.")
         assert await terminal.ended() == 0
     async with makai.serving():
