@@ -90,7 +90,7 @@ def judge(
     if mode == "never_ask" and opens and written != "allow":
         return Verdict(decision="deny", by="mode", reason=NEVER_ASKS_REASON)
     if mode == "never_ask":
-        return Verdict(decision="allow", by="mode", reason="The session has full access.")
+        return Verdict(decision="allow", by="mode", reason="The mode never_ask asks nothing.")
     if written == "ask":
         # No grant is offered: the author of this rule wants to be asked each time.
         return Verdict(decision="ask", by="rule", reason="A permission rule wants this to be asked.")

@@ -98,7 +98,7 @@ _SETTLING: Final = frozenset({".git", ".makai"})
 
 
 def is_protected(relative_path: str) -> bool:
-    """Whether a write to this path needs a person's consent in every mode but full access."""
+    """Whether a write to this path needs a person's consent in every mode but `never_ask`."""
     parts = tuple(_folded(part) for part in relative_path.split("/") if part not in ("", "."))
     if not parts:
         return False

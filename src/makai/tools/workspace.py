@@ -68,7 +68,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def protected(self) -> bool:
-        """Whether a write here needs consent in every mode but full access."""
+        """Whether a write here needs consent in every mode but `never_ask`."""
         if is_protected(self.relative) or settling_folder(self.root.real) is not None:
             return True
         return own_code_around(self.absolute) is not None

@@ -180,7 +180,7 @@ class _Plan:
         folder = os.path.dirname(link)
         if folder == top:
             message = f"{link} is a symbolic link, which the sandbox cannot keep from being replaced."
-            raise InvalidRequest(message, hint="Put a real file or folder there, or use full access.")
+            raise InvalidRequest(message, hint="Put a real file or folder there, or choose --sandbox full-access.")
         self._add(folder, _Mount.READABLE)
         target = os.path.realpath(link)
         if os.path.exists(target):

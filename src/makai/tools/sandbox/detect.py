@@ -52,7 +52,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
         return f"{version}{why}. Not confined: {'; '.join(self.backend.not_confined)}"
 
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
-        """The command line for `argv`: as it is with full access, else confined, else `NotSupported`."""
+        """The command line for `argv`: as it is with `full-access`, else confined, else `NotSupported`."""
         return list(argv) if policy.level == "full-access" else self._needed(policy).wrap(policy, argv)
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
