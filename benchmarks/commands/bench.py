@@ -109,7 +109,7 @@ def _bare(base: Path) -> Action:
 async def _made(stack: AsyncExitStack, base: Path) -> dict[str, Action]:
     from makai.agent.workbench import Workbench, WorkbenchSpec
     from makai.core.session_events import SandboxLevel
-    from makai.tools.judging import judge_call
+    from makai.tools.permissions.judging import judge_call
     from makai.tools.sandbox.detect import Detection, try_bubblewrap, try_landlock
 
     folder = base / "repository"

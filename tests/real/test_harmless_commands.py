@@ -24,12 +24,12 @@ from support.profiles import FAULTS
 from support.shell_fuzz import sandboxed
 from support.traced import Site, may_start
 
-from makai.tools.harmless_options import HARMLESS
-from makai.tools.harmless_subcommands import GIT
-from makai.tools.looking import looked_at
-from makai.tools.shell_coverage import is_harmless, listed
-from makai.tools.shell_policy import decide
-from makai.tools.shell_syntax import simple_commands
+from makai.tools.permissions.looking import looked_at
+from makai.tools.shell_policy.coverage import is_harmless, listed
+from makai.tools.shell_policy.harmless_options import HARMLESS
+from makai.tools.shell_policy.harmless_subcommands import GIT
+from makai.tools.shell_policy.policy import decide
+from makai.tools.shell_policy.syntax import simple_commands
 
 BUILTINS = frozenset({"echo", "printf", "test", "true", "false", ":", "type", "command", "cd", "pwd"})
 BATCH = 40

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from makai.tools.shell_policy import decide
-from makai.tools.shell_syntax import plain_commands
+from makai.tools.shell_policy.policy import decide
+from makai.tools.shell_policy.syntax import plain_commands
 
 ALLOW = ["git status", "git log:*", "git diff:*", "ls:*", "cat:*", "echo:*", "rg:*", "npm test"]
 DENY = ["curl:*", "rm:*", "git push:*"]

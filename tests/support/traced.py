@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from makai.tools.git_helpers import SWITCHES
+from makai.tools.permissions.git_helpers import SWITCHES
 from makai.tools.protected import is_protected
 
 PATIENCE_S = 240

@@ -25,15 +25,15 @@ from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice, SandboxLevel
 from makai.tools.base import Tool
 from makai.tools.commands import LocalCommands
-from makai.tools.confinement import EVERY_ADDRESS, named_hosts
 from makai.tools.edit import EditTool, WriteTool
 from makai.tools.fetch import FetchTool
 from makai.tools.file_errors import FileMissing
 from makai.tools.files import ListTool, ReadTool
-from makai.tools.looking import LookingCalls
 from makai.tools.mcp.config import Launch, McpConfig, StdioServer, parse_mcp_config
 from makai.tools.mcp.manager import McpManager, ServerStatus
-from makai.tools.permission_rules import AnyCall, PermissionRules, ShellCall, denied_paths, parse_rule, parse_rules
+from makai.tools.permissions.confinement import EVERY_ADDRESS, named_hosts
+from makai.tools.permissions.looking import LookingCalls
+from makai.tools.permissions.rules import AnyCall, PermissionRules, ShellCall, denied_paths, parse_rule, parse_rules
 from makai.tools.plan import PlanTool
 from makai.tools.ports import CommandRunner, FileSystem
 from makai.tools.sandbox.detect import Detection, detect

@@ -110,7 +110,7 @@ def rules_from(given: Iterable[str], option: str) -> tuple[str, ...]:
     rules = tuple(rule for words in given for rule in split_rules(words))
     if not rules:
         return ()
-    from makai.tools.permission_rules import parse_rule  # loads a shell parser, which most runs do not need
+    from makai.tools.permissions.rules import parse_rule  # loads a shell parser, which most runs do not need
 
     for rule in rules:
         try:

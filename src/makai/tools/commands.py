@@ -14,10 +14,10 @@ from makai.aio.child_process import ChildProcess
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice
-from makai.tools.confinement import named_hosts
 from makai.tools.file_errors import FileRefused
 from makai.tools.hidden import path_of
 from makai.tools.launching import launcher
+from makai.tools.permissions.confinement import named_hosts
 from makai.tools.ports import CommandRequest
 from makai.tools.sandbox.guard import FileGuard, GuardSnapshot
 from makai.tools.sandbox.proxy import EgressProxy

@@ -20,7 +20,7 @@ from makai.core.session_events import FileDiff
 from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.file_errors import FileMissing, FileRefused, printable
 from makai.tools.files import SNIFFED_BYTES, binary_reason, check_denied
-from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
+from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
 from makai.tools.workspace import OpenedFile, Place
 

@@ -19,7 +19,7 @@ from makai.tools import base
 from makai.tools.base import Arguments, ArgumentsT, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.hidden import has_denied_name
-from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths
+from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths
 from makai.tools.ports import FileSystem
 from makai.tools.workspace import OpenedFile
 

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
-from makai.tools.path_patterns import DeniedPaths
+from makai.tools.permissions.path_patterns import DeniedPaths
 
 _MAX_FILES_COMPARED = 10_000
 

@@ -19,7 +19,7 @@ def launcher() -> Launcher:
     """There is one: it must be older than all that a session could have written."""
     started = Launcher(
         {LANDLOCK: "makai.tools.sandbox.landlock_child:main"},
-        workers={JUDGE: "makai.tools.judge_worker:main", SEARCH: "makai.tools.search_worker:main"},
+        workers={JUDGE: "makai.tools.permissions.judge_worker:main", SEARCH: "makai.tools.search_worker:main"},
         wrappers={BUBBLEWRAP: "makai.tools.sandbox.bubblewrap_child:prepared"},
     )
     atexit.register(started.close)

@@ -19,7 +19,7 @@ from makai.tools import base
 from makai.tools.base import Arguments, ArgumentsT, CallDescription, ToolContext, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.launching import SEARCH, launcher
-from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern
+from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern
 from makai.tools.search_worker import Ended, FoundFile, FoundLine, Report, SearchRequest
 from makai.tools.workspace import Workspace
 

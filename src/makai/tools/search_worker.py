@@ -20,7 +20,7 @@ import msgspec
 from makai.core.errors import InvalidRequest, MakaiError
 from makai.tools.file_errors import FileRefused, missing, printable
 from makai.tools.hidden import has_denied_name, path_of
-from makai.tools.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern, IgnoreRules
+from makai.tools.permissions.path_patterns import NOTHING_DENIED, DeniedPaths, GlobPattern, IgnoreRules
 from makai.tools.workspace import Entry, Folders, Place, Workspace
 
 SKIPPED_FOLDERS = frozenset(

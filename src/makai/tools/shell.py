@@ -19,10 +19,10 @@ from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice
 from makai.tools.base import Arguments, ArgumentsTool, CallDescription, ToolContext, ToolOutcome, definition
 from makai.tools.commands import child_environment
-from makai.tools.confinement import suffix_of
 from makai.tools.edit import FileBases, base_of
 from makai.tools.file_errors import printable
-from makai.tools.looking import LookingCalls, looking_environment
+from makai.tools.permissions.confinement import suffix_of
+from makai.tools.permissions.looking import LookingCalls, looking_environment
 from makai.tools.ports import CommandRequest, CommandRunner, FileSystem, RunningCommand
 from makai.tools.scratch import KEPT_BYTES, MAX_SPILLED_BYTES, CappedOutput
 from makai.tools.workspace import Place

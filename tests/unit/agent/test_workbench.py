@@ -22,8 +22,8 @@ from makai.core.content import Text
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import Notice, SandboxLevel
 from makai.tools.base import ToolOutcome, text_outcome
-from makai.tools.permission_rules import PermissionRules, parse_rules
-from makai.tools.permissions import judge
+from makai.tools.permissions.judge import judge
+from makai.tools.permissions.rules import PermissionRules, parse_rules
 from makai.tools.sandbox.detect import Detection, detect, try_landlock
 from makai.tools.scratch import remove_scratch
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
-from makai.tools.confinement import covers, overlaps, parse_suffix, suffix_of, wanted_hosts
-from makai.tools.permission_rules import AnyCall, ShellCall, parse_rule
+from makai.tools.permissions.confinement import covers, overlaps, parse_suffix, suffix_of, wanted_hosts
+from makai.tools.permissions.rules import AnyCall, ShellCall, parse_rule
 
 ALL_OF_IT = Confinement(network=("*",))
 INDEX = Confinement(network=("files.example.net", "index.example.org"))

@@ -13,8 +13,8 @@ from makai.core.errors import InvalidRequest
 from makai.core.session_events import FileDiff, FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.edit import EditTool
-from makai.tools.permission_rules import denied_paths, parse_rules
-from makai.tools.permissions import judge
+from makai.tools.permissions.judge import judge
+from makai.tools.permissions.rules import denied_paths, parse_rules
 from makai.tools.workspace import Workspace
 
 

@@ -17,7 +17,7 @@ from makai.core.session_events import FileDiff, FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.edit import MAX_DIFF_BYTES, WriteTool
 from makai.tools.files import DEFAULT_LINES, ListTool, ReadTool
-from makai.tools.permission_rules import denied_paths, parse_rules
+from makai.tools.permissions.rules import denied_paths, parse_rules
 from makai.tools.search import GrepTool
 from makai.tools.workspace import Workspace
 

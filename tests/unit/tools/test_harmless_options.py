@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from makai.tools.harmless_options import HARMLESS
-from makai.tools.harmless_subcommands import SUBCOMMANDS, TOOLS
-from makai.tools.option_parsing import OptionList, compiled
-from makai.tools.shell_coverage import is_harmless
+from makai.tools.shell_policy.coverage import is_harmless
+from makai.tools.shell_policy.harmless_options import HARMLESS
+from makai.tools.shell_policy.harmless_subcommands import SUBCOMMANDS, TOOLS
+from makai.tools.shell_policy.option_parsing import OptionList, compiled
 
 CLEAR = OptionList(options="-ab -c:d? -L! -f<t> -# --flag --value= --maybe? --file< --into> --pair==")
 

@@ -11,9 +11,9 @@ from support.machine import slack
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace, PermissionMode
 from makai.tools.base import CallDescription
-from makai.tools.judging import UNREADABLE_REASON, judge_call
-from makai.tools.permission_rules import parse_rules
-from makai.tools.permissions import PLAN_REASON, Verdict, judge
+from makai.tools.permissions.judge import PLAN_REASON, Verdict, judge
+from makai.tools.permissions.judging import UNREADABLE_REASON, judge_call
+from makai.tools.permissions.rules import parse_rules
 
 ROOT = "/srv/app"
 RULES = parse_rules(workspace=ROOT, allow=["Bash(ls:*)"], deny=["Bash(rm:*)"])

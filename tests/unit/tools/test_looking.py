@@ -12,12 +12,12 @@ from support.machine import RecordMeasure, slack
 
 from makai.core.session_events import FilePlace, PermissionMode
 from makai.tools.base import CallDescription
-from makai.tools.git_helpers import SWITCHES, find_repository, has_helpers
-from makai.tools.judging import judge_call
-from makai.tools.looking import looked_at, looking_environment
-from makai.tools.permission_rules import PermissionRules, parse_rules
-from makai.tools.permissions import Verdict, judge
-from makai.tools.shell_syntax import MAX_CHARACTERS
+from makai.tools.permissions.git_helpers import SWITCHES, find_repository, has_helpers
+from makai.tools.permissions.judge import Verdict, judge
+from makai.tools.permissions.judging import judge_call
+from makai.tools.permissions.looking import looked_at, looking_environment
+from makai.tools.permissions.rules import PermissionRules, parse_rules
+from makai.tools.shell_policy.syntax import MAX_CHARACTERS
 
 ROOT = "/srv/app"
 OFTEN_USED = """
@@ -375,7 +375,7 @@ async def test_a_repository_that_is_another_one_is_asked_about(root: Path) -> No
 
 
 async def test_a_pattern_that_takes_long_to_expand_is_asked_about(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("makai.tools.looking.MAX_ENTRIES", 30)
+    monkeypatch.setattr("makai.tools.permissions.looking.MAX_ENTRIES", 30)
     for number in range(20):
         (root / "src" / f"f{number}.py").touch()
     assert await unasked("wc -l src/*.py", root)

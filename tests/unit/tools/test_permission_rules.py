@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FileDiff, FilePlace
-from makai.tools import permission_rules
 from makai.tools.base import CallDescription, ToolKind
-from makai.tools.path_patterns import PathPattern, parse_path_pattern
-from makai.tools.permission_rules import AnyCall, FetchCall, FileCall, NamedTool, RuleDecision, ShellCall, parse_rules
+from makai.tools.permissions import rules as permission_rules
+from makai.tools.permissions.path_patterns import PathPattern, parse_path_pattern
+from makai.tools.permissions.rules import AnyCall, FetchCall, FileCall, NamedTool, RuleDecision, ShellCall, parse_rules
 
 ROOT = "/srv/app"
 

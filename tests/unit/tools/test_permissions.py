@@ -13,8 +13,8 @@ from makai.core.confinement import Confinement
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FileDiff, FilePlace, PermissionMode
 from makai.tools.base import CallDescription, ToolKind
-from makai.tools.permission_rules import PermissionRules, parse_rules
-from makai.tools.permissions import NEVER_ASKS_REASON, PLAN_REASON, Verdict, judge
+from makai.tools.permissions.judge import NEVER_ASKS_REASON, PLAN_REASON, Verdict, judge
+from makai.tools.permissions.rules import PermissionRules, parse_rules
 
 ROOT = "/srv/app"
 FINGERPRINT = "0123456789abcdef" * 2

@@ -17,8 +17,8 @@ from makai.tools.base import ToolOutcome, text_outcome
 from makai.tools.edit import EditTool, WriteTool
 from makai.tools.file_errors import FileRefused
 from makai.tools.files import ListTool, ReadTool
-from makai.tools.path_patterns import DeniedPaths, parse_path_pattern
-from makai.tools.permissions import judge
+from makai.tools.permissions.judge import judge
+from makai.tools.permissions.path_patterns import DeniedPaths, parse_path_pattern
 from makai.tools.shell import ShellTool
 from makai.tools.workspace import Workspace
 

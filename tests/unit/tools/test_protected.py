@@ -14,8 +14,8 @@ from makai.core.errors import InvalidRequest
 from makai.core.session_events import SandboxLevel
 from makai.tools.edit import EditTool
 from makai.tools.file_errors import printable
-from makai.tools.permission_rules import parse_rules
-from makai.tools.permissions import judge
+from makai.tools.permissions.judge import judge
+from makai.tools.permissions.rules import parse_rules
 from makai.tools.protected import is_protected
 from makai.tools.workspace import Workspace
 

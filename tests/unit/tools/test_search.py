@@ -14,8 +14,8 @@ from support.orphan_trials import Silent, processes_with, text_of
 from makai.core.errors import InvalidRequest
 from makai.core.session_events import FilePlace
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
-from makai.tools.path_patterns import GlobPattern, IgnoreRules
-from makai.tools.permission_rules import denied_paths, parse_rules
+from makai.tools.permissions.path_patterns import GlobPattern, IgnoreRules
+from makai.tools.permissions.rules import denied_paths, parse_rules
 from makai.tools.search import GlobTool, GrepTool
 from makai.tools.workspace import Workspace
 

@@ -19,7 +19,7 @@ from support.profiles import FAULTS
 from support.shell_fuzz import ALLOW, DENY, Differences, commands, differences
 
 from makai.core.errors import InvalidRequest
-from makai.tools.shell_policy import ShellRule, decide, parse_shell_rule
+from makai.tools.shell_policy.policy import ShellRule, decide, parse_shell_rule
 
 
 class Vector(msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ def test_a_further_deny_rule_never_makes_a_decision_milder(text: str, rule: str)
 
 DECIDE_ANY_TEXT = """
 import random, sys
-from makai.tools.shell_policy import decide
+from makai.tools.shell_policy.policy import decide
 choose = random.Random(int(sys.argv[1]))
 for _ in range(1_000):
     kinds = choose.choices((range(32, 127), range(0x80, 0xD800), range(0x10000, 0x110000)), (4, 1, 2), k=12)
@@ -281,7 +281,7 @@ def test_hostile_size_does_not_take_long() -> None:
 
 
 def test_the_parser_is_loaded_with_the_first_command_only() -> None:
-    script = "import sys, makai.tools.shell_policy; sys.exit('tree_sitter' in sys.modules)"
+    script = "import sys, makai.tools.shell_policy.policy; sys.exit('tree_sitter' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 0
 

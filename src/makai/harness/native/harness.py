@@ -22,9 +22,9 @@ from makai.harness.base import PlacedMessage, RunPort, Settlement
 from makai.harness.client_tools import ClientTool
 from makai.harness.native.workbench_pool import WorkbenchPool
 from makai.tools.base import CallDescription, Tool
-from makai.tools.judging import judge_call
-from makai.tools.looking import LookingCalls
-from makai.tools.permission_rules import PermissionRules
+from makai.tools.permissions.judging import judge_call
+from makai.tools.permissions.looking import LookingCalls
+from makai.tools.permissions.rules import PermissionRules
 
 if TYPE_CHECKING:
     from makai.agent.workbench import Workbench

@@ -27,10 +27,10 @@ from makai.aio.child_process import ChildProcess, OversizedLine
 from makai.auth.credentials import proxy_for
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import TransportError
-from makai.tools.confinement import EVERY_ADDRESS
 from makai.tools.file_errors import printable
 from makai.tools.launching import launcher
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
+from makai.tools.permissions.confinement import EVERY_ADDRESS
 
 _Inbound: TypeAlias = SessionMessage | Exception
 _Streams: TypeAlias = tuple[Any, Any]

@@ -13,8 +13,8 @@ from typing import Final
 
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
-from makai.tools.confinement import wanted_hosts
 from makai.tools.own_code import own_code_around
+from makai.tools.permissions.confinement import wanted_hosts
 from makai.tools.protected import is_protected, settling_folder
 from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath, outermost
 from makai.tools.sandbox.repository import git_folders_of

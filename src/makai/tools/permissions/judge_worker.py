@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from makai.tools import shell_syntax
-from makai.tools.judging import JudgeRequest
-from makai.tools.permissions import judge
+from makai.tools.permissions.judge import judge
+from makai.tools.permissions.judging import JudgeRequest
+from makai.tools.shell_policy import syntax as shell_syntax
 
 CPU_S: Final = 0.1
 MEMORY_BYTES: Final = 50 * 1024 * 1024

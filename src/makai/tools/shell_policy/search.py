@@ -1,7 +1,7 @@
 """Every command that a shell text may run, at any depth, for rules that forbid.
 
 This search guesses in favour of finding: what it finds may never run, and what it does not find may still run (a name
-put together at run time). It must never be used to prove that a command is safe; `shell_syntax` does that.
+put together at run time). It must never be used to prove that a command is safe; `syntax` does that.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from makai.tools import shell_programs as programs
-from makai.tools.shell_syntax import parse, source
+from makai.tools.shell_policy import programs
+from makai.tools.shell_policy.syntax import parse, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from makai.tools.harmless_options import HARMLESS
-from makai.tools.harmless_subcommands import GIT_LEADING, SUBCOMMANDS, TOOLS
-from makai.tools.option_parsing import OptionList
 from makai.tools.protected import HOLDERS, is_protected
-from makai.tools.shell_programs import (
+from makai.tools.shell_policy.harmless_options import HARMLESS
+from makai.tools.shell_policy.harmless_subcommands import GIT_LEADING, SUBCOMMANDS, TOOLS
+from makai.tools.shell_policy.option_parsing import OptionList
+from makai.tools.shell_policy.programs import (
     CHANGES_THE_SHELL,
     INTERPRETERS,
     LAUNCHERS,

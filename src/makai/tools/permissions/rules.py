@@ -16,10 +16,10 @@ import msgspec
 
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
-from makai.tools import confinement
 from makai.tools.base import CallDescription, ToolKind
-from makai.tools.path_patterns import DeniedPaths, PathPattern, is_plain_path, parse_path_pattern
-from makai.tools.shell_policy import decide, parse_shell_rule
+from makai.tools.permissions import confinement
+from makai.tools.permissions.path_patterns import DeniedPaths, PathPattern, is_plain_path, parse_path_pattern
+from makai.tools.shell_policy.policy import decide, parse_shell_rule
 
 RuleDecision: TypeAlias = Literal["allow", "ask", "deny"]
 Family: TypeAlias = Literal["Bash", "Read", "Edit", "Write", "WebFetch"]

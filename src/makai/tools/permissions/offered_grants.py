@@ -16,10 +16,17 @@ import msgspec
 from makai.core.confinement import OfferedGrant
 from makai.core.errors import InvalidRequest
 from makai.tools.base import CallDescription
-from makai.tools.confinement import suffix_of
-from makai.tools.permission_rules import PermissionRules, decide_call, host_of, parse_rule
-from makai.tools.shell_programs import CHANGES_THE_SHELL, INTERPRETERS, LAUNCHERS, SHELLS, is_option, program_name
-from makai.tools.shell_syntax import Word, plain_commands
+from makai.tools.permissions.confinement import suffix_of
+from makai.tools.permissions.rules import PermissionRules, decide_call, host_of, parse_rule
+from makai.tools.shell_policy.programs import (
+    CHANGES_THE_SHELL,
+    INTERPRETERS,
+    LAUNCHERS,
+    SHELLS,
+    is_option,
+    program_name,
+)
+from makai.tools.shell_policy.syntax import Word, plain_commands
 
 _GIT_WITH_ANY_ARGUMENTS: Final = frozenset(
     {"add", "blame", "commit", "describe", "diff", "grep", "log", "ls-files", "rev-parse", "shortlog", "show", "status"}

@@ -18,10 +18,10 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from makai.core.errors import InvalidRequest
-from makai.tools.shell_coverage import is_harmless
-from makai.tools.shell_programs import MOVES, is_option, program_name
-from makai.tools.shell_search import FoundCommands, search
-from makai.tools.shell_syntax import Word, plain_commands
+from makai.tools.shell_policy.coverage import is_harmless
+from makai.tools.shell_policy.programs import MOVES, is_option, program_name
+from makai.tools.shell_policy.search import FoundCommands, search
+from makai.tools.shell_policy.syntax import Word, plain_commands
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 

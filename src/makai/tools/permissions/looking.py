@@ -17,13 +17,13 @@ from typing import Final
 
 import msgspec
 
-from makai.tools.git_helpers import SWITCHES, find_repository, has_helpers, leads_elsewhere
-from makai.tools.harmless_subcommands import SAY_THEIR_VERSION
-from makai.tools.option_parsing import OptionList, ParsedArguments
-from makai.tools.path_patterns import DeniedPaths
-from makai.tools.shell_coverage import listed
-from makai.tools.shell_programs import is_option, program_name
-from makai.tools.shell_syntax import SimpleCommand, Word, simple_commands
+from makai.tools.permissions.git_helpers import SWITCHES, find_repository, has_helpers, leads_elsewhere
+from makai.tools.permissions.path_patterns import DeniedPaths
+from makai.tools.shell_policy.coverage import listed
+from makai.tools.shell_policy.harmless_subcommands import SAY_THEIR_VERSION
+from makai.tools.shell_policy.option_parsing import OptionList, ParsedArguments
+from makai.tools.shell_policy.programs import is_option, program_name
+from makai.tools.shell_policy.syntax import SimpleCommand, Word, simple_commands
 
 MAX_ENTRIES: Final = 10_000
 _NO_FILE: Final = frozenset({"-", "/dev/null"})

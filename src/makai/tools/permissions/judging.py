@@ -13,9 +13,9 @@ from makai.aio.child_process import ChildProcess
 from makai.core.session_events import PermissionMode
 from makai.tools.base import CallDescription
 from makai.tools.launching import JUDGE, launcher
-from makai.tools.looking import leads_inside
-from makai.tools.permission_rules import PermissionRules, parse_rule, unreadable_paths
-from makai.tools.permissions import PLAN_REASON, Verdict, judge, with_grants
+from makai.tools.permissions.judge import PLAN_REASON, Verdict, judge, with_grants
+from makai.tools.permissions.looking import leads_inside
+from makai.tools.permissions.rules import PermissionRules, parse_rule, unreadable_paths
 
 MAX_COMMAND: Final = 1024 * 1024
 DEADLINE_S: Final = 5.0

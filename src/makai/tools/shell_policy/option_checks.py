@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from makai.tools.option_parsing import ParsedArguments
+from makai.tools.shell_policy.option_parsing import ParsedArguments
 
 
 def _names(text: str) -> frozenset[str]:

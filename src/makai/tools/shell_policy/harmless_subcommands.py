@@ -11,8 +11,8 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
-from makai.tools import option_checks as checks
-from makai.tools.option_parsing import OptionList
+from makai.tools.shell_policy import option_checks as checks
+from makai.tools.shell_policy.option_parsing import OptionList
 
 
 def _names(text: str) -> frozenset[str]:

@@ -28,9 +28,9 @@ import msgspec
 from makai.core.confinement import OfferedGrant
 from makai.core.session_events import PermissionMode
 from makai.tools.base import CallDescription
-from makai.tools.looking import LooksAt, is_allowed, looked_at
-from makai.tools.offered_grants import default_grant, offered_grants
-from makai.tools.permission_rules import (
+from makai.tools.permissions.looking import LooksAt, is_allowed, looked_at
+from makai.tools.permissions.offered_grants import default_grant, offered_grants
+from makai.tools.permissions.rules import (
     PermissionRules,
     RuleDecision,
     any_version,

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from makai.tools import option_checks as checks
-from makai.tools.option_parsing import OptionList
+from makai.tools.shell_policy import option_checks as checks
+from makai.tools.shell_policy.option_parsing import OptionList
 
 
 def _gnu(rows: Mapping[str, OptionList]) -> dict[str, OptionList]:
