@@ -236,7 +236,7 @@ async def test_a_dumb_terminal_is_asked_with_lines(makai: Cli, tmp_path: Path) -
 
 
 async def test_a_script_is_answered_line_by_line_and_nothing_waits_for_it(makai: Cli, tmp_path: Path) -> None:
-    lines = b"write it\n/mode\n/nonsense\n/quit\nnever\n"
+    lines = b"write it\n/mode\n/nonsense\n/quit\nunread\n"
     finished = await makai(*_chat(makai, WRITES), stdin=lines, environ=_with(makai, {}))
 
     assert finished.code == 0
@@ -244,7 +244,7 @@ async def test_a_script_is_answered_line_by_line_and_nothing_waits_for_it(makai:
     assert "denied: this needs an approval, and standard input is not a terminal to ask on" in finished.out
     assert "\nask\n" in finished.out
     assert "Unknown command /nonsense." in finished.out
-    assert "never" not in finished.out
+    assert "unread" not in finished.out
     assert "\x1b" not in finished.out
     assert not (tmp_path / "work" / "new.txt").exists()
 

@@ -53,6 +53,18 @@ describe("markdown", () => {
     expect(html("![dot](data:image/png;base64,iVBOR)")).toContain("<img");
   });
 
+  test("reads the marks around a very long word, and shows an image of some kilobytes", () => {
+    const word = "x".repeat(4000);
+    expect(html(`This is **one** and **two**. ${word} and *three*`)).toBe(
+      `<p>This is <strong>one</strong> and <strong>two</strong>. ${word} and <em>three</em></p>\n`,
+    );
+    const href = `data:image/png;base64,${"iVBOR/+=".repeat(500)}`;
+    expect(html(`A **dot**: ![a dot](${href}) here`)).toBe(
+      `<p>A <strong>dot</strong>: <img src="${href}" alt="a dot"> here</p>\n`,
+    );
+    expect(html(`![x](javascript:${word})`)).not.toContain("<img");
+  });
+
   test("shows a megabyte in one line, and a huge table, in bounded time", () => {
     const start = cpuMs();
     const line = "*a_[b](".repeat(150_000);

@@ -78,7 +78,7 @@ def _fact(event: StreamEvent) -> ev.SessionEvent | None:
         case se.ThinkingEnd(content_index=index, thinking=text, thinking_signature=signature, redacted=redacted):
             return ev.Reasoning(content_index=index, text=text, signature=signature, redacted=redacted)
         case se.Keepalive(note=note) if note:  # why nothing happens: a rate limit is no silence
-            return ev.Notice(level="warning", code=event.code, message=note)
+            return ev.Notice(level="info", code=event.code, message=note)
         case _:
             return None
 

@@ -25,8 +25,10 @@ const MAX_PART_LINES = 500;
 /** Marks of a paragraph, table cell or heading; with more of them it is shown without its marks being read. */
 const MAX_MARKS = 600;
 const MARKS = /[*_~[\]!<`\\@]/g;
-/** A word this long is no word; looking for an address in it is quadratic. */
+/** A word this long is no word; looking for an address in it is quadratic. An image in the text is one too. */
 const LONG_WORD = /[^\s*`[\]<]{1500}/;
+const LONG_PIECES =
+  /!\[(?<alt>[^[\]]{0,200})\]\((?<href>data:image\/(?:png|jpeg|gif|webp);base64,[\w+/=]+)\)|[^\s*`[\]<]{1500,}/g;
 const MAX_TABLE_ROWS = 300;
 const MAX_TABLE_COLUMNS = 64;
 const MAX_TABLE_CELLS = 4_000;
@@ -70,13 +72,24 @@ const marked = new Marked({
 /** Reads the marks of a text only where there are few enough of them. */
 class BoundedLexer extends Lexer {
   override inlineTokens(source: string, tokens: Token[] = []): Token[] {
-    if (source.length > SHORT_TEXT && ((source.match(MARKS)?.length ?? 0) > MAX_MARKS || LONG_WORD.test(source))) {
-      tokens.push({ type: "text", raw: source, text: source, escaped: false });
+    if (source.length <= SHORT_TEXT) return super.inlineTokens(source, tokens);
+    if ((source.match(MARKS)?.length ?? 0) > MAX_MARKS) {
+      tokens.push(textOf(source));
       return tokens;
     }
-    return super.inlineTokens(source, tokens);
+    let read = 0;
+    for (const piece of LONG_WORD.test(source) ? source.matchAll(LONG_PIECES) : []) {
+      if (piece.index > read) super.inlineTokens(source.slice(read, piece.index), tokens);
+      const { alt, href } = piece.groups ?? {};
+      const raw = piece[0];
+      tokens.push(href === undefined ? textOf(raw) : { type: "image", raw, href, title: null, text: alt ?? "" });
+      read = piece.index + raw.length;
+    }
+    return read < source.length ? super.inlineTokens(source.slice(read), tokens) : tokens;
   }
 }
+
+const textOf = (raw: string): Token => ({ type: "text", raw, text: raw, escaped: false });
 
 /** All blocks of a text that is complete. */
 export function renderMarkdown(text: string): Block[] {
