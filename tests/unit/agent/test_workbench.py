@@ -48,12 +48,11 @@ def repo(tmp_path: Path) -> Path:
     return repo
 
 
-def spec(repo: Path, **more: Any) -> WorkbenchSpec:
+def spec(repo: Path, *, trusted: bool = False, **more: Any) -> WorkbenchSpec:
     environ = {"PATH": os.environ["PATH"], "HOME": str(repo.parent), "XDG_CACHE_HOME": str(repo.parent / "cache")}
+    files = {path: digest_of(data) for path, data in trusted_content(str(repo)).items()} if trusted else {}
     known: dict[str, Any] = {"cwd": str(repo), "makai_home": repo.parent / "home"}
-    if more.get("trusted"):
-        known["trusted_files"] = {path: digest_of(data) for path, data in trusted_content(str(repo)).items()}
-    return WorkbenchSpec(session_id="s1", environ=environ, **(known | more))
+    return WorkbenchSpec(session_id="s1", environ=environ, trusted=trusted, trusted_files=files, **(known | more))
 
 
 async def call(bench: Workbench, name: str, rules: PermissionRules | None = None, **arguments: Any) -> ToolOutcome:

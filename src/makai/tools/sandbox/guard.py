@@ -142,7 +142,7 @@ class FileGuard:
             self._notices = [*self._notices, *notices][-_MAX_NOTICES:]
 
     def take_notices(self) -> tuple[Notice, ...]:
-        """What people must know since the last call. What a stopped run left here is told by the next one."""
+        """The notices since the last call; the next run reports those of a run that was stopped."""
         with self._lock:
             taken, self._notices = tuple(self._notices), []
         return taken

@@ -200,7 +200,7 @@ def malformed(protocol: Protocol, reason: str, *, status: int = 400) -> Malforme
 
 
 def answer(protocol: Protocol, status: int, text: str = "") -> bytes:
-    """What the client is told: that the way is open (200), or why it is not."""
+    """The answer to the client: the connection is open (200), or the reason why it is not."""
     if protocol == "socks5":
         return bytes((_SOCKS_VERSION, _SOCKS_CODES[status], 0, 1, 0, 0, 0, 0, 0, 0))
     if status == 200:
