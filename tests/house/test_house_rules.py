@@ -102,3 +102,20 @@ def test_the_documentation_lists_every_setting_and_every_variable_of_makai() -> 
     }
 
     assert sorted(name for name in settings | variables if f"`{name}`" not in page) == []
+
+
+BODY_READ = re.compile(r"\bcontent\.(read|iter_)|\b(response|request|answer)\.(read|text|json)\(\)")
+STREAMS = {
+    "src/makai/aio/http_body.py",
+    "src/makai/providers/http.py",
+    "src/makai/providers/local/fetch.py",
+    "src/makai/transports/sse.py",
+}
+"""The bounded reader, and three readers of streams that use every segment as it comes."""
+
+
+def test_bodies_are_read_by_the_one_bounded_reader() -> None:
+    """A single read of a body gives its first segment only."""
+    modules = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
+
+    assert sorted(name for name, text in modules.items() if BODY_READ.search(text)) == sorted(STREAMS)

@@ -7,10 +7,12 @@ counts what it saw: requests, and connections that the client closed before the 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -125,6 +127,43 @@ def answers(body: bytes, status: int = 200, content_type: str = "text/event-stre
 
 def refuses(status: int, body: bytes = b"{}", **headers: str) -> Script:
     return answers(body, status, "application/json", **headers)
+
+
+def in_segments(
+    body: bytes,
+    segments: int,
+    status: int = 200,
+    content_type: str = "application/json",
+    *,
+    framing: Literal["length", "chunked", "close"] = "length",
+    encoding: Literal["", "gzip", "deflate"] = "",
+    sent: float = 1.0,
+) -> Script:
+    """A body that the client reads in so many segments. `sent` is the share of it that comes before the connection
+    stays open in silence."""
+    if encoding:
+        body = gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
+    size = -(-len(body) // segments)
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    headers: dict[str, str] = {"Content_Encoding": encoding} if encoding else {}
+    match framing:
+        case "length":
+            headers["Content_Length"] = str(len(body))
+        case "chunked":
+            headers["Transfer_Encoding"] = "chunked"
+            pieces = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces] + [b"0\r\n\r\n"]
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(status, content_type, **headers))
+        for piece in pieces[: round(len(pieces) * sent)]:
+            writer.write(piece)
+            await writer.drain()
+            for _ in range(20):  # both sides share this loop, so the client reads the segment meanwhile
+                await asyncio.sleep(0)
+        if sent < 1:
+            await asyncio.Event().wait()
+
+    return script
 
 
 def starts_then_hangs(body: bytes) -> Script:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import msgspec
 
+from makai.aio.http_body import read_http_body
 from makai.auth.credentials import proxy_for, safe_origin
 from makai.core.errors import ProviderError
 from makai.core.secret import Secret
@@ -118,11 +119,10 @@ class AuthHttp(HttpPool):
                     timeout=aiohttp.ClientTimeout(total=None),
                 ) as response,
             ):
-                content = await response.content.read(MAX_BODY + 1)
-                while len(content) <= MAX_BODY and (more := await response.content.read(MAX_BODY + 1 - len(content))):
-                    content += more
-                if len(content) <= MAX_BODY:
-                    return HttpAnswer(response.status, {k.lower(): v for k, v in response.headers.items()}, content)
+                received = await read_http_body(response.content, MAX_BODY)
+                if not received.is_cut:
+                    by_name = {name.lower(): value for name, value in response.headers.items()}
+                    return HttpAnswer(response.status, by_name, received.complete())
                 failure = f"the answer is longer than {MAX_BODY} bytes"
         except TimeoutError:
             failure = f"no answer within {deadline_s:g} s"

@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 import aiohttp
 import msgspec
 
+from makai.aio.http_body import HttpBody, read_http_body
 from makai.auth.credentials import proxy_for
 from makai.auth.http import HttpPool, revealed
 from makai.core.errors import MakaiError, ParseError, ProviderError
@@ -90,7 +91,7 @@ class HttpClient(HttpPool):
                     allow_redirects=False,
                 ) as response,
             ):
-                body = await _bounded_body(response, provider_id, MAX_DOCUMENT)
+                body = _uncut(await read_http_body(response.content, MAX_DOCUMENT), provider_id)
         except TimeoutError as error:
             raise _unreachable(provider_id, url, f"no answer within {deadline_s:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -236,12 +237,8 @@ async def _read_to_end(response: aiohttp.ClientResponse) -> None:
 
 async def _refusal(response: aiohttp.ClientResponse, request: ProviderRequest) -> MakaiError:
     async with response:
-        try:
-            async with asyncio.timeout(request.options.connect_timeout_s):
-                body = await response.content.read(MAX_ERROR_BODY)
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            body = b""
-        return http_failure(request.model.provider, response.status, response.headers, body, request.secret)
+        body = await read_http_body(response.content, MAX_ERROR_BODY, request.options.connect_timeout_s)
+        return http_failure(request.model.provider, response.status, response.headers, body.data, request.secret)
 
 
 async def _whole_body(response: aiohttp.ClientResponse, request: ProviderRequest) -> bytes:
@@ -250,21 +247,21 @@ async def _whole_body(response: aiohttp.ClientResponse, request: ProviderRequest
         raise await _refusal(response, request)
     model = request.model
     try:
-        async with asyncio.timeout(request.options.stall_timeout_s):
-            return await _bounded_body(response, model.provider, MAX_WHOLE_BODY)
+        return _uncut(
+            await read_http_body(response.content, MAX_WHOLE_BODY, request.options.stall_timeout_s), model.provider
+        )
     except TimeoutError as error:
         raise _unreachable(model.provider, model.base_url, "the answer did not end in time") from error
     except (aiohttp.ClientError, OSError) as error:
         raise _cut_short(model) from error
 
 
-async def _bounded_body(response: aiohttp.ClientResponse, provider_id: str, most: int) -> bytes:
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > most:
-            raise ProviderError(f"{provider_id} sent an answer of more than {most} bytes", provider_id=provider_id)
-    return bytes(body)
+def _uncut(body: HttpBody, provider_id: str) -> bytes:
+    if body.is_cut:
+        raise ProviderError(
+            f"{provider_id} sent an answer of more than {len(body.data)} bytes", provider_id=provider_id
+        )
+    return body.complete()
 
 
 def _connect_failure(provider_id: str, url: str, error: Exception) -> ProviderError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -10,10 +9,10 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import web
 
+from makai.aio.http_body import read_http_body
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused
 from makai.protocols.makai.projection import wire_code
 from makai.transports.http_guard import BODY_DEADLINE_S
-from makai.transports.sse import read_within
 
 _STATUS: Final = {
     "UNKNOWN_SESSION": 404,
@@ -64,11 +63,10 @@ def answer_error(error: MakaiError) -> web.Response:
 
 async def read_body(request: web.Request, kind: type[BodyT], max_bytes: int) -> BodyT:
     try:
-        async with asyncio.timeout(BODY_DEADLINE_S):
-            data = await read_within(request, max_bytes)
-        if data is None:
+        body = await read_http_body(request.content, max_bytes, BODY_DEADLINE_S)
+        if body.is_cut:
             raise InvalidRequest(f"The body exceeds {max_bytes} bytes.")
-        return msgspec.json.decode(data or b"{}", type=kind)
+        return msgspec.json.decode(body.complete() or b"{}", type=kind)
     except TimeoutError:
         raise InvalidRequest(f"The body took longer than {BODY_DEADLINE_S:g} s.") from None
     except (msgspec.DecodeError, ValueError) as error:

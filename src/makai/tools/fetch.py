@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
+from makai.aio.http_body import read_http_body
 from makai.core.content import Image
 from makai.core.errors import InvalidRequest
 from makai.core.version import __version__
@@ -109,14 +110,14 @@ class FetchTool(base.ArgumentsTool[FetchArguments]):
                 ) as session,
                 session.get(url, allow_redirects=False) as response,
             ):
-                body = await _body(response)
+                body = await read_http_body(response.content, MAX_BYTES)
                 return _Page(
                     url=str(url),
                     status=response.status,
                     content_type=response.content_type,
                     charset=response.charset or "utf-8",
-                    body=body[:MAX_BYTES],
-                    cut=len(body) > MAX_BYTES,
+                    body=body.complete(),
+                    cut=body.is_cut,
                     location=response.headers.get("Location", "") if response.status in _REDIRECTS else "",
                 )
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -178,16 +179,6 @@ def _pinned(checked: Sequence[str]) -> aiohttp.abc.AbstractResolver:
             """Nothing is held."""
 
     return Pinned()
-
-
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """Up to one byte more than is wanted; decompressed bytes are what counts, so a bomb stops there too."""
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(64 * 1024):
-        body += chunk
-        if len(body) > MAX_BYTES:
-            break
-    return bytes(body)
 
 
 def _outcome(page: _Page) -> ToolOutcome:

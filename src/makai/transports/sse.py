@@ -17,6 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from makai.aio.cancellation import RunOnce
+from makai.aio.http_body import read_http_body
 from makai.aio.pipes import wake
 from makai.core.access import Caller
 from makai.core.errors import ChannelClosed, ParseError, TransportError
@@ -87,12 +88,11 @@ class SSEServer:
         return len(self._connections)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        try:
-            async with asyncio.timeout(BODY_DEADLINE_S):
-                frame = await read_within(request, self._max_frame_bytes)
-        except TimeoutError:
+        body = await read_http_body(request.content, self._max_frame_bytes, BODY_DEADLINE_S)
+        if isinstance(body.failure, TimeoutError):
             return refused(408, "invalid_request", f"The request body took longer than {BODY_DEADLINE_S:g} s.")
-        if frame is None:
+        frame = body.complete()
+        if body.is_cut:
             return refused(413, "invalid_request", f"A frame has at most {self._max_frame_bytes} bytes.")
         connection_id = request.headers.get(CONNECTION_HEADER)
         if connection_id is None:
@@ -230,16 +230,6 @@ class _ServerChannel:
             if not taken.done():
                 taken.set_result(False)
         wake(self._receiver)
-
-
-async def read_within(request: web.Request, limit: int) -> bytes | None:
-    """The request's body; `None` as soon as it exceeds `limit`."""
-    body = bytearray()
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > limit:
-            return None
-    return bytes(body)
 
 
 async def connect_sse(
