@@ -13,7 +13,7 @@ PIP_MAKAI := $(PIP_INSTALL) --no-index --no-deps --no-build-isolation
 NPM_CI := npm ci --silent --no-audit --no-fund --ignore-scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults bench schema docs requirements lock sbom clean lint model sdk page checkpage packages removevenv python-is-new-enough
+.PHONY: help run test check faults mutants bench schema docs requirements lock sbom clean lint model sdk page checkpage packages removevenv python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ check: lint ## the quick part of `make test`: lint, types, house rules
 
 faults: .venv/.ready model page packages ## long tests: fault injection, and property tests with many more inputs
 	@MAKAI_FAULTS=1 $(BIN)/python -m pytest -m "faults or hypothesis or scaled" --timeout=1800
+
+mutants: .venv/.ready page ## break the code clause by clause and see that tests notice; ARGS="--area MK-ENV" for some
+	@$(BIN)/python -m tools.mutants $(ARGS)
 
 bench: .venv-bench/.ready .venv-bench-litellm/.ready ## compare speed and memory with other libraries; results in benchmarks/results
 	@$(BENCH_BIN)/python benchmarks/run.py
