@@ -115,7 +115,7 @@ def _user_content(message: UserMessage) -> JSON:
 
 def _assistant_content(message: AssistantMessage) -> JSON:
     fields: JSON = {"content": message.text()}
-    thinking = "\n".join(part.thinking for part in message.content if isinstance(part, Thinking))
+    thinking = "\n".join(part.thinking for part in message.content if isinstance(part, Thinking) and part.thinking)
     if thinking:
         fields["thinking"] = thinking
     if calls := message.tool_calls():

@@ -4,7 +4,8 @@ names in its logic."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, assert_never
 
 import msgspec
 
@@ -67,8 +68,7 @@ def _body(request: ProviderRequest, model: Model, quirks: ChatQuirks) -> JSON:
     messages: list[JSON] = []
     if context.system_prompt:
         messages.append({"role": quirks.system_role, "content": context.system_prompt})
-    for message in context.messages:
-        messages.extend(_message(message, quirks))
+    messages.extend(_conversation(context.messages, quirks))
     if not quirks.user_after_tool:
         messages = _assistant_between_tool_and_user(messages)
     if quirks.anthropic_cache_control and options.cache_retention != "none":
@@ -136,16 +136,33 @@ def _output_format(options: StreamOptions, quirks: ChatQuirks) -> JSON:
     return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
-def _message(message: Message, quirks: ChatQuirks) -> list[JSON]:
+def _conversation(messages: Iterable[Message], quirks: ChatQuirks) -> Iterator[JSON]:
+    """A tool message holds text only; pictures follow in a user message that says where they come from, after the
+    results of all calls of the turn: nothing may stand between those."""
+    images: list[JSON] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            images.extend(_result_images(message.result))
+        elif images:
+            yield {"role": "user", "content": images}
+            images = []
+        yield _message(message, quirks)
+    if images:
+        yield {"role": "user", "content": images}
+
+
+def _message(message: Message, quirks: ChatQuirks) -> JSON:
     match message:
         case SystemMessage():
-            return [{"role": quirks.system_role, "content": message.content}]
+            return {"role": quirks.system_role, "content": message.content}
         case UserMessage():
-            return [{"role": "user", "content": _user_content(message)}]
+            return {"role": "user", "content": _user_content(message)}
         case AssistantMessage():
-            return [_assistant(message, quirks)]
+            return _assistant(message, quirks)
         case ToolMessage():
             return _tool_result(message.result, quirks)
+        case _:
+            assert_never(message)
 
 
 def _user_content(message: UserMessage) -> str | list[JSON]:
@@ -192,19 +209,18 @@ def _assistant(message: AssistantMessage, quirks: ChatQuirks) -> JSON:
     return fields
 
 
-def _tool_result(result: ToolResult, quirks: ChatQuirks) -> list[JSON]:
-    """A tool message holds text only; pictures follow in a user message that says where they come from."""
-    text = result.text()
-    images = result.images()
-    if result.is_error:
-        text = f"Error: {text}"
-    fields: JSON = {"role": "tool", "tool_call_id": result.tool_call_id, "content": text or "(see the image)"}
-    if quirks.tool_result_name:
-        fields["name"] = result.tool_name
-    if not images:
-        return [fields | {"content": text}]
-    note = {"type": "text", "text": f"Image from the tool {result.tool_name}:"}
-    return [fields, {"role": "user", "content": [note, *map(_image, images)]}]
+def _tool_result(result: ToolResult, quirks: ChatQuirks) -> JSON:
+    text = f"Error: {result.text()}" if result.is_error else result.text()
+    if not text and result.images():
+        text = "(see the image)"
+    named = {"name": result.tool_name} if quirks.tool_result_name else {}
+    return {"role": "tool", "tool_call_id": result.tool_call_id, "content": text, **named}
+
+
+def _result_images(result: ToolResult) -> list[JSON]:
+    if not (images := result.images()):
+        return []
+    return [{"type": "text", "text": f"Image from the tool {result.tool_name}:"}, *map(_image, images)]
 
 
 def _assistant_between_tool_and_user(messages: list[JSON]) -> list[JSON]:

@@ -7,9 +7,9 @@ from support.fixtures import fixture
 from support.messages import call, result, said_by
 from support.streams import ask, assert_reference, body_of, decode, decode_whole, done, failed, model
 
-from makai.core.content import Audio, Image, Text, Thinking
+from makai.core.content import Audio, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
-from makai.core.messages import AssistantMessage, StopReason, SystemMessage, UserMessage
+from makai.core.messages import AssistantMessage, StopReason, SystemMessage, ToolMessage, UserMessage
 from makai.core.model import ChatQuirks
 from makai.core.request import Context, StreamOptions, ToolChoice, ToolDefinition
 from makai.core.usage import Usage
@@ -264,6 +264,30 @@ def test_a_conversation_becomes_this_request() -> None:
             }
         ],
     }
+
+
+def test_images_of_tools_follow_the_results_of_all_calls_of_the_turn() -> None:
+    calls = [ToolCall(tool_call_id=f"call_{n}", name="look", arguments_json="{}") for n in (1, 2)]
+    contents: list[str | tuple[Image, ...]] = [(Image(data="aGk=", mime_type="image/png"),), "nothing"]
+    results = [
+        ToolMessage(result=ToolResult(tool_call_id=call.tool_call_id, tool_name="look", content=content))
+        for call, content in zip(calls, contents, strict=True)
+    ]
+    asked = Context(messages=(UserMessage(content="Look"), AssistantMessage(content=tuple(calls)), *results))
+
+    messages = body(context=asked)["messages"]
+
+    assert messages[2:] == [
+        {"role": "tool", "tool_call_id": "call_1", "content": "(see the image)"},
+        {"role": "tool", "tool_call_id": "call_2", "content": "nothing"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Image from the tool look:"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+            ],
+        },
+    ]
 
 
 @pytest.mark.req("MK-PROV-005")

@@ -64,22 +64,25 @@ export interface Ended {
 }
 
 /** The environment of a server of its own. */
-function environment(t: Ended): { MAKAI_HOME: string; MAKAI_SCENARIO: string; MAKAI_TEST_LOGIN: string } {
+function environment(t: Ended, more: Record<string, string>): { MAKAI_HOME: string; MAKAI_SCENARIO: string; MAKAI_TEST_LOGIN: string } {
   const home = mkdtempSync(join(tmpdir(), "makai-sdk-"));
   t.after(() => rmSync(home, { recursive: true, force: true }));
   const scenario = join(home, "scenario.txt");
   writeFileSync(scenario, SCENARIO);
-  return { MAKAI_HOME: home, MAKAI_SCENARIO: scenario, MAKAI_TEST_LOGIN: "1" };
+  return { MAKAI_HOME: home, MAKAI_SCENARIO: scenario, MAKAI_TEST_LOGIN: "1", ...more };
 }
 
 /** Every client has a process of its own; those of one test share a home. */
-export function overStdio(t: Ended): MakaiClientOptions {
-  return { command: PYTHON, args: ["-m", "makai", "--stdio"], env: environment(t) };
+export function overStdio(t: Ended, more: Record<string, string> = {}): MakaiClientOptions {
+  return { command: PYTHON, args: ["-m", "makai", "--stdio"], env: environment(t, more) };
 }
 
 /** A listening server; it is stopped when the test ends. */
-export async function overWebSocket(t: Ended): Promise<MakaiClientOptions & { process: ChildProcess }> {
-  const env = environment(t);
+export async function overWebSocket(
+  t: Ended,
+  more: Record<string, string> = {},
+): Promise<MakaiClientOptions & { process: ChildProcess }> {
+  const env = environment(t, more);
   const server = spawn(PYTHON, ["-m", "makai", "serve", "--port", "0"], {
     env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "inherit"],
