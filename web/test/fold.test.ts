@@ -157,6 +157,29 @@ describe("replay", () => {
   });
 });
 
+describe("an answer that broke off and is asked for again", () => {
+  const broken = { type: "turn_ended", event_id: 4, turn: 1, stop_reason: "error" } as ServerMessage;
+  const again = { type: "turn_started", event_id: 5, turn: 2 } as ServerMessage;
+
+  test("is marked, and the next answer stands alone", () => {
+    const view = started(status(1, "running"), delta(2, "Hel"), broken, again, delta(6, "Hello"));
+    expect(items(view)).toMatchObject([
+      { text: "Hel", streaming: false, brokenOff: true },
+      { text: "Hello", streaming: true },
+    ]);
+  });
+
+  test("is marked in a snapshot, and words that come after it are not added to it", () => {
+    const half = { type: "assistant_text", text: "Hel", content_index: 0, whole: false, broken_off: true, event_id: 2 };
+    const shown = snapshot([half] as TranscriptItem[], 5, { run_state: runState("running") });
+    const view = fold(started(), [shown, delta(6, "Hello")]);
+    expect(items(view)).toMatchObject([
+      { text: "Hel", streaming: false, brokenOff: true },
+      { text: "Hello", streaming: true },
+    ]);
+  });
+});
+
 describe("a snapshot", () => {
   test("replaces what was shown, and what was still arriving keeps growing", () => {
     let view = started(delta(1, "old"));

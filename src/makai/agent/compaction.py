@@ -13,7 +13,7 @@ import msgspec
 
 from makai.agent.conversation import CHARACTERS_PER_TOKEN, Conversation, estimated_tokens
 from makai.agent.host import Models
-from makai.agent.turn import BrokenAnswer, guarded
+from makai.agent.turn import AnswerRetries, BrokenAnswer, guarded
 from makai.core.content import Text, ToolCall, words_of
 from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
@@ -77,6 +77,7 @@ async def summarised(
     model: Model,
     conversation: Conversation,
     options: StreamOptions,
+    retries: AnswerRetries,
     *,
     keep_tokens: int | None = None,
     instructions: str = "",
@@ -96,16 +97,19 @@ async def summarised(
     context = Context(messages=(request,), system_prompt=_SYSTEM)
     most = min(SUMMARY_TOKENS, options.max_tokens or SUMMARY_TOKENS)
     modest = msgspec.structs.replace(options, max_tokens=most, tool_choice=None, json_schema=None, stop=())
-    message = await _written(models, model, context, modest)
-    if isinstance(message, BrokenAnswer):
-        return Summarised(failure=f"the summary failed: {message.error.message}", usage=message.usage)
+    usage = Usage()
+    while isinstance(message := await _written(models, model, context, modest), BrokenAnswer):
+        usage += message.usage
+        if not await retries.wait(message):
+            return Summarised(failure=f"the summary failed: {message.error.message}", usage=usage)
+    usage += message.usage
     if not message.text().strip():
-        return Summarised(failure="the model wrote no summary", usage=message.usage)
+        return Summarised(failure="the model wrote no summary", usage=usage)
     text = _with_request(message.text().strip(), older, kept)
     if estimated_tokens((summary_message(text), *kept)) > WORTHWHILE * estimated_tokens(conversation.messages):
-        return Summarised(failure="the summary is about as long as what it stands for", usage=message.usage)
+        return Summarised(failure="the summary is about as long as what it stands for", usage=usage)
     summary = ConversationSummary(text=text, count=count, through=max(conversation.places[:count]))
-    return Summarised(summary=summary, usage=message.usage)
+    return Summarised(summary=summary, usage=usage)
 
 
 def cut(conversation: Conversation, keep_tokens: int) -> int:

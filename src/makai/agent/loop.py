@@ -7,8 +7,8 @@ It decides when there is another turn; how a turn, a call or a summary works is 
        └─────────────────────────────────────────┼─────────────┘
                                                  └─► outcome
 
-Every model call is a turn, also one that repeats a failed one; a failed turn without calls is left out of the
-conversation.
+Every model call is a turn, also one that repeats a failed one. An answer that broke off and is asked for again stays in
+the log as a turn that failed; none of its calls runs, and the model does not see it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from makai.agent.conversation import Conversation, context_tokens
 from makai.agent.host import AgentHost, Decide, Models, Recorder
 from makai.agent.settings import AgentOutcome, AgentSettings, Limit, Standing
 from makai.agent.tool_calls import PreparedCall, RunDenied, ToolCalls
-from makai.agent.turn import SilenceWatch, TurnAnswer, answer_of
+from makai.agent.turn import AnswerRetries, SilenceWatch, TurnAnswer, answer_of
 from makai.aio.cancellation import finish_cleanup
 from makai.core.content import content_for_model
 from makai.core.errors import ContextOverflow, MakaiError
@@ -80,7 +80,10 @@ async def run_compaction(
         return AgentOutcome(stop_reason="error", error=error)
     said = _conversation(conversation, places, host.position())
     keep = settings.keep_tokens or 0
-    result = await summarised(models, model, said, settings.options, keep_tokens=keep, instructions=instructions)
+    retries = AnswerRetries(settings.options.max_retries, host.emit)
+    result = await summarised(
+        models, model, said, settings.options, retries, keep_tokens=keep, instructions=instructions
+    )
     if result.summary is None:
         failure = MakaiError(f"The conversation was not compacted: {result.failure}.")
         return AgentOutcome(stop_reason="error", usage=result.usage, error=failure)
@@ -121,6 +124,7 @@ class _Run:
         self._turn = standing.turns
         self._answers = standing.turns
         self._usage = standing.usage
+        self._retries = AnswerRetries(settings.options.max_retries, recorder.emit)
         self._compacted_at: int | None = None
         """After how many answers a compaction was last tried."""
 
@@ -181,6 +185,7 @@ class _Run:
     async def _after(self, message: AssistantMessage, calls: list[PreparedCall]) -> AgentOutcome | None:
         """Continue after a whole answer: None for another turn, or the outcome."""
         self._answers += 1
+        self._retries.reset()
         self._usage += message.usage
         reason = message.stop_reason or "end_turn"
         await self._recorder.emit(TurnEnded(turn=self._turn, stop_reason=reason, usage=message.usage))
@@ -207,9 +212,10 @@ class _Run:
         assert broken is not None, "an answer is whole or broken"
         self._usage += broken.usage
         await self._recorder.close("error", "the model's answer broke off", broken.usage)
-        # A rate limit or an overload is not waited for: providers did that, and said so.
         too_long = f"The conversation is too long for the model ({broken.error.message})"
-        if isinstance(broken.error, ContextOverflow) and not answer.calls and await self._compact(too_long):
+        if isinstance(broken.error, ContextOverflow) and await self._compact(too_long):
+            return None
+        if await self._retries.wait(broken):
             return None
         return AgentOutcome(stop_reason="error", usage=self._usage, error=broken.error)
 
@@ -235,7 +241,8 @@ class _Run:
         await self._notice("info", "compacting", f"{why}: its older part is being summarised.")
         options = limits.capped(self._settings.options, self._settings, self._usage, self._model)
         keep = self._settings.keep_tokens
-        result = await summarised(self._models, self._model, self._conversation, options, keep_tokens=keep)
+        retries = AnswerRetries(options.max_retries, self._recorder.emit)
+        result = await summarised(self._models, self._model, self._conversation, options, retries, keep_tokens=keep)
         self._usage += result.usage
         if result.summary is None:
             failure = f"The conversation could not be made shorter: {result.failure}."

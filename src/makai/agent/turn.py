@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Self
+from typing import Final, Literal, Self
 
 import msgspec
 
@@ -22,7 +22,9 @@ from makai.core.errors import MakaiError
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
+from makai.providers.failure import retry_delay, retry_note
 
+STREAM_BROKEN: Final = "stream_broken"
 log = logging.getLogger(__name__)
 
 
@@ -31,6 +33,9 @@ class BrokenAnswer(msgspec.Struct, frozen=True):
 
     error: MakaiError
     usage: Usage = Usage()
+    retryable: bool = False
+    """Whether the same request may succeed now."""
+    said_something: bool = False
 
 
 class TurnAnswer(msgspec.Struct, kw_only=True):
@@ -89,7 +94,8 @@ async def guarded(stream: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[S
         async with aclosing(stream):
             async for event in stream:
                 if type(event) is se.Failed:
-                    yield BrokenAnswer(se.failure_of(event), event.usage or Usage())
+                    said_something = bool(event.message.content)
+                    yield BrokenAnswer(se.failure_of(event), event.usage or Usage(), event.retryable, said_something)
                     return
                 yield event
                 if type(event) is se.Done:
@@ -101,6 +107,34 @@ async def guarded(stream: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[S
         log.exception("a provider broke its contract")
         message = f"Internal error in a provider: {type(error).__name__}."
         yield BrokenAnswer(MakaiError(message, hint="Please report this."))
+
+
+class AnswerRetries:
+    """Decides whether an answer that broke off is asked for again, says so, and waits. The policy is that of the
+    providers, which retry only what fails before an answer begins."""
+
+    def __init__(self, max_retries: int, emit: Callable[[ev.Notice], Awaitable[None]]) -> None:
+        self._max_retries = max_retries
+        self._emit = emit
+        self._attempt = 0
+
+    def reset(self) -> None:
+        """An answer was whole: the next one may break as often again."""
+        self._attempt = 0
+
+    async def wait(self, broken: BrokenAnswer) -> bool:
+        """True when the model can be asked again; False when the failure is final."""
+        delay_s = retry_delay(broken.error, self._attempt, self._max_retries) if broken.retryable else None
+        if delay_s is None:
+            return False
+        message = retry_note(broken.error, delay_s, self._attempt, self._max_retries)
+        if broken.said_something:
+            message += " The incomplete answer is not used."
+        level: Literal["info", "warning"] = "warning" if broken.said_something else "info"
+        await self._emit(ev.Notice(level=level, code=STREAM_BROKEN, message=message))
+        self._attempt += 1
+        await asyncio.sleep(delay_s)
+        return True
 
 
 class SilenceWatch:

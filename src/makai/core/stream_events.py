@@ -96,6 +96,9 @@ class Failed(Event, frozen=True, tag_field="type", tag="error"):
     provider_id: str | None = None
     hint: str | None = None
     usage: Usage | None = None
+    retryable: bool = False
+    """The answer had begun and broke off for a reason that may pass: the same request may succeed now. A caller's
+    decision, because part of the answer was delivered; failures before it are retried by the provider."""
 
 
 class Keepalive(Event, frozen=True, tag_field="type", tag="keepalive"):

@@ -13,7 +13,7 @@ from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
 from makai.core.stream_events import StreamEvent
-from makai.providers.failure import stream_failure
+from makai.providers.failure import is_transient, stream_failure
 from makai.providers.parts import Parts
 
 
@@ -75,7 +75,8 @@ class AnswerDecoder:
 
     def _fail(self, value: Any) -> None:
         """End the answer with an error object that arrived inside it."""
-        self._parts.fail(stream_failure(self._provider, value, self._secret))
+        error = stream_failure(self._provider, value, self._secret)
+        self._parts.fail(error, retryable=is_transient(error))
 
     def _whole_call(
         self, key: Hashable, call_id: str | None, name: str, arguments: msgspec.Raw, signature: str | None = None

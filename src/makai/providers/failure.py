@@ -27,6 +27,13 @@ MAX_DELAY_S = 60.0
 _PERMANENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "credit_balance_too_low"})
 """Vendor codes that come as 429 and mean "pay first"."""
 
+_REQUEST_AT_FAULT = re.compile(
+    r"invalid_(request|prompt|argument|image)|not_found|permission|too_large|content_filter|content_policy|safety"
+    r"|unsupported|failed_precondition|billing|credit_balance",
+    re.IGNORECASE,
+)
+"""Vendor codes, as they come inside streams without a status, of requests that fail the same way every time."""
+
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|input is too long|too many tokens"
     r"|exceed_context_size|exceeds? the (available )?context|input token count .* exceeds|reduce the length"
@@ -163,20 +170,33 @@ def classify(
     return ProviderError(told, hint=_status_hint(status), **fields)
 
 
+def is_transient(error: MakaiError) -> bool:
+    """Whether the same request may succeed when it is sent again."""
+    if not isinstance(error, ProviderError) or isinstance(error, ContextOverflow) or error.vendor_code in _PERMANENT:
+        return False
+    if error.status is None:
+        return not _REQUEST_AT_FAULT.search(error.vendor_code or "")
+    return error.status in RETRY_STATUS or error.status >= 500
+
+
 def retry_delay(
-    error: ProviderError, attempt: int, max_retries: int, jitter: Callable[[], float] = random.random
+    error: MakaiError, attempt: int, max_retries: int, jitter: Callable[[], float] = random.random
 ) -> float | None:
     """Seconds to wait before the next attempt (`attempt` counts from 0), or None to give up. A wait the vendor asks for
     is honoured up to `MAX_DELAY_S`; a longer one is left to the caller (`retry_after_ms`)."""
-    if attempt >= max_retries or error.vendor_code in _PERMANENT:
-        return None
-    if error.status is not None and error.status not in RETRY_STATUS and error.status < 500:
+    if attempt >= max_retries or not isinstance(error, ProviderError) or not is_transient(error):
         return None
     if error.retry_after_ms is not None:
         asked = error.retry_after_ms / 1000
         return asked if asked <= MAX_DELAY_S else None
     backoff = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0**attempt)
     return backoff * (0.75 + 0.5 * jitter())
+
+
+def retry_note(error: MakaiError, delay_s: float, attempt: int, max_retries: int) -> str:
+    """What a user reads while a request waits to be sent again; `attempt` counts from 0."""
+    said = error.message if error.message.endswith((".", "!", "?")) else f"{error.message}."
+    return f"{said} Asking again in {delay_s:.1f} s ({attempt + 1} of {max_retries})."
 
 
 def _rate_hint(vendor_code: str | None, wait_ms: int | None) -> str:

@@ -23,7 +23,7 @@ from makai.core.model import Model
 from makai.core.secret import Secret
 from makai.core.stream_events import Keepalive, StreamEvent, one_by_one
 from makai.providers.base import Api, HttpRequest, ProviderRequest
-from makai.providers.failure import http_failure, retry_delay
+from makai.providers.failure import http_failure, is_transient, retry_delay, retry_note
 from makai.providers.parts import Parts
 
 log = logging.getLogger(__name__)
@@ -118,17 +118,17 @@ class HttpProvider:
         parts.start()
         yield parts.take()
         watchdog: _StallWatchdog | None = None
+        has_begun = False
         try:
             attempt = 0
             while isinstance(response := await self._attempt(request, prepared), ProviderError):
                 delay = retry_delay(response, attempt, request.options.max_retries)
                 if delay is None:
                     raise response
+                yield [Keepalive(response.code, retry_note(response, delay, attempt, request.options.max_retries))]
                 attempt += 1
-                number = f"{attempt} of {request.options.max_retries}"
-                note = f"{response.message} Asking again in {delay:.1f} s ({number})."
-                yield [Keepalive(code=response.code, note=note)]
                 await asyncio.sleep(delay)
+            has_begun = True
             # Leaving the block closes the connection at once, unless the answer was read to its end: then it is reused.
             async with response:
                 decoder = self._api.decoder(request, parts)
@@ -150,7 +150,8 @@ class HttpProvider:
             if not parts.finished:
                 raise _cut_short(request.model)
         except Exception as error:
-            parts.fail(self._failure(error, request.model, watchdog))
+            failure = self._failure(error, request.model, watchdog)
+            parts.fail(failure, retryable=has_begun and is_transient(failure))
         if batch := parts.take():
             yield batch
 

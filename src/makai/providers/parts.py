@@ -162,7 +162,7 @@ class Parts:
         self.finished = True
         self._events.append(ev.Done(reason, message))
 
-    def fail(self, error: MakaiError, reason: StopReason = "error") -> None:
+    def fail(self, error: MakaiError, reason: StopReason = "error", *, retryable: bool = False) -> None:
         """The answer broke off. Open blocks are left open: their ends never came."""
         if self.finished:
             return
@@ -181,6 +181,7 @@ class Parts:
                 provider_id=provider_id or self._model.provider,
                 hint=error.hint,
                 usage=usage,
+                retryable=retryable,
             )
         )
 

@@ -158,7 +158,7 @@ class _Performance:
                 wait_ms = step.retry_after_ms
                 self._parts.fail(error_from_code(step.name, step.text, provider_id="scripted", retry_after_ms=wait_ms))
             case "cut":
-                self._parts.fail(ProviderError("the connection broke in the middle of the answer"))
+                self._parts.fail(ProviderError("the connection broke in the middle of the answer"), retryable=True)
             case "stall":
                 yield 86_400.0
             case _:

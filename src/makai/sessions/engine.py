@@ -204,6 +204,8 @@ def _resume(draft: Draft, run: Run) -> None:
             draft.drop_call(run.run_id, call, "the server ended")
         elif call.status == "started":
             draft.finish_call(run.run_id, call, "The server ended while this tool ran; what it did is unknown.")
+        elif run.turn_failed:
+            draft.drop_call(run.run_id, call, "the model's answer broke off")
     draft.log(ev.RunResumed(), run.run_id)
     draft.effect(ResumeRun(run_id=run.run_id, model_ref=run.model_ref))
     draft.steer_waiting(run.run_id)

@@ -103,6 +103,7 @@ class _Words(msgspec.Struct):
 class _Called(msgspec.Struct):
     item: ToolItem
     result_id: int = 0
+    was_started: bool = False
 
     def shown(self) -> ToolItem:
         return self.item
@@ -166,8 +167,11 @@ class _Turn:
             if isinstance(block, _Called) and block.item.result is not None:
                 yield PlacedMessage(max(self.last_event_id, block.result_id), block.answer(block.item.result))
 
-    def has_result(self) -> bool:
-        return any(isinstance(block, _Called) and block.item.result is not None for block in self.blocks)
+    def retry(self) -> None:
+        """The model is asked again in the same run. A failed turn that did nothing is then not part of the
+        conversation, and its calls, which did not run, are not either."""
+        has_run = any(isinstance(block, _Called) and block.was_started for block in self.blocks)
+        self.is_retried = self.stop_reason == "error" and not has_run
 
 
 class History:
@@ -225,11 +229,13 @@ class History:
     def _on_turn_started(self, event: ev.TurnStarted, logged: ev.Logged) -> None:
         if event.parent_call_id:
             return
-        before = self._turn
-        if before is not None and before.stop_reason == "error" and not before.has_result():
-            before.is_retried = True
+        self._on_asked_again(event, logged)
         self._turn = _Turn(logged, _model_of(event.model_ref))
         self._entries.append(self._turn)
+
+    def _on_asked_again(self, event: ev.TurnStarted | ev.RunResumed, logged: ev.Logged) -> None:
+        if self._turn is not None:
+            self._turn.retry()
 
     def _on_turn_ended(self, event: ev.TurnEnded, logged: ev.Logged) -> None:
         if self._turn is not None and not event.parent_call_id:
@@ -273,6 +279,10 @@ class History:
             turn.blocks.append(called)
             turn.last_event_id = logged.event_id
 
+    def _on_started(self, event: ev.ToolStarted, logged: ev.Logged) -> None:
+        if (called := self._calls.get(event.call_id)) is not None:
+            called.was_started = True
+
     def _on_updated(self, event: ev.ToolUpdated, logged: ev.Logged) -> None:
         if (called := self._calls.get(event.call_id)) is not None:
             said = {name: getattr(event, name) for name in ("title", "kind", "locations")}
@@ -305,10 +315,12 @@ _STEPS: dict[type, Callable[[History, Any, ev.Logged], None]] = {
     ev.UserInput: History._on_user_message,
     ev.TurnStarted: History._on_turn_started,
     ev.TurnEnded: History._on_turn_ended,
+    ev.RunResumed: History._on_asked_again,
     **dict.fromkeys((ev.AssistantTextDelta, ev.ReasoningDelta), History._on_delta),
     **dict.fromkeys((ev.AssistantText, ev.Reasoning), History._on_whole),
     ev.ToolCalled: History._on_called,
     ev.ApprovalDecided: History._on_decided,
+    ev.ToolStarted: History._on_started,
     ev.ToolUpdated: History._on_updated,
     ev.ToolFinished: History._on_finished,
     ev.Compacted: History._on_compacted,

@@ -114,6 +114,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     turn_began: int = 0
     """The event that opened the newest turn."""
     turn_has_calls: bool = False
+    turn_failed: bool = False
+    """The newest turn broke off: what it called for is not run."""
     calls: dict[str, UnfinishedCall] = {}
     """Open calls by id, in the order of the model."""
     has_tool_output: bool = False
@@ -282,7 +284,8 @@ def _on_status(run: Run, event: ev.RunStatusChanged, logged: ev.Logged) -> Run:
 def _on_turn_started(run: Run, event: ev.TurnStarted, logged: ev.Logged) -> Run:
     if event.parent_call_id:
         return run
-    return _evolved(run, turn=event.turn, turn_open=True, turn_began=logged.event_id, turn_has_calls=False)
+    began = logged.event_id
+    return _evolved(run, turn=event.turn, turn_open=True, turn_began=began, turn_has_calls=False, turn_failed=False)
 
 
 def _on_turn_ended(run: Run, event: ev.TurnEnded, logged: ev.Logged) -> Run:
@@ -290,7 +293,8 @@ def _on_turn_ended(run: Run, event: ev.TurnEnded, logged: ev.Logged) -> Run:
         return _evolved(run, usage=run.usage + event.usage)
     # A turn that the restart itself ended is no progress.
     resumes = run.resumes if event.stop_reason in ("error", "aborted") else 0
-    return _evolved(run, turn_open=False, usage=run.usage + event.usage, resumes=resumes)
+    failed = event.stop_reason == "error"
+    return _evolved(run, turn_open=False, turn_failed=failed, usage=run.usage + event.usage, resumes=resumes)
 
 
 def _on_finished(run: Run, event: ev.ToolFinished, logged: ev.Logged) -> Run:

@@ -47,6 +47,19 @@ def test_a_tool_that_ran_when_the_server_died_is_interrupted_and_never_run_again
     assert trial.report_refusal(ev.ToolStarted(call_id="c1")) == "INVALID_COMMAND"
 
 
+def test_a_call_of_an_answer_that_broke_off_is_not_run_when_the_server_died_before_it_was_dropped(trial: Trial) -> None:
+    called = ev.ToolCalled(call_id="c1", name="read", arguments_json="{}", content_index=0)
+    trial.report(ev.TurnStarted(turn=1), called, ev.TurnEnded(turn=1, stop_reason="error"))
+    trial.restart()
+
+    not_run = "Not run: the model's answer broke off before this tool started."
+    assert trial.last(2) == [
+        ev.ToolFinished(call_id="c1", content=(Text(text=not_run),), is_error=True),
+        ev.RunResumed(),
+    ]
+    assert trial.run.calls == {}
+
+
 def test_a_run_whose_harness_cannot_resume_is_closed_as_interrupted_and_the_queue_continues(trial: Trial) -> None:
     trial.send("go")
     trial.send("next", "queue")

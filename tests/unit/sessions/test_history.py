@@ -119,6 +119,27 @@ def test_a_turn_that_failed_and_was_tried_again_never_happened(trial: Trial) -> 
     assert messages(trial) == (UserMessage(content="go"), said(Text(text="Hello"), usage=SPEAKING))
 
 
+def test_a_turn_that_is_about_to_be_tried_again_after_a_restart_is_not_sent(trial: Trial) -> None:
+    trial.report(ev.TurnStarted(turn=1), ev.AssistantTextDelta(content_index=0, delta="Hel"))
+    trial.report(ev.TurnEnded(turn=1, stop_reason="error"))
+    trial.restart()
+
+    assert messages(trial) == (UserMessage(content="go"),)
+
+
+def test_calls_of_a_turn_that_broke_off_are_left_out_when_it_is_tried_again(trial: Trial) -> None:
+    trial.report(
+        ev.TurnStarted(turn=1),
+        ev.AssistantText(content_index=0, text="Let me look"),
+        ev.ToolCalled(call_id="c1", name="read", arguments_json="{}", content_index=1),
+        ev.TurnEnded(turn=1, stop_reason="error"),
+        finished("c1"),
+    )
+    trial.answer("Hello", turn=2)
+
+    assert messages(trial) == (UserMessage(content="go"), said(Text(text="Hello"), usage=SPEAKING))
+
+
 def test_a_turn_that_failed_for_good_keeps_its_words(trial: Trial) -> None:
     trial.report(
         ev.TurnStarted(turn=1),

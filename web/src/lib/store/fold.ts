@@ -2,8 +2,10 @@
 // Frames that are already contained are skipped (a replay may repeat them), unknown ones are ignored.
 import type {
   ApprovalDecision,
+  AssistantTextItem,
   ErrorFrame,
   FunctionCallOutputItem,
+  ReasoningItem,
   RunState,
   ServerMessage,
   SessionDetails,
@@ -25,6 +27,7 @@ const CUT_SHORT: Partial<Record<StopReason, string>> = {
   max_turns: "Stopped at a limit of turns or time.",
   refusal: "The model declined to answer.",
 };
+const BROKEN: ReadonlySet<StopReason> = new Set<StopReason>(["error", "aborted"]);
 
 type Stamp = { event_id?: number; ts?: string };
 type WithItem = Extract<TranscriptItem, { type: ServerMessage["type"] }>;
@@ -121,8 +124,9 @@ function applyEvent(view: SessionView, frame: ServerMessage): SessionView {
     case "session_closed":
       return { ...settled(view), closed: true };
     case "turn_started":
+      return ended(view, closedText);
     case "turn_ended":
-      return { ...view, chunks: mapLast(view.chunks, RECENT_CHUNKS, closedText) };
+      return ended(view, BROKEN.has(frame.stop_reason) ? brokenText : closedText);
     case "user_text":
     case "assistant_text":
     case "reasoning":
@@ -155,9 +159,9 @@ function addItem(view: SessionView, item: TranscriptItem): SessionView {
     case "user_text":
       return withUserText(view, item);
     case "assistant_text":
-      return whole(view, "text", item.text, item.content_index ?? 0, item.whole ?? true, item);
+      return whole(view, "text", item);
     case "reasoning":
-      return whole(view, "reasoning", item.text, item.content_index ?? 0, item.whole ?? true, item);
+      return whole(view, "reasoning", item);
     case "tool_call":
       return added(view, toolItem(item));
     case "function_call_output":
@@ -286,8 +290,19 @@ function withEnd(view: SessionView, frame: Extract<ServerMessage, { type: "turn_
   return words ? added(view, notice(frame, "warning", frame.stop_reason ?? "", words)) : view;
 }
 
+function ended(view: SessionView, how: (item: Item) => Item): SessionView {
+  return { ...view, chunks: mapLast(view.chunks, RECENT_CHUNKS, how) };
+}
+
 function closedText(item: Item): Item {
   return (item.kind === "text" || item.kind === "reasoning") && item.streaming ? { ...item, streaming: false } : item;
+}
+
+/** A turn broke off: what still grew in it stays incomplete. */
+function brokenText(item: Item): Item {
+  return (item.kind === "text" || item.kind === "reasoning") && item.streaming
+    ? { ...item, streaming: false, brokenOff: true }
+    : item;
 }
 
 function withUserText(view: SessionView, item: UserTextItem): SessionView {
@@ -313,17 +328,12 @@ function grown(view: SessionView, kind: TextItem["kind"], contentIndex: number, 
   return added(view, { ...base(stamp), kind, text, contentIndex, streaming: true });
 }
 
-function whole(
-  view: SessionView,
-  kind: TextItem["kind"],
-  text: string,
-  contentIndex: number,
-  isWhole: boolean,
-  stamp: Stamp,
-): SessionView {
+function whole(view: SessionView, kind: TextItem["kind"], item: AssistantTextItem | ReasoningItem): SessionView {
+  const { text, content_index: contentIndex = 0, whole: isWhole = true, broken_off: brokenOff = false } = item;
+  const said = { text, streaming: !isWhole && !brokenOff, ...(brokenOff ? { brokenOff } : {}) };
   const open = findLast(view.chunks, isOpenText(kind, contentIndex), 20);
-  if (open) return { ...view, chunks: replace(view.chunks, { ...open, text, streaming: !isWhole }) };
-  return added(view, { ...base(stamp), kind, text, contentIndex, streaming: !isWhole });
+  if (open) return { ...view, chunks: replace(view.chunks, { ...open, ...said }) };
+  return added(view, { ...base(item), kind, contentIndex, ...said });
 }
 
 function toolItem(item: ToolCallItem): ToolItem {

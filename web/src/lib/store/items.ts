@@ -15,12 +15,13 @@ export interface UserItem extends Base {
   images: PastedImage[];
 }
 
-/** Words of the model. `streaming`: more may come. */
+/** Words of the model. `streaming`: more may come. `brokenOff`: no more will come, and the text is incomplete. */
 export interface TextItem extends Base {
   kind: "text" | "reasoning";
   text: string;
   contentIndex: number;
   streaming: boolean;
+  brokenOff?: boolean;
 }
 
 export type ToolStatus = "called" | "awaiting" | "running" | "done" | "failed" | "denied" | "interrupted";

@@ -1,0 +1,14 @@
+"""The agent's tests do not wait between two attempts: how long a wait is belongs to the tests of the policy."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from makai.providers import failure
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_between_attempts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failure, "FIRST_DELAY_S", 0.0)
+        yield
