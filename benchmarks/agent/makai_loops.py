@@ -48,7 +48,7 @@ from makai.sessions.commands import Send
 from makai.sessions.log.encoding import decoded
 from makai.sessions.owner import OwnedSessions
 from makai.sessions.requests import CreateSession, RunCommand
-from makai.tools.base import CallDescription, ToolContext, ToolOutcome, text_outcome
+from makai.tools.base import CallDescription, Tool, ToolContext, ToolOutcome, text_outcome
 
 RunOne = Callable[[], Awaitable[int]]
 """Carries out one run; how many characters of text its caller saw arrive, which are the same for all."""
@@ -183,12 +183,15 @@ class Memory:
 async def makai_loop(base_url: str | None) -> AsyncIterator[RunOne]:
     """The loop without a session."""
     async with models(base_url) as answering:
-        tools = {TOOL: Square()}
+        tools: dict[str, Tool] = {TOOL: Square()}
+
+        async def toolbox() -> dict[str, Tool]:
+            return tools
 
         async def run_one() -> int:
             host = Memory()
             context = Context(messages=(UserMessage(content=PROMPT),))
-            outcome = await run_agent(host, answering, context, tools, host.decide, AgentSettings(model=MODEL_ID))
+            outcome = await run_agent(host, answering, context, toolbox, host.decide, AgentSettings(model=MODEL_ID))
             said = [fact for fact in host.facts if isinstance(fact, AssistantText)]
             if outcome.stop_reason != "end_turn" or not said[-1].text.endswith(LAST_WORD):
                 raise RuntimeError(f"the run went wrong: {outcome}"[:500])

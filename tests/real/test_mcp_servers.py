@@ -260,7 +260,7 @@ async def test_an_http_server_that_was_started_again_is_found_again(tmp_path: Pa
 
 
 async def test_a_server_that_hangs_at_its_start_delays_nobody_and_is_given_up(tmp_path: Path) -> None:
-    timing = msgspec.structs.replace(QUICK, connect_s=0.3, most_failures=2)
+    timing = msgspec.structs.replace(QUICK, start_s=0.3, most_failures=2)
     hanging = StdioServer(name="hanging", command="/bin/sh", args=("-c", "echo waiting for a database >&2; sleep 600"))
     async with running(hanging, python(SERVER), tmp_path=tmp_path, timing=timing) as servers:
         assert servers.manager.tools() == ()

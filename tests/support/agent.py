@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from makai.agent.host import Toolbox
 from makai.agent.loop import run_agent
 from makai.agent.settings import AgentOutcome, AgentSettings, Standing
 from makai.core import session_events as ev
@@ -20,7 +21,7 @@ from makai.core.usage import Usage
 from makai.providers.base import ProviderRequest
 from makai.providers.scenario import Scenario, parse_scenario
 from makai.providers.scripted import ScriptedProvider
-from makai.tools.base import CallDescription, ToolContext, ToolKind, ToolOutcome, text_outcome
+from makai.tools.base import CallDescription, Tool, ToolContext, ToolKind, ToolOutcome, text_outcome
 
 MODEL = Model(id="scripted-model", api="scripted", provider="scripted")
 ANY_OBJECT = '{"type": "object"}'
@@ -141,6 +142,15 @@ def asked(words: str = "Hi") -> Context:
     return Context(messages=(UserMessage(content=words),), system_prompt="Be brief.")
 
 
+def fixed(tools: Mapping[str, Tool]) -> Toolbox:
+    """The same tools in every turn."""
+
+    async def toolbox() -> Mapping[str, Tool]:
+        return tools
+
+    return toolbox
+
+
 async def run(
     script: str | ScriptedModels,
     *tools: FakeTool,
@@ -157,7 +167,7 @@ async def run(
             host,
             models,
             conversation or asked(),
-            {tool.definition.name: tool for tool in tools},
+            fixed({tool.definition.name: tool for tool in tools}),
             host.decide,
             AgentSettings(model="scripted/scripted-model", **settings),
             standing,

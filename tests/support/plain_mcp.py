@@ -32,3 +32,34 @@ for line in sys.stdin:
         result = answer(request["method"], request.get("params"))
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
+
+GATED_SERVER = """
+import json, sys, threading
+
+gate, up = sys.argv[1:3]
+open(gate).close()  # a named pipe: blocks until the test opens it
+
+def send(message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+listed = False
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    if request["method"] == "initialize":
+        result = {"protocolVersion": request["params"]["protocolVersion"],
+                  "capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "gated", "version": "1"}}
+    elif request["method"] == "tools/list":
+        result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+    else:
+        result = {"content": [{"type": "text", "text": request["params"]["arguments"]["text"]}]}
+    send({"id": request["id"], "result": result})
+    if request["method"] == "tools/list" and not listed:
+        listed = True
+        send({"method": "notifications/tools/list_changed"})
+    elif request["method"] == "tools/list":
+        # Listed again: the client has taken the first list over.
+        threading.Thread(target=lambda: open(up, "w").close(), daemon=True).start()
+"""
+"""Answers once the named pipe `gate` is opened, and opens the named pipe `up` when its tools are known."""

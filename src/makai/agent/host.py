@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from makai.core import session_events as ev
@@ -12,7 +12,7 @@ from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.stream_events import StreamEvent
 from makai.core.usage import Usage
-from makai.tools.base import CallDescription
+from makai.tools.base import CallDescription, Tool
 
 
 class AgentHost(Protocol):
@@ -40,6 +40,9 @@ class AgentHost(Protocol):
 
 Decide: TypeAlias = Callable[[ev.ToolCalled, CallDescription, tuple[ev.FileDiff, ...]], Awaitable[ev.ApprovalDecided]]
 """Asks rules, mode and people about a call, and logs question and decision. A cancelled wait withdraws its question."""
+
+Toolbox: TypeAlias = Callable[[], Awaitable[Mapping[str, Tool]]]
+"""The tools that can be called now, by name. The loop asks before every turn: a slow server joins a later one."""
 
 
 class Models(Protocol):

@@ -14,7 +14,6 @@ the log as a turn that failed; none of its calls runs, and the model does not se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -22,7 +21,7 @@ import msgspec
 from makai.agent import settings as limits
 from makai.agent.compaction import summarised, summary_message
 from makai.agent.conversation import Conversation, context_tokens
-from makai.agent.host import AgentHost, Decide, Models, Recorder
+from makai.agent.host import AgentHost, Decide, Models, Recorder, Toolbox
 from makai.agent.settings import AgentOutcome, AgentSettings, Limit, Standing
 from makai.agent.tool_calls import PreparedCall, RunDenied, ToolCalls
 from makai.agent.turn import AnswerRetries, SilenceWatch, TurnAnswer, answer_of
@@ -33,7 +32,6 @@ from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.model import Model
 from makai.core.request import Context
 from makai.core.session_events import Compacted, Notice, TurnEnded, TurnStarted, UsageReported
-from makai.tools.base import Tool
 
 CLEAN_UP_S = 2.0
 """How long the last facts of a cancelled run may take."""
@@ -43,7 +41,7 @@ async def run_agent(
     host: AgentHost,
     models: Models,
     conversation: Context,
-    tools: Mapping[str, Tool],
+    tools: Toolbox,
     decide: Decide,
     settings: AgentSettings,
     standing: Standing | None = None,
@@ -103,7 +101,7 @@ class _Run:
         models: Models,
         model: Model,
         context: Context,
-        tools: Mapping[str, Tool],
+        tools: Toolbox,
         decide: Decide,
         settings: AgentSettings,
         standing: Standing,
@@ -114,12 +112,11 @@ class _Run:
         self._model = model
         self._settings = settings
         self._standing = standing
-        self._frame = msgspec.structs.replace(
-            context, messages=(), tools=tuple(tool.definition for tool in tools.values())
-        )
+        self._tools = tools
+        self._frame = msgspec.structs.replace(context, messages=())
         """What is the same in every request."""
         self._conversation = _conversation(context, standing.places, host.position())
-        self._tool_calls = ToolCalls(host, recorder, tools, decide, settings)
+        self._tool_calls = ToolCalls(host, recorder, decide, settings)
         self._started_at = host.now() - standing.seconds
         self._turn = standing.turns
         self._answers = standing.turns
@@ -148,6 +145,7 @@ class _Run:
                 return AgentOutcome(stop_reason="error", usage=self._usage, error=problem)
             await self._notice("warning", "price_unknown", problem.message)
         if self._standing.open_calls:
+            self._tool_calls.offer(await self._tools())
             calls = [await self._tool_calls.retake(fact) for fact in self._standing.open_calls]
             results = await self._tool_calls.run_all(calls)
             self._conversation.add(results, self._host.position())
@@ -174,9 +172,12 @@ class _Run:
         return bool(said)
 
     async def _ask(self) -> TurnAnswer:
+        tools = await self._tools()
+        self._tool_calls.offer(tools)
         self._turn += 1
         await self._recorder.emit(TurnStarted(turn=self._turn))
-        context = msgspec.structs.replace(self._frame, messages=tuple(self._conversation.messages))
+        offered = tuple(tool.definition for tool in tools.values())
+        context = msgspec.structs.replace(self._frame, messages=tuple(self._conversation.messages), tools=offered)
         options = limits.capped(self._settings.options, self._settings, self._usage, self._model)
         stream = self._models.stream(self._model, context, options)
         watch = SilenceWatch(self._settings.quiet_notice_s, self._notice_silence)

@@ -54,18 +54,24 @@ class PreparedCall(msgspec.Struct, kw_only=True):
 
 
 class ToolCalls:
-    def __init__(
-        self, host: AgentHost, recorder: Recorder, tools: Mapping[str, Tool], decide: Decide, settings: AgentSettings
-    ) -> None:
+    def __init__(self, host: AgentHost, recorder: Recorder, decide: Decide, settings: AgentSettings) -> None:
         self._host = host
         self._decide = decide
         self._recorder = recorder
-        self._tools = tools
         self._settings = settings
-        self._schemas = {name: ArgumentsSchema(tool.definition) for name, tool in tools.items()}
+        self._tools: Mapping[str, Tool] = {}
+        self._schemas: dict[str, ArgumentsSchema] = {}
         self._room = asyncio.Semaphore(settings.max_parallel_tools)
         self._last_call: object = None
         self._times = 0
+
+    def offer(self, tools: Mapping[str, Tool]) -> None:
+        """Take calls of these tools from now on. Calls that are prepared already keep their tool."""
+        self._schemas = {
+            name: self._schemas[name] if self._tools.get(name) is tool else ArgumentsSchema(tool.definition)
+            for name, tool in tools.items()
+        }
+        self._tools = tools
 
     async def take(self, part: ToolCall, content_index: int) -> PreparedCall:
         """Log and prepare a call that the model has just written whole."""

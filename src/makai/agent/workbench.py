@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, Self
@@ -19,6 +19,7 @@ import msgspec
 
 from makai.agent.project_trust import PROJECT_CONFIG, PROJECT_SERVERS, is_as_trusted, project_bytes
 from makai.agent.prompt import system_prompt
+from makai.agent.server_notices import ServerNotices
 from makai.core.config import PermissionsConfig, parse_config, parse_project_config
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
@@ -91,8 +92,7 @@ class Workbench:
         """As a set that keeps its order: the same thing is noticed again with every run."""
         self._taken: set[Notice] = set()
         self._manager: McpManager | None = None
-        self._offline: frozenset[str] = frozenset()
-        """Servers that are programs and run without network."""
+        self._server_notices = ServerNotices()
 
     async def __aenter__(self) -> Self:
         """`InvalidRequest` when the folder is missing or the configuration cannot be read."""
@@ -114,10 +114,23 @@ class Workbench:
         if self._manager is not None:
             await self._manager.close()
 
-    async def ready(self, seconds: float) -> None:
-        """Give MCP servers so long to connect; those that take longer are there later."""
+    async def ready(self, seconds: float, *, servers: Collection[str] | None = None) -> None:
+        """Give MCP servers (of these names) so long to connect; the tools of those that take longer join later."""
         if self._manager is not None:
-            await self._manager.settled(seconds)
+            await self._manager.settled(seconds, names=servers)
+
+    async def wait_for_servers(self, seconds: float, report: Callable[[Notice], Awaitable[None]]) -> None:
+        """Wait until every MCP server is up or has failed, but not longer than that; `report` gets the progress."""
+        if self._manager is None:
+            return
+
+        async def progressed() -> None:
+            for notice in self._server_notices.take(self.servers, waits=True):
+                await report(notice)
+
+        for notice in self._server_notices.waiting(self.servers, seconds):
+            await report(notice)
+        await self._manager.settled(seconds, progressed)
 
     def rules(self, allow: Sequence[str] = (), deny: Sequence[str] = ()) -> PermissionRules:
         """The rules of the user, of a trusted project and of a run. `InvalidRequest` names one that is unreadable."""
@@ -134,7 +147,16 @@ class Workbench:
         return msgspec.structs.replace(rules, asks_every_command=unconfined, looking_roots=looking_roots)
 
     def tools(self, rules: PermissionRules) -> dict[str, Tool]:
-        """The tools as they are now, always in the same order; they show nothing that the rules forbid to read."""
+        """The tools as they are now, always in the same order."""
+        return self.built_in_tools(rules) | self.server_tools()
+
+    def server_tools(self) -> dict[str, Tool]:
+        """The tools of the MCP servers that are up now."""
+        tools = self._manager.tools() if self._manager is not None else ()
+        return {tool.definition.name: tool for tool in tools}
+
+    def built_in_tools(self, rules: PermissionRules) -> dict[str, Tool]:
+        """They show nothing that the rules forbid to read."""
         denied, uneditable = denied_paths(rules, "Read"), denied_paths(rules, "Read", "Edit", "Write")
         tools: list[Tool] = [
             ReadTool(self._files, denied),
@@ -153,7 +175,6 @@ class Workbench:
             FetchTool(),
             PlanTool(),
         ]
-        tools += self._manager.tools() if self._manager is not None else ()
         return {tool.definition.name: tool for tool in tools}
 
     def system_prompt(self) -> str:
@@ -168,13 +189,13 @@ class Workbench:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        servers = (_server_notice(status, self._offline) for status in self.servers)
-        return (*self._notices, *(notice for notice in servers if notice is not None))
+        return (*self._notices, *self._server_notices.current(self.servers))
 
     def take_notices(self) -> tuple[Notice, ...]:
-        news = tuple(notice for notice in dict.fromkeys(self.notices) if notice not in self._taken)
+        news = tuple(notice for notice in self._notices if notice not in self._taken)
         self._taken.update(news)
-        return (*news, *(self._sandbox.guard.take_notices() if self._sandbox.guard is not None else ()))
+        servers = self._server_notices.take(self.servers)
+        return (*news, *servers, *(self._sandbox.guard.take_notices() if self._sandbox.guard is not None else ()))
 
     def _open(self, detection: Detection) -> McpConfig:
         spec = self._spec
@@ -226,7 +247,7 @@ class Workbench:
         servers = (*user.servers, *(server for server in project.servers if server.name not in taken))
         if self._spec.sandbox != "full-access" and not self._sandbox.is_missing:
             programs = [server for server in servers if isinstance(server, StdioServer)]
-            self._offline = frozenset(server.name for server in programs if not server.network)
+            self._server_notices = ServerNotices({server.name for server in programs if not server.network})
             for server in programs:
                 if server.network:
                     message = f"The MCP server {server.name} may use the network, as its entry says."
@@ -341,20 +362,6 @@ def _sandbox_notices(detection: Detection, level: SandboxLevel) -> list[Notice]:
     if not detection.problems:
         return []
     return [Notice(level="info", code="sandbox_weaker", message=f"Commands are confined by {detection.describe()}.")]
-
-
-def _server_notice(status: ServerStatus, offline: Collection[str]) -> Notice | None:
-    match status.state:
-        case "failed" | "connecting" if status.reason:  # also while it is tried again
-            message = f"The MCP server {status.name} failed: {status.reason}"
-            if status.name in offline:
-                message += ' (It has no network; `"network": true` in its entry would give it one.)'
-            return Notice(level="warning", code="mcp_server_failed", message=message)
-        case "connecting":
-            message = f"The MCP server {status.name} is still starting; its tools can be used later."
-            return Notice(level="info", code="mcp_server_starting", message=message)
-        case "failed" | "ready" | "stopped":
-            return None
 
 
 def _checked(permissions: PermissionsConfig, where: str) -> PermissionsConfig:

@@ -60,6 +60,12 @@ _TOOL_OPTIONS = (
     click.option(
         "--disallowed-tools", metavar="RULES", multiple=True, help="Refuse these calls in this run. Repeatable."
     ),
+    click.option(
+        "--mcp-wait",
+        type=FiniteRange(0, 600),
+        metavar="SECONDS",
+        help="Wait this long for all MCP servers to start. Without it, a slow one joins a later turn.",
+    ),
     click.option("--no-tools", is_flag=True, help="Only chat: no files, shell, search or fetch."),
 )
 _LIMIT_OPTIONS = (

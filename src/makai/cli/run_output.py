@@ -35,6 +35,10 @@ _PRIVATE: Final = ("signature", "vendor_call_id", "client_msg_id")
 """Opaque data of vendors that is of no use to a script."""
 
 
+_ABOUT_TOOLS: Final = ("mcp_server_waiting", "mcp_server_starting", "mcp_server_joined")
+"""Which tools the model had: a script that gets an answer without them needs to see why."""
+
+
 class RunInit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="init"):
     session_id: str
     run_id: str
@@ -198,7 +202,7 @@ class StreamJsonOutput(JsonOutput):
 
 def is_warning(notice: ev.Notice) -> bool:
     """Whether it is shown also when the output is not a terminal. The end of a run says which limit it reached."""
-    return notice.level != "info" and not notice.code.startswith("limit_")
+    return (notice.level != "info" and not notice.code.startswith("limit_")) or notice.code in _ABOUT_TOOLS
 
 
 def projected(logged: ev.Logged) -> dict[str, Any] | None:

@@ -69,6 +69,7 @@ def request_from(question: str, given: Mapping[str, Any]) -> RunRequest:
             max_usd=given["max_budget_usd"],
             allow_unknown_price=given["allow_unknown_price"],
             max_seconds=given["max_seconds"],
+            mcp_wait_s=given["mcp_wait"],
             allow=rules_from(given["allowed_tools"], "--allowed-tools"),
             deny=rules_from(given["disallowed_tools"], "--disallowed-tools"),
         ),

@@ -92,6 +92,9 @@ class SessionTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How long a question may wait for a person; None for the default of the server."""
 
 
+MAX_MCP_WAIT_S: Final = 600.0
+
+
 class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The limits and wishes that came with one input. A limit of None is no limit."""
 
@@ -102,6 +105,8 @@ class RunTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow_unknown_price: bool = False
     """Begin although `max_usd` cannot be kept, because the price of the model is unknown; refused otherwise."""
     max_seconds: float | None = None
+    mcp_wait_s: float | None = None
+    """How long the run waits for all MCP servers before its first turn, at most `MAX_MCP_WAIT_S`; None: a moment."""
     allow: tuple[str, ...] = ()
     """Permission rules that count for this run only."""
     deny: tuple[str, ...] = ()

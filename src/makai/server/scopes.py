@@ -147,7 +147,7 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
     ),
     # The token is replaced by the caller's, here and below.
     RunTerms: _judged(
-        "options max_turns max_output_tokens max_usd allow_unknown_price max_seconds deny token", allow=bool
+        "options max_turns max_output_tokens max_usd allow_unknown_price max_seconds mcp_wait_s deny token", allow=bool
     ),
     cmd.Send: _judged("now input_id content client_msg_id delivery", terms=_is_wide),
     cmd.Compact: _judged("now input_id instructions"),

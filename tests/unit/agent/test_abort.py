@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from support.agent import FakeHost, FakeTool, ScriptedModels, asked, called, finished, text, turn
+from support.agent import FakeHost, FakeTool, ScriptedModels, asked, called, finished, fixed, text, turn
 
 from makai.agent.loop import run_agent
 from makai.agent.settings import AgentSettings
@@ -32,7 +32,7 @@ async def aborted(
     host.on_fact = lambda fact: reached.set() if is_reached(fact) else None
     named = {tool.definition.name: tool for tool in tools}
     agent = AgentSettings(model=None, **settings)
-    task = asyncio.ensure_future(run_agent(host, ScriptedModels(script), asked(), named, host.decide, agent))
+    task = asyncio.ensure_future(run_agent(host, ScriptedModels(script), asked(), fixed(named), host.decide, agent))
     async with asyncio.timeout(60):
         await reached.wait()
         for _ in range(times):

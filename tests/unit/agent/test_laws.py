@@ -5,7 +5,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.agent import FakeHost, ScriptedModels, asked, said
+from support.agent import FakeHost, ScriptedModels, asked, fixed, said
 from support.agent_scripts import SCRIPTS, all_tools
 from support.profiles import examples
 
@@ -79,7 +79,7 @@ def test_every_run_is_lawful(
     settings = AgentSettings(model=None, max_turns=max_turns, max_output_tokens=max_output_tokens, keep_tokens=0)
 
     async def perform() -> AgentOutcome | None:
-        task = asyncio.ensure_future(run_agent(host, models, asked(), tools, host.decide, settings))
+        task = asyncio.ensure_future(run_agent(host, models, asked(), fixed(tools), host.decide, settings))
         async with asyncio.timeout(60):
             if abort_after is not None:
                 for _ in range(abort_after):  # turns of the event loop: any await may be the one that is cancelled

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.agent import FakeHost, ScriptedModels
+from support.agent import FakeHost, ScriptedModels, fixed
 from support.agent_scripts import SCRIPTS, all_tools
 from support.profiles import examples
 
@@ -115,7 +115,7 @@ def test_the_engine_takes_every_fact_and_has_nothing_left_to_close(
     async def perform() -> AgentOutcome | None:
         models = ComparingModels(script, host)
         host.run_task = asyncio.ensure_future(
-            run_agent(host, models, context, all_tools(), host.decide, settings, standing)
+            run_agent(host, models, context, fixed(all_tools()), host.decide, settings, standing)
         )
         async with asyncio.timeout(60):
             await asyncio.wait({host.run_task})

@@ -218,7 +218,7 @@ async def test_a_keepalive_is_no_news() -> None:
     host = FakeHost()
     recorder = Recorder(host)
     watch = Watch(60.0, lambda: asyncio.sleep(0))
-    tool_calls = ToolCalls(host, recorder, {}, host.decide, AgentSettings(model=None))
+    tool_calls = ToolCalls(host, recorder, host.decide, AgentSettings(model=None))
     answer = await answer_of(stream(), recorder, tool_calls, watch)
 
     assert host.facts == text("Hi")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from support.agent import FakeHost, asked
+from support.agent import FakeHost, asked, fixed
 
 from makai.agent.host import AgentHost, Models
 from makai.agent.loop import run_agent
@@ -34,7 +34,7 @@ async def test_a_scripted_agent_edits_a_file_between_two_reads(tmp_path: Path) -
     async with ModelRuntime({"MAKAI_SCENARIO": str(tmp_path / "script")}, home=tmp_path / "home") as runtime:
         models: Models = runtime
         settings = AgentSettings(model="scripted/scripted@scenario")
-        outcome = await run_agent(keeper, models, asked("Edit it"), tools, host.decide, settings)
+        outcome = await run_agent(keeper, models, asked("Edit it"), fixed(tools), host.decide, settings)
 
     assert outcome.stop_reason == "end_turn"
     assert (tmp_path / "work/a.txt").read_text() == "the new words\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from makai.agent.workbench import Workbench
 
 MCP_WAIT_S: Final = 3.0
-"""How long the first prompt waits for tool servers that are still starting."""
+"""How long a prompt waits for tool servers that are still starting, unless it says how long. The others join later."""
+MCP_RESUME_WAIT_S: Final = 30.0
+"""How long a resumed run waits for the servers whose tools it was about to call."""
 MAX_TITLE_LENGTH: Final = 80
 
 
@@ -82,25 +84,32 @@ class NativeHarness:
         self, port: RunPort, standing: Standing, placed: Sequence[PlacedMessage], bench: Workbench | None
     ) -> Settlement:
         run, session = port.run, port.session
-        tools: dict[str, Tool] = {}
+        built_in: Mapping[str, Tool] = {}
         rules = PermissionRules(workspace="/")
         system = session.terms.system
         if bench is not None:
-            await bench.ready(MCP_WAIT_S)
+            standing = await _with_servers(bench, port, standing)
             rules = bench.rules(run.terms.allow, run.terms.deny)
-            tools |= bench.tools(rules)
-            for notice in bench.take_notices():
-                await port.emit(notice)
+            built_in = bench.built_in_tools(rules)
             system = bench.system_prompt() if system is None else system
         own_tools = {definition.name: ClientTool(definition, port) for definition in session.terms.tools}
-        tools |= own_tools
+
+        async def toolbox() -> Mapping[str, Tool]:
+            """The tools that are up now. What is new about their servers is said in the turn that it applies to."""
+            if bench is None:
+                return own_tools
+            tools = {**built_in, **bench.server_tools(), **own_tools}
+            for notice in bench.take_notices():
+                await port.emit(notice)
+            return tools
+
         if session.title == "" and run.run_number == 1 and (title := _title(placed)):
             await port.emit(ev.TitleChanged(title=title))
         context = Context(messages=tuple(each.message for each in placed), system_prompt=system)
         standing = msgspec.structs.replace(standing, places=_places(placed), usage_before=session.usage)
         decide = _decider(port, rules, own_tools, bench.looking if bench is not None else LookingCalls())
         return _settlement(
-            await run_agent(port, self._models, context, tools, decide, _settings(port, run.terms), standing)
+            await run_agent(port, self._models, context, toolbox, decide, _settings(port, run.terms), standing)
         )
 
     async def _compact(self, port: RunPort, instructions: str) -> Settlement:
@@ -110,6 +119,20 @@ class NativeHarness:
         return _settlement(
             await run_compaction(port, self._models, context, settings, instructions=instructions, places=places)
         )
+
+
+async def _with_servers(bench: Workbench, port: RunPort, standing: Standing) -> Standing:
+    """Wait for MCP servers as the run's terms say. What that took counts as time of the run."""
+    began_at, terms = port.now(), port.run.terms
+    called = {call.name.split("__")[1] for call in standing.open_calls if call.name.startswith("mcp__")}
+    if called:
+        await bench.ready(MCP_RESUME_WAIT_S, servers=called)
+    elif terms.mcp_wait_s is None:
+        await bench.ready(MCP_WAIT_S)
+    else:
+        left_s = ev.MAX_MCP_WAIT_S if terms.max_seconds is None else max(terms.max_seconds - standing.seconds, 0.0)
+        await bench.wait_for_servers(min(terms.mcp_wait_s, left_s, ev.MAX_MCP_WAIT_S), port.emit)
+    return msgspec.structs.replace(standing, seconds=standing.seconds + port.now() - began_at)
 
 
 def _decider(port: RunPort, rules: PermissionRules, own_tools: Collection[str], looking: LookingCalls) -> Decide:

@@ -220,7 +220,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     connect_s: float = 30.0
-    """From the start of a server to its first answer; a package runner may have to download it first."""
+    """From the connection to a remote server to its first answer."""
+    start_s: float = 120.0
+    """From the start of a program to its first answer; a package runner may have to download it first."""
     list_s: float = 15.0
     call_s: float = 300.0
     """A call may be silent for so long; every progress notification restarts this clock."""

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from makai.core.errors import MakaiError, TransportError
 from makai.core.version import __version__
 from makai.tools.file_errors import printable
-from makai.tools.mcp.config import Launch, McpServer, Timing
+from makai.tools.mcp.config import Launch, McpServer, StdioServer, Timing
 from makai.tools.mcp.tools import CallResult, OnProgress, ToolListing
 from makai.tools.mcp.transports import Life, transport_to
 
@@ -188,11 +188,12 @@ async def live(
     )
     try:
         async with contextlib.AsyncExitStack() as stack:
+            within_s = timing.start_s if isinstance(server, StdioServer) else timing.connect_s
             try:
-                async with asyncio.timeout(timing.connect_s):
+                async with asyncio.timeout(within_s):
                     await stack.enter_async_context(client)
             except TimeoutError:
-                raise TransportError(f"It did not answer within {timing.connect_s:g} s{life.last_words()}") from None
+                raise TransportError(f"It did not answer within {within_s:g} s{life.last_words()}") from None
             async with anyio.create_task_group() as group:
                 connection = McpConnection(client, group, timing, life)
                 group.start_soon(connection.follow_changes)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,7 @@ from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, ToolListing
 if TYPE_CHECKING:
     from makai.tools.mcp.connection import Handshake, McpConnection
 
+_HANDSHAKES: Final = 2
 ServerState: TypeAlias = Literal["connecting", "ready", "failed", "stopped"]
 
 
@@ -47,10 +48,12 @@ class McpManager:
     def __init__(
         self, config: McpConfig, launch: Launch, *, timing: Timing | None = None, on_change: OnChange | None = None
     ) -> None:
+        self._on_change = on_change
         self._servers = {
-            server.name: _Server(server, launch, timing or Timing(), on_change or (lambda _: None))
-            for server in config.servers
+            server.name: _Server(server, launch, timing or Timing(), self._changed) for server in config.servers
         }
+        self._moved = asyncio.Event()
+        """A status changed; a new event takes its place each time."""
         self._problems = tuple(
             ServerStatus(name=name, state="failed", reason=reason) for name, reason in config.problems.items()
         )
@@ -84,15 +87,34 @@ class McpManager:
         found = {tool.definition.name: tool for server in self._servers.values() for tool in server.tools.values()}
         return tuple(found[name] for name in sorted(found))
 
-    async def settled(self, within_s: float) -> bool:
-        """Wait until no server is connecting for the first time, but not longer than that."""
-        try:
-            async with asyncio.timeout(within_s):
-                for server in self._servers.values():
-                    await server.settled.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def settled(
+        self,
+        within_s: float,
+        progressed: Callable[[], Awaitable[None]] | None = None,
+        *,
+        names: Collection[str] | None = None,
+    ) -> bool:
+        """Wait until each server (of those `names`) is ready or has failed, but not longer than that. `progressed` is
+        awaited after every change of a status."""
+        deadline = asyncio.get_running_loop().time() + within_s
+        awaited = [server for name, server in self._servers.items() if names is None or name in names]
+        while True:
+            moved = self._moved
+            if all(server.settled for server in awaited):
+                return True
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await moved.wait()
+            except TimeoutError:
+                return False
+            if progressed is not None:
+                await progressed()
+
+    def _changed(self, status: ServerStatus) -> None:
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+        if self._on_change is not None:
+            self._on_change(status)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -104,7 +126,8 @@ class _Server:
     def __init__(self, config: McpServer, launch: Launch, timing: Timing, on_change: OnChange) -> None:
         self.name = config.name
         self.tools: dict[str, McpTool] = {}
-        self.settled = asyncio.Event()
+        self.settled = False
+        """It was ready once, or failed with both handshakes."""
         self.wanted = asyncio.Event()
         """One of its tools is called: try again now."""
         self.closing = False
@@ -207,6 +230,7 @@ class _Server:
         given_up = failures >= self._timing.most_failures
         if given_up:
             self.tools = {}
+        self.settled = self.settled or given_up or failures >= _HANDSHAKES
         self._tell("failed", reason)
         remote = isinstance(self._config, HttpServer) and self._was_ready
         with contextlib.suppress(TimeoutError):
@@ -218,8 +242,7 @@ class _Server:
         if (server := self._connection) is not None:
             versions = {"server_version": server.server_version, "protocol_version": server.protocol_version}
             self.status = msgspec.structs.replace(self.status, **versions)
-        if state != "connecting":
-            self.settled.set()
+        self.settled = self.settled or state in ("ready", "stopped")
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
         self._on_change(self.status)
