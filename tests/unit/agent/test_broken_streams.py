@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 import pytest
-from support.agent import FakeHost, FakeTool, ScriptedModels, asked, called, finished, run, text, turn, warning
+from support.agent import FakeHost, FakeTool, ScriptedModels, asked, called, finished, fixed, run, text, turn, warning
 from support.streams import ask, model
 from support.upstream import Request, Script, answers, dies_after, refuses, starts_then_hangs, upstream
 
@@ -161,7 +161,7 @@ async def run_against(
     async with upstream(*scripts) as server, HttpClient() as client, asyncio.timeout(60):
         models = HttpModels(model(api_id, base_url=server.url), client)
         settings = AgentSettings(model="any", options=options)
-        outcome = await run_agent(host, models, asked(), {"look": tool}, host.decide, settings)
+        outcome = await run_agent(host, models, asked(), fixed({"look": tool}), host.decide, settings)
     return outcome, host, server.requests, tool
 
 
