@@ -1,7 +1,8 @@
 """Requirements are tests: which clauses of the specification have one, and which do not.
 
 In: `requirements.toml` (every clause with an id), `tests/divergences.toml` (clauses met in another way, with a
-reason), `tests/finished.toml` (what must not be open any more) and the tests themselves, read but not run:
+reason), `tests/choices.toml` (clauses that rest on a decision, and what the specification says about its point),
+`tests/finished.toml` (what must not be open any more) and the tests themselves, read but not run:
 `pytest.mark.req("ID", ...)` in Python, `req("ID", ...)` in TypeScript. Out: a table per area and a list of problems.
 """
 
@@ -13,11 +14,17 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 ROOT = Path(__file__).resolve().parent.parent
 TYPESCRIPT_CALL = re.compile(r"""\breq\(\s*((?:["'`][^"'`]*["'`]\s*,?\s*)+)\)""")
+LEGEND = """
+covered     a test carries the clause's id
+left to us  of these: the specification leaves a point open, is silent or contradicts itself; see tests/choices.toml
+diverging   met in another way than the specification says; see tests/divergences.toml
+open        no test yet"""
 TYPESCRIPT_STRING = re.compile(r"""["'`]([^"'`]*)["'`]""")
 
 
@@ -35,6 +42,15 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     reason: str
+
+
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the specification says about the point that a clause decides, and why it was decided so."""
+
+    id: str
+    documents: Literal["same", "open", "silent", "disagree"]
+    section: str
+    why: str
 
 
 class Finished(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +81,7 @@ class Ledger(msgspec.Struct, frozen=True):
     divergences: tuple[Divergence, ...]
     finished: tuple[Finished, ...]
     markers: tuple[Marker, ...]
+    choices: tuple[Choice, ...] = ()
 
     def covered(self) -> frozenset[str]:
         """Ids that some test carries."""
@@ -74,6 +91,10 @@ class Ledger(msgspec.Struct, frozen=True):
         """Ids with a written divergence."""
         return frozenset(divergence.id for divergence in self.divergences)
 
+    def chosen(self) -> frozenset[str]:
+        """Ids in which the specification leaves a point to us: it is open, silent, or says two things."""
+        return frozenset(choice.id for choice in self.choices if choice.documents != "same")
+
 
 def area_of(requirement_id: str) -> str:
     """`MK-MODEL-018` belongs to `MK-MODEL`."""
@@ -81,7 +102,7 @@ def area_of(requirement_id: str) -> str:
 
 
 def read_ledger(root: Path) -> Ledger:
-    """Read the three tables and the tests of a checkout."""
+    """Read the four tables and the tests of a checkout."""
     typescript = (root / "sdk" / "typescript" / "test", root / "web" / "test")
     tests = [
         *python_markers(root / "tests"),
@@ -92,6 +113,7 @@ def read_ledger(root: Path) -> Ledger:
         divergences=msgspec.convert(_table(root / "tests" / "divergences.toml", "divergence"), tuple[Divergence, ...]),
         finished=msgspec.convert(_table(root / "tests" / "finished.toml", "finished"), tuple[Finished, ...]),
         markers=tuple(tests),
+        choices=msgspec.convert(_table(root / "tests" / "choices.toml", "choice"), tuple[Choice, ...]),
     )
 
 
@@ -138,7 +160,7 @@ def problems(ledger: Ledger) -> list[str]:
         found += [f"{marker.where}: {id} is not a requirement" for id in marker.ids if id not in known]
     for row in ledger.finished:
         found += _unfinished(row, ledger)
-    return found
+    return found + list(_unjudged(ledger))
 
 
 def _repeated(ids: Iterable[str]) -> list[str]:
@@ -159,14 +181,39 @@ def _unfinished(row: Finished, ledger: Ledger) -> Iterator[str]:
             yield f"{id} is listed as finished, but no test carries it: {requirement.text}"
 
 
+def _unjudged(ledger: Ledger) -> Iterator[str]:
+    """Decisions of finished areas without a judgement, and judgements that are not well formed."""
+    chosen, diverging = [choice.id for choice in ledger.choices], ledger.diverging()
+    known = {requirement.id for requirement in ledger.requirements}
+    for id in _repeated(chosen):
+        yield f"choices.toml: {id} is listed twice"
+    for choice in ledger.choices:
+        if choice.id not in known:
+            yield f"choices.toml: {choice.id} is not a requirement"
+        if choice.id in diverging:
+            yield f"choices.toml: {choice.id} is in divergences.toml too"
+        if not (choice.section.strip() and choice.why.strip()):
+            yield f"choices.toml: {choice.id} has no section or no reason"
+    for requirement in ledger.requirements:
+        finished = any(row.names(requirement.id) for row in ledger.finished)
+        if finished and is_decided(requirement) and requirement.id not in {*chosen, *diverging}:
+            yield f"{requirement.id} rests on a decision: judge it in choices.toml or divergences.toml"
+
+
+def is_decided(requirement: Requirement) -> bool:
+    """Whether the clause says more than the specification, by its own account."""
+    return any(word in requirement.source for word in ("decision", "choice"))
+
+
 def table(ledger: Ledger) -> str:
-    """Per area: how many clauses there are, covered, diverging, open, and how many are listed as finished."""
+    """Per area: how many clauses there are, covered (in how many of them the specification leaves a point to us),
+    diverging, open, and how many are listed as finished."""
     areas: dict[str, list[str]] = {}
     for requirement in ledger.requirements:
         areas.setdefault(area_of(requirement.id), []).append(requirement.id)
     rows = [_row(area, ids, ledger) for area, ids in areas.items()]
     rows.append(_row("all", [requirement.id for requirement in ledger.requirements], ledger))
-    return aligned([("area", "total", "covered", "diverging", "open", "finished"), *rows])
+    return aligned([("area", "total", "covered", "left to us", "diverging", "open", "finished"), *rows])
 
 
 def _row(name: str, ids: Sequence[str], ledger: Ledger) -> tuple[str, ...]:
@@ -174,7 +221,8 @@ def _row(name: str, ids: Sequence[str], ledger: Ledger) -> tuple[str, ...]:
     covered = (ledger.covered() & set(ids)) - diverging
     finished = {id for id in ids for row in ledger.finished if row.names(id)}
     done = "yes" if len(finished) == len(ids) else str(len(finished) or "")
-    counts = (len(ids), len(covered), len(diverging), len(ids) - len(covered) - len(diverging))
+    left_to_us = covered & ledger.chosen()
+    counts = (len(ids), len(covered), len(left_to_us), len(diverging), len(ids) - len(covered) - len(diverging))
     return (name, *map(str, counts), done)
 
 
@@ -192,6 +240,7 @@ def main() -> int:
     """Print the table, then the problems; 1 when there are any."""
     ledger = read_ledger(ROOT)
     print(table(ledger))
+    print(LEGEND)
     found = problems(ledger)
     for problem in found:
         print(f"PROBLEM  {problem}")

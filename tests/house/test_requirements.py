@@ -9,6 +9,7 @@ import pytest
 
 from tools.requirements import (
     ROOT,
+    Choice,
     Divergence,
     Finished,
     Ledger,
@@ -22,20 +23,26 @@ from tools.requirements import (
 )
 
 
-def requirement(id: str, level: str = "must") -> Requirement:
-    return Requirement(id=id, source="000", level=level, text="It works.")
+def requirement(id: str, level: str = "must", source: str = "000") -> Requirement:
+    return Requirement(id=id, source=source, level=level, text="It works.")
+
+
+def choice(id: str, **fields: str) -> Choice:
+    given = {"id": id, "documents": "open", "section": "000 §1", "why": "It is plain."} | fields
+    return msgspec.convert(given, Choice)
 
 
 LEDGER = Ledger(
     requirements=(
-        requirement("A-X-001"),
-        requirement("A-X-002"),
+        requirement("A-X-001", source="000; choice"),
+        requirement("A-X-002", source="000; decision"),
         requirement("A-X-003", "should"),
-        requirement("B-001"),
+        requirement("B-001", source="000; decision"),
     ),
     divergences=(Divergence(id="A-X-002", reason="We do better."),),
     finished=(Finished(area="A-X"),),
     markers=(Marker("tests/test_a.py:1", ("A-X-001",)),),
+    choices=(choice("A-X-001"),),
 )
 
 
@@ -64,13 +71,19 @@ def test_a_finished_area_may_leave_only_a_should_open() -> None:
         ({"requirements": (*LEDGER.requirements, requirement("B-001"))}, "requirements.toml: B-001 is listed twice"),
         ({"finished": (Finished(area="C"),)}, "finished.toml: C is not an area"),
         (
-            {"finished": (Finished(area="A-X", ids=("B-001",)),)},
+            {"finished": (Finished(area="A-X", ids=("B-001",)),), "choices": (choice("B-001"),)},
             "finished.toml: B-001 is not a requirement of A-X",
         ),
         (
-            {"finished": (Finished(area="B", ids=("B-001",)),)},
+            {"finished": (Finished(area="B", ids=("B-001",)),), "choices": (choice("B-001"),)},
             "B-001 is listed as finished, but no test carries it: It works.",
         ),
+        ({"choices": ()}, "A-X-001 rests on a decision: judge it in choices.toml or divergences.toml"),
+        ({"choices": LEDGER.choices * 2}, "choices.toml: A-X-001 is listed twice"),
+        ({"choices": (*LEDGER.choices, choice("A-X-002"))}, "choices.toml: A-X-002 is in divergences.toml too"),
+        ({"choices": (*LEDGER.choices, choice("C-001"))}, "choices.toml: C-001 is not a requirement"),
+        ({"choices": (choice("A-X-001", why=" "),)}, "choices.toml: A-X-001 has no section or no reason"),
+        ({"choices": (choice("A-X-001", section=""),)}, "choices.toml: A-X-001 has no section or no reason"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -80,10 +93,10 @@ def test_what_does_not_agree_is_named(changed: dict[str, object], problem: str) 
 
 def test_the_table_counts_each_requirement_once() -> None:
     assert table(LEDGER).splitlines() == [
-        "area  total  covered  diverging  open  finished",
-        "A-X       3        1          1     1       yes",
-        "B         1        0          0     1",
-        "all       4        1          1     2         3",
+        "area  total  covered  left to us  diverging  open  finished",
+        "A-X       3        1           1          1     1       yes",
+        "B         1        0           0          0     1",
+        "all       4        1           1          1     2         3",
     ]
 
 
