@@ -9,6 +9,7 @@ import { after, describe, test } from "node:test";
 import {
   type AgentStreamEvent,
   type AgentTool,
+  type ChatMessage,
   createMakaiClient,
   type MakaiClient,
   type MakaiClientOptions,
@@ -53,6 +54,24 @@ for (const [transport, options] of Object.entries(TRANSPORTS)) {
     const client = (): Promise<MakaiClient> => (opened ??= connect());
     after(async () => {
       for (const end of ends) await end();
+    });
+
+    test(`a new session takes a conversation that was had elsewhere ${req("MK-AGENT-022")}`, async () => {
+      const call = { type: "tool_call" as const, tool_call_id: "c1", name: "look", arguments_json: "{}" };
+      const messages: ChatMessage[] = [
+        { role: "user", content: "Hi" },
+        { role: "assistant", content: [call] },
+        { role: "tool", tool_call_id: "c1", content: "Water." },
+      ];
+      const { agent } = await client();
+      const first = await agent.run({ model_ref: MODEL_REF, messages });
+      const longer: ChatMessage[] = [...messages, first.message, { role: "user", content: "Again?" }];
+      const session_id = String(first.session_id);
+      const again = await agent.run({ model_ref: MODEL_REF, messages: longer, options: { session_id } });
+      assert.equal(again.session_id, session_id);
+      const other: ChatMessage[] = [{ role: "assistant", content: "Never said." }, { role: "user", content: "Hi" }];
+      const failure = await failureOf(agent.run({ model_ref: MODEL_REF, messages: other, options: { session_id } }));
+      assert.equal((failure as { code?: string }).code, "invalid_request");
     });
 
     test("a run is turns and tools between one start and one end", async () => {

@@ -16,7 +16,7 @@ import msgspec
 
 from makai.core.confinement import SESSION_SANDBOX, Confinement, OfferedGrant
 from makai.core.content import SessionPart
-from makai.core.messages import StopReason
+from makai.core.messages import Message, StopReason
 from makai.core.request import StreamOptions, ToolDefinition
 from makai.core.usage import Usage
 
@@ -229,12 +229,21 @@ class UserInput(Fact, frozen=True, tag="user_message"):
     client_msg_id: str | None = None
 
 
+class HistoryMessage(Fact, frozen=True, tag="history_message"):
+    """A message of an earlier conversation that a client brought along. The model sees it like what was said here."""
+
+    message: Message
+
+
 class RunStarted(Fact, frozen=True, tag="run_started"):
     run_number: int
     model_ref: str
     purpose: RunPurpose = "input"
     """A compaction that a user asked for is a run without words of its own: it can be aborted, and it is busy."""
     terms: RunTerms = RunTerms()
+    input_id: str = ""
+    """Of a run that answers the conversation as it is; that of any other run is in its `user_message`."""
+    client_msg_id: str | None = None
 
 
 class RunStatusChanged(Fact, frozen=True, tag="run_status"):
@@ -468,7 +477,7 @@ class Compacted(Fact, frozen=True, tag="compacted"):
 
 SessionEvent: TypeAlias = (
     SessionCreated | TitleChanged | ModelChanged | ModeChanged | TermsChanged | AgentSession | SessionClosed
-    | InputAccepted | UserInput | RunStarted | RunStatusChanged | RunResumed | RunAborted | RunFinished
+    | InputAccepted | UserInput | HistoryMessage | RunStarted | RunStatusChanged | RunResumed | RunAborted | RunFinished
     | RunFailed | TurnStarted | TurnEnded | AssistantTextDelta | ReasoningDelta | AssistantText | Reasoning
     | ToolCalled | ApprovalRequested | ApprovalDecided | ToolStarted | ToolProgress | ToolUpdated | ToolFinished
     | PlanUpdated | UsageReported | Notice | Compacted

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 from uuid import uuid4
 
 import msgspec
@@ -17,16 +17,19 @@ from makai.catalog.model_ref import format_model_ref
 from makai.core import session_events as ev
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, MakaiError, Overloaded, SessionRefused, StorageUnavailable, TransportError
+from makai.core.messages import Message, UserMessage
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.makai import agent_payloads as wire
-from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes, run_terms, words_of
+from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes, run_terms
 from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.envelope import Scope
+from makai.protocols.makai.given_history import added_messages, are_new_words, given_messages
 from makai.protocols.minicodex.pages import Window
 from makai.server.backend import Backend
 from makai.server.session_views import events_of
 from makai.sessions import commands as cmd
+from makai.sessions.history import History
 from makai.sessions.log.encoding import decoded
 from makai.sessions.requests import CreateSession, GetState, RunCommand
 from makai.sessions.service import Follower, Sessions, ToolRegistration
@@ -229,7 +232,7 @@ class SessionConnection:
 
     async def _send(self, sessions: Sessions, message_id: str, wanted: wire.AgentMessage) -> None:
         state = await sessions.dispatch(GetState(self.session_id))
-        words = words_of(wanted.messages, has_history=state.run_counter > 0 or state.forked_from is not None)
+        given = given_messages(wanted.messages)
         model_ref = None if wanted.model_ref is None else self._canonical(wanted.model_ref)
         if state.active_run is not None:
             raise SessionRefused("BUSY", "A run is active in this session.", hint="Wait for it, or stop it.")
@@ -237,10 +240,14 @@ class SessionConnection:
             await self._attach(sessions, state, state.last_event_id)
         if model_ref is not None and model_ref != state.model_ref:
             await sessions.dispatch(RunCommand(self.session_id, cmd.SetModel(now=0, model_ref=model_ref)))
+        added = given
+        # Words that are most likely new can repeat just a conversation that has no answer yet, and such a log is short.
+        if state.last_event_id <= _FIRST_LOOK or not are_new_words(given):
+            added = added_messages(given, await _conversation(sessions, self.session_id, state.last_event_id))
         input_id = str(uuid4())
         # With a client_msg_id the words count once, also when their owner dies and they have to be said again.
         terms = run_terms(wanted.options or self._options)
-        said = cmd.Send(now=0, input_id=input_id, client_msg_id=input_id, content=words, terms=terms)
+        said = cmd.Send(now=0, input_id=input_id, client_msg_id=input_id, **_input_of(added), terms=terms)
         await sessions.dispatch(RunCommand(self.session_id, said))
         self._scopes.words_taken(self.session_id, message_id, input_id)
 
@@ -360,6 +367,22 @@ class SessionConnection:
         finally:
             del self._results[call_id]
             self._scopes.withdraw(self.session_id, call_id)
+
+
+def _input_of(added: tuple[Message, ...]) -> dict[str, Any]:
+    """The newest words of the user are the input of a run; without such words it answers what is there."""
+    if added and isinstance(added[-1], UserMessage):
+        return {"history": added[:-1], "content": added[-1].content}
+    return {"history": added, "content": (), "continues": True}
+
+
+async def _conversation(sessions: Sessions, session_id: str, through: int) -> tuple[Message, ...]:
+    """The whole conversation of a session, also what a summary stands for."""
+    history = History()
+    for logged in await events_of(sessions, session_id, Window(0, through, deltas=True)):
+        if not (isinstance(logged, ev.Logged) and isinstance(logged.event, ev.Compacted)):
+            history.apply(logged)
+    return history.messages()
 
 
 async def _open_run(sessions: Sessions, session_id: str, upto: int) -> list[ev.Logged]:

@@ -149,7 +149,7 @@ FIELDS: Final[dict[type[msgspec.Struct], dict[str, _Widens]]] = {
     RunTerms: _judged(
         "options max_turns max_output_tokens max_usd allow_unknown_price max_seconds mcp_wait_s deny token", allow=bool
     ),
-    cmd.Send: _judged("now input_id content client_msg_id delivery", terms=_is_wide),
+    cmd.Send: _judged("now input_id content client_msg_id delivery history continues", terms=_is_wide),
     cmd.Compact: _judged("now input_id instructions"),
     cmd.Abort: _judged("now run_id by reason token"),
     cmd.SetMode: _judged("now token", mode=_asks_less, agent_mode=bool),

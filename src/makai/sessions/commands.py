@@ -10,6 +10,7 @@ import msgspec
 
 from makai.core import session_events as ev
 from makai.core.content import SessionPart
+from makai.core.messages import Message
 from makai.harness.base import Effect, ResumeRun, StartCompaction, StartRun
 
 
@@ -44,6 +45,10 @@ class Send(Timed, frozen=True, tag="send"):
     """"queue" starts a run of its own when the active one has settled; "steer" is read between two of its turns."""
     terms: ev.RunTerms = ev.RunTerms()
     """Of the run it starts; steering input has none."""
+    history: tuple[Message, ...] = ()
+    """Messages of an earlier conversation, which come before the input. They cannot wait for another run."""
+    continues: bool = False
+    """Answer the conversation as it is: there is no input, and `content` is empty."""
 
 
 class ApproveCall(Timed, frozen=True, tag="approve"):

@@ -4,15 +4,17 @@ applied as it is logged, so a step sees what the steps before it did."""
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
 
 from makai.core import session_events as ev
 from makai.core.content import SessionPart, Text
+from makai.core.messages import Message
 from makai.core.usage import Usage
 from makai.harness.base import StartRun
-from makai.sessions.commands import AnyEffect, ResolveApproval, Steer
+from makai.sessions.commands import AnyEffect, ResolveApproval, Send, Steer
 from makai.sessions.state import Run, SessionState, UnfinishedCall, evolve
 
 RUN_IDS = UUID("6d616b61-6900-5000-8000-72756e206964")
@@ -48,17 +50,36 @@ class Draft:
         self._effects.append(effect)
 
     def start_run(
-        self, input_id: str, content: str | tuple[SessionPart, ...], client_msg_id: str | None, terms: ev.RunTerms
+        self,
+        input_id: str,
+        content: str | tuple[SessionPart, ...],
+        client_msg_id: str | None,
+        terms: ev.RunTerms,
+        history: tuple[Message, ...] = (),
     ) -> None:
         run_id = self.log_run_start(input_id, "input", terms)
+        self._log_history(history, run_id)
         self.log(ev.UserInput(input_id=input_id, content=content, client_msg_id=client_msg_id), run_id)
         self.effect(StartRun(run_id=run_id, input_id=input_id, model_ref=self.state.model_ref))
 
-    def log_run_start(self, input_id: str, purpose: ev.RunPurpose, terms: ev.RunTerms | None = None) -> str:
+    def answer_history(self, command: Send) -> None:
+        """Start a run without input."""
+        run_id = self.log_run_start(
+            command.input_id, "input", command.terms, input_id=command.input_id, client_msg_id=command.client_msg_id
+        )
+        self._log_history(command.history, run_id)
+        self.effect(StartRun(run_id=run_id, input_id=command.input_id, model_ref=self.state.model_ref))
+
+    def _log_history(self, history: tuple[Message, ...], run_id: str) -> None:
+        for message in history:
+            self.log(ev.HistoryMessage(message=message), run_id)
+
+    def log_run_start(self, seed: str, purpose: ev.RunPurpose, terms: ev.RunTerms | None = None, **answers: Any) -> str:
+        """Open a run whose id follows from its number and the unique `seed`; `answers` are fields of the event."""
         number = self.state.run_counter + 1
-        run_id = str(uuid5(RUN_IDS, f"{number}:{input_id}"))
+        run_id = str(uuid5(RUN_IDS, f"{number}:{seed}"))
         started = ev.RunStarted(
-            run_number=number, model_ref=self.state.model_ref, purpose=purpose, terms=terms or ev.RunTerms()
+            run_number=number, model_ref=self.state.model_ref, purpose=purpose, terms=terms or ev.RunTerms(), **answers
         )
         self.log(started, run_id)
         self.log(ev.RunStatusChanged(status="starting"), run_id)

@@ -132,9 +132,12 @@ def _send(draft: Draft, command: cmd.Send) -> None:
     _check_open(state)
     _check_input(state, command)
     if state.active_run is None:
-        draft.start_run(command.input_id, command.content, command.client_msg_id, command.terms)
+        if command.continues:
+            draft.answer_history(command)
+        else:
+            draft.start_run(command.input_id, command.content, command.client_msg_id, command.terms, command.history)
         return
-    if command.delivery is None:
+    if command.delivery is None or command.history or command.continues:
         raise SessionRefused("BUSY", "A run is active.", hint="Wait for it, abort it, or queue the message.")
     if len(state.waiting) >= MAX_WAITING:
         raise SessionRefused("BUSY", f"{MAX_WAITING} messages are waiting already.")
@@ -297,7 +300,12 @@ def _check_title(title: str) -> None:
 def _check_input(state: SessionState, command: cmd.Send) -> None:
     _check_text(command.input_id, "input_id")
     content = command.content
-    if not (content.strip() if isinstance(content, str) else content):
+    if (command.history or command.continues) and not state.capabilities.needs_model:
+        raise SessionRefused("INVALID_COMMAND", "The agent of this session keeps its conversation itself.")
+    if command.continues:
+        if content:
+            raise SessionRefused("BAD_ARGUMENT", "A run that continues the conversation as it is has no input.")
+    elif not (content.strip() if isinstance(content, str) else content):
         raise SessionRefused("BAD_ARGUMENT", "The message is empty.")
     for kind, is_taken in ((Image, state.capabilities.images), (Audio, state.capabilities.audio)):
         if not is_taken and not isinstance(content, str) and any(isinstance(part, kind) for part in content):

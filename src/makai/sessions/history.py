@@ -174,9 +174,29 @@ class _Turn:
         self.is_retried = self.stop_reason == "error" and not has_run
 
 
+class _Brought(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that a client brought along from an earlier conversation."""
+
+    event_id: int
+    ts: int
+    run_id: str | None
+    message: Message
+
+    def items(self) -> Iterator[TranscriptItem]:
+        """What people read of it. Calls and results of that conversation are none of this session's."""
+        place: dict[str, Any] = {"event_id": self.event_id, "ts": self.ts, "run_id": self.run_id}
+        match self.message:
+            case UserMessage(content=content):
+                yield UserItem(**place, content=content)
+            case AssistantMessage():
+                yield TextItem(**place, text=self.message.text())
+            case _:
+                pass
+
+
 class History:
     def __init__(self) -> None:
-        self._entries: list[UserItem | NoteItem | _Turn] = []
+        self._entries: list[UserItem | NoteItem | _Brought | _Turn] = []
         self._compacted: PlacedMessage | None = None
         self._through = 0
         self._calls: dict[str, _Called] = {}
@@ -194,6 +214,8 @@ class History:
                 continue
             if isinstance(entry, _Turn):
                 placed += entry.messages()
+            elif isinstance(entry, _Brought):
+                placed.append(PlacedMessage(entry.event_id, entry.message))
             elif isinstance(entry, UserItem):
                 placed.append(PlacedMessage(entry.event_id, UserMessage(content=content_for_model(entry.content))))
         return tuple(placed)
@@ -204,7 +226,12 @@ class History:
     def items(self) -> tuple[TranscriptItem, ...]:
         items: list[TranscriptItem] = []
         for entry in self._entries:
-            items += [block.shown() for block in entry.blocks] if isinstance(entry, _Turn) else [entry]
+            if isinstance(entry, _Turn):
+                items += [block.shown() for block in entry.blocks]
+            elif isinstance(entry, _Brought):
+                items += entry.items()
+            else:
+                items.append(entry)
         return tuple(items)
 
     def _on_created(self, event: ev.SessionCreated, logged: ev.Logged) -> None:
@@ -217,6 +244,9 @@ class History:
         self._entries.append(UserItem(**_place(logged), content=event.content))
         if not self._has_turns:
             self._turn = None
+
+    def _on_history_message(self, event: ev.HistoryMessage, logged: ev.Logged) -> None:
+        self._entries.append(_Brought(**_place(logged), message=event.message))
 
     def _current_turn(self, logged: ev.Logged) -> _Turn | None:
         """None when the log is read from the middle of a turn that the summary represents."""
@@ -313,6 +343,7 @@ _STEPS: dict[type, Callable[[History, Any, ev.Logged], None]] = {
     ev.SessionCreated: History._on_created,
     ev.RunStarted: History._on_run_started,
     ev.UserInput: History._on_user_message,
+    ev.HistoryMessage: History._on_history_message,
     ev.TurnStarted: History._on_turn_started,
     ev.TurnEnded: History._on_turn_ended,
     ev.RunResumed: History._on_asked_again,

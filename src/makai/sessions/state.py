@@ -13,6 +13,7 @@ import msgspec
 from makai.core import session_events as ev
 from makai.core.content import SessionPart
 from makai.core.errors import LogConflict
+from makai.core.messages import AssistantMessage
 from makai.core.usage import Usage
 from makai.sessions.commands import CallStatus
 from makai.sessions.log.base import LoggedEvent
@@ -237,7 +238,17 @@ def _on_run_started(state: SessionState, event: ev.RunStarted, logged: ev.Logged
         started_at=logged.ts,
         last_event_id=logged.event_id,
     )
-    return _evolved(state, run=run, run_counter=event.run_number)
+    ids = _with(state.client_msg_ids, event.client_msg_id)
+    return _evolved(state, run=run, run_counter=event.run_number, client_msg_ids=ids)
+
+
+def _on_history(state: SessionState, event: ev.HistoryMessage, logged: ev.Logged) -> SessionState:
+    """A call of this session never gets the id of one that the client brought along."""
+    call_ids = state.call_ids
+    if isinstance(event.message, AssistantMessage):
+        for call in event.message.tool_calls():
+            call_ids = call_ids.with_text(call.tool_call_id)
+    return _evolved(state, call_ids=call_ids)
 
 
 def _on_granted(state: SessionState, event: ev.ApprovalDecided, logged: ev.Logged) -> SessionState:
@@ -337,6 +348,7 @@ _STEPS: dict[type, Callable[[SessionState, Any, ev.Logged], SessionState]] = {
     ev.SessionClosed: lambda state, event, logged: _evolved(state, closed=True),
     ev.InputAccepted: _on_input,
     ev.UserInput: _on_user_message,
+    ev.HistoryMessage: _on_history,
     ev.RunStarted: _on_run_started,
     ev.RunFinished: lambda state, event, logged: _evolved(state, usage=state.usage + event.usage),
     ev.RunFailed: lambda state, event, logged: _evolved(state, usage=state.usage + event.usage),

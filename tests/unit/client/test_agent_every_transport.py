@@ -131,6 +131,21 @@ async def test_run_answers_with_the_completion_shape_and_its_session_goes_on(cli
     assert (status.status, status.model_ref, status.usage.output) == ("idle", SCENARIO, 36)
 
 
+@pytest.mark.req("MK-AGENT-022")
+async def test_a_new_session_takes_a_conversation_that_was_had_elsewhere(client: makai.MakaiClient) -> None:
+    call = makai.ToolCallContentPart(tool_call_id="c1", name="look", arguments_json="{}")
+    result = makai.ToolResultContentPart(tool_call_id="c1", tool_name="look", content="Water.")
+    asked: list[Any] = ["Hi", {"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}]
+
+    response = await client.agent.run(model_ref=SCENARIO, messages=asked)
+
+    assert response.text == "Water."  # the second answer: the first one is in the history
+    again = await client.agent.run(
+        model_ref=SCENARIO, messages=[*asked, response.message, "Again?"], options={"session_id": response.session_id}
+    )
+    assert (again.text, again.session_id) == ("As I said, water.", response.session_id)
+
+
 @pytest.mark.req("MK-SDK-035", "MK-TOOL-006")
 async def test_a_tool_that_raises_is_an_error_for_the_model_and_the_run_goes_on(client: makai.MakaiClient) -> None:
     async def fail(arguments: dict[str, Any]) -> None:

@@ -9,15 +9,13 @@ import pytest
 from support.wire import NOW_MS
 
 from makai.core import session_events as ev
-from makai.core.content import Audio, ContentPart, Image, Text, ToolResult
-from makai.core.errors import InvalidRequest
+from makai.core.content import Text
 from makai.core.messages import StopReason
 from makai.core.request import StreamOptions
 from makai.core.usage import Usage
-from makai.protocols.makai.agent import run_terms, words_of
+from makai.protocols.makai.agent import run_terms
 from makai.protocols.makai.agent_payloads import AgentOptions
 from makai.protocols.makai.agent_projection import AgentProjection
-from makai.protocols.makai.payloads import ChatMessage
 
 REF = "scripted/scripted@m%3A1"
 START = ev.RunStarted(run_number=1, model_ref=REF)
@@ -262,42 +260,6 @@ def test_a_model_that_has_no_canonical_name_is_simply_not_named() -> None:
     )
     assert events_in(frames)[2] == {"type": "message_start"}
     assert "provider_id" not in frames[-1][1]
-
-
-def user(content: str | tuple[ContentPart, ...]) -> ChatMessage:
-    return ChatMessage(role="user", content=content)
-
-
-ASSISTANT = ChatMessage(role="assistant", content="Hi.")
-PICTURE = Image(data="AAAA", mime_type="image/png")
-
-
-@pytest.mark.req("MK-AGENT-016")
-def test_only_what_follows_the_last_assistant_message_is_added() -> None:
-    said = [user("one"), ASSISTANT, user("two"), user((Text(text="three"), PICTURE))]
-    assert words_of(said, has_history=True) == (Text(text="two"), Text(text="three"), PICTURE)
-    assert words_of([user("one"), user("two")], has_history=False) == "one\n\ntwo"
-    assert words_of([user((Audio(data="AAAA", mime_type="audio/wav"),))], has_history=True) == (
-        Audio(data="AAAA", mime_type="audio/wav"),
-    )
-
-
-@pytest.mark.parametrize(
-    ("messages", "has_history"),
-    [
-        ([], True),
-        ([user("one"), ASSISTANT], True),
-        ([user("one"), ASSISTANT, user("two")], False),
-        ([ChatMessage(role="system", content="Be brief."), user("one")], False),
-        ([user("one"), ChatMessage(role="tool", content="x", tool_call_id="c1")], True),
-        ([user((ToolResult(tool_call_id="c1", tool_name="look", content="x"),))], True),
-        ([user(())], True),
-    ],
-    ids=str,
-)
-def test_anything_else_is_an_invalid_request(messages: list[ChatMessage], has_history: bool) -> None:
-    with pytest.raises(InvalidRequest):
-        words_of(messages, has_history=has_history)
 
 
 def test_options_become_the_terms_of_a_run() -> None:

@@ -6,10 +6,12 @@ import pytest
 from support.session_trials import MODEL_REF, Trial, asked, finished
 
 from makai.core import session_events as ev
-from makai.core.content import Text
+from makai.core.content import Text, ToolCall, ToolResult
+from makai.core.messages import AssistantMessage, ToolMessage, UserMessage
 from makai.core.usage import Usage
 from makai.harness.base import StartCompaction, StartRun
 from makai.sessions import commands as cmd
+from makai.sessions.history import history
 
 OUTSIDE = "Not run: the run was over before this tool started."
 
@@ -44,6 +46,36 @@ def test_a_plain_run_logs_its_whole_life_in_order(trial: Trial) -> None:
 
 
 @pytest.mark.req("MC-RUN-004")
+def test_a_history_is_logged_before_the_input_and_a_run_may_answer_it_without_one(trial: Trial) -> None:
+    called = AssistantMessage(content=(ToolCall(tool_call_id="c1", name="look", arguments_json="{}"),))
+    seen = ToolMessage(result=ToolResult(tool_call_id="c1", tool_name="look", content="Water."))
+    asked, more = UserMessage(content="hello"), UserMessage(content="more")
+    send = cmd.Send(now=1, input_id="i1", content=(), history=(asked, called, seen), continues=True, client_msg_id="m1")
+
+    trial.do(send)
+    trial.answer("hi")
+    trial.do(send)  # a repetition
+    trial.do(cmd.Send(now=1, input_id="i2", content="what?", history=(more,)))
+
+    logged = [event for event in trial.events() if isinstance(event, ev.RunStarted | ev.HistoryMessage | ev.UserInput)]
+    assert logged == [
+        ev.RunStarted(run_number=1, model_ref=MODEL_REF, input_id="i1", client_msg_id="m1"),
+        *(ev.HistoryMessage(message=message) for message in (asked, called, seen)),
+        ev.RunStarted(run_number=2, model_ref=MODEL_REF),
+        ev.HistoryMessage(message=more),
+        ev.UserInput(input_id="i2", content="what?"),
+    ]
+    said = history(trial.log)
+    assert said.messages()[:3] == (asked, called, seen)
+    assert [type(item).__name__ for item in said.items()][:1] == ["UserItem"]
+    assert trial.state.fresh_call_id("c1") != "c1"
+    waiting = cmd.Send(now=1, input_id="i3", content="x", history=(more,), delivery="queue")
+    assert trial.refusal(waiting) == "BUSY"
+    trial.answer("nothing")
+    assert trial.refusal(cmd.Send(now=1, input_id="i3", content="x", continues=True)) == "BAD_ARGUMENT"
+    assert trial.refusal(cmd.Send(now=1, input_id="i3", content=(), history=(more,))) == "BAD_ARGUMENT"
+
+
 def test_every_run_has_an_id_of_its_own_even_for_a_reused_input_id(trial: Trial) -> None:
     for _ in range(3):
         trial.send("same")

@@ -16,7 +16,8 @@ from makai.cli.terminal.styled_text import Line, Lines, Markdown, Piece, Span, S
 from makai.cli.terminal.tool_call_text import approval_question, decision, finished_call
 from makai.cli.terminal.usage_text import run_totals
 from makai.core import session_events as ev
-from makai.core.content import words_of
+from makai.core.content import SessionPart, words_of
+from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.visible_text import one_line, shown
 from makai.sessions.log.base import LoggedEvent
 from makai.sessions.state import SessionState, evolve
@@ -91,10 +92,15 @@ class TranscriptView:
 
     def _on_user(self, event: ev.UserInput, logged: ev.Logged) -> list[Piece]:
         others = logged.event_id > self._opened_at and event.input_id not in self.sent_here
-        words = lines_of(shown(words_of(event.content)), "user", "  ")
-        first = Span("> " + words[0][0].text[2:], "user")
-        mark = [Span("  (from another client)", "dim")] if others else []
-        return [Lines(lines=(line(first, *mark), *words[1:]), gap=True)]
+        return [_user_lines(event.content, *([Span("  (from another client)", "dim")] if others else []))]
+
+    def _on_history(self, event: ev.HistoryMessage, logged: ev.Logged) -> list[Piece]:
+        match event.message:
+            case UserMessage(content=content):
+                return [_user_lines(content)]
+            case AssistantMessage() as message if text := message.text():
+                return [Markdown(text=shown(text), begins=True)]
+        return []
 
     def _on_text_delta(self, event: ev.AssistantTextDelta, logged: ev.Logged) -> list[Piece]:
         self._heard()
@@ -250,6 +256,12 @@ class TranscriptView:
         return [note("The conversation was replaced by a summary (Ctrl+O shows it).")]
 
 
+def _user_lines(content: str | tuple[SessionPart, ...], *marks: Span) -> Lines:
+    words = lines_of(shown(words_of(content)), "user", "  ")
+    first = Span("> " + words[0][0].text[2:], "user")
+    return Lines(lines=(line(first, *marks), *words[1:]), gap=True)
+
+
 _Step: TypeAlias = Callable[[TranscriptView, Any, ev.Logged], list[Piece] | None]
 
 
@@ -259,6 +271,7 @@ def _says(text: Callable[[Any], str]) -> _Step:
 
 _STEPS: Final[dict[type, _Step]] = {
     ev.UserInput: TranscriptView._on_user,
+    ev.HistoryMessage: TranscriptView._on_history,
     ev.AssistantTextDelta: TranscriptView._on_text_delta,
     ev.AssistantText: TranscriptView._on_text,
     ev.ReasoningDelta: TranscriptView._on_thinking_delta,

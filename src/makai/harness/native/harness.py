@@ -15,6 +15,7 @@ from makai.core import session_events as ev
 from makai.core.confinement import Confinement
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
+from makai.core.messages import UserMessage
 from makai.core.model import ModelCapability
 from makai.core.request import Context
 from makai.harness import base
@@ -201,9 +202,9 @@ def _settlement(outcome: AgentOutcome) -> Settlement:
 
 
 def _title(placed: Sequence[PlacedMessage]) -> str:
-    """The first line of the first message, until a better title is set."""
+    """The first line of the user's first message, until a better title is set."""
     for each in placed:
-        content = getattr(each.message, "content", "")
+        content = each.message.content if isinstance(each.message, UserMessage) else ""
         text = content if isinstance(content, str) else next((p.text for p in content if isinstance(p, Text)), "")
         if line := " ".join(text.split()):
             return line if len(line) <= MAX_TITLE_LENGTH else line[: MAX_TITLE_LENGTH - 1].rstrip() + "…"

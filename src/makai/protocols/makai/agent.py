@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from makai.core import session_events as ev
-from makai.core.content import Audio, Image, Text, UserPart
 from makai.core.errors import InvalidRequest, MakaiError, RateLimited, SessionRefused
 from makai.core.request import RequestOptions, StreamOptions, ToolDefinition
 from makai.protocols.makai import agent_payloads as wire
@@ -20,8 +19,7 @@ from makai.protocols.makai.agent_projection import AgentProjection, permission_r
 from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.envelope import Envelope, Scope
 from makai.protocols.makai.framing import MAX_IDLE_SCOPES, EnvelopeSender, Inbound
-from makai.protocols.makai.messages import parts_of
-from makai.protocols.makai.payloads import Ack, ChatMessage
+from makai.protocols.makai.payloads import Ack
 from makai.protocols.makai.projection import nack_of, wire_code
 
 MAX_UNANSWERED = 64
@@ -178,7 +176,7 @@ class AgentScopes:
         for kind, payload in session.projection.project(logged):
             self._tell(session, kind, payload, run_id)
         match event:
-            case ev.UserInput(input_id=input_id) if input_id in session.own_inputs:
+            case ev.UserInput(input_id=input_id) | ev.RunStarted(input_id=input_id) if input_id in session.own_inputs:
                 session.own_runs[run_id] = session.own_inputs.pop(input_id)
             case ev.ToolStarted(call_id=call_id):
                 self._execute_if_started(session, call_id)
@@ -266,32 +264,6 @@ def _check_tools(tools: Sequence[ToolDefinition]) -> None:
             raise InvalidRequest(
                 f"tools: parameters_schema_json of {tool.name!r} is not a JSON object: {error}"
             ) from None
-
-
-def words_of(messages: Sequence[ChatMessage], *, has_history: bool) -> str | tuple[UserPart, ...]:
-    """What a message adds to a session: "appends only what follows the last assistant message; anything
-    else is `invalid_request`"."""
-    answered = max((place for place, message in enumerate(messages) if message.role == "assistant"), default=-1)
-    if answered >= 0 and not has_history:
-        raise InvalidRequest(
-            "a new session begins with what the user says, not with an assistant's message",
-            hint="Continue a conversation by naming its session.",
-        )
-    parts: list[UserPart] = []
-    texts: list[str] = []
-    for place, message in enumerate(messages[answered + 1 :], answered + 1):
-        if message.role != "user":
-            hint = "Instructions are the system_prompt of agent_start." if message.role != "tool" else None
-            raise InvalidRequest(f"messages[{place}]: only a user's messages can be added to a session", hint=hint)
-        said = parts_of(message)
-        own = tuple(part for part in said if isinstance(part, Text | Image | Audio))
-        if len(own) != len(said):
-            raise InvalidRequest(f"messages[{place}]: a user message holds text, images and audio only")
-        parts.extend(own)
-        texts.extend([message.content] if isinstance(message.content, str) else [])
-    if not parts:
-        raise InvalidRequest("messages holds nothing that follows the last assistant message")
-    return "\n\n".join(texts) if len(texts) == len(parts) else tuple(parts)
 
 
 def run_terms(options: wire.AgentOptions) -> ev.RunTerms:

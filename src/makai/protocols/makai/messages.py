@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 import msgspec
@@ -18,9 +18,15 @@ _STOP_REASONS = frozenset(get_args(core.StopReason))
 
 
 def context_of(request: StreamRequest) -> Context:
+    messages = conversation_of(request.context.messages)
+    return Context(messages=messages, system_prompt=request.context.system_prompt, tools=request.context.tools)
+
+
+def conversation_of(chat: Sequence[ChatMessage]) -> tuple[core.Message, ...]:
+    """The messages of a request, of which there is at least one."""
     tool_names: dict[str, str] = {}
     messages: list[core.Message] = []
-    for position, message in enumerate(request.context.messages):
+    for position, message in enumerate(chat):
         try:
             converted = list(_convert(message, tool_names))
         except InvalidRequest as error:
@@ -30,8 +36,8 @@ def context_of(request: StreamRequest) -> Context:
                 tool_names.update({call.tool_call_id: call.name for call in each.tool_calls()})
         messages.extend(converted)
     if not messages:
-        raise InvalidRequest("context.messages is empty")
-    return Context(messages=tuple(messages), system_prompt=request.context.system_prompt, tools=request.context.tools)
+        raise InvalidRequest("messages is empty")
+    return tuple(messages)
 
 
 def options_of(options: RequestOptions) -> StreamOptions:

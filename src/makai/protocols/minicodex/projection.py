@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from makai.core import session_events as log
 from makai.core.content import Audio, Image, SessionPart, Text, for_model
+from makai.core.messages import AssistantMessage, UserMessage
 from makai.protocols.minicodex import frames
 from makai.protocols.minicodex.states import arguments, as_object, images, present, rfc3339, run_state, words
 from makai.protocols.minicodex.vocabulary import MAKAI, MAKAI_1, STREAMING, PastedImage
@@ -125,6 +126,15 @@ def _same(kind: type[Any], **sources: str | Callable[[Any], Any]) -> Callable[[A
     return make
 
 
+def _history(event: log.HistoryMessage, logged: log.Logged, state: SessionState) -> Frame | None:
+    match event.message:
+        case UserMessage(content=content):
+            return frames.UserTextFrame(text=words(content), images=images(content), **_common(logged))
+        case AssistantMessage() as message if message.text():
+            return frames.AssistantTextFrame(text=message.text(), content_index=0, **_common(logged))
+    return None
+
+
 def _words(event: log.UserInput | log.InputAccepted) -> str:
     return words(event.content)
 
@@ -141,6 +151,7 @@ _FRAMES: Final[dict[type, Callable[[Any, log.Logged, SessionState], Frame | None
     log.SessionClosed: _same(frames.SessionClosedFrame),
     log.InputAccepted: _same(frames.InputAcceptedFrame, text=_words, images=_images),
     log.UserInput: _same(frames.UserTextFrame, text=_words, images=_images),
+    log.HistoryMessage: _history,
     log.RunStatusChanged: _run_status,
     log.RunResumed: _same(frames.RunResumedFrame),
     log.RunAborted: _aborted,

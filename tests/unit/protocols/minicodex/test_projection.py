@@ -10,6 +10,7 @@ from support.minicodex import ANY_FRAME, DOCUMENT_FRAME, JSON
 
 from makai.core import session_events as log
 from makai.core.content import Image, Text
+from makai.core.messages import AssistantMessage, UserMessage
 from makai.core.session_events import FileDiff, FilePlace, Logged, PlanEntry, SessionEvent
 from makai.core.usage import Usage
 from makai.protocols.minicodex.projection import Capabilities, Projector
@@ -54,6 +55,12 @@ CASES: list[tuple[SessionEvent, JSON | None, JSON]] = [
         log.UserInput(input_id="i", content=(Text(text="look"), Image(data="aGk=", mime_type="image/png"))),
         {"type": "user_text", "text": "look"},
         {"input_id": "i", "images": [PICTURE]},
+    ),
+    (log.HistoryMessage(message=UserMessage(content="hi")), {"type": "user_text", "text": "hi"}, {}),
+    (
+        log.HistoryMessage(message=AssistantMessage(content=(Text(text="hi"),))),
+        {"type": "assistant_text", "text": "hi"},
+        {"content_index": 0},
     ),
     (
         log.UserInput(input_id="i", content="hi", client_msg_id="m"),
