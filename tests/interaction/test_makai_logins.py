@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.peers import TRANSPORTS, Peer, open_peer
+from support.peers import TRANSPORTS, Peer, open_peer, open_server
 from support.wire import JSON, envelope
 
 PROVIDER = "test-fixture"
@@ -125,3 +126,18 @@ async def test_an_empty_answer_is_asked_again_and_two_logins_keep_their_prompts_
     assert await first.answer("prompt-1", "  ", "auth_event") == [ACK, first.prompt(2)]
     assert await second.answer("prompt-1", "ok", "auth_login_result") == [ACK, *second.success()]
     assert await first.answer("prompt-2", "ok", "auth_login_result") == [ACK, *first.success()]
+
+
+@pytest.mark.req("MK-TRANS-005")
+@pytest.mark.parametrize("transport", ["memory", "websocket", "sse", "grpc"])
+async def test_a_connection_that_is_dropped_takes_its_login_with_it(transport: str, tmp_path: Path) -> None:
+    async with open_server(transport, {"MAKAI_HOME": str(tmp_path), "MAKAI_TEST_LOGIN": "1"}) as connect:
+        leaving, staying = await connect(), await connect()
+        login = Login(leaving)
+        await login.begin("auth_event")
+        assert await status(staying) == listed("login_in_progress")
+        await leaving.channel.close()
+        async with asyncio.timeout(20):
+            while await status(staying) == listed("login_in_progress"):
+                pass
+        assert await status(staying) == listed("login_required")

@@ -199,6 +199,7 @@ async def test_an_unknown_model_is_refused_before_anything_is_sent(peer: Peer) -
         assert "model not found" in nack["payload"]["reason"]
 
 
+@pytest.mark.req("MK-AUTH-018")
 async def test_a_missing_key_is_refused_naming_the_provider(peer: Peer) -> None:
     (nack,) = await peer.ask(prompt("x", model="groq/openai-completions@x"))
     assert (nack["payload"]["error_code"], nack["payload"]["provider_id"]) == ("auth_required", "groq")

@@ -133,7 +133,7 @@ async def test_no_canary_shows_on_any_path_of_a_login(
     monkeypatch.setattr(oauth2, "PASTE_AFTER_S", 0.0)
     tokens = {"access_token": canary, "refresh_token": canary, "id_token": canary, "expires_in": 60}
     good = answers(json.dumps(tokens).encode(), 200, "application/json")
-    scripts = [good, page(canary), echoes(canary, 400), echoes(canary, 500), echoes(canary, 200)]
+    scripts = [good, page(canary), *(echoes(canary, status) for status in (400, 401, 500, 200))]
     for number, script in enumerate(scripts):
         async with upstream(script) as server:
             provider = with_endpoints(server.url, canary)

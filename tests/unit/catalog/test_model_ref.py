@@ -6,7 +6,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.fixtures import FIXTURES
 
@@ -40,12 +40,16 @@ def test_the_canonical_form(triple: tuple[str, str, str], ref: str) -> None:
 
 @pytest.mark.req("MK-MODEL-019")
 @given(TRIPLES)
+@example(ModelRef("a", "b", " :/@%41\n\0é☂ "))
 def test_formatting_then_parsing_returns_the_triple(triple: ModelRef) -> None:
     assert parse_model_ref(str(triple)) == triple
 
 
 @pytest.mark.req("MK-MODEL-019")
 @given(TRIPLES, TRIPLES)
+@example(ModelRef("a", "b", "c "), ModelRef("a", "b", "c"))
+@example(ModelRef("a", "b", "C"), ModelRef("a", "b", "c"))
+@example(ModelRef("a", "b", "%41"), ModelRef("a", "b", "A"))
 def test_distinct_triples_have_distinct_refs(one: ModelRef, other: ModelRef) -> None:
     assert (str(one) == str(other)) == (one == other)
 

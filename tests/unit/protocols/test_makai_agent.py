@@ -28,7 +28,7 @@ def server() -> AgentServer:
     return AgentServer().attached()
 
 
-@pytest.mark.req("MK-AGENT-001", "MK-AGENT-002")
+@pytest.mark.req("MK-AGENT-001", "MK-AGENT-002", "MK-ENV-012")
 def test_a_start_becomes_a_command_and_is_answered_by_ack_and_agent_started(fresh: AgentServer) -> None:
     payload = {
         "model_ref": REF,
@@ -112,7 +112,7 @@ def test_what_is_meant_for_a_tool_server_is_nacked_and_never_dropped(fresh: Agen
     assert pong["type"] == "pong"
 
 
-@pytest.mark.req("MK-AGENT-003", "MK-AGENT-005", "MK-AGENT-006", "MK-AGENT-013")
+@pytest.mark.req("MK-AGENT-003", "MK-AGENT-005", "MK-AGENT-006", "MK-AGENT-013", "MK-ENV-012")
 def test_a_message_is_acked_and_settled_once_with_its_own_id(server: AgentServer) -> None:
     assert server.ask("agent_message", HELLO) == []
     command = server.command(AskSession)
@@ -232,7 +232,7 @@ def test_models_are_listed_in_the_scope_of_an_attached_session_without_disturbin
     assert ack["sequence"] == 4
 
 
-@pytest.mark.req("MK-AGENT-017")
+@pytest.mark.req("MK-AGENT-017", "MK-ENV-012")
 def test_a_stop_is_acked_and_agent_stopped_is_the_last_word(server: AgentServer) -> None:
     message_id = server.running()
     server.ask("agent_stop", {"reason": "enough"})

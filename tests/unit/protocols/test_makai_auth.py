@@ -40,7 +40,7 @@ def flow_id(server: Server) -> str:
     return login(server)
 
 
-@pytest.mark.req("MK-AUTH-001", "MK-AUTH-002", "MK-ENV-012")
+@pytest.mark.req("MK-AUTH-001", "MK-AUTH-002", "MK-ENV-004", "MK-ENV-012")
 def test_a_provider_query_gets_ack_and_then_its_answer(server: Server) -> None:
     query = envelope("auth_providers_request")
     (ack,) = server.say(query)
@@ -92,6 +92,25 @@ def test_a_login_says_exactly_this(server: Server, flow_id: str) -> None:
     assert not server.connection.busy
 
 
+@pytest.mark.req("MK-AUTH-004", "MK-AUTH-005")
+def test_an_event_carries_its_optional_fields_only_when_they_are_set(server: Server, flow_id: str) -> None:
+    whose = {"flow_id": flow_id, "provider_id": "acme"}
+    asked = {**whose, "prompt_id": "p1", "message": "Code?"}
+    for event in (
+        wire.AuthEvent(auth_url=wire.AuthUrl(**whose, url="https://x/")),
+        wire.AuthEvent(prompt=wire.AuthPrompt(**asked, allow_empty=True)),
+        wire.AuthEvent(error=wire.AuthFailure(**whose, message="No.")),
+        wire.AuthEvent(error=wire.AuthFailure(**whose, message="No.", code="denied")),
+    ):
+        server.connection.auth.event(flow_id, event)
+    assert [frame["payload"] for frame in server.heard()] == [
+        {"auth_url": whose | {"url": "https://x/"}},
+        {"prompt": asked | {"allow_empty": True}},
+        {"error": whose | {"message": "No."}},
+        {"error": whose | {"message": "No.", "code": "denied"}},
+    ]
+
+
 @pytest.mark.req("MK-AUTH-010")
 def test_an_answer_for_another_flow_is_refused_and_one_for_another_prompt_is_passed_on_to_be_ignored(
     server: Server, flow_id: str
@@ -105,7 +124,7 @@ def test_an_answer_for_another_flow_is_refused_and_one_for_another_prompt_is_pas
     assert server.commands == [wire.AuthPromptResponse(flow_id=flow_id, prompt_id="p9", answer="42")]
 
 
-@pytest.mark.req("MK-AUTH-011", "MK-AUTH-014")
+@pytest.mark.req("MK-AUTH-011", "MK-AUTH-014", "MK-ENV-012")
 def test_a_cancel_is_acked_and_the_flow_ends_once(server: Server, flow_id: str) -> None:
     cancel = envelope("auth_cancel", {"flow_id": flow_id}, stream_id=flow_id, sequence=2)
     (ack,) = server.say(cancel)

@@ -1,11 +1,12 @@
 import re
+import time
 
 import msgspec
 import pytest
 from support.wire import JSON, Server, ask, encode, envelope, new_id
 
 from makai.protocols.makai.envelope import MessageIds, Problem, is_uuid, read_envelope
-from makai.protocols.makai.server import ConnectionLimits
+from makai.protocols.makai.server import ConnectionLimits, ServerConnection
 
 
 def example(
@@ -92,7 +93,7 @@ FAULTS: list[JSON] = [
 ]
 
 
-@pytest.mark.req("MK-ENV-019", "MK-ENV-011")
+@pytest.mark.req("MK-ENV-019", "MK-ENV-011", "MK-ENV-004")
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_faulty_envelope_with_a_readable_id_is_nacked(server: Server, fault: JSON) -> None:
     value = ask(**fault)
@@ -164,7 +165,18 @@ def test_message_ids_are_uuids_and_never_repeat() -> None:
     assert MessageIds().new() != MessageIds().new()
 
 
-@pytest.mark.req("MK-ENV-015")
+@pytest.mark.req("MK-ENV-003")
+def test_an_envelope_tells_the_milliseconds_at_which_it_was_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    nanoseconds = iter([1_760_000_000_123_999_999, 1_760_000_000_124_000_000])
+    connection = ServerConnection()
+    monkeypatch.setattr(time, "time_ns", lambda: next(nanoseconds))
+    for _ in range(2):
+        connection.receive(encode(envelope("ping")), 0.0)
+    stamps = [msgspec.json.decode(frame)["timestamp"] for frame in connection.take()]
+    assert stamps == [1_760_000_000_123, 1_760_000_000_124]
+
+
+@pytest.mark.req("MK-ENV-015", "MK-ENV-004")
 def test_a_ping_is_answered_in_its_scope_without_an_ack() -> None:
     for scope in ("stream_id", "session_id", "server_id"):
         ids: JSON = {"stream_id": None, scope: new_id()}

@@ -68,7 +68,7 @@ def test_a_stream_in_full_encoding_says_exactly_this(server: Server) -> None:
     ]
 
 
-@pytest.mark.req("MK-PROV-020", "MK-PROV-021")
+@pytest.mark.req("MK-PROV-020", "MK-PROV-021", "MK-ENV-001", "MK-ENV-022")
 def test_a_stream_in_proxy_encoding_never_repeats_content(server: Server) -> None:
     frames = server.play(server.open(ask(encoding="proxy")), HELLO)
     assert {frame["encoding"] for frame in frames} == {"proxy"}
@@ -117,7 +117,7 @@ def test_an_unknown_encoding_is_full(server: Server) -> None:
     assert "partial" in frames[0]["payload"]
 
 
-@pytest.mark.req("MK-PROV-003")
+@pytest.mark.req("MK-PROV-003", "MK-ENV-012")
 @pytest.mark.parametrize("encoding", ["full", "proxy"])
 def test_a_complete_request_gets_the_whole_message_and_no_events(server: Server, encoding: str) -> None:
     (result,) = server.play(server.open(ask("complete_request", encoding=encoding)), HELLO)
@@ -297,7 +297,7 @@ def test_a_scope_is_forgotten_after_its_terminal(server: Server) -> None:
         assert frames[-1]["sequence"] == 8
 
 
-@pytest.mark.req("MK-PROV-031", "MK-PROV-033")
+@pytest.mark.req("MK-PROV-031", "MK-PROV-033", "MK-ENV-012")
 @pytest.mark.parametrize("encoding", ["full", "proxy"])
 def test_an_abort_is_acked_and_ends_the_stream_at_once(server: Server, encoding: str) -> None:
     stream_id = server.open(ask(encoding=encoding))
@@ -352,7 +352,7 @@ def test_goodbye_ends_the_connection_without_an_answer(server: Server) -> None:
     assert server.commands == [EndConnection()]
 
 
-@pytest.mark.req("MK-MODEL-001", "MK-MODEL-003", "MK-MODEL-027", "MK-ENV-004")
+@pytest.mark.req("MK-MODEL-001", "MK-MODEL-003", "MK-MODEL-027", "MK-ENV-004", "MK-ENV-012")
 @pytest.mark.parametrize("scope_kind", ["stream_id", "session_id"])
 def test_a_models_request_gets_ack_then_its_response_in_either_scope(server: Server, scope_kind: str) -> None:
     request = envelope("models_request", {"provider_id": "acme"}, **{"stream_id": None, scope_kind: new_id()})

@@ -78,6 +78,7 @@ async def test_a_frame_of_five_megabytes_passes(ends: Pair) -> None:
     assert await transfer(*ends, large) == large
 
 
+@pytest.mark.req("MK-TRANS-002")
 async def test_every_character_arrives(ends: Pair) -> None:
     text = "\u2028 \u2029 \u0085 \x0b\x0c\x1c \r\n \U0001f600 \ufeff \ud7ff \ue000 \uffff \U0010ffff \x7f \x00"
     value = {"text": text, text: [text]}
