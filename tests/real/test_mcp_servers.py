@@ -228,7 +228,7 @@ async def test_a_server_that_wants_a_login_is_told_apart(tmp_path: Path, transpo
         async with running(HttpServer(name="t", transport=transport, url=url), tmp_path=tmp_path) as servers:
             await servers.watcher.until_state("failed")
 
-    assert servers.watcher.statuses[1].reason == "It answered 401 Unauthorized."
+    assert servers.watcher.statuses[1].reason == "It answered 401 Unauthorized: who are you?"
     assert "k3y" not in str(servers.watcher.statuses)
 
 
@@ -276,16 +276,35 @@ async def test_a_server_that_hangs_at_its_start_delays_nobody_and_is_given_up(tm
     ("server", "reason"),
     [
         (shell("echo no config >&2; exit 7"), "It ended with exit code 7. Its last words:\nno config"),
-        (StdioServer(name="t", command="no-such-program-anywhere"), "exit code 127"),
+        (
+            StdioServer(name="t", command="no-such-program-anywhere"),
+            'The program no-such-program-anywhere is not on your PATH. Install it, or correct "command" in its entry.',
+        ),
+        (
+            StdioServer(name="t", command="./no-such-program"),
+            'There is no program ./no-such-program. Install it, or correct "command" in its entry.',
+        ),
+        (
+            StdioServer(name="t", command="/etc/passwd"),
+            '/etc/passwd may not be executed. Make it executable, or correct "command" in its entry.',
+        ),
         (shell("cat /dev/zero | tr '\\0' 'x' | fold"), "It writes other things than MCP to its output"),
         (shell("exec 1>&-; sleep 600"), "It closed its output"),
         (python("-c", "print('{}'); print('[1]'); print('null'); input()"), "It ended with exit code 0"),
         (
             StdioServer(name="t", command="x", cwd="/no/such/folder"),
-            "It could not be started in /no/such/folder: No such file or directory.",
+            'There is no folder /no/such/folder to start it in. Create it, or correct "cwd" in its entry.',
         ),
-        (HttpServer(name="t", url="http://127.0.0.1:1/mcp"), "All connection attempts failed."),
-        (HttpServer(name="t", transport="sse", url="http://127.0.0.1:1/sse"), "All connection attempts failed."),
+        (
+            HttpServer(name="t", url="http://127.0.0.1:1/mcp?key=k3y"),
+            "http://127.0.0.1:1/mcp cannot be reached (All connection attempts failed). Start that server, or correct "
+            '"url" in its entry.',
+        ),
+        (
+            HttpServer(name="t", transport="sse", url="http://127.0.0.1:1/sse"),
+            "http://127.0.0.1:1/sse cannot be reached (All connection attempts failed). Start that server, or correct "
+            '"url" in its entry.',
+        ),
     ],
 )
 async def test_a_server_that_is_none_says_why(tmp_path: Path, server: McpServer, reason: str) -> None:

@@ -167,6 +167,46 @@ def test_structured_content_is_told_as_json_unless_a_text_says_the_same() -> Non
     assert shown(other, structured={"b": [1, 2]}) == (Text(text="b is 1 and 2"), Text(text='{"b":[1,2]}'))
 
 
+def texts(*said: str) -> tuple[dict[str, Any], ...]:
+    return tuple({"type": "text", "text": text} for text in said)
+
+
+PICTURE = {"type": "image", "data": PNG, "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "structured"),
+    [
+        (texts("the text"), {"result": "the text"}),
+        (texts("a\nb"), {"content": "a\nb"}),
+        (texts("a", "b"), {"content": "a\nb"}),
+        (texts("a", "b"), {"result": ["a", "b"]}),
+        (texts("3"), {"result": 3}),
+        (texts('{"a": 1}', '{"a": 2}'), {"result": [{"a": 1}, {"a": 2}]}),
+        (texts('{\n  "b": 1, "a": {}\n}'), {"a": {}, "b": 1}),
+        (texts('{"b": 1}'), {"result": {"b": 1}}),
+        ((PICTURE,), {"content": [PICTURE]}),
+    ],
+)
+def test_structured_content_that_repeats_the_content_is_sent_once(blocks: Any, structured: Any) -> None:
+    assert shown(*blocks, structured=structured) == shown(*blocks)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "structured"),
+    [
+        ((), {"items": []}),
+        (texts("1"), {"ok": True}),
+        (texts("the text"), {"result": "the text", "more": 1}),
+        (texts("a"), {"result": ["a", "b"]}),
+        (texts("It is warm."), {"degrees": 25}),
+    ],
+)
+def test_structured_content_that_says_more_is_sent_too(blocks: Any, structured: Any) -> None:
+    said = () if not blocks else shown(*blocks)
+    assert shown(*blocks, structured=structured) == (*said, Text(text=msgspec.json.encode(structured).decode()))
+
+
 def test_pictures_beyond_twenty_are_only_named() -> None:
     parts = shown(*[{"type": "image", "data": PNG, "mimeType": "image/png"}] * 22)
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.abc
+import httpx2
 import mcp_types as types
 import msgspec
 from mcp.client import Client, IncomingMessage
@@ -24,9 +25,9 @@ from pydantic import BaseModel, ValidationError
 from makai.core.errors import MakaiError, TransportError
 from makai.core.version import __version__
 from makai.tools.file_errors import printable
-from makai.tools.mcp.config import Launch, McpServer, StdioServer, Timing
-from makai.tools.mcp.tools import CallResult, OnProgress, ToolListing
-from makai.tools.mcp.transports import Life, transport_to
+from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
+from makai.tools.mcp.tools import CallResult, OnProgress, SessionForgotten, ToolListing
+from makai.tools.mcp.transports import SESSION_GONE, Life, transport_to, unreachable
 
 Handshake: TypeAlias = Literal["legacy", "auto"]
 """`initialize`, which nearly every server knows; or `server/discover` (2026-07-28) and then `initialize`. Some servers
@@ -37,9 +38,8 @@ _MAX_PAGES: Final = 100
 _MAX_TOOLS: Final = 1_000
 _MAX_REASON: Final = 2_000
 _RELISTEN_S: Final = 5.0
-_SESSION_GONE: Final = "Session terminated"
-"""How the SDK words HTTP 404 to a request with a session id: "the client MUST start a new session" (MCP 2025-11-25,
-transports)."""
+_DRAIN_S: Final = 2.0
+"""How long calls of a session that the server has forgotten may take to be refused, each by itself."""
 
 
 class McpConnection:
@@ -48,6 +48,9 @@ class McpConnection:
         self._group = group
         self._timing = timing
         self._life = life
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self.protocol_version = client.protocol_version
         info = client.server_info
         self.server_version = printable(f"{info.name} {info.version}")[:200] if info else ""
@@ -61,6 +64,9 @@ class McpConnection:
         await self._life.news.wait()
         self._life.news.clear()
         if self._life.end is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_S if self._life.forgotten else 0):
+                    await self._idle.wait()
             raise TransportError(self._life.end)
 
     async def tools(self) -> tuple[ToolListing, ...]:
@@ -143,11 +149,16 @@ class McpConnection:
 
         if self._life.end is not None:
             raise _closed()
+        self._calls += 1
+        self._idle.clear()
         self._group.start_soon(run)
         try:
             return await answer
         finally:
             scope.cancel()
+            self._calls -= 1
+            if self._calls == 0:
+                self._idle.set()
 
     @contextlib.contextmanager
     def _translated(self, too_late: str) -> Iterator[None]:
@@ -158,8 +169,10 @@ class McpConnection:
         except ValidationError:
             raise TransportError("Its answer is not what the protocol allows.") from None
         except MCPError as error:
-            if error.code == types.INVALID_REQUEST and error.message == _SESSION_GONE:
-                self._life.over("It has forgotten the session.")
+            if error.code == SESSION_GONE:
+                self._life.forgotten = True
+                self._life.over(f"It has forgotten the session. {_shown(error.message)}")
+                raise SessionForgotten(self._life.end or "") from None
             if error.code == types.CONNECTION_CLOSED or self._life.end is not None:
                 raise TransportError(f"The connection is lost: {self._life.end or error.message}") from None
             raise MakaiError(_shown(error.message)) from None
@@ -200,7 +213,7 @@ async def live(
                 await during(connection)
                 group.cancel_scope.cancel()
     except Exception as error:
-        raise TransportError(_reason(error, life)) from None
+        raise TransportError(_reason(error, server, life)) from None
 
 
 def _converted(model: BaseModel, kind: type[T]) -> T:
@@ -211,7 +224,7 @@ def _closed() -> MCPError:
     return MCPError(types.CONNECTION_CLOSED, "it was closed")
 
 
-def _reason(error: Exception, life: Life) -> str:
+def _reason(error: Exception, server: McpServer, life: Life) -> str:
     """One sentence or two about the first real cause; task groups wrap what failed in them."""
     while isinstance(error, ExceptionGroup):
         error = next((one for one in error.exceptions if isinstance(one, MakaiError)), error.exceptions[0])
@@ -219,6 +232,8 @@ def _reason(error: Exception, life: Life) -> str:
         return life.end
     if isinstance(error, MakaiError):
         return error.message
+    if isinstance(error, httpx2.TransportError) and isinstance(server, HttpServer):
+        return unreachable(server, error)
     said = _shown(str(error)).rstrip(".") or type(error).__name__
     return life.refused or f"{said}{life.last_words()}"
 

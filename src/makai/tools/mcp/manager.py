@@ -15,7 +15,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError, TransportError
 from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, Timing
-from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, ToolListing
+from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, SessionForgotten, ToolListing
 
 if TYPE_CHECKING:
     from makai.tools.mcp.connection import Handshake, McpConnection
@@ -164,7 +164,16 @@ class _Server:
             self._tell("stopped", "")
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
-        """Call a tool of the current connection, if that is still the tool that was asked for."""
+        """Call a tool of the current connection, if that is still the tool that was asked for.
+
+        A call is made once. The exception: a server that refused it because it does not know the session, as after a
+        restart, has not carried it out, so it is made again, once, in a new session."""
+        try:
+            return await self._call(tool, arguments, on_progress)
+        except SessionForgotten:
+            return await self._call(tool, arguments, on_progress)
+
+    async def _call(self, tool: McpTool, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
         connection = await self._ready()
         current = self.tools.get(tool.listing.name)
         if current is None:

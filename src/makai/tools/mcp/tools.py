@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from makai.core.content import Image, Text
-from makai.core.errors import InvalidRequest, MakaiError
+from makai.core.errors import InvalidRequest, MakaiError, TransportError
 from makai.core.request import ToolDefinition
 from makai.tools.base import CallDescription, ToolContext, ToolKind, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
@@ -32,6 +31,10 @@ _MAX_DESCRIPTION: Final = 10_000
 _MAX_PROGRESS: Final = 500
 _PROGRESS_EVERY_S: Final = 0.1
 _CHUNK_BYTES: Final = 64 * 1024
+
+
+class SessionForgotten(TransportError):
+    """The server refused a request because it does not know the session: it has not carried the request out."""
 
 
 class McpCaller(Protocol):
@@ -111,6 +114,7 @@ class _Progress:
 
 
 _MAX_IMAGES: Final = 20
+_MAX_WRAPPING: Final = 3
 _SHOWN_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """What model APIs take; any other picture is only named."""
 
@@ -197,7 +201,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def parts_of(result: CallResult) -> tuple[Text | Image, ...]:
     """What the model sees; pictures beyond a few are named, not shown."""
     parts: list[Text | Image] = [_part(block) for block in result.content]
-    if result.structured_content is not None and not _says(parts, result.structured_content):
+    if result.structured_content is not None and not _repeats(result, parts):
         parts.append(Text(text=msgspec.json.encode(result.structured_content).decode()))
     return tuple(_with_few_images(parts)) or (Text(text="[no output]"),)
 
@@ -232,13 +236,34 @@ def _binary(data: str, kind: str, uri: str) -> Text | Image:
     return Text(text=f"[{kind[:100]}{place}, {size:,} bytes: not shown]")
 
 
-def _says(parts: Sequence[Text | Image], value: Any) -> bool:
-    """Whether a text says the same as the structured content, which servers should send in both forms."""
-    for part in parts:
-        with contextlib.suppress(msgspec.DecodeError):
-            if isinstance(part, Text) and msgspec.json.decode(part.text) == value:
-                return True
+def _repeats(result: CallResult, parts: Sequence[Text | Image]) -> bool:
+    """Whether the structured content only repeats the content, which servers should send in both forms: as JSON text,
+    or wrapped in a single member, as in {"result": "the text"}, {"content": [the blocks]} or {"items": [each text]}."""
+    if not result.content:
+        return False
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    decoded = [_decoded(text) for text in texts]
+    said = [*texts, *decoded, "\n".join(texts), texts, decoded, result.content]
+    known = {_canonical(one) for one in said}
+    value = result.structured_content
+    for _ in range(_MAX_WRAPPING):
+        if _canonical(value) in known:
+            return True
+        if not isinstance(value, dict) or len(value) != 1:
+            return False
+        [value] = value.values()
     return False
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
+def _canonical(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
 
 
 def _with_few_images(parts: Sequence[Text | Image]) -> Iterable[Text | Image]:

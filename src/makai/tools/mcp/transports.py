@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import re
+import shutil
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
@@ -17,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import anyio
 import httpx2
 import mcp_types as types
+import msgspec
 from anyio.abc import ObjectReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.sse import sse_client
@@ -42,6 +44,12 @@ _MAX_OTHER_LINES: Final = 1_000
 _WAITING_MESSAGES: Final = 64
 _CONNECT_S: Final = 10.0
 _FAREWELL_S: Final = 1.0
+_MAX_REFUSAL_BYTES: Final = 64 * 1024
+_MAX_REFUSAL_SHOWN: Final = 500
+_REFUSAL_S: Final = 5.0
+"""How long the text of a refusal is waited for."""
+SESSION_GONE: Final = -32_099
+"""Stands, towards the SDK, for the refusal of a request whose session the server does not know."""
 _EXIT_GRACE_S: Final = 1.0
 """How long a server may take to end by itself when its input has ended, as the MCP specification asks it to."""
 _TIMEOUTS: Final = ("connect", "read", "write", "pool")
@@ -60,8 +68,10 @@ class Life:
         self.news = asyncio.Event()
         """Its tools may have changed, or it is over."""
         self.end: str | None = None
+        self.forgotten = False
+        """Over because the server does not know the session any more."""
         self.refused = ""
-        """What an HTTP server last answered instead of success; the SDK does not tell."""
+        """What an HTTP server last answered instead of success, or why it cannot be reached; the SDK does not tell."""
         self.last_words: Callable[[], str] = lambda: "."
         """The end of a sentence about it: what its process said last."""
 
@@ -81,17 +91,37 @@ def transport_to(
 @asynccontextmanager
 async def _stdio(server: StdioServer, launch: Launch, life: Life) -> AsyncGenerator[_Streams]:
     given = {name: value.reveal() for name, value in server.env.items()}
+    environment = launch.environment(given)
+    folder = os.path.join(launch.cwd, server.cwd or "")
+    if (problem := _missing(server, folder, environment.get("PATH", os.defpath))) is not None:
+        raise TransportError(problem)
     with _confining(launch, server) as argv:
-        folder = os.path.join(launch.cwd, server.cwd or "")
         try:
             with anyio.CancelScope(shield=True):
                 # The SDK's cancellation comes again with every turn of the event loop: here it has to wait a moment.
-                child = await ChildProcess.start(argv, cwd=folder, env=launch.environment(given), launcher=launcher())
+                child = await ChildProcess.start(argv, cwd=folder, env=environment, launcher=launcher())
         except OSError as error:
             raise TransportError(f"It could not be started in {printable(folder)}: {error.strerror}.") from None
         life.last_words = lambda: _last_words(child)
         async with _speaking(child, life) as streams:
             yield streams
+
+
+def _missing(server: StdioServer, folder: str, path: str) -> str | None:
+    """What is not there that the server needs to start, and what to do about it."""
+    if not os.path.isdir(folder):
+        return f'There is no folder {printable(folder)} to start it in. Create it, or correct "cwd" in its entry.'
+    shown = printable(server.command)
+    if os.sep not in server.command:
+        if shutil.which(server.command, path=path) is None:
+            return f'The program {shown} is not on your PATH. Install it, or correct "command" in its entry.'
+        return None
+    program = os.path.join(folder, server.command)
+    if not os.path.isfile(program):
+        return f'There is no program {shown}. Install it, or correct "command" in its entry.'
+    if not os.access(program, os.X_OK):
+        return f'{shown} may not be executed. Make it executable, or correct "command" in its entry.'
+    return None
 
 
 async def _how_it_ended(child: ChildProcess) -> str:
@@ -210,10 +240,10 @@ def _http_client(server: HttpServer, timing: Timing, life: Life) -> httpx2.Async
             request.extensions = {**request.extensions, "timeout": dict.fromkeys(_TIMEOUTS, _FAREWELL_S)}
 
     async def check(response: httpx2.Response) -> None:
-        status = f"{response.status_code} {response.reason_phrase}"
-        life.refused = f"It answered {status}." if response.status_code >= 400 else ""
         if response.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.StreamError("It compresses its answers though it was asked not to.")
+        if response.request.method == "POST" or server.transport == "sse":
+            life.refused = await _refusal(response) if response.status_code >= 400 else ""
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             # The SDK bounds single events, but not answers in one piece.
             response.stream = _Bounded(response.stream)
@@ -228,6 +258,66 @@ def _http_client(server: HttpServer, timing: Timing, life: Life) -> httpx2.Async
         verify=ssl.create_default_context(),
         event_hooks={"request": [hurry], "response": [check]},
     )
+
+
+async def _refusal(response: httpx2.Response) -> str:
+    """Status and text of an HTTP error. The SDK gets both as the error of the request: it drops what is no JSON-RPC."""
+    stream, body = response.stream, b""
+    assert isinstance(stream, httpx2.AsyncByteStream)
+    try:
+        async with asyncio.timeout(_REFUSAL_S):
+            async for chunk in stream:
+                body += chunk
+                if len(body) > _MAX_REFUSAL_BYTES:
+                    break
+    except (TimeoutError, httpx2.HTTPError, httpx2.StreamError):
+        pass  # the status is enough
+    finally:
+        await stream.aclose()
+    try:
+        error = msgspec.json.decode(body, type=_Refusal).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        error = _RefusalError(message=body.decode("utf-8", "replace"))
+    text = printable(" ".join(error.message.split()))[:_MAX_REFUSAL_SHOWN].rstrip(".")
+    said = f"It answered {response.status_code} {response.reason_phrase}".rstrip() + (f": {text}" if text else "")
+    said += "" if said.endswith(("?", "!")) else "."
+    code = SESSION_GONE if _forgets_session(response, error) else error.code
+    answer = types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=said))
+    response.stream = _Whole(answer.model_dump_json(by_alias=True).encode())
+    response.headers["content-type"] = "application/json"
+    return said
+
+
+class _RefusalError(msgspec.Struct, frozen=True, kw_only=True):
+    message: str = ""
+    code: int = types.INTERNAL_ERROR
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: _RefusalError
+
+
+def _forgets_session(response: httpx2.Response, error: _RefusalError) -> bool:
+    """Whether it refuses a request because it does not know its session, as after a restart. It then has not carried
+    the request out. "The client MUST start a new session" (MCP 2025-11-25, transports, about 404); many servers answer
+    400 with a text such as "No valid session ID provided" instead."""
+    if "mcp-session-id" not in response.request.headers or error.code == types.METHOD_NOT_FOUND:
+        return False
+    return response.status_code == 404 or (response.status_code == 400 and "session" in error.message.lower())
+
+
+def unreachable(server: HttpServer, error: httpx2.HTTPError) -> str:
+    """For an HTTP error before any answer: which address, why, and what to do."""
+    why = printable(str(error)).rstrip(".") or "no answer in time"
+    return f'{server.address} cannot be reached ({why}). Start that server, or correct "url" in its entry.'
+
+
+class _Whole(httpx2.AsyncByteStream):
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
 
 
 class _Bounded(httpx2.AsyncByteStream):
