@@ -11,7 +11,7 @@ import subprocess
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from enum import Enum
 from pathlib import Path
 
@@ -81,6 +81,8 @@ class Verdict(msgspec.Struct, frozen=True):
     mutant: Mutant
     status: Status
     reason: str = ""
+    killer: str = ""
+    """The id of the test in Python that failed."""
 
     def line(self) -> str:
         """A row of the report."""
@@ -180,18 +182,27 @@ def sample(mutants: Sequence[Mutant], size: int, seed: str) -> list[Mutant]:
 def judged(mutant: Mutant, suite: Suite, mutated: Run, restored: Run | None) -> Verdict | None:
     """What one suite says about a mutant; None when the next suite has to be asked.
 
-    `restored` is the run of the same failing tests without the mutation, None when nothing failed.
+    `restored` is the run without the mutation. A single test that failed needs none yet: `confirmed` looks at it.
     """
     if mutated.outcome is None and not mutated.hung:
         return Verdict(mutant, Status.ERROR, f"the tests could not run with the mutation: {mutated.output}")
+    if mutated.outcome is not None and mutated.outcome.failed and suite.language is Language.PYTHON:
+        killer = mutated.outcome.failed[0]
+        return Verdict(mutant, Status.KILLED, f"hangs in {killer}" if mutated.outcome.timed_out else killer, killer)
     if restored is None:
         return None
-    if restored.outcome is None or restored.outcome.failed or not restored.outcome.passed:
+    if restored.outcome is None or restored.outcome.failed:
         return Verdict(mutant, Status.ERROR, f"the tests fail without the mutation too: {restored.output}")
-    if mutated.outcome is None or not mutated.outcome.failed:
-        return Verdict(mutant, Status.KILLED, f"hangs in {suite.files[0]}")
-    name = mutated.outcome.failed[0]
-    return Verdict(mutant, Status.KILLED, f"hangs in {name}" if mutated.outcome.timed_out else name)
+    return Verdict(mutant, Status.KILLED, f"{'hangs in ' * mutated.hung}{suite.files[0]}")
+
+
+def confirmed(verdicts: Iterable[Verdict], failing: Set[str]) -> list[Verdict]:
+    """The verdicts, without kills by a test that fails when nothing is mutated."""
+    wrong = "the test fails without the mutation too: {}"
+    return [
+        Verdict(verdict.mutant, Status.ERROR, wrong.format(verdict.killer)) if verdict.killer in failing else verdict
+        for verdict in verdicts
+    ]
 
 
 def not_killed(mutant: Mutant, runs: Sequence[Run]) -> Verdict:

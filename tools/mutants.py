@@ -24,13 +24,14 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
+from typing import IO
 
 import msgspec
 
@@ -42,6 +43,7 @@ from tools.mutant_rows import (
     Status,
     Suite,
     Verdict,
+    confirmed,
     default_seed,
     failures,
     files_by_clause,
@@ -52,6 +54,7 @@ from tools.mutant_rows import (
     suites,
     summary,
 )
+from tools.pytest_forks import Asked, Ended
 from tools.requirements import ROOT, area_of
 
 TEST_TIMEOUT_S = 60
@@ -68,11 +71,11 @@ class Processes:
     def __init__(self) -> None:
         self._lock = Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._answering: list[subprocess.Popen[bytes]] = []
         self._closed = False
 
     def run(self, command: Sequence[str], folder: Path, timeout_s: float, **variables: str) -> tuple[int | None, str]:
         """The exit code, None after the timeout, and the end of what the program wrote."""
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED_VARIABLES)}
         with tempfile.TemporaryFile() as output:
             with self._lock:
                 if self._closed:
@@ -80,7 +83,7 @@ class Processes:
                 process = subprocess.Popen(
                     command,
                     cwd=folder,
-                    env=environ | variables,
+                    env=_environ() | variables,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -95,8 +98,23 @@ class Processes:
                 _end(process)
                 with self._lock:
                     self._running.discard(process)
-            output.seek(max(0, output.seek(0, os.SEEK_END) - 3000))
-            return code, output.read().decode(errors="replace").strip()
+            return code, _tail(output)
+
+    def start(self, command: Sequence[str], folder: Path, **variables: str) -> subprocess.Popen[bytes] | None:
+        """A program that answers on its pipes until `close`; None after it."""
+        with self._lock:
+            if self._closed:
+                return None
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=_environ() | variables,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self._answering.append(process)
+            return process
 
     def close(self) -> None:
         """End every program, and start no more."""
@@ -104,6 +122,25 @@ class Processes:
             self._closed = True
             for process in self._running:
                 _end(process)
+            for process in self._answering:
+                assert process.stdin is not None
+                with suppress(OSError):
+                    process.stdin.close()  # it ends what it started, then itself
+            for process in self._answering:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
+                _end(process)
+                assert process.stdout is not None
+                process.stdout.close()
+
+
+def _environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(DROPPED_VARIABLES)}
+
+
+def _tail(output: IO[bytes]) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - 3000))
+    return output.read().decode(errors="replace").strip()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -122,6 +159,7 @@ class Tree:
         self._processes = processes
         self._changes = count(1)
         self._built = ""
+        self._forks: subprocess.Popen[bytes] | None = None
         _copy(root, folder)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True, timeout=60)
         self.python = folder / ".venv" / "bin" / "python"
@@ -164,16 +202,41 @@ class Tree:
                 return self._tap([*command, *names], "web", suite)
 
     def _pytest(self, suite: Suite) -> Run:
+        return self._tested(["-x", "--clause", suite.clause, *suite.files], SUITE_TIMEOUT_S)
+
+    def failing(self, names: Sequence[str]) -> set[str]:
+        """Which of these tests do not pass. One that fails beside the others has another chance by itself."""
+        if not names:
+            return set()
+        together = self._tested(names, SUITE_TIMEOUT_S + len(names)).outcome
+        suspects = names if together is None else together.failed
+        alone = {name: self._tested([name], SUITE_TIMEOUT_S).outcome for name in suspects}
+        return {name for name, outcome in alone.items() if outcome is None or outcome.failed}
+
+    def _tested(self, selection: Sequence[str], timeout_s: float) -> Run:
         told = self._folder / "outcome.json"
         told.unlink(missing_ok=True)
-        command = [str(self.python), "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider"]
-        command += ["-p", "tools.clause_tests", "--clause", suite.clause, "--outcome", str(told)]
-        command += [f"--timeout={TEST_TIMEOUT_S}", "--hypothesis-seed=0", *suite.files]
-        code, output = self._processes.run(command, self._folder, SUITE_TIMEOUT_S, MAKAI_TEST_SEED="0")
+        options = ["-q", "-n0", "-p", "no:cacheprovider", "--assert=plain", "--hypothesis-seed=0"]
+        options += ["-p", "tools.clause_tests", "--outcome", str(told), f"--timeout={TEST_TIMEOUT_S}"]
+        code, output = self._forked([*options, *selection], timeout_s)
         if code not in (0, 1):  # 2: a file of tests could not be imported, 5: no tests
             return Run(None, hung=code is None, output=output)
         outcome = msgspec.json.decode(told.read_bytes(), type=Outcome) if told.exists() else None
         return Run(outcome, output=output)
+
+    def _forked(self, arguments: list[str], timeout_s: float) -> tuple[int | None, str]:
+        """Run pytest in a fork of a process that has its imports."""
+        if self._forks is None or self._forks.poll() is not None:
+            command = [str(self.python), "-m", "tools.pytest_forks"]
+            self._forks = self._processes.start(command, self._folder, MAKAI_TEST_SEED="0")
+        if self._forks is None or self._forks.stdin is None or self._forks.stdout is None:
+            return None, "ended"
+        written = self._folder / "output.txt"
+        self._forks.stdin.write(msgspec.json.encode(Asked(tuple(arguments), str(written), timeout_s)) + b"\n")
+        self._forks.stdin.flush()
+        answer = self._forks.stdout.readline()
+        with written.open("rb") as output:
+            return msgspec.json.decode(answer, type=Ended).code if answer else 3, _tail(output)
 
     def _sdk(self) -> Run | None:
         """Build the SDK and its tests, unless they are built. What does not compile is no mutant."""
@@ -242,18 +305,21 @@ def judge(tree: Tree, mutant: Mutant, chosen: Sequence[Suite]) -> Verdict:
         with tree.mutated(mutant):
             run = tree.run(suite, mutant)
         runs.append(run)
-        failed = run.outcome.failed if run.outcome is not None else ()
-        restored = None
-        if failed or run.hung:
-            only = msgspec.structs.replace(suite, files=failed) if failed and "::" in failed[0] else suite
-            restored = tree.run(only, mutant)
-        if (verdict := judged(mutant, suite, run, restored)) is not None:
+        verdict = judged(mutant, suite, run, None)
+        if verdict is None and (run.hung or (run.outcome is not None and run.outcome.failed)):
+            verdict = judged(mutant, suite, run, tree.run(suite, mutant))
+        if verdict is not None:
             return verdict
     return not_killed(mutant, runs)
 
 
-def judge_all(root: Path, mutants: Sequence[Mutant], jobs: int | None = None) -> Iterator[Verdict]:
-    """Judge every mutant, `jobs` at a time, and yield each verdict when it is known."""
+def judge_all(
+    root: Path, mutants: Sequence[Mutant], jobs: int | None = None, report: Callable[[Verdict], object] = bool
+) -> list[Verdict]:
+    """Judge every mutant, `jobs` at a time, and `report` each verdict when it is known.
+
+    Tests that killed a mutant have to pass without it; they run together at the end, which is quicker than one by one.
+    """
     workers = max(1, min(jobs or len(os.sched_getaffinity(0)), len(mutants)))
     files = files_by_clause(root)
     trees = SimpleQueue[Tree]()
@@ -268,6 +334,7 @@ def judge_all(root: Path, mutants: Sequence[Mutant], jobs: int | None = None) ->
         finally:
             trees.put(tree)
 
+    verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory(prefix="makai-mutants-", ignore_cleanup_errors=True) as folder:
         for number in range(workers):
             trees.put(Tree(root, Path(folder) / str(number), processes))
@@ -275,7 +342,10 @@ def judge_all(root: Path, mutants: Sequence[Mutant], jobs: int | None = None) ->
             waiting: list[Future[Verdict]] = [pool.submit(one, mutant) for mutant in mutants]
             try:
                 for done in as_completed(waiting):
-                    yield done.result()
+                    verdicts.append(done.result())
+                    report(verdicts[-1])
+                killers = sorted({verdict.killer for verdict in verdicts if verdict.killer})
+                return confirmed(verdicts, trees.get().failing(killers))
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
                 processes.close()
@@ -304,11 +374,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     chosen = _selected(read_mutants(ROOT), options)
     start = time.monotonic()
-    verdicts: list[Verdict] = []
     print(f"{len(chosen)} mutants of the working tree, uncommitted changes included; seed {options.seed}", flush=True)
-    for verdict in judge_all(ROOT, chosen, jobs=options.jobs):
-        verdicts.append(verdict)
-        print(verdict.line(), flush=True)
+    verdicts = judge_all(ROOT, chosen, options.jobs, report=lambda verdict: print(verdict.line(), flush=True))
+    for verdict in failures(verdicts):
+        print(verdict.line())
     print(f"MUTANTS  {summary(verdicts)}, seed {options.seed}, {time.monotonic() - start:.0f} s")
     return 1 if failures(verdicts) else 0
 

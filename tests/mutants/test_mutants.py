@@ -28,7 +28,7 @@ def test_every_mutant_is_killed_by_a_test_of_its_clause(record_measure: RecordMe
     jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else None
     start = time.monotonic()
 
-    verdicts = list(judge_all(ROOT, chosen, jobs=jobs))
+    verdicts = judge_all(ROOT, chosen, jobs)
 
     measured = f"{summary(verdicts)} in {time.monotonic() - start:.0f} s"
     record_measure(f"mutants of {len(mutants)}, seed {seed}", "100 % killed or explained", measured)

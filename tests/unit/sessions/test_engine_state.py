@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from support.session_trials import Trial, asked
 
 from makai.core import session_events as ev
@@ -57,6 +58,7 @@ def test_deltas_may_be_left_out_of_a_fold(trial: Trial) -> None:
     assert fold(e for e in trial.log if not isinstance(e.event, ev.AssistantTextDelta)) == trial.state
 
 
+@pytest.mark.req("MC-EVT-012")
 def test_deltas_of_one_block_in_one_batch_are_one_event(trial: Trial) -> None:
     trial.report(ev.TurnStarted(turn=1))
     run_id = trial.run.run_id

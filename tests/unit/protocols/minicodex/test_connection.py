@@ -122,6 +122,32 @@ def test_a_deleted_session_says_so(client: Client) -> None:
     assert of(client.say("send", text="hi"), "error")["code"] == "INVALID_COMMAND"
 
 
+@pytest.mark.req("MC-CMD-004", "MC-EVT-005")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_client_that_knows_its_session_may_begin_with_a_snapshot(room: Room, wanted: bool) -> None:
+    room.client().say("send", text="hi")
+
+    heard = room.connect().say("get_snapshot", include_transcript_window=wanted)
+
+    assert types(heard) == ["accepted", "welcome", "snapshot"]
+    assert heard[-1]["run_state"].get("transcript_window") == (
+        [{"type": "user_text", "text": "hi"}] if wanted else None
+    )
+
+
+@pytest.mark.req("MC-ENV-006", "MC-RUN-011")
+def test_a_client_that_takes_one_frame_at_a_time_gets_every_event_once() -> None:
+    room = Room(limits=Limits(batch_bytes=1))
+    slow = room.client()
+    room.trial.send("hi")
+    room.trial.answer("Hello.")
+
+    numbers = [frame["event_id"] for frame in slow.hear()]
+
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == 6
+
+
 @pytest.mark.req("MC-RESUME-003")
 @pytest.mark.parametrize("fields", [{}, {"last_seen_event_id": None}], ids=str)
 def test_a_resume_without_a_cursor_is_a_fresh_load(room: Room, fields: dict[str, Any]) -> None:

@@ -66,7 +66,23 @@ def test_a_plain_run_is_accepted_answered_finished_and_done(room: Room, client: 
     ]
 
 
-@pytest.mark.req("MC-APPR-001", "MC-APPR-002", "MC-RUN-003", "MC-EVT-007", "MC-EVT-008", "MC-EVT-009")
+@pytest.mark.req("MC-EVT-001", "MC-RUN-004")
+def test_welcome_names_the_run_that_is_active_and_counts_all_of_them(room: Room, client: Client) -> None:
+    def told() -> tuple[str | None, int]:
+        state = of(room.connect().hello(), "welcome")["session_state"]
+        return state["active_run_id"], state["run_counter"]
+
+    client.say("send", text="hi")
+    assert told() == (room.trial.run.run_id, 1)
+    room.trial.answer("Hello.")
+    assert told() == (None, 1)
+    client.say("send", text="again")
+    assert told() == (room.trial.run.run_id, 2)
+
+
+@pytest.mark.req(
+    "MC-RUN-004", "MC-APPR-001", "MC-APPR-002", "MC-RUN-003", "MC-EVT-004", "MC-EVT-007", "MC-EVT-008", "MC-EVT-009"
+)
 def test_an_approved_tool_runs_and_the_run_finishes_without_turn_done(room: Room, client: Client) -> None:
     client.say("send", text="list")
     room.trial.call("c1", ask=True)
@@ -75,7 +91,8 @@ def test_an_approved_tool_runs_and_the_run_finishes_without_turn_done(room: Room
     brief = {"call_id": "c1", "tool_key": "shell", "args": {"command": "echo c1"}}
     assert types(asked_for) == ["run_status running", "tool_call", "approval_pending", "run_status awaiting_approval"]
     assert of(asked_for, "approval_pending")["args_json"] == '{"command":"echo c1"}'
-    assert asked_for[-1]["run_state"]["pending_approvals"] == [brief]
+    waiting = asked_for[-1]["run_state"]
+    assert (waiting["pending_approvals"], waiting["finished_at"]) == ([brief], None)
 
     heard = client.say("approve", call_id="c1")
     room.trial.run_tool("c1")
@@ -109,7 +126,7 @@ def test_an_abort_in_the_middle_ends_in_turn_done(room: Room) -> None:
     assert of(heard, "turn_done")["run_id"] == room.trial.run.run_id
 
 
-@pytest.mark.req("MC-RUN-008", "MC-APPR-004")
+@pytest.mark.req("MC-RUN-008", "MC-APPR-004", "MC-ENV-005", "MC-ENV-006")
 def test_an_aborted_run_with_tool_output_ends_in_turn_done_too_and_denies_what_waits(
     room: Room, client: Client
 ) -> None:
@@ -131,6 +148,8 @@ def test_an_aborted_run_with_tool_output_ends_in_turn_done_too_and_denies_what_w
         "turn_done",
     ]
     assert [frame["decision"] for frame in heard if frame["type"] == "approval_decision"] == ["deny_abort"] * 2
+    numbers = [frame["event_id"] for frame in heard[1:]]
+    assert numbers == sorted(set(numbers)), "every event has a number of its own, in order"
 
 
 @pytest.mark.req("MC-RESUME-001", "MC-RESUME-002", "MC-ENV-006")
@@ -162,6 +181,15 @@ def test_all_clients_hear_the_same_events_and_only_the_requester_is_answered(roo
     assert two.hear() == []
 
 
+@pytest.mark.req("MC-RUN-011", "MC-EVT-003")
+def test_a_client_that_comes_in_the_middle_of_a_run_hears_the_rest_of_it(room: Room, client: Client) -> None:
+    client.say("send", text="hi")
+    late = room.client()
+    room.trial.answer("Hello.")
+
+    assert late.hear() == client.hear() != []
+
+
 @pytest.mark.req("MC-RUN-006", "MC-RUN-005")
 def test_a_repeated_client_msg_id_is_accepted_and_ignored_during_after_and_after_a_restart(
     room: Room, client: Client
@@ -179,7 +207,7 @@ def test_a_repeated_client_msg_id_is_accepted_and_ignored_during_after_and_after
     assert room.trial.state.run_counter == 1
 
 
-@pytest.mark.req("MC-APPR-003")
+@pytest.mark.req("MC-APPR-003", "MC-EVT-009")
 def test_a_denied_call_is_not_run_and_the_run_goes_on(room: Room, client: Client) -> None:
     room.asked(client, "c1")
 
@@ -212,7 +240,13 @@ def test_only_the_first_decision_counts(room: Room) -> None:
 def test_calls_that_wait_together_are_decided_one_by_one(room: Room, client: Client) -> None:
     room.asked(client, "c1", "c2")
 
+    def waiting() -> list[str]:
+        run_state = of(client.say("get_snapshot"), "snapshot")["run_state"]
+        return [brief["call_id"] for brief in run_state["pending_approvals"]]
+
+    assert waiting() == ["c1", "c2"]
     assert types(client.say("approve", call_id="c2")) == ["accepted", "approval_decision"]
+    assert waiting() == ["c1"]
     assert types(client.say("deny", call_id="c1")) == ["accepted", "approval_decision", "run_status running"]
 
 
@@ -233,7 +267,7 @@ def test_a_question_outlives_its_clients_and_is_in_the_snapshot(room: Room) -> N
     assert types(client.say("approve", call_id="c1"))[0] == "accepted"
 
 
-@pytest.mark.req("MC-RUN-007", "MC-ENV-005")
+@pytest.mark.req("MC-RUN-007", "MC-ENV-005", "MC-EVT-009")
 def test_a_failure_is_logged_for_everyone_and_the_next_send_is_accepted(room: Room, client: Client) -> None:
     client.say("send", text="hi")
     room.trial.report(ev.RunFailed(code="rate_limited", message="Slow down.", hint="Wait."))
@@ -253,12 +287,13 @@ def test_a_failure_is_logged_for_everyone_and_the_next_send_is_accepted(room: Ro
     assert types(client.say("send", text="again"))[0] == "accepted"
 
 
-@pytest.mark.req("MC-RUN-010")
+@pytest.mark.req("MC-RUN-010", "MC-CMD-003")
 def test_an_abort_needs_a_run_and_the_right_one(room: Room, client: Client) -> None:
     assert of(client.say("abort"), "error")["code"] == "NOT_RUNNING"
     client.say("send", text="hi")
     assert of(client.say("abort", run_id="other"), "error")["code"] == "STALE_RUN_ID"
     assert room.trial.run.status == "starting"
+    assert types(client.say("abort")) == ["accepted", "run_status aborting", "error"]
 
 
 def test_a_call_that_its_server_interrupted_says_so_only_with_makai(room: Room) -> None:

@@ -69,6 +69,12 @@ def test_a_field_that_is_unknown_or_of_the_wrong_type_is_named(fields: dict[str,
     assert refusal(**fields) == ("BAD_ARGUMENT", field)
 
 
+@pytest.mark.req("MC-ENV-001")
+@pytest.mark.parametrize("kind", [kind.__struct_config__.tag for kind in get_args(commands.ClientMessage)])
+def test_no_command_has_a_payload_wrapper(kind: str) -> None:
+    assert refusal(MAKAI, type=kind, payload={}) == ("BAD_ARGUMENT", "payload")
+
+
 @pytest.mark.parametrize("v", ["1.0.0", "1.7.3", "1.0.0-beta.1", "1.2.3+build"])
 def test_every_version_of_our_major_is_welcome(v: str) -> None:
     assert read(msgspec.json.encode({"type": "hello", "v": v}), PLAIN) == commands.HelloCommand(v=v)
