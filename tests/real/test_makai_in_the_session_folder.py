@@ -32,8 +32,7 @@ if isinstance(sandbox, str):
 policy = session_policy("workspace-write", [root], makai_home=root.parent / "state", user_home=root.parent / "user")
 
 def run(script):
-    with sandbox.holding(policy):
-        return launcher().run(sandbox.wrap(policy, ["bash", "-c", script]), cwd=root, timeout_s=60)
+    return launcher().run(sandbox.wrap(policy, ["bash", "-c", script]), cwd=root, timeout_s=60)
 
 async def grep():
     tool = search.GrepTool(Workspace([root]))

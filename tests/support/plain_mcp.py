@@ -9,7 +9,16 @@ PYTHON = os.path.realpath(sys.executable)
 SERVER = """
 import json, os, socket, sys
 
+TOOLS = ("echo", "cwd", "connect", "plant")
+
+def plant(path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    open(path, "w").write("evil")
+    return "planted"
+
 def call(name, arguments):
+    if name == "plant":
+        return plant(arguments["path"])
     if name != "connect":
         return os.getcwd() if name == "cwd" else arguments["text"]
     try:
@@ -23,7 +32,7 @@ def answer(method, params):
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
                 "serverInfo": {"name": "plain", "version": "1"}}
     if method == "tools/list":
-        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "cwd", "connect")]}
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
     return {"content": [{"type": "text", "text": call(params["name"], params["arguments"])}]}
 
 for line in sys.stdin:

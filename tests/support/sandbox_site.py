@@ -12,7 +12,8 @@ from pathlib import Path
 
 from makai.tools.launching import launcher
 from makai.tools.sandbox.detect import Detection
-from makai.tools.sandbox.policy import SandboxLevel, SandboxPolicy, session_policy
+from makai.tools.sandbox.guard import FileGuard
+from makai.tools.sandbox.policy import SandboxLevel, SandboxPolicy, not_to_be_made, session_policy
 from makai.tools.sandbox.repository import git_folders_of
 
 SECRET = "the-secret-of-the-site"
@@ -128,11 +129,15 @@ class Site:
         *,
         cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in the sandbox. What it says of itself and of errors comes together."""
+        """Run a command as a session does. What it says of itself and of errors comes together."""
         policy = policy or self.policy()
+        watched = () if policy.level == "full-access" else policy.writable
+        guard = FileGuard(watched, self.base / "taken", not_to_be_made(self.base / "user"))
+        before = guard.look()
         with sandbox.holding(policy):
             command = sandbox.wrap(policy, argv)
             done = launcher().run(command, env=self._environ, timeout_s=30, cwd=cwd or self.root)
+        guard.settle(before, keeps_new=bool(policy.git_folders))
         return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode("utf-8", "replace"))
 
     def damage(self) -> list[str]:

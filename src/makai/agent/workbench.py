@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import stat
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -40,7 +39,7 @@ from makai.tools.ports import CommandRunner, FileSystem
 from makai.tools.sandbox.detect import Detection, detect
 from makai.tools.sandbox.guard import TOO_LARGE, FileGuard
 from makai.tools.sandbox.opening import resolved
-from makai.tools.sandbox.policy import SandboxPolicy, credentials_of, is_beneath, session_policy
+from makai.tools.sandbox.policy import SandboxPolicy, credentials_of, is_beneath, not_to_be_made, session_policy
 from makai.tools.scratch import Scratch, open_scratch, remove_old_scratch
 from makai.tools.search import GlobTool, GrepTool
 from makai.tools.shell import HOW_TO_ASK, ShellTool
@@ -105,6 +104,7 @@ class Workbench:
                 cwd=self._workspace.roots[0].real,
                 confined=self._sandbox.confined,
                 spill_directory=self._scratch.output,
+                guard=self._sandbox.guard,
             )
             self._manager = McpManager(servers, launch)
             self._manager.start()
@@ -265,8 +265,8 @@ class Workbench:
         """A file of the project that settles something, None when there is none or it must not count."""
         if not self._spec.trusted:
             with contextlib.suppress(FileMissing):
-                if not stat.S_ISDIR(self._workspace.stat(path).st_mode):  # a place that a sandbox keeps empty
-                    self._warn("project_not_trusted", f"{path} is ignored until you trust this folder.")
+                self._workspace.stat(path)
+                self._warn("project_not_trusted", f"{path} is ignored until you trust this folder.")
             return None
         data = project_bytes(self._workspace, path)
         if data is not None and not is_as_trusted(path, data, self._spec.trusted_files):
@@ -287,8 +287,10 @@ class _Sandbox:
         self._scratch = scratch
         self.guard: FileGuard | None = None
         self._policy()  # a folder that cannot be a session's is refused now
-        if spec.sandbox == "workspace-write" and not self.is_missing:
-            self.guard = FileGuard(roots, scratch.output / "taken")
+        if spec.sandbox != "full-access" and not self.is_missing:
+            # Also read-only: a person may open folders for a command.
+            watched = roots if spec.sandbox == "workspace-write" else ()
+            self.guard = FileGuard(watched, scratch.output / "taken", not_to_be_made(_user_home(spec)))
             self.guard.look()
 
     @property

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
-from makai.aio.cancellation import wait_uncancelled
 from makai.aio.child_process import ChildProcess
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
-from makai.core.session_events import Notice
 from makai.tools.file_errors import FileRefused
 from makai.tools.hidden import path_of
 from makai.tools.launching import launcher
 from makai.tools.permissions.confinement import named_hosts
 from makai.tools.ports import CommandRequest
-from makai.tools.sandbox.guard import FileGuard, GuardSnapshot
+from makai.tools.sandbox.guard import FileGuard, GuardedWork
 from makai.tools.sandbox.proxy import EgressProxy
 from makai.tools.sandbox.proxy_clients import proxy_environment
 from makai.tools.workspace import Place, Workspace
@@ -127,20 +124,20 @@ class LocalCommands:
             kept = held.enter_context(ExitStack())
             opened = request.confinement
             guard = None if opened.unsandboxed or request.read_only else self._guard
-            watch = _Watch(guard, opened.folders, keeps_new=opened.git)
+            work = GuardedWork(guard, opened.folders, keeps_new=opened.git)
             proxy = EgressProxy(hosts, environ=self._environ) if (hosts := named_hosts(opened)) else None
-            await watch.begin()
+            await work.begin()
             try:
                 argv = kept.enter_context(self._confined(request.argv, opened, read_only=request.read_only))
                 child = await _started(argv, proxy, request, directory)
             except BaseException as error:
-                await watch.end()  # it may have run for a moment
+                await work.end()  # it may have run for a moment
                 if proxy is not None:
                     await proxy.close()
                 if isinstance(error, OSError):
                     raise InvalidRequest(f"The command could not be started: {error.strerror}.") from None
                 raise
-            return _LocalCommand(child, kept.pop_all(), watch, proxy)
+            return _LocalCommand(child, kept.pop_all(), work, proxy)
 
     def _opened(self, place: Place) -> int:
         """The folder that rules and people were shown: a link on the way may have been turned since."""
@@ -151,38 +148,15 @@ class LocalCommands:
         return directory
 
 
-class _Watch:
-    """Compares the protected files before and after a command, in threads."""
-
-    def __init__(self, guard: FileGuard | None, opened: Sequence[str], *, keeps_new: bool) -> None:
-        self._guard = guard
-        self._opened = opened
-        self._keeps_new = keeps_new
-        self._before: GuardSnapshot | None = None
-
-    async def begin(self) -> None:
-        if self._guard is not None:
-            self._before = await asyncio.to_thread(self._guard.look, self._opened)
-
-    async def end(self) -> None:
-        if self._guard is not None and self._before is not None:
-            before, self._before = self._before, None
-            work = asyncio.to_thread(self._guard.settle, before, self._opened, keeps_new=self._keeps_new)
-            await wait_uncancelled(asyncio.create_task(work, name="protected-files"))
-
-    def take_notices(self) -> tuple[Notice, ...]:
-        return () if self._guard is None else self._guard.take_notices()
-
-
 class _LocalCommand:
     notice = ""
 
-    def __init__(self, child: ChildProcess, held: ExitStack, watch: _Watch, proxy: EgressProxy | None) -> None:
+    def __init__(self, child: ChildProcess, held: ExitStack, work: GuardedWork, proxy: EgressProxy | None) -> None:
         self._child = child
         self._held = held
-        self._watch = watch
+        self._work = work
         self._proxy = proxy
-        self.take_notices = watch.take_notices
+        self.take_notices = work.take_notices
         self.read, self.wait, self.kill = child.read, child.wait, child.kill
 
     async def stop(self) -> int:
@@ -193,4 +167,4 @@ class _LocalCommand:
             if self._proxy is not None:
                 self.notice = self._proxy.notice()
                 await self._proxy.close()
-            await self._watch.end()
+            await self._work.end()

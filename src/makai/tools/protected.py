@@ -19,9 +19,9 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-FIXED_IN_ROOTS: Final = (".makai", ".mcp.json", ".claude", ".codex", ".cursor", ".gemini", ".vscode", ".idea")
-"""Folders of agents and editors that are read without asking as soon as they are there. In a session's own folder a
-sandbox keeps the place of a missing one occupied while a command runs."""
+ALWAYS_READ_ONLY: Final = (".makai", ".mcp.json", ".claude", ".codex", ".cursor", ".gemini", ".vscode", ".idea")
+"""What agents and editors read without asking. In the folders of a session a sandbox makes them read-only however many
+other files are guarded."""
 
 _FOLDERS_OF = {
     "version control": ".git .githooks .hg .svn .jj",

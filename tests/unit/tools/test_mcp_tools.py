@@ -15,6 +15,7 @@ from support.orphan_trials import Silent, confining
 from makai.core.content import Image, Text
 from makai.core.errors import TransportError
 from makai.core.request import ToolDefinition
+from makai.core.session_events import Notice
 from makai.tools.base import CallDescription, ToolOutcome, text_outcome
 from makai.tools.mcp.config import Launch, McpConfig, Timing
 from makai.tools.mcp.manager import McpManager, ServerStatus
@@ -34,6 +35,7 @@ class Played:
         self.answer = answer
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.reports: list[tuple[float, float | None, str | None]] = []
+        self.notices: tuple[Notice, ...] = ()
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
         self.asked.append((tool.listing.name, arguments))
@@ -42,6 +44,9 @@ class Played:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        return self.notices
 
 
 def said(text: str, **more: Any) -> CallResult:

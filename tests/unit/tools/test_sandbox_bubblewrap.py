@@ -1,4 +1,4 @@
-"""What bubblewrap is told to mount, and the places it mounts on."""
+"""What bubblewrap is told to mount."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from support.places import mode
 
 from makai.core.errors import InvalidRequest
-from makai.tools.sandbox.bubblewrap import Bubblewrap, held_places, is_ours
+from makai.tools.sandbox.bubblewrap import Bubblewrap
 from makai.tools.sandbox.policy import SandboxPolicy
 
 
@@ -61,7 +60,6 @@ def test_parents_are_mounted_before_what_is_in_them(bubblewrap: Bubblewrap, root
     assert mounts_below(root, command) == [
         ("--bind", "."),
         ("--bind", ".git"),  # pinned: it could be renamed otherwise
-        ("--tmpfs", ".makai"),
         ("--tmpfs", "secret"),
         ("--ro-bind", ".git/config"),
         ("--ro-bind", ".git/hooks"),
@@ -108,76 +106,10 @@ def test_a_link_that_cannot_be_protected_is_refused(bubblewrap: Bubblewrap, root
         bubblewrap.wrap(policy_of(root, ".makai"), ["true"])
 
 
-def test_a_hidden_file_is_covered_and_a_missing_one_cannot_be_made(bubblewrap: Bubblewrap, root: Path) -> None:
+def test_a_hidden_file_is_covered_and_nothing_is_mounted_where_nothing_is(bubblewrap: Bubblewrap, root: Path) -> None:
     (root / "token").write_text("")
 
     command = bubblewrap.wrap(policy_of(root, hidden=("token", "missing")), ["true"])
 
-    assert mounts_below(root, command) == [("--bind", "."), ("--tmpfs", "missing"), ("--ro-bind", "token")]
+    assert mounts_below(root, command) == [("--bind", "."), ("--ro-bind", "token")]
     assert command[command.index(str(root / "token")) - 1] == "/dev/null"
-
-
-def test_missing_places_are_held_while_a_command_runs(bubblewrap: Bubblewrap, root: Path) -> None:
-    policy = policy_of(root, ".makai", ".git/hooks", ".git/modules")
-
-    with bubblewrap.holding(policy):
-        during = sorted(os.listdir(root)), sorted(os.listdir(root / ".git"))
-        planned = mounts_below(root, bubblewrap.wrap(policy, ["true"]))
-
-    assert during == ([".git", ".makai"], ["config", "hooks", "modules"])
-    assert ("--tmpfs", ".makai") in planned
-    assert (sorted(os.listdir(root)), sorted(os.listdir(root / ".git"))) == ([".git"], ["config", "hooks"])
-
-
-def test_the_last_holder_removes_a_place(tmp_path: Path) -> None:
-    place = str(tmp_path / "place")
-
-    with held_places([place]):
-        with held_places([place]):
-            assert is_ours(place)
-        assert mode(Path(place)) == 0o555
-
-    assert not os.path.exists(place)
-
-
-def test_a_place_that_was_left_behind_is_removed_and_what_belongs_to_the_user_stays(tmp_path: Path) -> None:
-    left, used, own = (tmp_path / name for name in ("left", "used", "own"))
-    left.mkdir(0o555)
-    own.mkdir()
-
-    with held_places([str(left), str(used)]):
-        used.chmod(0o755)
-        (used / "note").write_text("mine")
-
-    assert (left.exists(), (used / "note").read_text()) == (False, "mine")
-    assert (is_ours(str(own)), is_ours(str(left))) == (False, False)
-
-
-def test_a_link_that_is_swapped_in_meanwhile_is_neither_followed_nor_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    victim, place = tmp_path / "victim", tmp_path / "work/place"
-    victim.mkdir(mode=0o700)
-    place.parent.mkdir()
-    make = os.mkdir
-
-    def make_and_lose(path: str, *arguments: int, dir_fd: int | None = None) -> None:
-        make(path, *arguments, dir_fd=dir_fd)
-        place.rmdir()
-        place.symlink_to(victim)
-
-    monkeypatch.setattr(os, "mkdir", make_and_lose)
-    with pytest.raises(OSError), held_places([str(place)]):  # noqa: PT011
-        pass
-
-    assert (mode(victim), place.is_symlink()) == (0o700, True)
-
-
-def test_a_folder_that_is_reached_through_a_link_gets_no_place(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "work").symlink_to("elsewhere")
-
-    with pytest.raises(OSError), held_places([str(tmp_path / "work/place")]):  # noqa: PT011
-        pass
-
-    assert os.listdir(tmp_path / "elsewhere") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,12 +12,14 @@ from pathlib import Path
 import pytest
 from support.orphan_trials import Silent, text_of
 from support.places import folder_outside_tmp
+from support.plain_mcp import PYTHON, SERVER
 
 from makai.agent.workbench import Workbench, WorkbenchSpec
 from makai.tools.base import ToolOutcome
 from makai.tools.sandbox import guard
 from makai.tools.sandbox.detect import Detection, try_bubblewrap, try_landlock
 from makai.tools.sandbox.guard import FileGuard, GuardSnapshot, snapshot_of
+from makai.tools.sandbox.policy import not_to_be_made
 
 PLANTED = (
     *(".envrc", ".npmrc", ".yarnrc.yml", ".gitattributes", ".gitmodules", ".pre-commit-config.yaml", "lefthook.yml"),
@@ -88,6 +91,60 @@ async def test_no_command_leaves_a_new_one_in_a_folder_that_was_there(
     if detection.backend is not None and detection.backend.name == "bubblewrap":
         assert codes(outcome) == ["protected_file_taken"]
         assert ".envrc" in text_of(outcome)
+
+
+async def test_a_command_sees_no_mount_points_and_none_are_left(base: Path, detection: Detection) -> None:
+    async with bench_in(base, detection) as bench:
+        outcome = await shell(bench, "ls -A; mount | grep -c $PWD/ || true")
+
+    assert text_of(outcome) == "sub\n0"
+    assert os.listdir(base / "work") == ["sub"]
+
+
+async def test_nothing_is_left_in_the_home_folder_that_runs_at_login_or_names_a_program_for_a_login(
+    base: Path, bubblewrap: Detection
+) -> None:
+    names = sorted(str(Path(path).relative_to(base / "user")) for path in not_to_be_made(base / "user"))
+    spec = WorkbenchSpec(
+        session_id="s1",
+        cwd=str(base / "user"),
+        makai_home=base / "makai",
+        environ={"PATH": os.environ["PATH"], "HOME": str(base / "user"), "XDG_CACHE_HOME": str(base / "cache")},
+    )
+    for folder in {Path(name).parent for name in names}:
+        (base / "user" / folder).mkdir(parents=True, exist_ok=True)
+
+    async with Workbench(spec, detection=bubblewrap) as bench:
+        await shell(bench, "\n".join(f"echo evil > {name}" for name in names))
+
+    assert len(names) > 20
+    assert content_of(base / "user") == {}
+
+
+async def test_what_a_tool_of_an_mcp_program_plants_is_moved_away_and_what_appears_later_is_reported(
+    base: Path, bubblewrap: Detection
+) -> None:
+    server = base / "user/server.py"
+    server.write_text(SERVER)
+    entry = {"command": PYTHON, "args": ["-I", str(server)]}
+    (base / "makai").mkdir()
+    (base / "makai/mcp.json").write_text(json.dumps({"mcpServers": {"plain": entry}}))
+
+    async with bench_in(base, bubblewrap) as bench:
+        await bench.ready(60)
+        tools = bench.tools(bench.rules())
+        planted = await tools["mcp__plain__plant"].run({"path": ".claude/settings.json"}, Silent())
+        left = os.listdir(base / "work")
+        (base / "work/.vscode").mkdir()
+        (base / "work/.vscode/settings.json").write_text("{}")
+        later = await tools["mcp__plain__echo"].run({"text": "hi"}, Silent())
+
+    assert (codes(planted), left) == (["protected_file_taken"], ["sub"])
+    assert text_of(planted).startswith("planted\n[A command or an MCP tool tried to leave .claude")
+    assert [notice.message.partition(" and can")[0] for notice in later.notices] == [
+        ".vscode appeared while an MCP program was running,"
+    ]
+    assert content_of(base / "work") == {".vscode/settings.json": "{}"}
 
 
 async def test_an_existing_one_stays_as_it_is_at_any_depth(base: Path, detection: Detection) -> None:

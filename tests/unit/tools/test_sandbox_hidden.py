@@ -45,8 +45,7 @@ def policy_of(base: Path, makai_home: Path, level: SandboxLevel = "workspace-wri
 
 
 def run(sandbox: SandboxBackend, policy: SandboxPolicy, script: str) -> str:
-    with sandbox.holding(policy):
-        done = launcher().run(sandbox.wrap(policy, ["bash", "-c", script]), cwd=policy.roots[0], timeout_s=30)
+    done = launcher().run(sandbox.wrap(policy, ["bash", "-c", script]), cwd=policy.roots[0], timeout_s=30)
     return done.stdout.decode()
 
 
@@ -204,10 +203,9 @@ def test_a_socket_of_another_process_that_vanishes_does_not_fail_a_command(sandb
     policy = policy_of(base, base / "makai")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(base / "service.sock"))
-        with sandbox.holding(policy):
-            argv = sandbox.wrap(policy, ["echo", "done"])
-            os.unlink(base / "service.sock")
-            done = launcher().run(argv, timeout_s=60, cwd=base / "work")
+        argv = sandbox.wrap(policy, ["echo", "done"])
+        os.unlink(base / "service.sock")
+        done = launcher().run(argv, timeout_s=60, cwd=base / "work")
 
     assert (done.returncode, done.stdout) == (0, b"done\n")
 

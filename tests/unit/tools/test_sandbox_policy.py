@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from makai.core.errors import InvalidRequest, NotSupported
-from makai.tools.protected import FIXED_IN_ROOTS
 from makai.tools.sandbox import policy as sandbox_policy
 from makai.tools.sandbox.detect import Detection, detect, first_that_works, try_bubblewrap, try_landlock
 from makai.tools.sandbox.policy import SandboxPolicy, is_beneath
@@ -40,7 +39,7 @@ def test_a_policy_holds_real_paths_of_the_sessions_roots(folders: Path) -> None:
 
     work = str(folders / "work")
     assert (policy.roots, policy.writable, policy.network) == ((work,), (work,), False)
-    assert policy.protected == tuple(f"{work}/{name}" for name in (*FIXED_IN_ROOTS, ".git"))
+    assert policy.protected == (f"{work}/.git",)
     assert str(folders / "makai") in policy.hidden
     assert str(folders / "user/.ssh") in policy.hidden
 
@@ -52,24 +51,30 @@ def test_nothing_is_writable_when_everything_is_read_only(folders: Path) -> None
 
 
 def test_a_command_allowed_to_write_the_repository_still_cannot_plant_code_in_it(folders: Path) -> None:
+    closed = {str(folders / "work/.git" / name) for name in ("hooks", "config", "modules", "worktrees")}
+    for path in closed:
+        Path(path).mkdir()
+
     policy = policy_in(folders, "work", git_writable=True)
 
-    closed = {str(folders / "work/.git" / name) for name in ("hooks", "config", "modules", "worktrees")}
     assert set(policy.protected) >= closed
     assert str(folders / "work/.git") not in policy.protected
 
 
-def test_a_folder_without_a_repository_cannot_become_one(folders: Path) -> None:
-    policy = policy_in(folders, "user/project")
-
-    assert {str(folders / "user/project" / name) for name in (".git", "HEAD")} <= set(policy.protected)
+def test_nothing_that_is_missing_is_protected_because_that_takes_a_mount_point(folders: Path) -> None:
+    assert policy_in(folders, "user").protected == ()
 
 
 @pytest.mark.parametrize("root", ["user", "."])
 def test_who_works_in_the_home_folder_keeps_its_startup_files(folders: Path, root: str) -> None:
+    files = {folders / "user" / name for name in sandbox_policy.PROTECTED_IN_USER_HOME}
+    assert sandbox_policy.not_to_be_made(folders / "user") >= {str(file) for file in files}
+    for file in files:
+        file.mkdir(parents=True)
+
     policy = policy_in(folders, root)
 
-    assert {str(folders / "user" / name) for name in sandbox_policy.PROTECTED_IN_USER_HOME} <= set(policy.protected)
+    assert {str(file) for file in files} <= set(policy.protected)
 
 
 @pytest.mark.parametrize("root", ["makai", "makai/tmp", "link"])

@@ -31,6 +31,7 @@ import msgspec
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
 from makai.tools.commands import Confine
+from makai.tools.sandbox.guard import FileGuard
 
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 """`${NAME}`, `${env:NAME}` as Cursor writes it, and `${NAME:-what to use without it}`."""
@@ -213,6 +214,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Starts a server in the sandbox; its network is on for servers whose entry asks for it."""
     spill_directory: Path
     """Where answers go that are too long for a model."""
+    guard: FileGuard | None = None
+    """Looks after protected files around the calls of programs."""
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
         return {name: self.environ[name] for name in _PASSED_ON if name in self.environ} | dict(given)

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError, TransportError
-from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, Timing
+from makai.core.session_events import Notice
+from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing
 from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, SessionForgotten, ToolListing
+from makai.tools.sandbox.guard import GuardedWork
 
 if TYPE_CHECKING:
     from makai.tools.mcp.connection import Handshake, McpConnection
@@ -137,6 +139,7 @@ class _Server:
         )
         self._config = config
         self._launch = launch
+        self._guard = launch.guard if isinstance(config, StdioServer) else None
         self._timing = timing
         self._on_change = on_change
         self._connection: McpConnection | None = None
@@ -180,7 +183,11 @@ class _Server:
             raise InvalidRequest(f"There is no tool {tool.listing.name!r} any more.")
         if current.fingerprint != tool.fingerprint:
             raise InvalidRequest(f"The tool {tool.listing.name!r} has changed since it was offered.")
-        return await connection.call(tool.listing.name, arguments, on_progress)
+        async with GuardedWork(self._guard):
+            return await connection.call(tool.listing.name, arguments, on_progress)
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        return () if self._guard is None else self._guard.take_notices()
 
     async def _ready(self) -> McpConnection:
         """The connection. A server that is starting again is waited for; one that was given up is tried again."""

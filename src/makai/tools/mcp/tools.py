@@ -18,6 +18,7 @@ import msgspec
 from makai.core.content import Image, Text
 from makai.core.errors import InvalidRequest, MakaiError, TransportError
 from makai.core.request import ToolDefinition
+from makai.core.session_events import Notice
 from makai.tools.base import CallDescription, ToolContext, ToolKind, ToolOutcome, text_outcome
 from makai.tools.file_errors import printable
 from makai.tools.mcp.config import tool_name
@@ -42,6 +43,9 @@ class McpCaller(Protocol):
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
         """Call it; a `MakaiError` when the server is gone, refuses, or now lists another tool under this name."""
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        """What people should know about the files that calls left behind."""
 
 
 class McpTool:
@@ -70,10 +74,12 @@ class McpTool:
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         try:
-            result = await self._caller.call(self, arguments, _Progress(context))
+            outcome = await self._outcome(await self._caller.call(self, arguments, _Progress(context)))
         except MakaiError as error:
-            return text_outcome(f"{self._caller.name}: {error}", is_error=True)
-        return await self._outcome(result)
+            outcome = text_outcome(f"{self._caller.name}: {error}", is_error=True)
+        notices = self._caller.take_notices()
+        notes = tuple(Text(text=f"[{notice.message}]") for notice in notices)
+        return msgspec.structs.replace(outcome, content=(*outcome.content, *notes), notices=notices)
 
     async def _outcome(self, result: CallResult) -> ToolOutcome:
         parts = parts_of(result)

@@ -144,6 +144,8 @@ def _confining(launch: Launch, server: StdioServer) -> Iterator[Sequence[str]]:
     with ExitStack() as held:
         try:
             wrapped = held.enter_context(launch.confined([server.command, *server.args], opened))
+            if launch.guard is not None:
+                held.enter_context(launch.guard.running_beside())
         except OSError as error:
             raise TransportError(f"Its sandbox cannot be made: {error}.") from None
         yield wrapped

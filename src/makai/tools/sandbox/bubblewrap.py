@@ -7,25 +7,18 @@ neither signal, trace nor look into makai.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from makai.aio.supervisor import CHANNEL
 from makai.core.errors import InvalidRequest
 from makai.tools.launching import BUBBLEWRAP
-from makai.tools.openat2 import open_without_links
 from makai.tools.sandbox import limits
 from makai.tools.sandbox.policy import SHARED_SCRATCH, SandboxPolicy, is_beneath, temporary_environment
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-_MAX_TRIES = 100
-_PLACE_MODE = 0o555
-"""Marks an empty folder as one that makai made."""
 
 
 class _Mount(IntEnum):
@@ -39,9 +32,7 @@ class _Mount(IntEnum):
     PINNED = 4
     """As it is. What is mounted on cannot be renamed or removed, so nothing else can be put in its place."""
     READABLE = 5
-    EMPTY = 6
-    """A folder that makai made, in which nothing may come into being."""
-    HIDDEN = 7
+    HIDDEN = 6
 
 
 class Bubblewrap:
@@ -55,12 +46,12 @@ class Bubblewrap:
         offered = _output(program, "--help")
         self._can_disable_user_namespaces = "--disable-userns" in offered
         self._can_set_modes = "--perms" in offered
-        self._plans: dict[SandboxPolicy, _Plan] = {}
 
     @property
     def not_confined(self) -> tuple[str, ...]:
         return (
             *("memory, processor time and disk space", *limits.not_counted()),
+            "new files that make later commands run code, while a command runs (they are moved away when it ends)",
             "what a command puts into a folder that it made itself, such as a cloned repository (you see a notice)",
             "services of this machine when the network is on",
         )
@@ -68,7 +59,7 @@ class Bubblewrap:
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
         """The command line. Start it from a thread that outlives it: it dies with the thread that started it.
         `InvalidRequest` when a protected path is a symbolic link that nothing can be mounted on."""
-        plan = (self._plans.get(policy) or _Plan(policy)).mounts
+        plan = _Plan(policy).mounts
         options = [*_NAMESPACES, "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
         if not policy.network:
             options.append("--unshare-net")
@@ -81,16 +72,6 @@ class Bubblewrap:
         channel = CHANNEL if policy.is_proxied else ""
         command = [BUBBLEWRAP, str(most), channel, self._program, *options, "--", *argv]
         return limits.in_group(policy.max_processes, command)
-
-    @contextlib.contextmanager
-    def holding(self, policy: SandboxPolicy) -> Iterator[None]:
-        plan = _Plan(policy)
-        with held_places(plan.paths_of(_Mount.EMPTY)):
-            self._plans[policy] = plan  # for the `wrap` that comes next
-            try:
-                yield
-            finally:
-                self._plans.pop(policy, None)
 
 
 def _output(program: str, option: str) -> str:
@@ -108,8 +89,6 @@ def _mount_options(plan: Mapping[str, _Mount], policy: SandboxPolicy, *, can_set
                 yield from ("--bind", policy.private_tmp, path)
             case _Mount.SCRATCH:
                 yield from ("--tmpfs", path)
-            case _Mount.EMPTY:
-                yield from (*closed, "--tmpfs", path)
             case _Mount.DEVICES:
                 yield from ("--dev", path)
             case _Mount.PROCESSES:
@@ -123,8 +102,8 @@ def _mount_options(plan: Mapping[str, _Mount], policy: SandboxPolicy, *, can_set
     # Closed only when everything in them is mounted. /proc too: root may write /proc/sys, where a core_pattern
     # would be a command that the kernel runs outside of every sandbox.
     for path, kind in plan.items():
-        is_open = kind == _Mount.EMPTY or (kind == _Mount.HIDDEN and os.path.isdir(path))
-        if kind == _Mount.PROCESSES or (is_open and not can_set_modes):
+        is_open = kind == _Mount.HIDDEN and not can_set_modes and os.path.isdir(path)
+        if kind == _Mount.PROCESSES or is_open:
             yield from ("--remount-ro", path)
 
 
@@ -148,9 +127,6 @@ class _Plan:
         for path in policy.hidden:
             self._hide(path)
 
-    def paths_of(self, wanted: _Mount) -> list[str]:
-        return [path for path, kind in self.mounts.items() if kind == wanted]
-
     def _add(self, path: str, kind: _Mount) -> None:
         self.mounts[path] = max(kind, self.mounts.get(path, kind))
 
@@ -158,7 +134,9 @@ class _Plan:
         return next((folder for folder in self._policy.writable if is_beneath(path, folder) and path != folder), None)
 
     def _protect(self, path: str) -> None:
-        """Make `path` read-only, and fix every folder on the way to it, so that no other one can take its place."""
+        """Make `path` read-only, and fix every folder on the way to it, so that no other one can take its place. Where
+        there is nothing, nothing is mounted: a mount point would have to be made in the project, where people and
+        programs see it, and where it stays when makai is killed. `guard` looks after new files."""
         top = self._writable_folder_of(path)
         if top is None:
             return
@@ -166,9 +144,7 @@ class _Plan:
             if os.path.islink(step):
                 self._protect_link(step, top)
                 return
-            if not os.path.exists(step) or is_ours(step):
-                if os.access(os.path.dirname(step), os.W_OK):  # where we can make nothing, a command cannot either
-                    self._add(step, _Mount.EMPTY)
+            if not os.path.exists(step):
                 return
             if step == path or not os.path.isdir(step):  # a `.git` that is a file names a repository elsewhere
                 self._add(step, _Mount.READABLE)
@@ -189,7 +165,6 @@ class _Plan:
     def _hide(self, path: str) -> None:
         """Show nothing at `path`. A folder on the way to it must stay too, or what is hidden could be moved away."""
         if not os.path.exists(path):
-            self._protect(path)
             return
         if top := self._writable_folder_of(path):
             for step in _steps(top, os.path.dirname(path)):
@@ -213,65 +188,3 @@ def _steps(top: str, path: str) -> Iterator[str]:
     for name in filter(None, path[len(top) :].split("/")):
         step = os.path.join(step, name)
         yield step
-
-
-@contextlib.contextmanager
-def held_places(paths: Iterable[str]) -> Iterator[None]:
-    """Keep an empty folder at each of `paths`, where there was nothing, until the block ends.
-
-    It is a place to mount on, such as a `.makai` that must not come into being. Several processes may need the same
-    place; the last one removes it.
-    """
-    with contextlib.ExitStack() as stack:
-        folders: dict[str, int] = {}
-        for path in paths:
-            above, name = os.path.split(path)
-            if above not in folders:
-                folders[above] = open_without_links(above, os.O_PATH | os.O_DIRECTORY)
-                stack.callback(os.close, folders[above])
-            stack.callback(_release, folders[above], name, _hold(folders[above], name))
-        yield
-
-
-def is_ours(path: str) -> bool:
-    """Whether `path` is a folder that `held_places` made and may remove at any time."""
-    try:
-        found = os.lstat(path)
-        return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == _PLACE_MODE and not os.listdir(path)
-    except OSError:
-        return False
-
-
-def _hold(folder: int, name: str) -> int:
-    """Make the place and lock it. Commands of other sandboxes may write the folder at the same time, so everything is
-    done through descriptors: what they put in the place meanwhile is neither followed nor changed."""
-    for _ in range(_MAX_TRIES):
-        made = False
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, _PLACE_MODE, dir_fd=folder)
-            made = True
-        try:
-            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        except FileNotFoundError:
-            continue  # another holder has just removed it
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        if _is_at(fd, folder, name):
-            if made and stat.S_IMODE(os.fstat(fd).st_mode) != _PLACE_MODE and not os.listdir(fd):
-                os.fchmod(fd, _PLACE_MODE)  # whatever the umask took away
-            return fd
-        os.close(fd)
-    raise InvalidRequest(f"{name} in the session's folder is replaced again and again, so no command can be started.")
-
-
-def _release(folder: int, name: str, fd: int) -> None:
-    with contextlib.suppress(OSError):  # others still hold it, or it is no longer empty
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if stat.S_IMODE(os.fstat(fd).st_mode) == _PLACE_MODE and _is_at(fd, folder, name):
-            os.rmdir(name, dir_fd=folder)
-    os.close(fd)
-
-
-def _is_at(fd: int, folder: int, name: str) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=folder, follow_symlinks=False))
-    return False

@@ -6,8 +6,8 @@ import functools
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
 import msgspec
@@ -33,9 +33,6 @@ class SandboxBackend(Protocol):
     def wrap(self, policy: SandboxPolicy, argv: Sequence[str]) -> list[str]:
         """The command line that runs `argv` confined, in the current folder of the process that starts it."""
 
-    def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        """What must be held from before `wrap` until the command has ended."""
-
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True):
     """What was found: a backend, and why the better ones are not it."""
@@ -56,7 +53,11 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
         return list(argv) if policy.level == "full-access" else self._needed(policy).wrap(policy, argv)
 
     def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        return nullcontext() if policy.level == "full-access" else _held(self._needed(policy), policy)
+        """What must be held from before `wrap` until the command has ended."""
+        if policy.level == "full-access":
+            return nullcontext()
+        self._needed(policy)
+        return kept_settings(policy.git_folders)
 
     def _needed(self, policy: SandboxPolicy) -> SandboxBackend:
         if self.backend is None:
@@ -65,12 +66,6 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
                 hint="Install bubblewrap (apt install bubblewrap, dnf install bubblewrap), or choose full-access.",
             )
         return self.backend
-
-
-@contextmanager
-def _held(backend: SandboxBackend, policy: SandboxPolicy) -> Iterator[None]:
-    with backend.holding(policy), kept_settings(policy.git_folders):
-        yield
 
 
 @functools.cache

@@ -7,11 +7,15 @@ command, and after it ended the folders are compared with what was there before:
     a guarded file is new, in a folder that is new as well       it stays (`git clone`, `npm create`), and is reported
     a link, or a file beyond `MAX_READ_ONLY`, was changed        it is moved away, and what was there is put back
 
+MCP programs run longer than a command, and people work beside them: folders are compared around each call of their
+tools, and what appears between two calls stays and is reported.
+
 Changes are found by the change time of folders, which a program cannot set. People are told what was done.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -23,15 +27,15 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 
+from makai.aio.cancellation import wait_uncancelled
 from makai.core.session_events import Notice
 from makai.tools.file_errors import printable
 from makai.tools.openat2 import open_without_links
 from makai.tools.protected import BARE_REPOSITORY_MARK, NOT_LOOKED_INTO, is_guarded, is_guarded_pair, was_approved
-from makai.tools.sandbox.bubblewrap import is_ours
 from makai.tools.sandbox.policy import is_beneath
 
 MAX_READ_ONLY: Final = 32
@@ -91,19 +95,41 @@ class GuardSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 class FileGuard:
     """Looks below the folders that commands of a session may write. Its methods block: call them in a thread."""
 
-    def __init__(self, roots: Sequence[str], taken_folder: Path) -> None:
-        """`roots` are absolute and free of links. What is moved away goes to `taken_folder`, outside of them."""
+    def __init__(self, roots: Sequence[str], taken_folder: Path, also: frozenset[str] = frozenset()) -> None:
+        """`roots` are absolute and free of links. What is moved away goes to `taken_folder`, outside of them. Paths of
+        `also` are guarded whatever their names are."""
         self._roots = tuple(roots)
+        self._also = also
         self._taken_folder = taken_folder
         self._lock = threading.Lock()
         self._latest = GuardSnapshot()
         self._notices: list[Notice] = []
+        self._beside = 0
+
+    @contextlib.contextmanager
+    def running_beside(self) -> Iterator[None]:
+        """While a confined program runs that does not belong to one command."""
+        self._beside += 1
+        try:
+            yield
+        finally:
+            self._beside -= 1
+
+    def begin(self, opened: Sequence[str] = ()) -> GuardSnapshot:
+        """What is there before a command or a call."""
+        earlier = self._latest
+        now = self.look(opened)
+        if self._beside:
+            new = (path for path in now.found.keys() - earlier.found.keys() if not was_approved(path, earlier.taken_at))
+            met = [path for path in new if _place_of(path) in earlier.folders]
+            self._report([_appeared(self._shown(met))] if met else [])
+        return now
 
     def look(self, opened: Sequence[str] = ()) -> GuardSnapshot:
         """What is there now, also in the folders that were opened for one command. Only folders that changed since the
         last look are read."""
         with self._lock:
-            self._latest = snapshot_of((*self._roots, *opened), self._latest)
+            self._latest = snapshot_of((*self._roots, *opened), self._latest, self._also)
             return self._latest
 
     @property
@@ -138,6 +164,9 @@ class FileGuard:
         moved = self._shown(path for path, is_done in taken if is_done)
         notices = [*_notices(self._shown(made), moved, self._taken_folder)]
         notices += [_not_undone(path) for path, is_done in taken if not is_done]
+        self._report(notices)
+
+    def _report(self, notices: Sequence[Notice]) -> None:
         with self._lock:
             self._notices = [*self._notices, *notices][-_MAX_NOTICES:]
 
@@ -206,6 +235,36 @@ class FileGuard:
         return False
 
 
+class GuardedWork:
+    """Compares the files before and after a command or a call, in threads. Without a guard it does nothing."""
+
+    def __init__(self, guard: FileGuard | None, opened: Sequence[str] = (), *, keeps_new: bool = False) -> None:
+        self._guard = guard
+        self._opened = opened
+        self._keeps_new = keeps_new
+        self._before: GuardSnapshot | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    async def begin(self) -> None:
+        if self._guard is not None:
+            self._before = await asyncio.to_thread(self._guard.begin, self._opened)
+
+    async def end(self) -> None:
+        if self._guard is not None and self._before is not None:
+            before, self._before = self._before, None
+            work = asyncio.to_thread(self._guard.settle, before, self._opened, keeps_new=self._keeps_new)
+            await wait_uncancelled(asyncio.create_task(work, name="protected-files"))
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        return () if self._guard is None else self._guard.take_notices()
+
+
 def _place_of(path: str) -> str:
     """The folder in which someone works who would meet the effect of `path`."""
     folder, name = os.path.split(path)
@@ -230,7 +289,7 @@ def _made_readable(path: str) -> bool:
         return False
 
 
-def snapshot_of(roots: Sequence[str], previous: GuardSnapshot) -> GuardSnapshot:
+def snapshot_of(roots: Sequence[str], previous: GuardSnapshot, also: Collection[str] = frozenset()) -> GuardSnapshot:
     """Look below `roots`, outermost folders first, within `MAX_FOLDERS` and `MAX_SECONDS`."""
     started, folders = time.monotonic(), dict[str, _Folder]()
     taken_at = time.time()
@@ -240,7 +299,7 @@ def snapshot_of(roots: Sequence[str], previous: GuardSnapshot) -> GuardSnapshot:
         try:
             found = os.stat(path, follow_symlinks=False)
             known, version = previous.folders.get(path), (found.st_dev, found.st_ino, found.st_ctime_ns)
-            folder = known if known is not None and known.version == version else _read(path, version)
+            folder = known if known is not None and known.version == version else _read(path, version, also)
         except OSError:
             continue  # it has just been removed, or is not for this user
         folders[path] = folder
@@ -262,7 +321,7 @@ def snapshot_of(roots: Sequence[str], previous: GuardSnapshot) -> GuardSnapshot:
     )
 
 
-def _read(path: str, version: tuple[int, int, int]) -> _Folder:
+def _read(path: str, version: tuple[int, int, int], also: Collection[str]) -> _Folder:
     folders, guarded, names = [], [], set()
     own_name = os.path.basename(path)
     with os.scandir(path) as entries:
@@ -270,19 +329,19 @@ def _read(path: str, version: tuple[int, int, int]) -> _Folder:
             name = entry.name
             names.add(name)
             is_folder = entry.is_dir(follow_symlinks=False)
-            if is_guarded(own_name, name) and not (is_folder and name == BARE_REPOSITORY_MARK):
+            is_head_folder = is_folder and name == BARE_REPOSITORY_MARK
+            if (is_guarded(own_name, name) and not is_head_folder) or entry.path in also:
                 guarded.append(entry.path)
             elif is_folder and name not in NOT_LOOKED_INTO:
                 folders.append(entry.path)
     if names >= _OF_A_BARE_REPOSITORY:
         guarded += [f"{path}/{name}" for name in _RUN_CODE_IN_IT if name in names]
-    if any(os.path.isdir(held) and is_ours(held) for held in guarded) or time.time_ns() - version[2] < _RECENT_NS:
+    if time.time_ns() - version[2] < _RECENT_NS:
         return _Folder(None, tuple(folders), tuple(guarded))
     return _Folder(version, tuple(folders), tuple(guarded))
 
 
 def _entry(path: str) -> Guarded | None:
-    """What is at `path`; None for nothing, and for a place that a sandbox keeps occupied."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except OSError:
@@ -290,7 +349,7 @@ def _entry(path: str) -> Guarded | None:
     identity = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size)
     match stat.S_IFMT(found.st_mode):
         case stat.S_IFDIR:
-            return None if is_ours(path) else Guarded(kind="folder", identity=identity, mode=found.st_mode, names=1)
+            return Guarded(kind="folder", identity=identity, mode=found.st_mode, names=1)
         case stat.S_IFLNK:
             return Guarded(kind="link", identity=identity, mode=found.st_mode, names=1)
         case _:
@@ -340,8 +399,9 @@ def _notices(made: Sequence[str], taken: Sequence[str], folder: Path) -> list[No
     notices = []
     if taken:
         message = (
-            f"A command tried to leave {_listed(taken)}, which can make later commands or agents run code. makai moved "
-            f"it to {folder} and left what was there before. Use the write tool for such a file; it asks first."
+            f"A command or an MCP tool tried to leave {_listed(taken)}, which can make later commands or agents run "
+            f"code. makai moved it to {folder} and left what was there before. Use the write tool for such a file; it "
+            "asks first."
         )
         notices.append(Notice(level="warning", code="protected_file_taken", message=message))
     if made:
@@ -351,6 +411,14 @@ def _notices(made: Sequence[str], taken: Sequence[str], folder: Path) -> list[No
         )
         notices.append(Notice(level="warning", code="protected_file_made", message=message))
     return notices
+
+
+def _appeared(paths: Sequence[str]) -> Notice:
+    message = (
+        f"{_listed(paths)} appeared while an MCP program was running, and can make later commands or agents run code. "
+        "If you did not make it, look at it before you open or use its folder."
+    )
+    return Notice(level="warning", code="protected_file_made", message=message)
 
 
 def _not_undone(path: str) -> Notice:

@@ -5,12 +5,10 @@ It needs no privilege and no namespace, and can do less: `not_confined` says wha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Final
 
 from makai.aio.supervisor import CHANNEL
@@ -65,9 +63,6 @@ class Landlock:
         }
         arguments = [part for name, values in options.items() for value in values for part in (f"--{name}", value)]
         return limits.in_group(policy.max_processes, [LANDLOCK, *arguments, "--", *argv])
-
-    def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
 
 def supported_abi() -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from makai.core.errors import InvalidRequest
 from makai.tools.own_code import OWN_CODE, own_code_around
-from makai.tools.protected import BARE_REPOSITORY_MARK, FIXED_IN_ROOTS, settling_folder
+from makai.tools.protected import ALWAYS_READ_ONLY, BARE_REPOSITORY_MARK, settling_folder
 from makai.tools.sandbox.hosts import normalised_hosts
 from makai.tools.sandbox.repository import closed_in
 
@@ -29,7 +29,6 @@ def _names(text: str) -> tuple[str, ...]:
 GIT_FOLDER: Final = ".git"
 """Protected as a whole: a new `.git/commondir` is enough to have the next `git status` run a program."""
 
-_FIXED_ANYWHERE: Final = (*FIXED_IN_ROOTS, GIT_FOLDER)
 _NEVER_CHECKED_OUT: Final = frozenset(
     {GIT_FOLDER, BARE_REPOSITORY_MARK, "config", "config.worktree", "hooks", "commondir"}
 )
@@ -81,7 +80,7 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[str, ...] = ()
     """Neither read nor written."""
     protected: tuple[str, ...] = ()
-    """Beneath `roots`, and read-only; what does not exist cannot be made."""
+    """Beneath `roots`, and read-only. All of them exist; `guard` looks after what a command makes."""
     network: bool = False
     hosts: tuple[str, ...] = ()
     """The hosts that can be reached although `network` is off, in the form of `hosts.normalised_hosts`. None of them
@@ -138,25 +137,21 @@ def session_policy(
     extra = tuple(_real_folder(path) for path in extra_writable)
     writable = (*real_roots, *extra)
     repositories = tuple(git_folders)
-    protected = [os.path.join(root, name) for root in real_roots for name in _protected_names(root, repositories)]
-    # In an opened folder only what is there: what is new in it is looked after by `guard`.
-    found = filter(os.path.lexists, (os.path.join(folder, name) for folder in extra for name in _FIXED_ANYWHERE))
-    protected += [path for path in found if path not in repositories]
+    names = (*ALWAYS_READ_ONLY, GIT_FOLDER)
+    protected = [path for folder in writable for name in names if (path := f"{folder}/{name}") not in repositories]
     if guarded is not None:
         # Nothing can be mounted on a link; the guard puts it back. Never one that settles what makai does.
         protected = [path for path in protected if not _is_guarded_link(path)]
         protected += _guarded(guarded, protected, repositories)
     protected += closed_in(repositories)
     at_risk = [link for path in linked for link in _links_to(path)]
-    real_user_home = os.path.realpath(user_home)
-    at_risk += [os.path.join(real_user_home, name) for name in PROTECTED_IN_USER_HOME]
-    at_risk += [*OWN_CODE, *map(os.path.realpath, own_folders)]
+    at_risk += [*_run_at_login(user_home), *OWN_CODE, *map(os.path.realpath, own_folders)]
     protected += [path for path in at_risk if any(is_beneath(path, folder) for folder in writable)]
     return SandboxPolicy(
         level=level,
         roots=real_roots,
         hidden=outermost(hidden),
-        protected=tuple(protected),
+        protected=tuple(filter(os.path.lexists, protected)),
         network=network,
         hosts=normalised_hosts(hosts),
         private_tmp=_real_folder(private_tmp) if private_tmp is not None else None,
@@ -187,6 +182,17 @@ def credentials_of(user_home: Path) -> tuple[Path, ...]:
     return tuple(user_home / name for name in (*CREDENTIALS_IN_USER_HOME, *others))
 
 
+def _run_at_login(user_home: Path) -> Iterator[str]:
+    real_home = os.path.realpath(user_home)
+    return (os.path.join(real_home, name) for name in PROTECTED_IN_USER_HOME)
+
+
+def not_to_be_made(user_home: Path) -> frozenset[str]:
+    """What a command in the user's home folder must not make where it is missing, whatever its name (`guard`)."""
+    credentials = map(os.path.realpath, credentials_of(user_home))
+    return frozenset(path for path in (*credentials, *_run_at_login(user_home)) if not os.path.lexists(path))
+
+
 def _has_links(path: str, known: dict[str, bool]) -> bool:
     """Whether there is a symbolic link on the way to `path`; `known` are earlier answers, also for folders above."""
     if path not in known:
@@ -210,13 +216,6 @@ def _links_to(path: str) -> Iterator[str]:
         yield step
         real = "/" if target.startswith("/") else real
         waiting += filter(None, target.split("/")[::-1])
-
-
-def _protected_names(root: str, opened: Sequence[str]) -> tuple[str, ...]:
-    folder = os.path.join(root, GIT_FOLDER)
-    if not os.path.lexists(folder):
-        return (*FIXED_IN_ROOTS, GIT_FOLDER, BARE_REPOSITORY_MARK)
-    return (*FIXED_IN_ROOTS, *(() if folder in opened else (GIT_FOLDER,)))
 
 
 def _is_guarded_link(path: str) -> bool:

@@ -1,8 +1,8 @@
 """A git repository that a person opened for a command: where it is, and what of it stays as it was.
 
 Hooks and configuration run code later, outside of every sandbox, so they stay closed: bubblewrap mounts them read-only.
-Landlock cannot allow new files in a folder and forbid them in a part of it, and git cannot work beside a `commondir`
-that is a mount, so `kept_settings` also compares them when the command has ended, and restores what was changed.
+Landlock cannot allow new files in a folder and forbid them in a part of it, and nothing is mounted where nothing is, so
+`kept_settings` also compares them when the command has ended, and restores what was changed.
 """
 
 from __future__ import annotations
@@ -78,11 +78,9 @@ def _text(path: Path) -> str:
 
 
 def closed_in(folders: Sequence[str]) -> Iterator[str]:
-    """What stays read-only in opened repositories. A missing one is left out where git cannot bear an empty folder."""
+    """What stays read-only in opened repositories, as far as it is there."""
     for folder in folders:
-        yield from (os.path.join(folder, name) for name in ("hooks", "config", "modules"))
-        others = ("config.worktree", "commondir", "gitdir")
-        yield from filter(os.path.lexists, (os.path.join(folder, name) for name in others))
+        yield from (os.path.join(folder, name) for name in (*_SETTINGS, "modules"))
         linked = os.path.join(folder, "worktrees")
         if not any(os.path.dirname(other) == linked for other in folders):
             yield linked
@@ -102,7 +100,8 @@ def kept_settings(folders: Sequence[str]) -> Iterator[None]:
 
 
 def _saved_settings(folder: str) -> dict[str, _Saved]:
-    saved: dict[str, _Saved] = {}
+    nested = (os.path.join(folder, name) for name in _NESTED)
+    saved: dict[str, _Saved] = {path: None for path in nested if not os.path.lexists(path)}
     for path in _settings_in(folder):
         saved[path] = _saved(path)
         if len(saved) > _MAX_FILES:
