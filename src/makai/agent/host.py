@@ -64,11 +64,20 @@ class Recorder:
         self._open_turn: int | None = None
         self._open_calls: dict[str, bool] = {}
         """Call id -> whether the tool has started."""
+        self._warnings: set[ev.Notice] = set()
 
     async def emit(self, event: ev.SessionEvent) -> None:
         if type(event) in _TRACKED:
             self._note(event)
         await self._host.emit(event)
+
+    async def emit_once(self, notice: ev.Notice) -> None:
+        """A warning about the request is the same for every turn of the run, and one is enough."""
+        if notice in self._warnings:
+            return
+        if notice.level == "warning":
+            self._warnings.add(notice)
+        await self.emit(notice)
 
     def reopen(self, call: ev.ToolCalled) -> None:
         """A call that an earlier part of the run logged."""

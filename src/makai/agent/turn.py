@@ -66,7 +66,7 @@ async def answer_of(
             elif isinstance(event, BrokenAnswer):
                 answer.broken = event
             elif (fact := _fact(event)) is not None:
-                await recorder.emit(fact)
+                await recorder.emit_once(fact) if type(fact) is ev.Notice else await recorder.emit(fact)
     return answer
 
 
@@ -83,7 +83,7 @@ def _fact(event: StreamEvent) -> ev.SessionEvent | None:
         case se.ThinkingEnd(content_index=index, thinking=text, thinking_signature=signature, redacted=redacted):
             return ev.Reasoning(content_index=index, text=text, signature=signature, redacted=redacted)
         case se.Keepalive(note=note) if note:  # why nothing happens: a rate limit is no silence
-            return ev.Notice(level="info", code=event.code, message=note)
+            return ev.Notice(level=event.level, code=event.code, message=note)
         case _:
             return None
 

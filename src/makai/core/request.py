@@ -53,7 +53,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class StreamOptions(RequestOptions, frozen=True, kw_only=True):
-    """How to continue it. Everything is optional; what a model cannot do is left out of its request."""
+    """How to continue it. Everything is optional; what a model cannot do is left out of its request, with a warning."""
 
     connect_timeout_s: float = 15.0
     stall_timeout_s: float = 300.0

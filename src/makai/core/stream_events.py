@@ -102,10 +102,12 @@ class Failed(Event, frozen=True, tag_field="type", tag="error"):
 
 
 class Keepalive(Event, frozen=True, tag_field="type", tag="keepalive"):
-    """Nothing new arrived. With a `note`, the provider waits before it asks again, and the note says why."""
+    """Nothing new arrived. A `note` is for the user: why the provider waits before it asks again, or which options of
+    the request it does not take."""
 
     code: str = ""
     note: str = ""
+    level: Literal["info", "warning"] = "info"
 
 
 _TextEvent: TypeAlias = TextStart | TextDelta | TextEnd

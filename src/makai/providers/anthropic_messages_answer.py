@@ -149,8 +149,7 @@ class MessagesDecoder(AnswerDecoder):
             self._finish()
 
     def _finish(self) -> None:
-        reason = STOP_REASONS.get(self._stop_reason or "", "end_turn")
-        self._parts.done(reason, response_id=self._response_id)
+        self._end(self._stop_reason or "end_turn", STOP_REASONS, self._response_id)
 
     def _on_delta(self, event: _Event) -> None:
         delta = event.delta

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Hashable
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Hashable, Mapping
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from makai.core.errors import InvalidRequest, ProviderError
+from makai.core.messages import StopReason
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
 from makai.core.stream_events import StreamEvent
-from makai.providers.failure import is_transient, stream_failure
+from makai.providers.failure import MAX_MESSAGE, is_transient, stream_failure
 from makai.providers.parts import Parts
+
+TRANSIENT_ENDS: Final = frozenset(
+    {"abort", "aborted", "error", "incomplete", "insufficient_system_resource", "network_error", "other"}
+)
+"""Finish reasons, in lower case, of answers that the server did not complete and might complete the next time."""
 
 
 class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +83,20 @@ class AnswerDecoder:
         """End the answer with an error object that arrived inside it."""
         error = stream_failure(self._provider, value, self._secret)
         self._parts.fail(error, retryable=is_transient(error))
+
+    def _end(self, said: str, known: Mapping[str, StopReason], response_id: str | None = None) -> None:
+        """End the answer for the reason that the vendor gives. An unknown one is no `end_turn`: the answer may be
+        incomplete, and what it is must not be guessed."""
+        if (reason := known.get(said)) is not None:
+            self._parts.done(reason, response_id=response_id)
+            return
+        error = ProviderError(
+            f"{self._provider} ended the answer early ({said[:MAX_MESSAGE]})",
+            provider_id=self._provider,
+            vendor_code=said[:MAX_MESSAGE],
+            hint="The answer may be incomplete: try again, or use another model.",
+        )
+        self._parts.fail(error, retryable=said.lower() in TRANSIENT_ENDS)
 
     def _whole_call(
         self, key: Hashable, call_id: str | None, name: str, arguments: msgspec.Raw, signature: str | None = None

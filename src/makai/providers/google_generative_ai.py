@@ -328,7 +328,7 @@ class GoogleDecoder(AnswerDecoder):
         self._sse = SSEDecoder()
         self._open = ""
         self._calls = 0
-        self._stop_reason: StopReason | None = None
+        self._finish_reason: str | None = None
         self._response_id: str | None = None
 
     def feed(self, data: bytes) -> None:
@@ -349,8 +349,8 @@ class GoogleDecoder(AnswerDecoder):
 
     def close(self) -> None:
         """The finish reason does not end the stream: usage and signatures may follow it, so the body's end does."""
-        if self._stop_reason is not None:
-            self._parts.done(self._stop_reason, response_id=self._response_id)
+        if self._finish_reason is not None:
+            self._end(self._finish_reason, STOP_REASONS, self._response_id)
 
     def _payload(self, payload: bytes) -> None:
         if self._parts.finished:
@@ -376,7 +376,7 @@ class GoogleDecoder(AnswerDecoder):
             if candidate.finish_reason is not None:
                 self._finish(candidate.finish_reason, candidate.finish_message)
         elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
-            self._stop_reason = "refusal"
+            self._finish_reason = "PROHIBITED_CONTENT"
 
     def _part(self, part: GeminiPart) -> None:
         if part.function_call is not None:
@@ -407,7 +407,7 @@ class GoogleDecoder(AnswerDecoder):
 
     def _finish(self, reason: str, explanation: str | None) -> None:
         if (what := BROKEN_OFF.get(reason)) is None:
-            self._stop_reason = STOP_REASONS.get(reason, "end_turn")
+            self._finish_reason = reason
             return
         detail = f": {explanation[:MAX_MESSAGE]}" if explanation else ""
         self._parts.fail(
@@ -416,7 +416,8 @@ class GoogleDecoder(AnswerDecoder):
                 provider_id=self._provider,
                 vendor_code=reason,
                 hint="Try again.",
-            )
+            ),
+            retryable=True,
         )
 
 

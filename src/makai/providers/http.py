@@ -24,6 +24,7 @@ from makai.core.secret import Secret
 from makai.core.stream_events import Keepalive, StreamEvent, one_by_one
 from makai.providers.base import Api, HttpRequest, ProviderRequest
 from makai.providers.failure import http_failure, is_transient, retry_delay, retry_note
+from makai.providers.ignored_options import ignored_options, notice_of
 from makai.providers.parts import Parts
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,8 @@ class HttpProvider:
         parts = Parts(request.model, time.time_ns() // 1_000_000)
         parts.start()
         yield parts.take()
+        if ignored := ignored_options(self._api, request):
+            yield [notice_of(request.model, ignored)]
         watchdog: _StallWatchdog | None = None
         has_begun = False
         try:

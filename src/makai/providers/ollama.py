@@ -228,7 +228,7 @@ class OllamaDecoder(AnswerDecoder):
                 self._call(call)
         if line.done:
             self._parts.usage = _usage(line)
-            self._parts.done(STOP_REASONS.get(line.done_reason or "", "end_turn"))
+            self._end(line.done_reason or "stop", STOP_REASONS)
 
     def _switch(self, key: str) -> None:
         if key != self._open:

@@ -31,11 +31,18 @@ from makai.wire.sse import SSEDecoder
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end_turn",
     "eos": "end_turn",
+    "eos_token": "end_turn",
+    "end_turn": "end_turn",
+    "stop_sequence": "stop_sequence",
     "length": "max_tokens",
+    "max_tokens": "max_tokens",
     "model_length": "max_tokens",
     "tool_calls": "tool_use",
+    "tool_use": "tool_use",
     "function_call": "tool_use",
     "content_filter": "refusal",
+    "safety": "refusal",
+    "sensitive": "refusal",
 }
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -382,8 +389,7 @@ class ChatDecoder(AnswerDecoder):
             parts.arguments(key, written if isinstance(written, str) else msgspec.json.encode(written).decode())
 
     def _done(self) -> None:
-        reason = STOP_REASONS.get(self._finish or "stop", "end_turn")
-        self._parts.done(reason, response_id=self._response_id)
+        self._end(self._finish or "stop", STOP_REASONS, self._response_id)
 
 
 def _usage(usage: _Usage) -> Usage:

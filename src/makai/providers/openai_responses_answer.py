@@ -5,7 +5,7 @@ reasoning item, which goes back with the next request, is defined here."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -108,6 +108,13 @@ _decode_item_head = msgspec.json.Decoder(_ItemHead).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
 _decode_reasoning = msgspec.json.Decoder(ReplayedReasoning).decode
 
+STOP_REASONS: Final[dict[str, StopReason]] = {
+    "completed": "end_turn",
+    "max_output_tokens": "max_tokens",
+    "max_tokens": "max_tokens",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
 _READ_ITEMS = ("message", "reasoning", "function_call")
 
 
@@ -335,7 +342,7 @@ class ResponsesDecoder(AnswerDecoder):
             self._fail({"error": said})
         elif status in ("completed", "incomplete"):
             self._complete_rest(response.output or [])
-            parts.done(self._stop_reason(response), response_id=response.id or self._response_id)
+            self._end(self._end_reason(status, response), STOP_REASONS, response.id or self._response_id)
 
     def _complete_rest(self, output: list[msgspec.Raw]) -> None:
         """Items whose end, or of which anything, was not streamed. Both lists are in order of output."""
@@ -346,11 +353,12 @@ class ResponsesDecoder(AnswerDecoder):
             if block.kind == head.type and block.kind in _READ_ITEMS:
                 self._complete(block, self._decoded(_decode_item, raw))
 
-    def _stop_reason(self, response: _Response) -> StopReason:
-        reason = response.incomplete_details.reason if response.incomplete_details else None
-        if self._refused or reason == "content_filter":
-            return "refusal"
-        return "max_tokens" if reason == "max_output_tokens" else "end_turn"
+    def _end_reason(self, status: str, response: _Response) -> str:
+        """The status, unless something says more: an incomplete answer without a reason is not a complete one."""
+        details = response.incomplete_details
+        if self._refused:
+            return "content_filter"
+        return (details.reason if details else None) or ("incomplete" if response.status == "incomplete" else status)
 
 
 def _reasoning_signature(item: _Item) -> str | None:

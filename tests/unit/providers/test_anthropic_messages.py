@@ -510,7 +510,6 @@ def test_a_whole_json_answer_gives_the_same_message() -> None:
         ("refusal", "refusal"),
         ("pause_turn", "end_turn"),
         ("model_context_window_exceeded", "max_tokens"),
-        ("something_new", "end_turn"),
     ],
 )
 def test_stop_reasons(vendor: str, ours: StopReason) -> None:

@@ -425,8 +425,6 @@ def test_arguments_are_exactly_what_was_sent() -> None:
         ("BLOCKLIST", "refusal"),
         ("PROHIBITED_CONTENT", "refusal"),
         ("SPII", "refusal"),
-        ("OTHER", "end_turn"),
-        ("SOMETHING_NEW", "end_turn"),
     ],
 )
 def test_finish_reasons_become_stop_reasons(finish: str, expected: StopReason) -> None:

@@ -248,9 +248,7 @@ def test_the_reference_answer_is_the_same_as_every_other_apis() -> None:
     assert_reference(events, Usage(input=10, output=12, cache_read=30))
 
 
-@pytest.mark.parametrize(
-    ("reason", "expected"), [("stop", "end_turn"), ("length", "max_tokens"), ("load", "end_turn"), (None, "end_turn")]
-)
+@pytest.mark.parametrize(("reason", "expected"), [("stop", "end_turn"), ("length", "max_tokens"), (None, "end_turn")])
 def test_done_reasons_become_stop_reasons(reason: str | None, expected: StopReason) -> None:
     events = decode(API, ask(qwen()), line({"content": "a"}) + line(done=True, done_reason=reason))
 

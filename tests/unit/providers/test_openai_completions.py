@@ -106,7 +106,6 @@ REASONS: list[tuple[str, StopReason]] = [
     ("length", "max_tokens"),
     ("content_filter", "refusal"),
     ("tool_calls", "tool_use"),
-    ("something_new", "end_turn"),
 ]
 
 

@@ -303,7 +303,6 @@ def test_a_tool_call_whose_arguments_were_cut_says_so() -> None:
     [
         (ended("incomplete", incomplete_details={"reason": "max_output_tokens"}), "max_tokens"),
         (ended("incomplete", incomplete_details={"reason": "content_filter"}), "refusal"),
-        (ended("incomplete", incomplete_details=None), "end_turn"),
         (ended("completed"), "end_turn"),
     ],
 )
