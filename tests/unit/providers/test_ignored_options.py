@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.agent import FakeHost, FakeTool, asked
+from support.agent import FakeHost, FakeTool, asked, fixed
 from support.streams import ask, decode, decode_whole, done, failed, model
 from support.upstream import answers, chat_stream, upstream
 
@@ -159,7 +159,7 @@ async def test_a_run_warns_once_and_not_in_every_turn() -> None:
                 return provider.stream(ask(target, context=context, options=options))
 
         settings = AgentSettings(model="any", options=StreamOptions(metadata={"team": "blue"}))
-        outcome = await run_agent(host, OneModel(), asked(), {"look": FakeTool("look")}, host.decide, settings)
+        outcome = await run_agent(host, OneModel(), asked(), fixed({"look": FakeTool("look")}), host.decide, settings)
 
     assert (outcome.stop_reason, len(server.requests)) == ("end_turn", 2)
     assert [fact for fact in host.facts if isinstance(fact, ev.Notice)] == [
