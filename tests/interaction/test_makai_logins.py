@@ -104,6 +104,17 @@ async def test_a_login_can_be_cancelled_at_its_prompt_and_what_comes_later_is_on
     assert await other.answer("prompt-1", "ok", "auth_login_result") == [ACK, *other.success()]
 
 
+@pytest.mark.req("MK-AUTH-011")
+async def test_a_cancel_right_behind_the_start_is_not_lost(peer: Peer) -> None:
+    for _ in range(20):
+        login = Login(peer)
+        cancel = envelope("auth_cancel", {"flow_id": login.flow_id}, stream_id=login.flow_id, sequence=2)
+        await peer.say(login.start, cancel)
+        frames = await peer.hear_until("auth_login_result")
+        assert frames[-1]["payload"] == login.result("cancelled")[1]
+        assert frames[-2]["payload"] == login.error("cancelled", "The login was cancelled.")[1]
+
+
 @pytest.mark.req("MK-AUTH-012", "MK-AUTH-013", "MK-AUTH-021")
 async def test_a_login_that_fails_says_why_and_then_that_it_failed(peer: Peer) -> None:
     login, unknown = Login(peer), Login(peer, "unknown")

@@ -12,7 +12,7 @@ import msgspec
 
 from makai.core.errors import MakaiError
 from makai.protocols.makai import auth as wire
-from makai.protocols.makai.auth import AuthCommand, AuthScopes, ListProviders, LoginStatus, StartLogin
+from makai.protocols.makai.auth import AuthCommand, AuthScopes, ListProviders, StartLogin
 
 if TYPE_CHECKING:
     from makai.auth.login import LoginEvent, RunningLogin
@@ -35,7 +35,10 @@ class ConnectionLogins:
             case ListProviders():
                 self._start(group, self._list_providers(command), "makai-providers")
             case StartLogin():
-                self._start(group, self._login(command), f"makai-login-{command.flow_id}")
+                # Begun here and not in the task: a cancel that came in the same batch must find it.
+                if flow := self._begun(command):
+                    self._flows[command.flow_id] = flow
+                    self._start(group, self._follow(command.flow_id, flow), f"makai-login-{command.flow_id}")
             case wire.AuthPromptResponse():
                 if flow := self._flows.get(command.flow_id):
                     flow.answer(command.prompt_id, command.answer)
@@ -46,14 +49,18 @@ class ConnectionLogins:
                 assert_never(command)
 
     def refuse(self, command: object, error: MakaiError) -> None:
-        """Answer a login that its client may not start; nothing else has an answer beyond its ack."""
+        """Answer a login that cannot start; nothing else has an answer beyond its ack."""
         if isinstance(command, StartLogin):
-            self._fail(command, error)
-            self._scopes.result(command.flow_id, "failed")
+            flow_id, provider_id = command.flow_id, command.provider_id
+            failure = wire.AuthFailure(flow_id=flow_id, provider_id=provider_id, message=str(error), code=error.code)
+            self._scopes.event(flow_id, wire.AuthEvent(error=failure))
+            self._scopes.result(flow_id, "failed")
 
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
+        for flow in self._flows.values():
+            flow.cancel()
 
     def _start(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None], name: str) -> None:
         task = group.create_task(work, name=name)
@@ -70,29 +77,23 @@ class ConnectionLogins:
         self._scopes.providers(command.scope, providers)
         self._on_news()
 
-    async def _login(self, command: StartLogin) -> None:
-        status: LoginStatus = "failed"
+    def _begun(self, command: StartLogin) -> RunningLogin | None:
         try:
-            flow = self._backend.auth().start_login(command.provider_id, command.flow_id, command.account)
+            return self._backend.auth().start_login(command.provider_id, command.flow_id, command.account)
         except MakaiError as error:
-            self._fail(command, error)
-        else:
-            self._flows[command.flow_id] = flow
-            try:
-                async for event in flow:
-                    self._scopes.event(command.flow_id, wire_event(event))
-                    self._on_news()
-                status = flow.result or "failed"
-            finally:
-                flow.cancel()
-                del self._flows[command.flow_id]
-        self._scopes.result(command.flow_id, status)
-        self._on_news()
+            self.refuse(command, error)
+            return None
 
-    def _fail(self, command: StartLogin, error: MakaiError) -> None:
-        flow_id, provider_id = command.flow_id, command.provider_id
-        failure = wire.AuthFailure(flow_id=flow_id, provider_id=provider_id, message=str(error), code=error.code)
-        self._scopes.event(flow_id, wire.AuthEvent(error=failure))
+    async def _follow(self, flow_id: str, flow: RunningLogin) -> None:
+        try:
+            async for event in flow:
+                self._scopes.event(flow_id, wire_event(event))
+                self._on_news()
+        finally:
+            flow.cancel()
+            del self._flows[flow_id]
+        self._scopes.result(flow_id, flow.result or "failed")
+        self._on_news()
 
 
 def wire_event(event: LoginEvent) -> wire.AuthEvent:

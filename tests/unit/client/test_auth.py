@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from support.sdk import DEADLINE_S, JSON, FakeServer, failure_of, fake_server
 
@@ -80,6 +81,33 @@ async def test_providers_are_listed_without_what_is_not_documented(stage: Stage)
         makai.ProviderAuthInfo(id="acme", name="Acme", auth_status=makai.AuthStatus.FAILED, last_error="no"),
     )
     assert "leak" not in repr(listed)
+
+
+@pytest.mark.req("MK-SDK-011")
+async def test_every_field_of_every_event_reaches_the_handler_and_an_error_too(stage: Stage) -> None:
+    told: list[JSON] = []
+
+    def on_event(event: makai.MakaiAuthEvent) -> None:
+        told.append({"type": event.type, **msgspec.structs.asdict(event)})
+
+    login, start = await stage.log_in(on_event=on_event, on_prompt=lambda prompt: "")
+    flow = {"flow_id": start["stream_id"], "provider_id": "acme"}
+    sent: list[JSON] = [
+        {"type": "progress", "message": "Starting"},
+        {"type": "auth_url", "url": "https://acme.example/login", "instructions": "Open this page."},
+        {"type": "prompt", "prompt_id": "code", "message": "Code?", "allow_empty": True},
+        {"type": "progress", "message": "Checking"},
+        {"type": "error", "message": "That was wrong.", "code": "provider_error"},
+    ]
+    for fields in sent:
+        await event(stage.server, start, fields["type"], **{name: fields[name] for name in fields if name != "type"})
+        if fields["type"] == "prompt":
+            await stage.server.accept("auth_prompt_response")
+    await finish(stage.server, start, "failed")
+
+    failure = await failure_of(login, makai.MakaiAuthError, match="That was wrong")
+    assert failure.code == "provider_error"
+    assert told == [{**flow, **fields} for fields in sent]
 
 
 @pytest.mark.req("MK-SDK-008", "MK-SDK-011", "MK-SDK-012")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import builtins
 import socket
+from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sdk import ECHO, TOKEN, FakeServer, failure_of, fake_server, listening
+from support.sdk import DEADLINE_S, ECHO, TOKEN, FakeServer, failure_of, fake_server, listening
 
 import makai
 from makai import InvalidRequest, MakaiClient, MakaiClientOptions, MakaiStreamError
@@ -132,6 +133,46 @@ def test_parse_model_ref_is_there_for_diagnostics() -> None:
     ref = makai.parse_model_ref("acme/x@a%2Fb")
 
     assert (ref.provider_id, ref.api, ref.model_id) == ("acme", "x", "a/b")
+
+
+@pytest.mark.req("MK-SDK-034")
+def test_nothing_in_the_client_takes_a_model_ref_apart() -> None:
+    folder = Path(makai.__file__).parent / "client"
+    assert [path.name for path in folder.glob("*.py") if "model_ref import" in path.read_text(encoding="utf-8")] == []
+
+
+ODD_REFS = ("no/idea:what@this%is", "☂", " ", "a" * 5000, "x/y@z", "../..", '{"json": 1}')
+
+
+@pytest.mark.req("MK-SDK-034")
+@pytest.mark.parametrize("ref", ODD_REFS, ids=lambda ref: ref[:20])
+async def test_a_ref_of_any_shape_is_sent_as_it_is_by_every_call(ref: str) -> None:
+    channel, server = fake_server()
+    async with asyncio.timeout(DEADLINE_S), makai.MakaiClient(channel) as client:
+        whole = asyncio.ensure_future(client.provider.complete(model_ref=ref, messages="Hi"))
+        request = await server.expect("complete_request")
+        assert request["payload"]["model_ref"] == ref
+        await server.answer(request)
+        await whole
+
+        stream = asyncio.ensure_future(_all(client.provider.stream(model_ref=ref, messages="Hi")))
+        request = await server.expect("stream_request")
+        assert request["payload"]["model_ref"] == ref
+        await server.answer(request)
+        await stream
+
+        for run in (client.agent.run, client.agent.stream):
+            asked: Any = run(model_ref=ref, messages="Hi")
+            running = asyncio.ensure_future(asked if run == client.agent.run else _all(asked))
+            request = await server.expect("agent_start")
+            assert request["payload"]["model_ref"] == ref
+            await server.nack(request, "invalid_request")
+            with pytest.raises(MakaiError):
+                await running
+
+
+async def _all(events: AsyncIterable[object]) -> list[object]:
+    return [event async for event in events]
 
 
 def test_the_errors_of_the_sdk_are_makai_errors() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.messages import call, call_block, text_block
-from support.wire import EMPTY, NOW_MS, Server, ask, code_of, envelope, new_id
+from support.wire import EMPTY, JSON, NOW_MS, Server, ask, code_of, envelope, new_id
 
 from makai.catalog.models import ModelsResponse
 from makai.core import stream_events as ev
@@ -66,6 +66,36 @@ def test_a_stream_in_full_encoding_says_exactly_this(server: Server) -> None:
         {"type": "done", "payload": {"reason": "end_turn", "message": FINAL_JSON}},
         {"type": "result", "payload": FINAL_JSON},
     ]
+
+
+@pytest.mark.req("MK-PROV-019")
+def test_partial_holds_everything_up_to_and_including_its_event_for_every_kind_of_block(server: Server) -> None:
+    signed = call("c", "t", '{"a":1}', thought_signature="s3")
+    thinking = {"type": "thinking", "thinking": "Hm", "thinking_signature": "s1"}
+    text = {"type": "text", "text": "Yes", "text_signature": "s2"}
+    begun = {"type": "tool_call", "tool_call_id": "c", "name": "t", "arguments_json": ""}
+    tool = begun | {"arguments_json": '{"a":1}', "thought_signature": "s3"}
+    told: list[tuple[Any, list[JSON]]] = [
+        (ev.Start(EMPTY), []),
+        (ev.ThinkingStart(0), [{"type": "thinking", "thinking": ""}]),
+        (ev.ThinkingDelta(0, "H"), [{"type": "thinking", "thinking": "H"}]),
+        (ev.ThinkingDelta(0, "m"), [{"type": "thinking", "thinking": "Hm"}]),
+        (ev.ThinkingEnd(0, "s1"), [thinking]),
+        (ev.Keepalive(), [thinking]),
+        (ev.TextStart(1), [thinking, {"type": "text", "text": ""}]),
+        (ev.TextDelta(1, "Yes"), [thinking, {"type": "text", "text": "Yes"}]),
+        (ev.TextEnd(1, "s2"), [thinking, text]),
+        (ev.ToolCallStart(2, "c", "t"), [thinking, text, begun]),
+        (ev.ToolCallDelta(2, '{"a"'), [thinking, text, begun | {"arguments_json": '{"a"'}]),
+        (ev.ToolCallDelta(2, ":1}"), [thinking, text, begun | {"arguments_json": '{"a":1}'}]),
+        (ev.ToolCallEnd(2, signed), [thinking, text, tool]),
+    ]
+    frames = server.play(server.open(), [event for event, _ in told])
+
+    assert [frame["payload"]["partial"]["content"] for frame in frames] == [content for _, content in told]
+    facts = {"role": "assistant", "provider": "acme", "api": "x", "model": "m", "timestamp": NOW_MS}
+    for frame in frames:
+        assert frame["payload"]["partial"] == facts | {"content": frame["payload"]["partial"]["content"]}
 
 
 @pytest.mark.req("MK-PROV-020", "MK-PROV-021", "MK-ENV-001", "MK-ENV-022")

@@ -121,6 +121,34 @@ async def test_an_expired_token_is_refreshed_before_anything_is_sent(tmp_path: P
         assert len(server.requests) == 1
 
 
+@pytest.mark.req("MK-AUTH-021")
+async def test_a_provider_is_listed_as_refreshing_while_its_token_is(tmp_path: Path) -> None:
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def holds(request: Request, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await may_answer.wait()
+        await issues("a2")(request, writer)
+
+    async with (
+        asyncio.timeout(60),
+        served(tmp_path) as model,
+        upstream(holds) as server,
+        ModelRuntime({}, home=tmp_path) as runtime,
+    ):
+        keep(tmp_path, token("a1", expires_in_ms=-1, token_url=server.url + "/token"), model.url)
+
+        def status() -> str:
+            return {provider.id: provider.auth_status for provider in runtime.auth().list_providers()}["corp"]
+
+        answer = asyncio.ensure_future(runtime.complete("corp/m", HI, QUICK))
+        await asked.wait()
+        during = status()
+        may_answer.set()
+        await answer
+        assert (during, status()) == ("refreshing", "authenticated")
+
+
 async def test_a_token_that_is_refused_is_refreshed_and_the_request_sent_once_more(tmp_path: Path) -> None:
     async with served(tmp_path, wants("a2")) as model, upstream(issues("a2")) as server:
         keep(tmp_path, token("a1", token_url=server.url + "/token"), model.url)
