@@ -14,7 +14,7 @@ import pytest
 from support.agents import LOOK, AgentPeer, codes, events_of, types_of, words
 from support.peers import TRANSPORTS, Peer, open_server
 from support.upstream import chat_stream, starts_then_hangs, upstream
-from support.wire import envelope, new_id
+from support.wire import ask, envelope, new_id
 
 pytestmark = pytest.mark.req("MK-TRANS-012")
 
@@ -60,6 +60,23 @@ async def test_a_run_with_a_clients_tool(connect: Connect) -> None:
     frames = await client.run("Hi")
     assert types_of(frames)[-1] == "agent_result"
     assert [frame["sequence"] for frame in client.heard] == list(range(1, len(client.heard) + 1))
+
+
+@pytest.mark.req("MK-MODEL-024")
+async def test_a_listed_ref_serves_streams_completions_and_runs_as_it_is(connect: Connect) -> None:
+    peer = await connect()
+    wanted = {"provider_id": "scripted", "model_id": "scenario"}
+    _, listed = await peer.ask(envelope("models_request", wanted), "models_response")
+    (model,) = listed["payload"]["models"]
+    for kind in ("stream_request", "complete_request"):
+        frames = await peer.ask(ask(kind, payload={"model_ref": model["model_ref"], "context": words("Hi")}))
+        assert frames[-1]["type"] == "result"
+        assert frames[-1]["payload"]["model"] == model["model_id"]
+    client = AgentPeer(peer)
+    started = await client.start(model_ref=model["model_ref"])
+    assert started["model_ref"] == model["model_ref"]
+    result = (await client.run("Hi"))[-1]
+    assert (result["type"], result["payload"]["model_id"]) == ("agent_result", model["model_id"])
 
 
 async def test_a_permission_is_asked_and_given(connect: Connect, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ async def test_a_message_of_several_megabytes_passes_both_ways(peer: Peer) -> No
     assert frames[-1]["payload"]["content"] == [{"type": "text", "text": "x" * 3_000_000}]
 
 
-@pytest.mark.req("MK-MODEL-003", "MK-MODEL-027", "MK-MODEL-026")
+@pytest.mark.req("MK-MODEL-003", "MK-MODEL-027")
 async def test_models_are_listed_alike_in_both_scopes(peer: Peer) -> None:
     filters = {"provider_id": "scripted"}
     _, provider = await peer.ask(envelope("models_request", filters), "models_response")
@@ -205,7 +205,7 @@ async def test_a_missing_key_is_refused_naming_the_provider(peer: Peer) -> None:
     assert (nack["payload"]["error_code"], nack["payload"]["provider_id"]) == ("auth_required", "groq")
 
 
-@pytest.mark.req("MK-MODEL-022", "MK-MODEL-024", "MK-MODEL-025")
+@pytest.mark.req("MK-MODEL-022")
 async def test_a_retired_ref_names_its_successor(peer: Peer) -> None:
     for kind in ("stream_request", "complete_request"):
         (nack,) = await peer.ask(prompt("x", kind, "anthropic/anthropic-messages@claude-3-opus-20240229"))

@@ -218,7 +218,10 @@ async def test_a_second_login_waits_for_the_first(stage: Stage) -> None:
     first = asyncio.ensure_future(client.auth.login("acme"))
     start = await begin(stage.server)
     second = asyncio.ensure_future(client.auth.login("acme"))
-    await asyncio.sleep(0)
+    asking = asyncio.ensure_future(client.auth.list_providers())
+    question = await stage.server.accept("auth_providers_request")  # what is sent next: no second login before it
+    await stage.server.say(question, "auth_providers_response", {"providers": []})
+    await asking
     await finish(stage.server, start)
     await first
 
@@ -226,7 +229,7 @@ async def test_a_second_login_waits_for_the_first(stage: Stage) -> None:
     await finish(stage.server, again)
 
     assert await second == makai.LoginResult()
-    assert [envelope["type"] for envelope in stage.server.received] == ["auth_login_start"] * 2
+    assert again["stream_id"] != start["stream_id"]
 
 
 @pytest.mark.req("MK-SDK-015")
@@ -325,6 +328,19 @@ async def test_a_second_auth_required_is_raised(stage: Stage) -> None:
     await stage.refuse()
 
     raised = await failure_of(asked, makai.MakaiAuthError)
+    assert (raised.code, len(stage.server.received)) == ("auth_required", 3)
+
+
+@pytest.mark.req("MK-SDK-029")
+async def test_a_second_auth_required_of_a_stream_is_raised(stage: Stage) -> None:
+    stream = aiter(stage.connect(AUTO).provider.stream(model_ref="m", messages="Hi"))
+    first = asyncio.ensure_future(anext(stream))
+    for _ in range(2):
+        await stage.server.nack(await stage.server.expect("stream_request"), "auth_required", provider_id="acme")
+        if len(stage.server.received) == 1:
+            await finish(stage.server, await begin(stage.server))
+
+    raised = await failure_of(first, makai.MakaiAuthError)
     assert (raised.code, len(stage.server.received)) == ("auth_required", 3)
 
 

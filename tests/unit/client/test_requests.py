@@ -78,11 +78,12 @@ def test_every_option_travels_but_the_retry_policy() -> None:
         "session_id": "s",
         "metadata": {"a": "b"},
     }
-    asked = request(model_ref="m", messages="Hi", options={**options, "auth_retry_policy": "auto_once"})
+    policy = {"auth_retry_policy": "auto_once"}
+    asked = request(model_ref="m", messages="Hi", tools=[TOOL], options=options | policy)
 
     assert msgspec.to_builtins(payload_of(asked)) == {
         "model_ref": "m",
-        "context": {"messages": ({"role": "user", "content": "Hi"},)},
+        "context": {"messages": ({"role": "user", "content": "Hi"},), "tools": (TOOL,)},
         "options": options,
     }
 
@@ -92,7 +93,16 @@ def test_every_option_travels_but_the_retry_policy() -> None:
     ("part", "shape"),
     [
         (makai.TextContentPart(text="a", text_signature="s"), {"type": "text", "text": "a", "text_signature": "s"}),
+        (makai.TextContentPart(text="a"), {"type": "text", "text": "a"}),
         (makai.ThinkingContentPart(thinking="a"), {"type": "thinking", "thinking": "a"}),
+        (
+            makai.ThinkingContentPart(thinking="a", thinking_signature="s"),
+            {"type": "thinking", "thinking": "a", "thinking_signature": "s"},
+        ),
+        (
+            makai.ToolResultContentPart(tool_call_id="1", tool_name="f", content="x"),
+            {"type": "tool_result", "tool_call_id": "1", "tool_name": "f", "content": "x"},
+        ),
         (
             makai.ImageContentPart(data="aa", mime_type="image/png"),
             {"type": "image", "data": "aa", "mime_type": "image/png"},

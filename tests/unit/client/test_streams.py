@@ -167,6 +167,26 @@ async def test_a_caller_who_does_not_read_loses_only_his_own_stream() -> None:
         await connection.close()
 
 
+@pytest.mark.req("MK-SDK-027")
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        *((code, "provider_error") for code in ("provider_error", "rate_limited", "overloaded", "context_overflow")),
+        ("aborted", "aborted"),
+        ("invalid_request", "unknown"),
+        ("a_later_code", "unknown"),
+    ],
+)
+async def test_a_failure_has_the_kind_of_its_code(fake: tuple[MakaiClient, FakeServer], code: str, kind: str) -> None:
+    client, server = fake
+    asked = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+    request = await server.accept("complete_request")
+    await server.say(request, "stream_error", {"error_code": code, "error_message": "no"})
+
+    raised = await failure_of(asked, MakaiStreamError)
+    assert (raised.kind, raised.code) == (kind, code)
+
+
 @pytest.mark.req("MK-SDK-022", "MK-SDK-034")
 async def test_an_unknown_stop_reason_and_an_odd_model_ref_pass_through(fake: tuple[MakaiClient, FakeServer]) -> None:
     client, server = fake

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import pytest
 from support.agent_server import CLIENT_SCHEMA, HELLO, LOOK, REF, AgentServer, asked, events_of, execution, kinds
 from support.wire import JSON, Server, code_of, envelope, new_id
 
+from makai.catalog.models import ModelDescriptor, ModelsRequest, ModelsResponse
 from makai.core import session_events as ev
 from makai.core.errors import SessionRefused
+from makai.core.model import ModelCapability
 from makai.core.usage import Usage
+from makai.protocols import makai as protocol
 from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent import MAX_UNANSWERED
 from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.commands import AskSession, ListModels
+from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
 from makai.protocols.makai.server import ConnectionLimits
 
 
@@ -218,6 +225,19 @@ def test_questions_about_a_session_are_answered_without_attaching(fresh: AgentSe
 
 
 @pytest.mark.req("MK-MODEL-026")
+def test_all_modules_of_the_protocol_share_the_classes_of_models() -> None:
+    shared = {kind.__name__: kind for kind in (ModelCapability, ModelDescriptor, ModelsRequest, ModelsResponse)}
+    modules = [
+        importlib.import_module(f"{protocol.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(protocol.__path__)
+    ]
+    named = [(name, getattr(module, name)) for module in modules for name in shared if hasattr(module, name)]
+    assert {name for name, _ in named} >= {"ModelsRequest", "ModelsResponse"}
+    assert [name for name, kind in named if kind is not shared[name]] == []
+    assert (CLIENT_PAYLOADS["models_request"], SERVER_PAYLOADS["models_response"]) == (ModelsRequest, (ModelsResponse,))
+
+
+@pytest.mark.req("MK-MODEL-027")
 def test_models_are_listed_in_the_scope_of_an_attached_session_without_disturbing_its_numbers(
     server: AgentServer,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 from support.agents import LOOK, REF, AgentPeer, agent_client, agent_house, codes, events_of, types_of, words
 from support.live_sessions import Desk, scripted_models
 from support.peers import Peer
-from support.wire import JSON, envelope
+from support.sdk import sessions_of
+from support.wire import JSON, ask, envelope
 
 from makai.core.errors import MakaiError, StorageUnavailable, TransportError
 from makai.core.session_events import RunAborted, ToolFinished
+from makai.providers.runtime import ModelRuntime
 from makai.server.makai_connection import MakaiServer
 from makai.sessions.log.memory import MemoryLog
 from makai.sessions.requests import DeleteSession
@@ -241,7 +244,29 @@ async def test_a_cursor_from_the_future_is_refused(tmp_path: Path) -> None:
         assert codes([nack]) == ["invalid_request"]
 
 
-@pytest.mark.req("MK-MODEL-026")
+@pytest.mark.req("MK-MODEL-025")
+async def test_one_resolver_decides_for_streams_completions_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(ModelRuntime({"MAKAI_HOME": str(tmp_path)}))
+        echo = runtime.resolve("scripted/scripted@echo")
+        monkeypatch.setattr(runtime.resolver, "resolve", lambda name: echo)
+        sessions = await stack.enter_async_context(sessions_of(runtime))
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        ours, theirs = memory_pair()
+        group.create_task(MakaiServer(runtime, sessions=sessions.get).serve(theirs))
+        stack.push_async_callback(ours.close)
+        peer = Peer(ours)
+        for kind in ("stream_request", "complete_request"):
+            frames = await peer.ask(ask(kind, payload={"model_ref": "no/such@model", "context": words("Hi")}))
+            assert frames[-1]["payload"]["content"] == [{"type": "text", "text": "Hi"}]
+        client = AgentPeer(peer)
+        await client.start(model_ref="no/such@model")
+        result = (await client.run("Hi"))[-1]
+        assert (result["type"], result["payload"]["model_id"]) == ("agent_result", "echo")
+
+
 async def test_the_tools_and_models_of_a_session_are_listed(tmp_path: Path) -> None:
     async with agent_client(tmp_path, HELLO, tools=[LOOK, LOOK | {"name": "listen"}]) as (_, client):
         _, listed = await client.ask("tool_list", {"prefix": "loo"}, "tool_list_response")
