@@ -13,6 +13,7 @@ import pytest
 from support.minicodex_client import BOTH, JSON, MinicodexClient, logged
 from support.serving import Site, connected, serving
 
+from makai.protocols.minicodex import view
 from makai.protocols.minicodex.server import Limits
 from makai.transports import websocket
 
@@ -90,6 +91,26 @@ async def test_a_client_that_falls_behind_is_told_to_drain_and_told_when_it_has_
         await stalled.until("backpressure")
         assert [frame["state"] for frame in stalled.of_type("backpressure")] == ["drain", "ok"]
         assert other.of_type("backpressure") == []
+
+
+@pytest.mark.req("MC-EVT-011")
+async def test_a_client_further_behind_than_the_view_remembers_is_told_to_drain_and_misses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "MAX_FRAME_BYTES", 1024 * 1024)
+    limits = Limits(drain_events=1_000_000, max_behind=1_000_000)  # bytes alone decide
+    async with serving(tmp_path, f"pace: 1ms\nrepeat: 3000 {WORD}", limits=limits) as site, small_socket() as http:
+        session_id = await site.session()
+        other = await site.client(session_id, *BOTH)
+        stalled = await stalling(site, http, session_id)
+        await other.ask("send", text="talk")
+        await stalled.until("assistant_text_delta")
+        stalled.pause()
+        expected = await everything(other)
+        stalled.go_on()
+        assert await everything(stalled) == expected
+        await stalled.until("backpressure")
+        assert [frame["state"] for frame in stalled.of_type("backpressure")] == ["drain", "ok"]
 
 
 async def test_a_client_that_writes_and_never_reads_is_not_read_from_for_ever(tmp_path: Path) -> None:

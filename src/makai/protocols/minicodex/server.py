@@ -38,7 +38,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     replay_events: int = 100_000
     """A client whose cursor is further behind than this has to take a snapshot."""
     drain_events: int = 500
-    """A client that is further behind gets `drain`."""
+    """A client that is further behind, or further than the view remembers, gets `drain`."""
     max_behind: int = 50_000
     """A client that is further behind is closed; it can resume from its cursor."""
     batch_bytes: int = 256 * 1024
@@ -226,9 +226,7 @@ class MinicodexConnection:
         """The next frames to write, in order; none: nothing to do until something happens."""
         view = self._view
         if view is not None and self.cursor is not None and not self._deciding and not self._is_forgotten:
-            if self._caught_up and not self._draining and self.behind > self._limits.drain_events:
-                self._draining = True
-                self._outbox.append(_encode(frames.Backpressure(state="drain")))
+            self._ask_to_drain()
             found, self.cursor = view.frames(self.cursor, self.capabilities, self._limits.batch_bytes)
             self._outbox += found
             self._replay = None
@@ -239,6 +237,14 @@ class MinicodexConnection:
                     self._outbox.append(_encode(frames.Backpressure(state="ok")))
         taken, self._outbox = self._outbox, []
         return taken
+
+    def _ask_to_drain(self) -> None:
+        """MC-EVT-011, before the first frame that comes late: the client had everything and is now behind by many
+        events, or by more bytes than the view remembers."""
+        is_late = self._is_forgotten or self.behind > self._limits.drain_events
+        if is_late and self._caught_up and not self._draining:
+            self._draining = True
+            self._outbox.append(_encode(frames.Backpressure(state="drain")))
 
     def give_back(self, taken: list[bytes]) -> None:
         """What was taken last and could not be written after all: it is the first to be taken again."""
@@ -305,6 +311,7 @@ class MinicodexConnection:
     def replay(self, events: Iterable[LoggedEvent]) -> None:
         """The next events above `cursor`, deltas included, as the log has them; others are left alone."""
         newest = self._view.last_event_id if self._view is not None else 0
+        self._ask_to_drain()
         for logged in events:
             # What a command leads to waits for its answer here as well, and a client may resume while the log is read.
             if self._replay is None or self._deciding or self.cursor is None or logged.event_id != self.cursor + 1:
