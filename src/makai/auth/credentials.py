@@ -152,6 +152,11 @@ class KeySource(msgspec.Struct, frozen=True, kw_only=True):
     """The variable in which the user can name a further server the key may be sent to."""
 
 
+def how_to_log_in(provider_id: str, variables: tuple[str, ...]) -> str:
+    login = f"Run `makai auth login {provider_id}`"
+    return f"{login}, or set {' or '.join(variables)}." if variables else f"{login}."
+
+
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """A secret to send, with its provider, its source and the origins it may be sent to."""
 

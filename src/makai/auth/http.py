@@ -128,6 +128,8 @@ class AuthHttp(HttpPool):
             failure = f"no answer within {deadline_s:g} s"
         except aiohttp.ClientSSLError:
             failure = "its TLS certificate cannot be trusted"
+        except aiohttp.ClientProxyConnectionError as error:
+            failure = f"the proxy {error.host}:{error.port} cannot be reached"
         except aiohttp.ClientConnectorError as error:
             failure = error.os_error.strerror or "no connection"
         except (aiohttp.ClientError, OSError, ValueError) as error:

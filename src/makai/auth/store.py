@@ -37,6 +37,7 @@ from makai.auth.credentials import (
     KeySource,
     OAuthToken,
     StoredCredential,
+    how_to_log_in,
     origin_of,
     secret_of,
 )
@@ -440,7 +441,9 @@ class Keychain:
             return None
         if credential is None:
             missing = f"No API key for {source.name}." if source.variables else f"Not logged in: {source.name}."
-            raise AuthRequired(missing, provider_id=source.provider_id, hint=_how_to_log_in(source))
+            raise AuthRequired(
+                missing, provider_id=source.provider_id, hint=how_to_log_in(source.provider_id, source.variables)
+            )
         raise AuthRequired(
             f"{credential.source} is not sent to {origin_of(base_url)}: "
             f"a key of {source.name} may only go to {', '.join(sorted(credential.origins)) or 'its own servers'}.",
@@ -479,8 +482,3 @@ def credential_of(provider_id: str, account: Account) -> Credential:
         expires_at_ms=token.expires_at_ms if token else None,
         provider_data=token.provider_data if token else {},
     )
-
-
-def _how_to_log_in(source: KeySource) -> str:
-    login = f"Run `makai auth login {source.provider_id}`"
-    return f"{login}, or set {' or '.join(source.variables)}." if source.variables else f"{login}."

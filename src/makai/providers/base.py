@@ -8,13 +8,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from makai.catalog.vendors import Vendor
 from makai.core.errors import InvalidRequest, ProviderError
 from makai.core.messages import StopReason
 from makai.core.model import Model
 from makai.core.request import Context, StreamOptions
 from makai.core.secret import Secret
 from makai.core.stream_events import StreamEvent
-from makai.providers.failure import MAX_MESSAGE, is_transient, stream_failure
+from makai.providers.failure import MAX_MESSAGE, Target, is_transient, stream_failure
 from makai.providers.parts import Parts
 
 TRANSIENT_ENDS: Final = frozenset(
@@ -30,6 +31,12 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
     context: Context
     options: StreamOptions = StreamOptions()
     secret: Secret | None = None
+    vendor: Vendor | None = None
+    """Where the model is served, for what failures advise; None for a place that only the caller knows."""
+
+    @property
+    def target(self) -> Target:
+        return Target(provider_id=self.model.provider, secret=self.secret, vendor=self.vendor, model=self.model)
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,17 +79,21 @@ class Decoder(Protocol):
 class AnswerDecoder:
     """What the decoders of all APIs share: where the parts go, and how failures are reported."""
 
-    __slots__ = ("_parts", "_provider", "_secret")
+    __slots__ = ("_parts", "_provider", "_target")
 
     def __init__(self, request: ProviderRequest, parts: Parts) -> None:
         self._provider = request.model.provider
-        self._secret = request.secret
+        self._target = request.target
         self._parts = parts
 
     def _fail(self, value: Any) -> None:
         """End the answer with an error object that arrived inside it."""
-        error = stream_failure(self._provider, value, self._secret)
+        error = stream_failure(self._target, value)
         self._parts.fail(error, retryable=is_transient(error))
+
+    def _fail_with(self, payload: bytes) -> None:
+        """The same for its JSON, all of it: some servers put the status beside the error, not into it."""
+        self._fail(msgspec.json.decode(payload))
 
     def _end(self, said: str, known: Mapping[str, StopReason], response_id: str | None = None) -> None:
         """End the answer for the reason that the vendor gives. An unknown one is no `end_turn`: the answer may be

@@ -21,6 +21,7 @@ from makai.catalog.resolver import ListingAccess, Resolver
 from makai.catalog.vendors import Vendor
 from makai.core.errors import MakaiError, ParseError, ProviderError
 from makai.core.secret import Secret
+from makai.providers.failure import Target
 from makai.providers.http import HttpClient
 
 log = logging.getLogger(__name__)
@@ -105,9 +106,8 @@ class ModelDiscovery:
         cursor = ""
         for _ in range(MAX_PAGES):
             request = listing_request(vendor, access.base_url, access.secret, cursor)
-            body = await self._client.get(
-                vendor.id, request.url, request.headers, secret=access.secret, deadline_s=deadline_s
-            )
+            target = Target(provider_id=vendor.id, secret=access.secret, vendor=vendor)
+            body = await self._client.get(target, request.url, request.headers, deadline_s=deadline_s)
             page = read_listing(vendor, body)
             rows += page.rows
             cursor = page.next_cursor

@@ -7,16 +7,25 @@ import email.utils
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from makai.auth.credentials import how_to_log_in
+from makai.catalog.model_ref import format_model_ref
+from makai.catalog.vendor_table import CHAT, RESPONSES
+from makai.catalog.vendors import Vendor
 from makai.core.errors import AuthRequired, ContextOverflow, MakaiError, Overloaded, ProviderError, RateLimited
+from makai.core.model import Model
 from makai.core.secret import MASK, Secret
+from makai.wire.sse import SSEDecoder
 
 MAX_MESSAGE = 600
 """How much of a vendor's text is repeated: an HTML page must not become the error."""
+MAX_READ_TEXT = 20_000
+"""How much of it is searched for what it means."""
 
 RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """Time-outs, conflicts, rate limits and server faults. Anything else will not get better by asking again."""
@@ -36,7 +45,7 @@ _REQUEST_AT_FAULT = re.compile(
 
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|input is too long|too many tokens"
-    r"|exceed_context_size|exceeds? the (available )?context|input token count .* exceeds|reduce the length"
+    r"|exceed_context_size|exceeds? the (available )?context|input token count .{0,200} exceeds|reduce the length"
     r"|context_length_exceeded|maximum prompt length|larger than the model's context|too large for model",
     re.IGNORECASE,
 )
@@ -45,7 +54,18 @@ _KEY_LIKE = re.compile(
     r"|\bAIza[\w*-]{10,}|\beyJ[\w-]{8,}\.[\w-]+\.?[\w-]*|(?<=Bearer )\S+"
 )
 _AUTH_CODES = ("authentication_error", "invalid_api_key", "UNAUTHENTICATED", "API_KEY_INVALID")
+_BAD_CREDENTIAL = re.compile(
+    r"api key not valid|(invalid|incorrect|expired|revoked|missing|no) (\w+ ){0,2}(api[ _-]?key|token|credentials?)\b"
+    r"|(api[ _-]?key|token|credentials?) (is |has |was )?(invalid|incorrect|expired|revoked|missing|not valid)",
+    re.IGNORECASE,
+)
+_NO_CODES = ("", "error", "None", "null")
+"""Fillers that some gateways put where a code belongs."""
 _RATE_WORDS = ("rate_limit", "rate limit", "resource_exhausted", "too many requests", "quota")
+_NO_MODEL = re.compile(r"model.{0,200}(not[ _]found|not exist|unknown)|model_not_found|no such model", re.DOTALL)
+_PAGE = "an html page"
+_FRAMED = re.compile(rb"^(data|event|id|retry)?:|^\s*[\[{]", re.MULTILINE)
+"""Events or JSON: no text for a person."""
 _OVERLOAD_WORDS = ("overloaded", "unavailable", "capacity")
 
 
@@ -57,33 +77,58 @@ def scrub(text: str, secret: Secret | None = None) -> str:
     return _KEY_LIKE.sub(MASK, text)
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked, as far as its failures depend on it."""
+
+    provider_id: str
+    secret: Secret | None = None
+    """The credential that was sent. Messages never hold it."""
+    vendor: Vendor | None = None
+    """Known where the provider is one that users name."""
+    model: Model | None = None
+
+    def how_to_log_in(self) -> str:
+        if self.vendor is None or not self.vendor.can_log_in:
+            return "Send a credential with the request."
+        return how_to_log_in(self.vendor.id, self.vendor.key_variables)
+
+    def chat_reference(self) -> str:
+        """The same model behind Chat Completions, where Responses was asked and the vendor speaks both."""
+        if self.model is None or self.vendor is None or self.model.api != RESPONSES or CHAT not in self.vendor.paths:
+            return ""
+        return format_model_ref(self.vendor.id, CHAT, self.model.id)
+
+
 def vendor_error(body: bytes) -> tuple[str, str | None, str | None]:
-    """(message, vendor code, request id) of an error body in any of the shapes vendors use, or of plain text."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, ValueError):
+    """(message, vendor code, request id) of an error body in any of the shapes vendors use, or of plain text. The type
+    of the content does not matter: gateways send JSON as text, and refuse a stream inside an event of that stream."""
+    values = list(_json_values(body))
+    if not values:
         return _plain_text(body), None, None
-    if isinstance(value, list) and value:
-        value = value[0]
-    return error_fields(value)
+    return error_fields(next(filter(_is_error, reversed(values)), values[0]))
 
 
 def error_fields(value: Any) -> tuple[str, str | None, str | None]:
     """The same for an already parsed error object."""
     if not isinstance(value, dict):
-        return str(value)[:MAX_MESSAGE], None, None
+        return str(value), None, None
     request_id = value.get("request_id")
-    inner = value.get("error", value)
+    inner = value.get("error") or value.get("errors") or value
+    if isinstance(inner, list):
+        inner = inner[0]
     if isinstance(inner, str):
-        return inner[:MAX_MESSAGE], None, _text(request_id)
+        return inner, None, _text(request_id)
     if not isinstance(inner, dict):
         inner = value
-    message = inner.get("message") or inner.get("detail") or inner.get("error_description") or inner.get("error")
+    said = (inner.get(name) for name in ("message", "detail", "error_description", "error", "msg", "title"))
+    message = next(filter(None, said), None)
+    if isinstance(message, dict) and isinstance(message.get("message") or message.get("error"), str | dict):
+        return error_fields(message)
     if not isinstance(message, str):
         message = msgspec.json.encode(message or value).decode()
-    raw_code = inner.get("code")
-    code = raw_code if isinstance(raw_code, str) else inner.get("status") or inner.get("type")
-    return message[:MAX_MESSAGE], _text(code), _text(request_id)
+    codes = (inner.get("code"), inner.get("status"), inner.get("type"), value.get("type"))
+    named = (code for code in codes if isinstance(code, str) and not code.isdigit() and code not in _NO_CODES)
+    return message, next(named, None), _text(request_id)
 
 
 def retry_after_ms(headers: Mapping[str, str], body: bytes = b"", now: float | None = None) -> int | None:
@@ -100,15 +145,13 @@ def retry_after_ms(headers: Mapping[str, str], body: bytes = b"", now: float | N
     return None
 
 
-def http_failure(
-    provider_id: str, status: int, headers: Mapping[str, str], body: bytes, secret: Secret | None = None
-) -> MakaiError:
+def http_failure(target: Target, status: int, headers: Mapping[str, str], body: bytes) -> MakaiError:
     """The error for an HTTP answer that is not a success."""
     message, vendor_code, request_id = vendor_error(body)
     header_id = headers.get("request-id") or headers.get("x-request-id")
     return classify(
-        provider_id,
-        scrub(message, secret),
+        target,
+        message,
         status=status,
         vendor_code=vendor_code,
         request_id=request_id or header_id,
@@ -116,23 +159,33 @@ def http_failure(
     )
 
 
-def stream_failure(provider_id: str, value: Any, secret: Secret | None = None) -> MakaiError:
+def stream_failure(target: Target, value: Any) -> MakaiError:
     """The error for an error object that arrives inside a stream, after HTTP 200."""
     message, vendor_code, request_id = error_fields(value)
-    inner = value.get("error") if isinstance(value, dict) else None
-    code = inner.get("code") if isinstance(inner, dict) else None
     return classify(
-        provider_id,
-        scrub(message, secret),
-        status=code if isinstance(code, int) and not isinstance(code, bool) else None,
+        target,
+        message,
+        status=_status_inside(value),
         vendor_code=vendor_code,
         request_id=request_id,
         wait_ms=None,
     )
 
 
+def unread_failure(target: Target, body: bytes, *, is_whole: bool) -> MakaiError | None:
+    """The error in a body, or in its end, that came with a success and was not understood; None when it holds none.
+    Text is taken for an explanation only where it is the whole body."""
+    value = next(filter(_is_error, reversed(list(_json_values(body)))), None)
+    if value is not None:
+        return stream_failure(target, value)
+    text = _plain_text(body)
+    if not is_whole or not text or _FRAMED.search(body):
+        return None
+    return classify(target, text, status=None, vendor_code=None, request_id=None, wait_ms=None)
+
+
 def classify(
-    provider_id: str,
+    target: Target,
     message: str,
     *,
     status: int | None,
@@ -141,11 +194,15 @@ def classify(
     wait_ms: int | None,
 ) -> MakaiError:
     """Choose the error class. One decision, used for HTTP answers and for errors inside streams."""
-    said = message or "no explanation"
+    provider_id = target.provider_id
+    words = f"{vendor_code or ''} {message[:MAX_READ_TEXT]}".lower()
+    said = scrub(message[:MAX_READ_TEXT], target.secret)[:MAX_MESSAGE] or "no explanation"
     at = f" (HTTP {status})" if status else ""
     told = f"{provider_id} refused the request{at}: {said}"
-    words = f"{vendor_code or ''} {message}".lower()
-    if status in (401, 403) or vendor_code in _AUTH_CODES or "api key not valid" in words:
+    if _is_about_credential(target, status, vendor_code, words):
+        if target.secret is None:
+            asks = f"{provider_id} asks for a credential and none was sent{at}: {said}"
+            return AuthRequired(asks, provider_id=provider_id, hint=target.how_to_log_in())
         return AuthRequired(
             f"{provider_id} did not accept the credential{at}: {said}",
             provider_id=provider_id,
@@ -167,7 +224,17 @@ def classify(
         return Overloaded(
             f"{provider_id} is overloaded{at}: {said}", hint="Try again in a minute, or use another model.", **fields
         )
-    return ProviderError(told, hint=_status_hint(status), **fields)
+    return ProviderError(told, hint=_status_hint(target, status, words), **fields)
+
+
+def _is_about_credential(target: Target, status: int | None, vendor_code: str | None, words: str) -> bool:
+    """401 always is. 403 is when the vendor says so, or when nothing was sent: else the vendor knows who asks and does
+    not allow it, which no other key of the same account changes."""
+    if status == 401 or vendor_code in _AUTH_CODES:
+        return True
+    if status == 403:
+        return target.secret is None or _BAD_CREDENTIAL.search(words) is not None
+    return "api key not valid" in words
 
 
 def is_transient(error: MakaiError) -> bool:
@@ -207,7 +274,13 @@ def _rate_hint(vendor_code: str | None, wait_ms: int | None) -> str:
     return "Wait a little and try again, or use another model."
 
 
-def _status_hint(status: int | None) -> str | None:
+def _status_hint(target: Target, status: int | None, words: str) -> str | None:
+    if status == 403:
+        if _PAGE in words:
+            return "A firewall or proxy may have refused it: check the base URL, the proxy settings and the network."
+        return "The credential is known but may not do this: check which models, projects and regions it is allowed."
+    if status in (404, 405, 501) and (chat := target.chat_reference()) and not _NO_MODEL.search(words):
+        return f"If this server has no Responses API, use Chat Completions: `{chat}`. Else check the base URL."
     if status == 404:
         return "Check the model name (`makai models list`) and the base URL."
     if status is not None and status >= 500:
@@ -215,13 +288,50 @@ def _status_hint(status: int | None) -> str | None:
     return None
 
 
+def _status_inside(value: Any) -> int | None:
+    """The HTTP status that an error object names: some gateways write it as text."""
+    if not isinstance(value, dict):
+        return None
+    inner = value.get("error")
+    places = (inner, value) if isinstance(inner, dict) else (value,)
+    for place in places:
+        for name in ("code", "status", "status_code", "http_status"):
+            number = place.get(name)
+            if isinstance(number, str) and number.isdecimal():
+                number = int(number[:4])
+            if isinstance(number, int) and not isinstance(number, bool) and 300 <= number < 600:
+                return number
+    return None
+
+
+def _is_error(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    if value.get("error") or value.get("errors") or value.get("detail"):
+        return True
+    return "error" in (value.get("type"), value.get("object")) or isinstance(value.get("message"), str)
+
+
+def _json_values(body: bytes) -> Iterator[Any]:
+    """The JSON values in a body: the document or the first element of its list, else those of its events or lines."""
+    body = body.removeprefix(b"\xef\xbb\xbf")
+    with suppress(msgspec.DecodeError, RecursionError, ValueError):
+        value = msgspec.json.decode(body)
+        yield value[0] if isinstance(value, list) and value else value
+        return
+    lines = [line.removeprefix(b"error:") for line in body.splitlines() if line.startswith((b"{", b"error:"))]
+    for payload in SSEDecoder().feed_data(body + b"\n\n") + lines:
+        with suppress(msgspec.DecodeError, RecursionError, ValueError):
+            yield msgspec.json.decode(payload)
+
+
 def _plain_text(body: bytes) -> str:
-    text = body[:20_000].decode("utf-8", "replace")
+    text = body[:MAX_READ_TEXT].decode("utf-8", "replace")
     if "<html" in text.lower() or "<!doctype" in text.lower():
         title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
         what = f' titled "{title[1].strip()[:120]}"' if title else ""
         return f"an HTML page{what} instead of JSON (is the base URL right?)"
-    return " ".join(text.split())[:MAX_MESSAGE]
+    return " ".join(text.split())
 
 
 def _seconds_until(http_date: str, now: float) -> float | None:

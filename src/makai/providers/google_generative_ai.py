@@ -356,14 +356,15 @@ class GoogleDecoder(AnswerDecoder):
         if self._parts.finished:
             return
         try:
-            self._chunk(self._read(payload))
+            chunk = self._read(payload)
+            if chunk.error is not None:
+                self._fail_with(payload)
+            else:
+                self._chunk(chunk)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._malformed(error) from error
 
     def _chunk(self, chunk: GeminiChunk) -> None:
-        if chunk.error is not None:
-            self._fail({"error": chunk.error})
-            return
         if chunk.usage_metadata is not None:
             self._parts.usage = _usage(chunk.usage_metadata)
         if chunk.response_id is not None:

@@ -23,7 +23,14 @@ from makai.core.model import Model
 from makai.core.secret import Secret
 from makai.core.stream_events import Keepalive, StreamEvent, one_by_one
 from makai.providers.base import Api, HttpRequest, ProviderRequest
-from makai.providers.failure import http_failure, is_transient, retry_delay, retry_note
+from makai.providers.failure import (
+    Target,
+    http_failure,
+    is_transient,
+    retry_delay,
+    retry_note,
+    unread_failure,
+)
 from makai.providers.ignored_options import ignored_options, notice_of
 from makai.providers.parts import Parts
 
@@ -71,16 +78,9 @@ class HttpClient(HttpPool):
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _connect_failure(model.provider, model.base_url, error) from error
 
-    async def get(
-        self,
-        provider_id: str,
-        url: str,
-        headers: Mapping[str, str | Secret],
-        *,
-        secret: Secret | None,
-        deadline_s: float,
-    ) -> bytes:
+    async def get(self, target: Target, url: str, headers: Mapping[str, str | Secret], *, deadline_s: float) -> bytes:
         """A small document of a vendor; raises a `MakaiError` when it cannot be had."""
+        provider_id = target.provider_id
         try:
             async with (
                 asyncio.timeout(deadline_s),
@@ -92,14 +92,14 @@ class HttpClient(HttpPool):
                     allow_redirects=False,
                 ) as response,
             ):
-                body = _uncut(await read_http_body(response.content, MAX_DOCUMENT), provider_id)
+                body = await read_http_body(response.content, MAX_DOCUMENT)
+                if response.status != 200:
+                    raise http_failure(target, response.status, response.headers, body.data[:MAX_ERROR_BODY])
+                return _uncut(body, provider_id)
         except TimeoutError as error:
             raise _unreachable(provider_id, url, f"no answer within {deadline_s:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _connect_failure(provider_id, url, error) from error
-        if response.status != 200:
-            raise http_failure(provider_id, response.status, response.headers, body[:MAX_ERROR_BODY], secret)
-        return body
 
 
 class HttpProvider:
@@ -121,6 +121,7 @@ class HttpProvider:
         if ignored := ignored_options(self._api, request):
             yield [notice_of(request.model, ignored)]
         watchdog: _StallWatchdog | None = None
+        unread = _Unread()
         has_begun = False
         try:
             attempt = 0
@@ -136,24 +137,28 @@ class HttpProvider:
             async with response:
                 decoder = self._api.decoder(request, parts)
                 if response.content_type in ("text/html", "application/json"):
-                    decoder.whole(await _whole_body(response, request))
+                    decoder.whole(unread.keep(await _whole_body(response, request)))
                 else:
                     with closing(_StallWatchdog(response, request.options.stall_timeout_s)) as watchdog:
                         read = response.content.readany
                         while not parts.finished and (data := await read()):
                             for start in range(0, len(data), MAX_FEED):
-                                decoder.feed(data[start : start + MAX_FEED])
+                                decoder.feed(unread.keep(data[start : start + MAX_FEED]))
                                 if parts.finished:
                                     await _read_to_end(response)
                                 if batch := parts.take():
+                                    unread.was_read()
                                     watchdog.waiting = False
                                     yield batch
                                     watchdog.news()
                 decoder.close()
+                if not parts.finished and watchdog is not None and unread.is_document():
+                    decoder.whole(bytes(unread.data))
+                    decoder.close()
             if not parts.finished:
                 raise _cut_short(request.model)
         except Exception as error:
-            failure = self._failure(error, request.model, watchdog)
+            failure = self._failure(error, request, watchdog, unread)
             parts.fail(failure, retryable=has_begun and is_transient(failure))
         if batch := parts.take():
             yield batch
@@ -176,17 +181,21 @@ class HttpProvider:
             return failure or response
         raise failure
 
-    def _failure(self, error: Exception, model: Model, watchdog: _StallWatchdog | None) -> MakaiError:
+    def _failure(
+        self, error: Exception, request: ProviderRequest, watchdog: _StallWatchdog | None, unread: _Unread
+    ) -> MakaiError:
         """What the terminal event says about an exception."""
-        who = model.provider
+        who = request.model.provider
+        if not isinstance(error, MakaiError | aiohttp.ClientError | OSError):
+            log.error("the %s adapter failed", self._api.id, exc_info=error)
+            return MakaiError(f"internal error in the {self._api.id} adapter", hint="Please report this.")
+        if said := unread_failure(request.target, bytes(unread.data), is_whole=unread.is_whole):
+            return said
         if isinstance(error, ParseError):
             return ProviderError(f"{who} sent an answer that cannot be read: {error.message}", provider_id=who)
         if isinstance(error, MakaiError):
             return error
-        if isinstance(error, aiohttp.ClientError | OSError) and watchdog is not None:
-            return _broken(model, watchdog, error)
-        log.error("the %s adapter failed", self._api.id, exc_info=error)
-        return MakaiError(f"internal error in the {self._api.id} adapter", hint="Please report this.")
+        return _broken(request.model, watchdog, error)
 
 
 def _addressed(prepared: HttpRequest, request: ProviderRequest) -> HttpRequest:
@@ -196,6 +205,36 @@ def _addressed(prepared: HttpRequest, request: ProviderRequest) -> HttpRequest:
         headers.pop("Authorization", None)
         headers[send_as] = request.secret
     return msgspec.structs.replace(prepared, headers=headers)
+
+
+class _Unread:
+    """The end of a body, from the last bytes on that became an event: an answer that does not come to its end may say
+    why in a shape that its API does not know."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.is_whole = True
+        """Nothing of the body became an event, and nothing was dropped."""
+        self._was_read = False
+
+    def keep(self, data: bytes) -> bytes:
+        """Remember `data`, and return it."""
+        if self._was_read:
+            self.data.clear()
+            self._was_read = False
+        self.data += data
+        if len(self.data) > 2 * MAX_ERROR_BODY:
+            self.is_whole = False
+            del self.data[:-MAX_ERROR_BODY]
+        return data
+
+    def was_read(self) -> None:
+        """What came last became an event. It is still kept: an error may follow the event in the same read."""
+        self.is_whole = False
+        self._was_read = True
+
+    def is_document(self) -> bool:
+        return self.is_whole and self.data.lstrip().startswith((b"{", b"["))
 
 
 class _StallWatchdog:
@@ -242,18 +281,17 @@ async def _read_to_end(response: aiohttp.ClientResponse) -> None:
 async def _refusal(response: aiohttp.ClientResponse, request: ProviderRequest) -> MakaiError:
     async with response:
         body = await read_http_body(response.content, MAX_ERROR_BODY, request.options.connect_timeout_s)
-        return http_failure(request.model.provider, response.status, response.headers, body.data, request.secret)
+        return http_failure(request.target, response.status, response.headers, body.data)
 
 
 async def _whole_body(response: aiohttp.ClientResponse, request: ProviderRequest) -> bytes:
     """Some gateways answer a stream request with one JSON document. A web page is a refusal."""
-    if response.content_type == "text/html":
-        raise await _refusal(response, request)
     model = request.model
+    body = await read_http_body(response.content, MAX_WHOLE_BODY, request.options.stall_timeout_s)
+    if response.content_type == "text/html" and not body.data.lstrip().startswith((b"{", b"[")):
+        raise http_failure(request.target, response.status, response.headers, body.data[:MAX_ERROR_BODY])
     try:
-        return _uncut(
-            await read_http_body(response.content, MAX_WHOLE_BODY, request.options.stall_timeout_s), model.provider
-        )
+        return _uncut(body, model.provider)
     except TimeoutError as error:
         raise _unreachable(model.provider, model.base_url, "the answer did not end in time") from error
     except (aiohttp.ClientError, OSError) as error:
@@ -283,6 +321,13 @@ def _connect_failure(provider_id: str, url: str, error: Exception) -> ProviderEr
             status=400,
             hint="Check the *_BASE_URL variable of this provider.",
         )
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return ProviderError(
+            f"cannot reach the proxy {error.host}:{error.port} on the way to {provider_id} at {origin(url)}: "
+            f"{_reason(error)}",
+            provider_id=provider_id,
+            hint="Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY.",
+        )
     return _unreachable(provider_id, url, _reason(error))
 
 
@@ -294,8 +339,8 @@ def _unreachable(provider_id: str, url: str, why: str) -> ProviderError:
     )
 
 
-def _broken(model: Model, watchdog: _StallWatchdog, error: Exception) -> ProviderError:
-    if watchdog.fired:
+def _broken(model: Model, watchdog: _StallWatchdog | None, error: Exception) -> ProviderError:
+    if watchdog is not None and watchdog.fired:
         return ProviderError(
             f"{model.provider} sent nothing new for {watchdog.seconds:g} s",
             provider_id=model.provider,

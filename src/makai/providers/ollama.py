@@ -169,8 +169,6 @@ class _Line(_Wire, frozen=True):
     prompt_eval_cached_count: int | None = None
     eval_count: int | None = None
     error: Any = None
-    status: Any = None
-    """With an error inside a stream: the HTTP status it would have had."""
 
 
 _line_decoder = msgspec.json.Decoder(_Line)
@@ -208,14 +206,15 @@ class OllamaDecoder(AnswerDecoder):
         if self._parts.finished:
             return
         try:
-            self._decoded(_line_decoder.decode(line))
+            decoded = _line_decoder.decode(line)
+            if decoded.error is not None:
+                self._fail_with(line)
+            else:
+                self._decoded(decoded)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._malformed(error) from error
 
     def _decoded(self, line: _Line) -> None:
-        if line.error is not None:
-            self._fail({"error": {"message": line.error, "code": line.status}})
-            return
         message = line.message
         if message is not None:
             if message.thinking:

@@ -357,7 +357,7 @@ class ChatDecoder(AnswerDecoder):
         if self._response_id is None:
             self._response_id = chunk.id
         if chunk.error is not None:
-            self._fail({"error": chunk.error})
+            self._fail_with(payload)
 
     def _content_list(self, content: list[Any]) -> None:
         """Mistral's reasoning models send content as typed pieces."""
@@ -389,6 +389,8 @@ class ChatDecoder(AnswerDecoder):
             parts.arguments(key, written if isinstance(written, str) else msgspec.json.encode(written).decode())
 
     def _done(self) -> None:
+        if self._finish is None and self._parts.is_empty:
+            return  # an end mark without an answer: what came before it was an error of an unknown shape
         self._end(self._finish or "stop", STOP_REASONS, self._response_id)
 
 

@@ -174,8 +174,10 @@ class ResponsesDecoder(AnswerDecoder):
 
     def whole(self, body: bytes) -> None:
         response = self._decoded(_decode_response, body)
-        status = response.status or (None if response.output is None else "completed")
-        self._finish("failed" if response.error else status, response)
+        if response.error:
+            self._fail_with(body)
+        else:
+            self._finish(response.status or (None if response.output is None else "completed"), response)
 
     def close(self) -> None:
         """Nothing to do: an answer is complete with its terminal event and with nothing less."""

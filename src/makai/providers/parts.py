@@ -58,6 +58,11 @@ class Parts:
         self.finished = False
         """Whether the terminal event was made. Everything pushed afterwards is ignored."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the vendor has said nothing yet."""
+        return self._next_index == 0
+
     def take(self) -> list[ev.StreamEvent]:
         """The events made since the last call."""
         for block in self._open.values():

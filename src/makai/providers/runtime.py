@@ -131,7 +131,8 @@ class ModelRuntime:
         if credential is not None:
             model = self.resolver.with_account(model, credential)
         secret = credential.secret if credential else None
-        request = ProviderRequest(model=model, context=context, options=options, secret=secret)
+        vendor = self.resolver.vendors.find(model.provider)
+        request = ProviderRequest(model=model, context=context, options=options, secret=secret, vendor=vendor)
         provider = self._provider_for(model)
         return provider.batches(request) if isinstance(provider, HttpProvider) else in_batches(provider.stream(request))
 

@@ -14,11 +14,12 @@ from makai.aio.http_body import HttpBody, read_http_body
 from makai.auth.http import AuthHttp
 from makai.core.errors import ContextOverflow, ProviderError
 from makai.core.request import StreamOptions
-from makai.core.secret import Secret
 from makai.core.stream_events import Done, Failed, StreamEvent
+from makai.providers.failure import Target
 from makai.providers.http import MAX_ERROR_BODY, HttpClient, HttpProvider
 from makai.providers.registry import builtin_api
 
+ACME = Target(provider_id="acme")
 ONCE = StreamOptions(max_retries=0, stall_timeout_s=5.0)
 RETRYING = StreamOptions(max_retries=2, stall_timeout_s=5.0)
 APIS = ("anthropic-messages", "openai-responses", "openai-completions", "google-generative-ai", "ollama")
@@ -108,7 +109,7 @@ async def test_a_whole_answer_and_a_list_of_models_are_read_to_their_end(segment
         provider = HttpProvider(builtin_api("openai-completions"), http)
         request = ask(model("openai-completions", base_url=server.url), options=ONCE)
         *_, last = [event async for event in provider.stream(request)]
-        listed = await http.get("acme", server.url, {}, secret=None, deadline_s=30.0)
+        listed = await http.get(ACME, server.url, {}, deadline_s=30.0)
     assert isinstance(last, Done)
     assert (last.message.text(), listed) == (ECHO, body)
 
@@ -116,7 +117,7 @@ async def test_a_whole_answer_and_a_list_of_models_are_read_to_their_end(segment
 async def test_a_refused_list_of_models_and_a_token_endpoint_are_read_to_their_end() -> None:
     async with upstream(in_segments(OVERFLOW, 3, 400)) as server, HttpClient() as http, AuthHttp() as logins:
         with pytest.raises(ContextOverflow):
-            await http.get("acme", server.url, {}, secret=Secret("k"), deadline_s=30.0)
+            await http.get(ACME, server.url, {}, deadline_s=30.0)
         answer = await logins.get(server.url)
     assert (answer.status, answer.body) == (400, OVERFLOW)
 
@@ -148,4 +149,4 @@ async def test_an_answer_longer_than_allowed_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setattr("makai.providers.http.MAX_DOCUMENT", 100)
     async with upstream(in_segments(b"[" + b" " * 100, 3)) as server, HttpClient() as http:
         with pytest.raises(ProviderError, match="acme sent an answer of more than 100 bytes"):
-            await http.get("acme", server.url, {}, secret=None, deadline_s=30.0)
+            await http.get(ACME, server.url, {}, deadline_s=30.0)

@@ -2,8 +2,17 @@ import pytest
 
 from makai.core.errors import AuthRequired, ContextOverflow, MakaiError, Overloaded, ProviderError, RateLimited
 from makai.core.secret import MASK, Secret
-from makai.providers.failure import http_failure, retry_after_ms, retry_delay, scrub, stream_failure, vendor_error
+from makai.providers.failure import (
+    Target,
+    http_failure,
+    retry_after_ms,
+    retry_delay,
+    scrub,
+    stream_failure,
+    vendor_error,
+)
 
+ACME = Target(provider_id="acme", secret=Secret("test-key"))
 SHAPES = [
     (b'{"error":{"message":"No","type":"t","code":"c"}}', ("No", "c", None)),
     (b'{"error":{"message":"No","type":"t","code":400}}', ("No", "t", None)),
@@ -36,7 +45,8 @@ def test_an_html_page_is_named_not_repeated() -> None:
 
 CLASSES = [
     (401, b'{"error":{"message":"bad key"}}', AuthRequired),
-    (403, b"{}", AuthRequired),
+    (403, b"{}", ProviderError),
+    (403, b'{"error":{"message":"The API key has expired."}}', AuthRequired),
     (400, b'{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT"}}', AuthRequired),
     (429, b"{}", RateLimited),
     (503, b"{}", Overloaded),
@@ -65,14 +75,14 @@ CLASSES = [
 
 @pytest.mark.parametrize(("status", "body", "kind"), CLASSES)
 def test_an_http_refusal_becomes_the_right_error(status: int, body: bytes, kind: type[MakaiError]) -> None:
-    error = http_failure("acme", status, {}, body)
+    error = http_failure(ACME, status, {}, body)
     assert type(error) is kind
     assert "acme" in error.message
 
 
 def test_what_the_vendor_said_is_carried_along() -> None:
     headers = {"x-request-id": "req_1", "Retry-After": "20"}
-    error = http_failure("acme", 429, headers, b'{"error":{"message":"slow down","code":"rate_limit_exceeded"}}')
+    error = http_failure(ACME, 429, headers, b'{"error":{"message":"slow down","code":"rate_limit_exceeded"}}')
     assert isinstance(error, RateLimited)
     fields = (error.status, error.vendor_code, error.request_id, error.retry_after_ms, error.hint)
     assert fields == (429, "rate_limit_exceeded", "req_1", 20_000, "Try again in 20 s.")
@@ -98,11 +108,9 @@ def test_the_wait_is_read_from_wherever_the_vendor_puts_it(
 
 
 def test_an_error_inside_a_stream_is_classified_like_an_http_error() -> None:
-    overloaded = stream_failure(
-        "acme", {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    )
+    overloaded = stream_failure(ACME, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     assert type(overloaded) is Overloaded
-    limited = stream_failure("acme", {"error": {"code": 429, "message": "quota"}})
+    limited = stream_failure(ACME, {"error": {"code": 429, "message": "quota"}})
     assert type(limited) is RateLimited
 
 
@@ -128,7 +136,8 @@ def test_key_like_text_never_reaches_the_user(canary: str) -> None:
 
 
 def test_the_very_credential_we_sent_never_reaches_the_user() -> None:
-    error = http_failure("acme", 401, {}, b'{"error":{"message":"key hunter2 is wrong"}}', Secret("hunter2"))
+    target = Target(provider_id="acme", secret=Secret("hunter2"))
+    error = http_failure(target, 401, {}, b'{"error":{"message":"key hunter2 is wrong"}}')
     assert "hunter2" not in str(error)
 
 

@@ -168,7 +168,7 @@ BROKEN = {
     "an event that is no object": (answers(b"data: 7\n\n"), "provider_error", NO_CHUNK),
     "an event that is too deep": (answers(b"data: " + b"[" * 9000 + b"\n\n"), "provider_error", NO_CHUNK),
     "a page": (answers(PAGE, 200, "text/html"), "provider_error", A_PAGE),
-    "a page that refuses": (answers(PAGE, 403, "text/html"), "auth_required", A_PAGE),
+    "a page that refuses": (answers(PAGE, 403, "text/html"), "provider_error", A_PAGE),
 }
 
 

@@ -341,7 +341,7 @@ def failure(events: list[ev.StreamEvent]) -> tuple[str, str]:
         ),
         (
             {"type": "server_error", "code": 500, "message": "Oops."},
-            ("provider_error", "openai refused the request: Oops."),
+            ("provider_error", "openai refused the request (HTTP 500): Oops."),
         ),
         (
             ended("failed", error={"code": "context_length_exceeded", "message": "Too much."}),

@@ -75,10 +75,12 @@ async def try_key(io: LoginIO, provider: LoginProvider, http: AuthHttp, key: Sec
         await io.progress(f"{provider.name} has no request to test a key with; it is stored untested.")
         return
     if answer.status in (401, 403):
+        copied = "Copy it again as a whole, and check that it is for this provider and not revoked."
+        restricted = "The key may be restricted: let it list models, or check its project and your region."
         raise AuthRequired(
             f"{provider.name} refused the key (HTTP {answer.status}). It was not stored.",
             provider_id=provider.id,
-            hint="Copy it again as a whole, and check that it is for this provider and not revoked.",
+            hint=copied if answer.status == 401 else restricted,
         )
     raise ProviderError(
         f"{provider.name} could not tell whether the key works (HTTP {answer.status}). It was not stored.",
