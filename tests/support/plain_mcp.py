@@ -9,7 +9,7 @@ PYTHON = os.path.realpath(sys.executable)
 SERVER = """
 import json, os, socket, sys
 
-TOOLS = ("echo", "cwd", "connect", "plant")
+TOOLS = ("echo", "cwd", "connect", "plant", "write")
 
 def plant(path):
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -19,6 +19,12 @@ def plant(path):
 def call(name, arguments):
     if name == "plant":
         return plant(arguments["path"])
+    if name == "write":
+        try:
+            open(arguments["path"], "w").close()
+            return "written"
+        except OSError:
+            return "refused"
     if name != "connect":
         return os.getcwd() if name == "cwd" else arguments["text"]
     try:

@@ -5,10 +5,23 @@ A server that is ready at once needs no notice. The same thing is said once, unt
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from makai.core.session_events import Notice
+from makai.tools.mcp.config import StdioServer
 from makai.tools.mcp.manager import ServerStatus
+
+_MEANS_NETWORK = "The MCP server {} may use the network, as its entry says."
+_MEANS_GIT = "The MCP server {} may write the git repository, as its entry says."
+_DANGER = "What it writes there can run code when you use git."
+
+
+def opened_notices(server: StdioServer) -> Iterator[Notice]:
+    """What its entry gives a server beyond the session's sandbox."""
+    if server.opened.network:
+        yield Notice(level="info", code="mcp_server_network", message=_MEANS_NETWORK.format(server.name))
+    if server.opened.git:
+        yield Notice(level="info", code="mcp_server_git", message=f"{_MEANS_GIT.format(server.name)} {_DANGER}")
 
 
 class ServerNotices:

@@ -18,7 +18,7 @@ import msgspec
 
 from makai.agent.project_trust import PROJECT_CONFIG, PROJECT_SERVERS, is_as_trusted, project_bytes
 from makai.agent.prompt import system_prompt
-from makai.agent.server_notices import ServerNotices
+from makai.agent.server_notices import ServerNotices, opened_notices
 from makai.core.config import PermissionsConfig, parse_config, parse_project_config
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
@@ -102,7 +102,7 @@ class Workbench:
             launch = Launch(
                 environ=self._spec.environ,
                 cwd=self._workspace.roots[0].real,
-                confined=self._sandbox.confined,
+                confined=self._sandbox.confined_server,
                 spill_directory=self._scratch.output,
                 guard=self._sandbox.guard,
             )
@@ -247,11 +247,8 @@ class Workbench:
         servers = (*user.servers, *(server for server in project.servers if server.name not in taken))
         if self._spec.sandbox != "full-access" and not self._sandbox.is_missing:
             programs = [server for server in servers if isinstance(server, StdioServer)]
-            self._server_notices = ServerNotices({server.name for server in programs if not server.network})
-            for server in programs:
-                if server.network:
-                    message = f"The MCP server {server.name} may use the network, as its entry says."
-                    self._notices[Notice(level="info", code="mcp_server_network", message=message)] = None
+            self._server_notices = ServerNotices({server.name for server in programs if not server.opened.network})
+            self._notices |= dict.fromkeys(notice for server in programs for notice in opened_notices(server))
         return McpConfig(servers=servers, problems={**project.problems, **user.problems})
 
     def _parsed_servers(self, text: str | None, where: str) -> McpConfig:
@@ -306,14 +303,26 @@ class _Sandbox:
 
     @contextmanager
     def confined(
-        self, argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False
+        self,
+        argv: Sequence[str],
+        opened: Confinement = SESSION_SANDBOX,
+        *,
+        read_only: bool = False,
+        keeps_settings: bool = True,
     ) -> Iterator[Sequence[str]]:
-        """Confine a child; `NotSupported` when that is not possible."""
+        """Confine a child; `NotSupported` when that is not possible. `keeps_settings` as in `Detection.holding`."""
         policy = self._policy(opened, read_only=read_only)
         if policy.extra_writable[: len(opened.folders)] != opened.folders:
             raise InvalidRequest("A folder that was to be opened leads elsewhere now. Nothing was done.")
-        with self._detection.holding(policy):
+        with self._detection.holding(policy, keeps_settings=keeps_settings):
             yield self._detection.wrap(policy, argv)
+
+    def confined_server(
+        self, argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False
+    ) -> AbstractContextManager[Sequence[str]]:
+        """For an MCP server, with what its entry asks for."""
+        opened = self.resolved(opened, self._roots[0])
+        return self.confined(argv, opened, read_only=read_only, keeps_settings=False)
 
     def confined_if_possible(
         self, argv: Sequence[str], opened: Confinement = SESSION_SANDBOX, *, read_only: bool = False

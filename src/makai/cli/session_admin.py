@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
+from makai.agent.project_trust import wanted_by_servers
 from makai.cli.console import Paint, note, plain
 from makai.cli.run_request import folder_from
 from makai.cli.session_access import in_words, open_sessions, running_owner
@@ -122,4 +123,6 @@ async def trust(folder: str, trusted: bool | None, *, all_folders: bool) -> list
             note(f"{diff.path} is new or changed since you trusted it, so it is ignored until you do so again:")
             for line in diff_lines(diff):
                 note(f"  {line.text}")
+        for wanted in wanted_by_servers(place):
+            note(wanted)
         return [TrustedFolder(place, found.trusted)]

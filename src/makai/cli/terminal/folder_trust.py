@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from makai.agent.project_trust import wanted_by_servers
 from makai.agent.prompt import INSTRUCTION_FILES, SKILL_FOLDERS, project_directories
 from makai.cli.console import say
 from makai.cli.line_reader import LineReader
@@ -50,6 +51,8 @@ async def ask_about_trust(sessions: Sessions, folder: str) -> None:
             say(f"  {line.text}")
     else:
         say(f"\nThis folder has project files: {', '.join(map(one_line, files))}.")
+    for wanted in wanted_by_servers(folder):
+        say(f"  {wanted}")
     say("They can instruct the agent and start programs. Do you trust this folder? [y/N] ", end="")
     if (await LineReader().next() or "").strip().lower() in ("y", "yes"):
         await sessions.dispatch(SetTrust(folder, True))

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from makai.agent.project_trust import wanted_by_servers
 from makai.cli.session_selection import find_session, short_model
 from makai.cli.terminal.chat_session import ChatSession
 from makai.cli.terminal.folder_trust import project_files
@@ -130,6 +131,7 @@ async def _trust(chat: ChatSession, argument: str) -> list[Piece]:
     files = ", ".join(map(one_line, project_files(folder))) or "none"
     return [
         note(f"{one_line(folder)} is {'trusted' if trusted else 'not trusted'}. Its project files: {files}.", ""),
+        *(note(f"  {wanted}") for wanted in wanted_by_servers(folder)),
         *([note(f"New or changed since, and ignored until you say /trust yes again: {changed}.")] if changed else ()),
         note(f"Change it with /trust {'no' if trusted else 'yes'}."),
     ]

@@ -6,7 +6,8 @@ One entry that cannot be used does not cost the other servers: the reason is kep
         "files": {"command": "npx", "args": ["-y", "some-server"], "env": {"TOKEN": "${FILES_TOKEN}"}, "cwd": "/srv"},
         "issues": {"type": "http", "url": "https://mcp.example/", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
-A program runs in the session's sandbox, which has no network; `"network": true` in its entry gives it one. A package
+A program runs in the session's sandbox, which has no network and cannot write `.git`; `"network": true` and
+`"git": true` in its entry open them, and people see that when they trust the entry and when it starts. A package
 runner such as npx also needs a folder to write: `"env": {"npm_config_cache": "/tmp/npm"}`, or `UV_CACHE_DIR` for uvx.
 Keys of other programs (`autoApprove`, `alwaysAllow`, ...) grant nothing here; they are named in `ignored_keys`.
 
@@ -28,9 +29,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
 from makai.core.secret import Secret
 from makai.tools.commands import Confine
+from makai.tools.permissions.confinement import EVERY_ADDRESS
 from makai.tools.sandbox.guard import FileGuard
 
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -48,8 +51,8 @@ class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     env: Mapping[str, Secret] = {}
     cwd: str | None = None
-    network: bool = False
-    """Whether it may use the network although it is confined."""
+    opened: Confinement = SESSION_SANDBOX
+    """What its entry asks for beyond the session's sandbox: the network, the git repository."""
     ignored_keys: tuple[str, ...] = ()
 
     @property
@@ -60,7 +63,8 @@ class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> str:
         """Changes when another program would be run, so that approvals of its tools do not pass on to it."""
-        return _digest("stdio, network" if self.network else "stdio", self.command, *self.args)
+        opened = (", network" if self.opened.network else "") + (", git" if self.opened.git else "")
+        return _digest(f"stdio{opened}", self.command, *self.args)
 
 
 class HttpServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +101,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     cwd: str | None = None
     network: bool = False
+    git: bool = False
     url: str | None = None
     headers: dict[str, str] = {}
     disabled: bool = False
@@ -159,7 +164,7 @@ def _stdio(name: str, entry: _Entry, command: str, expand: _Expand, ignored: tup
         args=tuple(expand(f"args[{index}]", one) for index, one in enumerate(entry.args)),
         env={key: Secret(expand(f"env.{key}", value)) for key, value in entry.env.items()},
         cwd=None if entry.cwd is None else expand("cwd", entry.cwd),
-        network=entry.network,
+        opened=Confinement(network=(EVERY_ADDRESS,) if entry.network else (), git=entry.git),
         ignored_keys=ignored,
     )
     parts = (server.command, *server.args, server.cwd or "", *(secret.reveal() for secret in server.env.values()))
@@ -211,7 +216,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Ours. A server sees of it what it cannot run without, and what its own entry gives it."""
     cwd: str
     confined: Confine
-    """Starts a server in the sandbox; its network is on for servers whose entry asks for it."""
+    """Starts a server in the sandbox, with what its entry asks for."""
     spill_directory: Path
     """Where answers go that are too long for a model."""
     guard: FileGuard | None = None

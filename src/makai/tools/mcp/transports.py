@@ -27,12 +27,10 @@ from mcp.shared.message import SessionMessage
 
 from makai.aio.child_process import ChildProcess, OversizedLine
 from makai.auth.credentials import proxy_for
-from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import TransportError
 from makai.tools.file_errors import printable
 from makai.tools.launching import launcher
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
-from makai.tools.permissions.confinement import EVERY_ADDRESS
 
 _Inbound: TypeAlias = SessionMessage | Exception
 _Streams: TypeAlias = tuple[Any, Any]
@@ -140,10 +138,9 @@ def _last_words(child: ChildProcess) -> str:
 @contextmanager
 def _confining(launch: Launch, server: StdioServer) -> Iterator[Sequence[str]]:
     """The command line in its sandbox. `TransportError` when a place that the sandbox needs cannot be made."""
-    opened = Confinement(network=(EVERY_ADDRESS,)) if server.network else SESSION_SANDBOX
     with ExitStack() as held:
         try:
-            wrapped = held.enter_context(launch.confined([server.command, *server.args], opened))
+            wrapped = held.enter_context(launch.confined([server.command, *server.args], server.opened))
             if launch.guard is not None:
                 held.enter_context(launch.guard.running_beside())
         except OSError as error:

@@ -52,12 +52,14 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
         """The command line for `argv`: as it is with `full-access`, else confined, else `NotSupported`."""
         return list(argv) if policy.level == "full-access" else self._needed(policy).wrap(policy, argv)
 
-    def holding(self, policy: SandboxPolicy) -> AbstractContextManager[None]:
-        """What must be held from before `wrap` until the command has ended."""
+    def holding(self, policy: SandboxPolicy, *, keeps_settings: bool = True) -> AbstractContextManager[None]:
+        """What must be held from before `wrap` until the command has ended. `keeps_settings`: what changed in the
+        settings of opened repositories meanwhile is undone at the end. Not for a program that runs as long as a
+        session: people change these settings themselves in that time."""
         if policy.level == "full-access":
             return nullcontext()
         self._needed(policy)
-        return kept_settings(policy.git_folders)
+        return kept_settings(policy.git_folders if keeps_settings else ())
 
     def _needed(self, policy: SandboxPolicy) -> SandboxBackend:
         if self.backend is None:

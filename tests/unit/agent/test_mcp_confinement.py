@@ -1,4 +1,4 @@
-"""MCP servers and the network: off in the sandbox, on where the server's entry says so, with a notice."""
+"""What an MCP server may do beyond the sandbox: network and git, where its entry says so, with a notice."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.orphan_trials import Silent
+from support.orphan_trials import Silent, text_of
 from support.places import folder_outside_tmp
 from support.plain_mcp import PYTHON, SERVER
 
+from makai.agent.project_trust import wanted_by_servers
 from makai.agent.workbench import Workbench, WorkbenchSpec
+from makai.core.confinement import Confinement
 from makai.core.session_events import Notice
 from makai.tools.base import text_outcome
 from makai.tools.mcp.config import StdioServer, parse_mcp_config
@@ -79,7 +81,7 @@ def test_what_asks_for_the_network_is_another_server_to_those_who_approved_it() 
 
     [server] = parse_mcp_config(text, {}).servers
 
-    assert server == StdioServer(name="x", command="x", network=True)
+    assert server == StdioServer(name="x", command="x", opened=Confinement(network=("*",)))
     assert server.identity != StdioServer(name="x", command="x").identity
 
 
@@ -88,3 +90,64 @@ def test_only_true_is_yes(value: str) -> None:
     config = parse_mcp_config(f'{{"mcpServers": {{"x": {{"command": "x", "network": {value}}}}}}}', {})
 
     assert (config.servers, list(config.problems)) == ((), ["x"])
+
+
+@pytest.mark.parametrize("backend", [try_bubblewrap, try_landlock])
+async def test_a_server_writes_the_repository_only_when_its_entry_says_so_and_a_notice_says_it(
+    repo: Path, backend: Any
+) -> None:
+    found = backend()
+    if isinstance(found, str):
+        pytest.skip(found)
+    (repo / ".git/hooks").mkdir(parents=True)
+    (repo / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    (repo / ".git/config").write_text("[core]\n\tbare = false\n")
+    for folder in ("objects", "refs"):
+        (repo / ".git" / folder).mkdir()
+    (repo / "server.py").write_text(SERVER)
+    command = {"command": PYTHON, "args": ["-I", str(repo / "server.py")]}
+    servers = {"reads": command, "commits": {**command, "git": True}}
+    async with Workbench(spec(repo, servers), detection=Detection(backend=found)) as bench:
+        await bench.ready(30.0)
+        tools = bench.tools(bench.rules())
+        told = [(notice.code, notice.message) for notice in bench.take_notices()]
+        said = {
+            name: text_of(await tools[f"mcp__{name}__write"].run({"path": str(repo / ".git/index")}, Silent()))
+            for name in servers
+        }
+        (repo / ".git/config").write_text("[user]\n\tname = Ada\n")  # by the person, meanwhile
+
+    may = "The MCP server commits may write the git repository, as its entry says."
+    assert told == [("mcp_server_git", f"{may} What it writes there can run code when you use git.")]
+    assert said == {"reads": "refused", "commits": "written"}
+    assert (repo / ".git/config").read_text() == "[user]\n\tname = Ada\n", "what the person changed stays"
+
+
+def test_what_asks_for_the_repository_is_another_server_too() -> None:
+    entries = ('{"command": "x"}', '{"command": "x", "network": true}', '{"command": "x", "git": true}')
+    configs = [parse_mcp_config(f'{{"mcpServers": {{"x": {entry}}}}}', {}) for entry in entries]
+
+    assert len({config.servers[0].identity for config in configs}) == 3
+
+
+def test_who_trusts_a_folder_is_shown_what_its_servers_run_and_ask_for(tmp_path: Path) -> None:
+    servers = {
+        "plain": {"command": "server", "args": ["--token", "${TOKEN}"]},
+        "open": {"command": "sh", "args": ["-c", "evil \x1b[2J\u202e"], "network": True, "git": True},
+        "far": {"url": "https://user:pass@mcp.example/x?key=k3y"},
+        "odd": {"command": "x", "git": "yes"},
+    }
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+    plain, opened, far, odd = wanted_by_servers(str(tmp_path))
+
+    assert plain == "MCP server plain: runs server --token '${TOKEN}'"
+    assert opened.startswith("MCP server open: runs sh -c ")
+    assert opened.endswith(
+        ", with network to every address, may write the git repository (which can make later git commands run code)"
+    )
+    assert "\x1b" not in opened
+    assert "\u202e" not in opened
+    assert far == "MCP server far: calls https://mcp.example/x"
+    assert "'odd': Expected `bool`" in odd
+    assert wanted_by_servers(str(tmp_path / "nowhere")) == []
