@@ -219,10 +219,11 @@ class Tree:
         options = ["-q", "-n0", "-p", "no:cacheprovider", "--assert=plain", "--hypothesis-seed=0"]
         options += ["-p", "tools.clause_tests", "--outcome", str(told), f"--timeout={TEST_TIMEOUT_S}"]
         code, output = self._forked([*options, *selection], timeout_s)
-        if code not in (0, 1):  # 2: a file of tests could not be imported, 5: no tests
-            return Run(None, hung=code is None, output=output)
         outcome = msgspec.json.decode(told.read_bytes(), type=Outcome) if told.exists() else None
-        return Run(outcome, output=output)
+        # 2: a file of tests could not be imported, 5: no tests. A process that ends badly after a failure had its say.
+        if code in (0, 1) or (outcome is not None and outcome.failed):
+            return Run(outcome, output=output)
+        return Run(None, hung=code is None, output=output)
 
     def _forked(self, arguments: list[str], timeout_s: float) -> tuple[int | None, str]:
         """Run pytest in a fork of a process that has its imports."""

@@ -192,6 +192,7 @@ async def test_nonsense_is_answered_and_the_connection_goes_on(peer: Peer, trans
     assert pong["sequence"] == 1
 
 
+@pytest.mark.req("MK-PROV-002")
 async def test_an_unknown_model_is_refused_before_anything_is_sent(peer: Peer) -> None:
     for ref in ("unknown/openai-responses@x", "garbage", "scripted/scripted@nope"):
         (nack,) = await peer.ask(prompt("x", model=ref))

@@ -112,6 +112,7 @@ def test_a_retired_model_names_its_successor(resolver: Resolver, text: str, succ
     assert resolver.resolve(successor).base_url
 
 
+@pytest.mark.req("MK-PROV-002")
 def test_an_unknown_provider_names_the_known_ones_and_what_was_meant(resolver: Resolver) -> None:
     with pytest.raises(ModelNotFound) as caught:
         resolver.resolve("antropic/claude-opus-5-5")
@@ -126,6 +127,7 @@ def test_a_mistyped_model_id_gets_suggestions(resolver: Resolver) -> None:
     assert "Did you mean claude-opus-5-5" in str(caught.value)
 
 
+@pytest.mark.req("MK-PROV-002")
 @pytest.mark.parametrize("text", ["", "no-such-model", "local/llama", "scripted/story", "openai/", "/gpt", "a/b@c"])
 def test_a_name_of_nothing_is_not_found(resolver: Resolver, text: str) -> None:
     with pytest.raises(ModelNotFound, match="model not found"):

@@ -62,7 +62,8 @@ def test_keepalives_and_events_of_the_future_change_nothing() -> None:
     rebuilt = Reconstructor("m", 7)
     rebuilt.apply("text_start", b'{"content_index":0}')
     before = rebuilt.message
-    rebuilt.apply("keepalive", b"{}")
+    for kind in ("keepalive", "ping"):
+        rebuilt.apply(kind, b'{"reason":"error"}')
     assert rebuilt.apply("hologram_delta", b"{}") is None
     assert rebuilt.message == before
 

@@ -2,14 +2,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.messages import call, call_block, text_block
+from support.messages import call, call_block, text_block, thinking_block
 from support.wire import EMPTY, JSON, NOW_MS, Server, ask, code_of, envelope, new_id
 
 from makai.catalog.models import ModelsResponse
 from makai.core import stream_events as ev
 from makai.core.content import Text
 from makai.core.errors import AuthRequired, ModelNotFound, RateLimited
-from makai.core.messages import AssistantMessage
+from makai.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from makai.core.usage import Usage
 from makai.protocols.makai.commands import CancelStream, EndConnection, ListModels, OpenStream
 from makai.protocols.makai.envelope import Scope
@@ -140,6 +140,44 @@ def test_a_tool_call_in_proxy_encoding_ends_with_only_what_its_deltas_did_not_ca
     assert frames[0]["payload"]["tool_call"]["arguments_json"] == "{}"
 
 
+EVERY_KIND = [
+    ev.Start(EMPTY),
+    *thinking_block(0, "Hm.", signature="thought"),
+    *text_block(1, "Hello", signature="said"),
+    ev.Keepalive(),
+    *call_block(2, call("c", "look")),
+    ev.Done("end_turn", FINAL),
+]
+KINDS = [
+    *("start", "thinking_start", "thinking_delta", "thinking_end", "text_start", "text_delta", "text_end"),
+    *("keepalive", "toolcall_start", "toolcall_delta", "toolcall_end", "done", "result"),
+]
+
+
+@pytest.mark.req("MK-PROV-010", "MK-PROV-012", "MK-PROV-014", "MK-PROV-019", "MK-PROV-020", "MK-PROV-022")
+def test_every_kind_of_event_has_its_name_its_fields_and_in_full_encoding_the_message_so_far(server: Server) -> None:
+    full = server.play(server.open(), EVERY_KIND)
+    proxy = server.play(server.open(ask(encoding="proxy")), EVERY_KIND)
+
+    assert [frame["type"] for frame in full] == [frame["type"] for frame in proxy] == KINDS
+    blocks = [len(frame["payload"].pop("partial")["content"]) for frame in full[:-2]]
+    assert blocks == [0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3]
+    said = [frame["payload"] for frame in proxy[1:-2]]
+    assert said == [
+        {"content_index": 0},
+        {"content_index": 0, "delta": "Hm."},
+        {"content_index": 0, "thinking_signature": "thought"},
+        {"content_index": 1},
+        {"content_index": 1, "delta": "Hello"},
+        {"content_index": 1, "content_signature": "said"},
+        {},
+        {"content_index": 2, "id": "c", "name": "look"},
+        {"content_index": 2, "delta": "{}"},
+        {"content_index": 2},
+    ]
+    assert [frame["payload"] for frame in full[1:-3]] == said[:-1]
+
+
 @pytest.mark.req("MK-ENV-023")
 def test_an_unknown_encoding_is_full(server: Server) -> None:
     frames = server.play(server.open(ask(encoding="brotli")), HELLO[:1])
@@ -154,7 +192,18 @@ def test_a_complete_request_gets_the_whole_message_and_no_events(server: Server,
     assert (result["type"], result["payload"], result["sequence"]) == ("result", FINAL_JSON, 2)
 
 
-@pytest.mark.req("MK-PROV-016", "MK-PROV-017", "MK-PROV-018")
+@pytest.mark.req("MK-PROV-003", "MK-PROV-014", "MK-PROV-016")
+def test_a_complete_request_that_fails_gets_one_stream_error_with_only_what_is_known(server: Server) -> None:
+    stream_id = server.open(ask("complete_request"))
+    failed = ev.Failed(reason="error", error_code="provider_error", error_message="Broken.", message=EMPTY)
+    frames = server.play(stream_id, [ev.Start(EMPTY), failed])
+    assert [(frame["type"], frame["payload"]) for frame in frames] == [
+        ("stream_error", {"error_code": "provider_error", "error_message": "Broken."})
+    ]
+    assert server.play(stream_id, HELLO) == []
+
+
+@pytest.mark.req("MK-PROV-014", "MK-PROV-016", "MK-PROV-017", "MK-PROV-018")
 def test_a_failure_is_told_by_one_event_and_one_terminal(server: Server) -> None:
     failed = ev.Failed(
         reason="error",
@@ -166,7 +215,9 @@ def test_a_failure_is_told_by_one_event_and_one_terminal(server: Server) -> None
         hint="Wait.",
         usage=Usage(input=1),
     )
-    event, terminal = server.play(server.open(), [failed])
+    stream_id = server.open()
+    event, terminal = server.play(stream_id, [failed])
+    assert server.play(stream_id, HELLO) == [], "nothing follows"
     assert (event["type"], event["payload"]) == (
         "error",
         {
@@ -409,6 +460,31 @@ def test_a_models_request_cannot_be_aborted_and_still_gets_its_answer(server: Se
     assert code(nack) == "stream_not_found"
     server.connection.models(command.scope, ModelsResponse(models=(), fetched_at_ms=1, cache_max_age_ms=2))
     assert [frame["type"] for frame in server.heard()] == ["ack", "models_response"]
+
+
+@pytest.mark.req("MK-PROV-001", "MK-PROV-004")
+@pytest.mark.parametrize("as_parts", [False, True])
+def test_every_role_and_option_of_a_request_is_in_the_command(server: Server, as_parts: bool) -> None:
+    def written(text: str) -> Any:
+        return [{"type": "text", "text": text}] if as_parts else text
+
+    request = ask()
+    roles = ("system", "developer", "user", "assistant", "tool")
+    request["payload"]["context"]["messages"] = [
+        {"role": role, "content": written(role)} | ({"tool_call_id": "c"} if role == "tool" else {}) for role in roles
+    ]
+    request["payload"]["options"] = {"temperature": 0.5, "max_tokens": 7}
+    server.say(request)
+    command = server.command(OpenStream)
+    system, developer, user, assistant, tool = command.context.messages
+    assert (system, developer) == (SystemMessage(content="system"), SystemMessage(content="developer"))
+    assert isinstance(user, UserMessage)
+    assert user.parts() == (Text(text="user"),)
+    assert isinstance(assistant, AssistantMessage)
+    assert assistant.text() == "assistant"
+    assert isinstance(tool, ToolMessage)
+    assert (tool.result.tool_call_id, tool.result.text()) == ("c", "tool")
+    assert (command.options.temperature, command.options.max_tokens) == (0.5, 7)
 
 
 def test_assistant_history_keeps_who_made_it(server: Server) -> None:

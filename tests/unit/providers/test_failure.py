@@ -100,6 +100,7 @@ WAITS = [
 ]
 
 
+@pytest.mark.req("MK-PROV-017")
 @pytest.mark.parametrize(("headers", "body", "expected"), WAITS)
 def test_the_wait_is_read_from_wherever_the_vendor_puts_it(
     headers: dict[str, str], body: bytes, expected: int | None

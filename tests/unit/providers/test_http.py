@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import ssl
-import time
 from contextlib import aclosing
 
 import pytest
@@ -238,10 +237,8 @@ async def test_closing_the_stream_closes_the_upstream_connection_at_once() -> No
             async for event in stream:
                 if isinstance(event, TextDelta):
                     break
-        started = time.monotonic()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(5):
             await server.closed_by_client.wait()
-        assert time.monotonic() - started < 5
 
 
 async def test_cancelling_the_reader_closes_the_upstream_connection_at_once() -> None:

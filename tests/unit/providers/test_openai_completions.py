@@ -114,6 +114,7 @@ def test_stop_reasons_have_our_spelling(vendor: str, ours: StopReason) -> None:
     assert done(decode(API, ask(CHAT), sse(delta(content="x"), finish(vendor)))).stop_reason == ours
 
 
+@pytest.mark.req("MK-PROV-009")
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_text"])
 def test_reasoning_is_thinking_whatever_the_server_calls_it(field: str) -> None:
     stream = sse(delta(**{field: "Hm"}), delta(content="Yes"), finish("stop"))

@@ -63,6 +63,7 @@ def test_malformed_arguments_are_kept_and_marked_never_replaced(parts: Parts, ar
     assert call.arguments_error is not None
 
 
+@pytest.mark.req("MK-PROV-012")
 def test_a_tool_without_parameters_gets_an_empty_object_that_is_also_a_delta(parts: Parts) -> None:
     parts.tool(0, "c", "t")
     parts.end(0)
@@ -73,9 +74,21 @@ def test_a_tool_without_parameters_gets_an_empty_object_that_is_also_a_delta(par
     ]
 
 
+@pytest.mark.req("MK-PROV-012")
 def test_a_call_without_an_id_gets_one(parts: Parts) -> None:
     parts.tool(0, None, "t")
     assert parts.take() == [ev.ToolCallStart(0, "made_1", "t")]
+
+
+@pytest.mark.req("MK-PROV-013")
+def test_blocks_that_end_in_another_order_stand_in_the_order_of_their_index(parts: Parts) -> None:
+    parts.text("first", "a")
+    parts.thinking("second", "b")
+    parts.tool("third", "c", "t")
+    for key in ("third", "second", "first"):
+        parts.end(key)
+    parts.done("end_turn")
+    assert [type(part) for part in done(parts.take()).content] == [Text, Thinking, ToolCall]
 
 
 def test_stop_after_a_tool_call_means_tool_use(parts: Parts) -> None:
