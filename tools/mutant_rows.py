@@ -142,12 +142,12 @@ def data_problems(mutants: Iterable[Mutant], ledger: Ledger, root: Path) -> list
     known = {requirement.id for requirement in ledger.requirements}
     with_tests = files_by_clause(root)
     found: list[str] = []
-    seen: set[tuple[str, str, str]] = set()
+    seen: set[tuple[str, ...]] = set()
     for mutant in mutants:
         where = f"{mutant.clause} ({mutant.breaks})"
-        change = (mutant.file, mutant.find, mutant.replace)
+        change = (mutant.clause, mutant.file, mutant.find, mutant.replace)
         if change in seen:
-            found.append(f"{where}: another row has the same change")
+            found.append(f"{where}: another row of the clause has the same change")
         seen.add(change)
         if mutant.clause not in known:
             found.append(f"{where}: {mutant.clause} is not a requirement")

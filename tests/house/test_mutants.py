@@ -114,7 +114,7 @@ def test_the_same_change_twice_is_named(tmp_path: Path) -> None:
 
     found = data_problems([MUTANT, again], LEDGER, checkout(tmp_path))
 
-    assert found == ["A-X-001 (One is lost again.): another row has the same change"]
+    assert found == ["A-X-001 (One is lost again.): another row of the clause has the same change"]
 
 
 def test_tests_are_chosen_by_clause_and_by_what_can_notice_the_change(tmp_path: Path) -> None:
