@@ -1,20 +1,26 @@
+"""Proxy encoding: what is rebuilt from it, what it saves, and what full encoding repeats."""
+
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
 from support.answers import answers
 from support.profiles import examples
-from support.streams import model, new_parts
-from support.wire import Server, ask
+from support.streams import TIMESTAMP, model, new_parts
+from support.wire import JSON, Server, ask
 
 from makai.core.content import Text
 from makai.core.errors import ParseError
 from makai.core.messages import AssistantMessage
 from makai.core.stream_events import Done, StreamEvent
 from makai.core.usage import Usage
+from makai.protocols.makai import projection
 from makai.protocols.makai.reconstruct import Reconstructor
 
 
-def both_encodings(events: list[StreamEvent]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+def both_encodings(events: list[StreamEvent]) -> tuple[list[JSON], list[JSON]]:
     full, proxy = Server(), Server()
     return full.play(full.open(), events), proxy.play(proxy.open(ask(encoding="proxy")), events)
 
@@ -74,13 +80,58 @@ def test_a_malformed_event_is_one_clear_error(payload: bytes) -> None:
         Reconstructor("m", 7).apply("text_delta", payload)
 
 
-@pytest.mark.req("MK-PROV-029")
-def test_proxy_encoding_saves_more_than_half_of_the_bytes() -> None:
-    parts = new_parts(model("x"))
+WORDS = ("The", " quick", " brown", " fox", " jumps", " over", " the", " lazy", " dog", ".")
+COUNTS = (10, 30, 100, 300, 1_000)
+DOCUMENT = Path(__file__).parents[3] / "docs" / "protocol" / "makai.md"
+TABLE = re.compile(r"<!-- proxy-sizes -->\n(.*?)<!-- /proxy-sizes -->", re.DOTALL)
+
+
+def sizes(deltas: int) -> tuple[int, int]:
+    """Bytes of all events and the result of an answer of so many words, in full and in proxy encoding."""
+    parts = new_parts(model("openai-completions", "openai", id="gpt-4o"))
     parts.start()
-    for word in ("word " * 400).split(" ")[:-1]:
-        parts.text(0, word + " ")
+    for number in range(deltas):
+        parts.text(0, WORDS[number % len(WORDS)])
+    parts.usage = Usage(input=20, output=deltas)
     parts.done("end_turn")
     full, proxy = both_encodings(parts.take())
-    sizes = [sum(len(msgspec.json.encode(frame)) for frame in frames) for frames in (full, proxy)]
-    assert sizes[1] < 0.5 * sizes[0]
+    return len(b"".join(map(msgspec.json.encode, full))), len(b"".join(map(msgspec.json.encode, proxy)))
+
+
+def saved(deltas: int) -> float:
+    full, proxy = sizes(deltas)
+    return 1 - proxy / full
+
+
+def test_the_documented_table_of_proxy_sizes_is_what_a_server_sends() -> None:
+    """When it fails because the protocol changed, put the table of the failure into the document."""
+    rows = [(count, *sizes(count)) for count in COUNTS]
+    table = "| deltas | full, bytes | proxy, bytes | saved |\n|---|---|---|---|\n" + "".join(
+        f"| {count:,} | {full:,} | {proxy:,} | {1 - proxy / full:.0%} |\n" for count, full, proxy in rows
+    )
+    documented = TABLE.search(DOCUMENT.read_text(encoding="utf-8"))
+    assert documented is not None
+    assert documented[1] == table
+
+
+@pytest.mark.req("MK-PROV-029")
+def test_proxy_encoding_saves_more_than_half_of_the_bytes_of_many_small_deltas() -> None:
+    assert all(saved(count) > 0.5 for count in (100, 300, 1_000))
+
+
+@pytest.mark.req("MK-PROV-019")
+def test_partial_is_left_out_of_a_very_long_answer_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection, "MAX_PARTIAL_CHARS", 10)
+    parts = new_parts(model("x"))
+    parts.start()
+    for piece in ("12345", "67890", "more", " and more"):
+        parts.text(0, piece)
+    parts.done("end_turn")
+    full, _ = both_encodings(parts.take())
+
+    deltas = [frame["payload"] for frame in full if frame["type"] == "text_delta"]
+    assert ["partial" in payload for payload in deltas] == [True, True, False, False]
+    rebuilt = Reconstructor("test-model", TIMESTAMP)
+    for frame in full[:-1]:
+        rebuilt.apply(str(frame["type"]), msgspec.json.encode(frame["payload"]))
+    assert rebuilt.message.text() == "1234567890more and more"
