@@ -314,6 +314,39 @@ async def test_a_server_that_is_none_says_why(tmp_path: Path, server: McpServer,
         assert reason in servers.watcher.statuses[1].reason
 
 
+async def test_resources_of_a_server_are_listed_and_read_by_tools_of_it(tmp_path: Path) -> None:
+    async with ready(python(SERVER, "--resources", "2"), tmp_path=tmp_path) as servers:
+        names = [tool.definition.name for tool in servers.manager.tools() if "resource" in tool.definition.name]
+        assert names == ["mcp__t__list_resources", "mcp__t__read_resource"]
+        described = await servers.tool("read_resource").describe({"uri": "note://1"})
+        assert (described.kind, described.title) == ("read", 't: Read resource(uri="note://1")')
+        assert text_of(await servers.call("list_resources")).splitlines() == [
+            "note://0, note 0, The first\\x1b[2J one",
+            "note://1, note 1",
+            "template note://{id}, any note, text/plain",
+        ]
+        assert await servers.call("read_resource", uri="note://7") == text_outcome("This is 7.")
+        binary = await servers.call("read_resource", uri="note://binary")
+        assert text_of(binary) == "[application/octet-stream at note://binary, 10 bytes: not shown]"
+        long = await servers.call("read_resource", uri="note://long")
+        assert len(text_of(long)) < 300_000
+        assert long.spill_path is not None
+        missing = await servers.call("read_resource", uri="note://missing")
+        assert missing == text_outcome("t: there is no such note", is_error=True)
+
+
+async def test_a_server_with_very_many_resources_lists_the_first_and_says_so(tmp_path: Path) -> None:
+    async with ready(python(SERVER, "--resources", "1000000"), tmp_path=tmp_path) as servers:
+        lines = text_of(await servers.call("list_resources")).splitlines()
+
+    assert (len(lines), lines[-1]) == (501, "[The server has more; these are the first 500.]")
+
+
+async def test_a_server_without_resources_has_no_tools_for_them(tmp_path: Path) -> None:
+    async with ready(python(SERVER), tmp_path=tmp_path) as servers:
+        assert not any("resource" in tool.definition.name for tool in servers.manager.tools())
+
+
 async def test_a_call_that_is_cancelled_tells_the_server_and_waits_for_nothing(tmp_path: Path) -> None:
     note = tmp_path / "note"
     async with ready(python(SERVER), tmp_path=tmp_path) as servers:

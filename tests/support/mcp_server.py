@@ -74,9 +74,42 @@ class TestServer:
             on_list_tools=self.list_tools,
             on_call_tool=self.call_tool,
             on_subscriptions_listen=ListenHandler(self.bus),
+            **(self.resources() if options.resources else {}),
         )
         if options.modern_only:
             self.server.middleware.append(refuse_initialize)
+
+    def resources(self) -> dict[str, Any]:
+        return {
+            "on_list_resources": self.list_resources,
+            "on_read_resource": self.read_resource,
+            "on_list_resource_templates": self.list_templates,
+        }
+
+    async def list_resources(self, _: Context, params: Any) -> types.ListResourcesResult:
+        start = int(params.cursor) if params and params.cursor else 0
+        end = min(start + 400, self.options.resources)
+        found = [types.Resource(uri=f"note://{number}", name=f"note {number}") for number in range(start, end)]
+        found[0].description = "The first\x1b[2J\none"
+        more = str(end) if end < self.options.resources else None
+        return types.ListResourcesResult(resources=found, next_cursor=more)
+
+    async def list_templates(self, *_: Any) -> types.ListResourceTemplatesResult:
+        template = types.ResourceTemplate(uri_template="note://{id}", name="any note", mime_type="text/plain")
+        return types.ListResourceTemplatesResult(resource_templates=[template])
+
+    async def read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        match uri.partition("://")[2]:
+            case "binary":
+                blob = base64.b64encode(b"\0" * 10).decode()
+                return types.ReadResourceResult(contents=[types.BlobResourceContents(uri=uri, blob=blob)])
+            case "long":
+                return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text="x" * 1_000_000)])
+            case "missing":
+                raise MCPError(types.INVALID_PARAMS, "there is no such note")
+            case name:
+                return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=f"This is {name}.")])
 
     async def list_tools(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         start = int(params.cursor) if params and params.cursor else 0
@@ -227,6 +260,7 @@ def main() -> None:
     parser.add_argument("--token", default="", help="the bearer token that is wanted")
     parser.add_argument("--json", action="store_true", help="answer in one piece instead of a stream")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--resources", type=int, default=0, help="how many resources it lists; 0: it has none")
     options = parser.parse_args()
     test = TestServer(options)
     asyncio.run(over_stdio(test) if options.transport == "stdio" else over_http(test))

@@ -26,6 +26,9 @@ from makai.core.errors import MakaiError, TransportError
 from makai.core.version import __version__
 from makai.tools.file_errors import printable
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
+from makai.tools.mcp.resources import LIST_RESOURCES, MAX_LISTED, READ_RESOURCE, ListedResource
+from makai.tools.mcp.resources import listed as listed_resources
+from makai.tools.mcp.resources import read as read_contents
 from makai.tools.mcp.tools import CallResult, OnProgress, SessionForgotten, ToolListing
 from makai.tools.mcp.transports import SESSION_GONE, Life, transport_to, unreachable
 
@@ -48,6 +51,8 @@ class McpConnection:
         self._group = group
         self._timing = timing
         self._life = life
+        self._resource_tools: frozenset[str] = frozenset()
+        """The tools that stand for its resources: not known to the server."""
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -85,10 +90,17 @@ class McpConnection:
                         break
                     cursors.add(cursor)
                     params = types.PaginatedRequestParams(cursor=cursor)
-        return tuple(listed.values())[:_MAX_TOOLS]
+        tools = dict(tuple(listed.items())[:_MAX_TOOLS])
+        if self._client.server_capabilities.resources is not None:
+            own = {tool.name: tool for tool in (LIST_RESOURCES, READ_RESOURCE) if tool.name not in listed}
+            self._resource_tools = frozenset(own)
+            tools |= own
+        return tuple(tools.values())
 
     async def call(self, tool: str, arguments: Mapping[str, Any], on_progress: OnProgress) -> CallResult:
         """Call a tool. When this is cancelled or takes too long the server is notified, without waiting for it."""
+        if tool in self._resource_tools:
+            return await self._call_for_resources(tool, arguments)
         clock = asyncio.get_running_loop().time
         last = clock() + self._timing.longest_call_s
         timeout = asyncio.timeout(self._timing.call_s)
@@ -110,6 +122,39 @@ class McpConnection:
                 result = await self._beside(ask)
             return _converted(result, CallResult)
 
+    async def _call_for_resources(self, tool: str, arguments: Mapping[str, Any]) -> CallResult:
+        with self._translated(f"It did not answer within {self._timing.list_s:g} s."):
+            async with asyncio.timeout(self._timing.list_s):
+                if tool == LIST_RESOURCES.name:
+                    return await self._beside(self._list_resources)
+                return await self._beside(lambda: self._read_resource(str(arguments["uri"])))
+
+    async def _list_resources(self) -> CallResult:
+        """All resources and templates, up to a bound."""
+        found: list[ListedResource] = []
+        params: types.PaginatedRequestParams | None = None
+        are_all = False
+        for _ in range(_MAX_PAGES):
+            page = await self._client.session.list_resources(params=params)
+            found += [_converted(resource, ListedResource) for resource in page.resources]
+            are_all = page.next_cursor is None
+            if are_all or len(found) > MAX_LISTED:
+                break
+            params = types.PaginatedRequestParams(cursor=page.next_cursor)
+        try:
+            templates = await self._client.session.list_resource_templates()
+            found += [_converted(template, ListedResource) for template in templates.resource_templates]
+            are_all = are_all and templates.next_cursor is None
+        except MCPError as error:
+            if error.code != types.METHOD_NOT_FOUND:
+                raise
+        return listed_resources(found, are_all=are_all)
+
+    async def _read_resource(self, uri: str) -> CallResult:
+        request = types.ReadResourceRequest(params=types.ReadResourceRequestParams(uri=uri))
+        result = await self._client.session.send_request(request, types.ReadResourceResult)
+        return read_contents([_converted(one, dict[str, Any]) for one in result.contents])
+
     async def follow_changes(self) -> None:
         """Subscribe to changes of its tools where the protocol wants that; older ones simply send them."""
         tools = self._client.server_capabilities.tools
@@ -129,9 +174,9 @@ class McpConnection:
             # Changes that happened in between were not announced to us.
             self._life.news.set()
 
-    async def _beside(self, ask: Callable[[], Awaitable[types.CallToolResult]]) -> types.CallToolResult:
+    async def _beside(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Run it in the connection's own group: a cancelled caller does not wait until the server was notified."""
-        answer: asyncio.Future[types.CallToolResult] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         scope = anyio.CancelScope()
 
         async def run() -> None:
