@@ -166,7 +166,7 @@ async def test_a_named_session_that_does_not_exist_is_begun_under_its_name(clien
     assert (response.session_id, response.text) == (named, "Water.")
 
 
-@pytest.mark.req("MK-AGENT-011")
+@pytest.mark.req("MK-AGENT-011", "MK-SDK-026")
 async def test_a_failing_run_is_one_error_event_or_one_exception(client: makai.MakaiClient) -> None:
     events = [event async for event in client.agent.stream(model_ref=SCENARIO, messages="forbidden")]
     with pytest.raises(makai.MakaiStreamError, match=r"No\.") as raised:

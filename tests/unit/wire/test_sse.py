@@ -69,6 +69,7 @@ PARTS = [
 streams = st.lists(st.sampled_from(PARTS), max_size=25).map(b"".join)
 
 
+@pytest.mark.req("MK-TRANS-007")
 @examples(2000)
 @given(streams, st.lists(st.integers(0, 60), max_size=4).map(sorted))
 def test_any_stream_reads_as_the_standard_says_however_it_is_cut(stream: bytes, cuts: list[int]) -> None:
