@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from support.agents import REF, AgentPeer, types_of, words
+from support.agents import LOOK, REF, AgentPeer, types_of, words
 from support.peers import TRANSPORTS, Peer, open_peer
 from support.upstream import answers, upstream
 from support.wire import JSON, ask, encode, envelope, new_id
@@ -24,6 +26,13 @@ say: Hello there.
 when: wait
 say: Hel
 stall
+---
+when: look
+tool: look {"at": "sea"}
+---
+when: fail
+say: Hel
+fail: rate_limited Slow down.
 """
 UNKNOWN = {"future": {"deep": [1, None]}, "x": True}
 
@@ -96,6 +105,101 @@ async def answered(peer: Peer, scopes: list[list[JSON]]) -> dict[str, list[JSON]
         assert frame["type"] not in ("nack", "error", "agent_error", "stream_error"), frame
         ended += frame["type"] in {*TERMINALS, "agent_result"}
     return heard
+
+
+@pytest.mark.req("MK-ENV-001", "MK-ENV-002", "MK-ENV-003", "MK-ENV-004")
+async def test_every_envelope_has_its_keys_one_scope_and_an_id_of_its_own(peer: Peer) -> None:
+    scopes = requests_of_every_type({})
+    asked = {request["message_id"] for scope in scopes for request in scope}
+    before = time.time_ns() // 1_000_000
+    frames = [frame for heard in (await answered(peer, scopes)).values() for frame in heard]
+    after = time.time_ns() // 1_000_000
+    for frame in frames:
+        assert len({"stream_id", "session_id", "server_id"} & frame.keys()) == 1
+        assert {"type", "message_id", "sequence", "timestamp", "version", "payload"} <= frame.keys()
+        assert (type(frame["version"]), frame["version"]) == (int, 1)
+        assert isinstance(frame["payload"], dict)
+        assert type(frame["timestamp"]) is int
+        assert before <= frame["timestamp"] <= after
+        assert str(uuid.UUID(frame["message_id"])) == frame["message_id"]
+        assert None not in frame.values()
+        if frame["type"] in DIRECT_REPLIES:
+            assert frame["in_reply_to"] in asked
+        if frame["type"] in ("start", "text_delta", "auth_event", "agent_event"):
+            assert "in_reply_to" not in frame
+    assert len({frame["message_id"] for frame in frames}) == len(frames)
+
+
+DIRECT_REPLIES = ("ack", "pong", "models_response", "auth_providers_response")
+
+
+@pytest.mark.req("MK-AGENT-002")
+async def test_no_field_of_an_agents_envelope_hides_json_in_a_string(peer: Peer) -> None:
+    client = AgentPeer(peer)
+    await client.start(tools=[LOOK], system_prompt="Be brief.", options={"max_turns": 1})
+    await client.say("agent_message", words("look"))
+    await client.execute("Rain.", details_json='{"ms":3}')
+    await client.hear_until("agent_result")
+    await client.ask("agent_status", {}, "session_info")
+    await client.ask("tool_list", {}, "tool_list_response")
+    await client.ask("agent_stop", {}, "agent_stopped")
+    hidden = {name for frame in client.heard for name, text in strings(frame) if is_json(text)}
+    assert hidden == {"arguments_json", "parameters_schema_json"}
+
+
+def strings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every string in a value with the name of the field that holds it."""
+    match value:
+        case str():
+            yield name, value
+        case dict():
+            for key, each in value.items():
+                yield from strings(each, key)
+        case list():
+            for each in value:
+                yield from strings(each, name)
+
+
+def is_json(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict | list)
+    except msgspec.DecodeError:
+        return False
+
+
+@pytest.mark.req("MK-PROV-002")
+@pytest.mark.parametrize("kind", ["stream_request", "complete_request"])
+async def test_a_model_that_is_not_named_or_not_known_is_refused(peer: Peer, kind: str) -> None:
+    for ref in (None, "garbage", "a/b", "/x@y", "scripted/scripted@%zz", "scripted/scripted@none", "none/x@y"):
+        payload = {"context": words("Hi")} | ({} if ref is None else {"model_ref": ref})
+        (nack,) = await peer.ask(ask(kind, payload=payload))
+        assert (nack["type"], nack["payload"]["error_code"]) == ("nack", "invalid_request"), ref
+        if ref in ("scripted/scripted@none", "none/x@y"):
+            assert "model not found" in nack["payload"]["reason"]
+
+
+@pytest.mark.req("MK-PROV-003", "MK-PROV-014")
+@pytest.mark.parametrize("encoding", ["full", "proxy"])
+async def test_a_failure_is_the_one_terminal_of_a_stream_and_of_a_whole_answer(peer: Peer, encoding: str) -> None:
+    failing = {"model_ref": REF, "context": words("fail")}
+    frames = await peer.ask(ask(payload=failing, encoding=encoding))
+    assert [frame["type"] for frame in frames if not frame["type"].startswith("text")] == [
+        *("ack", "start", "error", "stream_error")
+    ]
+    frames = await peer.ask(ask("complete_request", payload=failing, encoding=encoding))
+    assert [frame["type"] for frame in frames] == ["ack", "stream_error"]
+    frames = await peer.ask(ask(encoding=encoding))
+    assert {frame["stream_id"] for frame in frames} == {frames[0]["stream_id"]}, "nothing of the others follows"
+    assert [frame["type"] for frame in frames].count("result") == 1
+
+
+@pytest.mark.req("MK-TOOL-001")
+@pytest.mark.parametrize("kind", ["stream_request", "complete_request"])
+async def test_a_schema_that_is_no_json_is_refused_on_the_provider_path_too(peer: Peer, kind: str) -> None:
+    for schema in ("{", "", "nonsense"):
+        payload = {"model_ref": ECHO, "context": {**words("Hi"), "tools": [{**LOOK, "parameters_schema_json": schema}]}}
+        frames = await peer.ask(ask(kind, payload=payload))
+        assert (frames[-1]["type"], frames[-1]["payload"].get("error_code")) == ("nack", "invalid_request")
 
 
 @pytest.mark.req("MK-ENV-005", "MK-ENV-012")

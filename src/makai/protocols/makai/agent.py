@@ -19,6 +19,7 @@ from makai.protocols.makai.agent_projection import AgentProjection, permission_r
 from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
 from makai.protocols.makai.envelope import Envelope, Scope
 from makai.protocols.makai.framing import MAX_IDLE_SCOPES, EnvelopeSender, Inbound
+from makai.protocols.makai.messages import check_schema
 from makai.protocols.makai.payloads import Ack
 from makai.protocols.makai.projection import nack_of, wire_code
 
@@ -252,18 +253,12 @@ def check_start(wanted: wire.AgentStart) -> None:
 
 
 def _check_tools(tools: Sequence[ToolDefinition]) -> None:
-    """MK-TOOL-001: a schema that is not valid JSON is rejected, and before anything is asked of a model."""
     names: set[str] = set()
     for tool in tools:
         if not tool.name or tool.name in names:
             raise InvalidRequest(f"tools: every tool has a name of its own, and {tool.name!r} is not one")
         names.add(tool.name)
-        try:
-            msgspec.json.decode(tool.parameters_schema_json, type=dict[str, object])
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise InvalidRequest(
-                f"tools: parameters_schema_json of {tool.name!r} is not a JSON object: {error}"
-            ) from None
+        check_schema(tool)
 
 
 def run_terms(options: wire.AgentOptions) -> ev.RunTerms:

@@ -10,7 +10,7 @@ import msgspec
 from makai.core import messages as core
 from makai.core.content import Audio, ContentPart, Image, Text, Thinking, ToolCall, ToolResult
 from makai.core.errors import InvalidRequest
-from makai.core.request import Context, RequestOptions, StreamOptions
+from makai.core.request import Context, RequestOptions, StreamOptions, ToolDefinition
 from makai.core.usage import Usage
 from makai.protocols.makai.payloads import ChatMessage, StreamRequest
 
@@ -19,6 +19,8 @@ _STOP_REASONS = frozenset(get_args(core.StopReason))
 
 def context_of(request: StreamRequest) -> Context:
     messages = conversation_of(request.context.messages)
+    for tool in request.context.tools or ():
+        check_schema(tool)
     return Context(messages=messages, system_prompt=request.context.system_prompt, tools=request.context.tools)
 
 
@@ -38,6 +40,14 @@ def conversation_of(chat: Sequence[ChatMessage]) -> tuple[core.Message, ...]:
     if not messages:
         raise InvalidRequest("messages is empty")
     return tuple(messages)
+
+
+def check_schema(tool: ToolDefinition) -> None:
+    """MK-TOOL-001: a schema that is not valid JSON is rejected, and before anything is asked of a model."""
+    try:
+        msgspec.json.decode(tool.parameters_schema_json, type=dict[str, object])
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"tools: parameters_schema_json of {tool.name!r} is not a JSON object: {error}") from None
 
 
 def options_of(options: RequestOptions) -> StreamOptions:
