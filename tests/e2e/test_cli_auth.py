@@ -76,8 +76,9 @@ async def test_accounts_are_chosen_by_name_and_one_is_the_default(makai: Cli) ->
     assert (await makai("auth", "default", "test-fixture", "unknown")).code == 2
 
 
-async def test_a_program_gets_a_line_of_json_per_event_and_answers_with_lines(makai: Cli) -> None:
-    async with makai.started("auth", "login", "test-fixture", "--json") as process:
+@pytest.mark.parametrize("named", [["test-fixture"], ["--provider", "test-fixture"]], ids=["argument", "option"])
+async def test_a_program_gets_a_line_of_json_per_event_and_answers_with_lines(makai: Cli, named: list[str]) -> None:
+    async with makai.started("auth", "login", *named, "--json") as process:
         assert process.stdin is not None
         assert process.stdout is not None
         prompt = msgspec.json.decode(await process.stdout.readline())
@@ -85,8 +86,16 @@ async def test_a_program_gets_a_line_of_json_per_event_and_answers_with_lines(ma
         success = msgspec.json.decode(await process.stdout.readline())
         assert (await process.stdout.read(), await process.wait()) == (b"", 0)
 
-    assert (prompt["type"], prompt["message"]) == ("prompt", 'Type "ok" to log in:')
-    assert success == {"type": "success", "flow_id": prompt["flow_id"], "provider_id": "test-fixture"}
+    ids = {"flow_id": prompt["flow_id"], "provider_id": "test-fixture", "provider": "test-fixture"}
+    question = {"message": 'Type "ok" to log in:', "prompt_id": prompt["prompt_id"], "allow_empty": False}
+    assert prompt == {"type": "prompt", **ids, **question}
+    assert success == {"type": "success", **ids}
+
+
+@pytest.mark.parametrize("named", [[], ["groq", "--provider", "openai"]], ids=["none", "two"])
+async def test_a_login_names_one_provider(makai: Cli, named: list[str]) -> None:
+    refused = await makai("auth", "login", *named, stdin=b"")
+    assert (refused.code, "name one provider" in refused.err) == (2, True)
 
 
 @pytest.mark.req("MK-AUTH-023")

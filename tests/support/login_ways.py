@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -20,7 +20,14 @@ from support.cli import Cli
 from support.peers import Peer, open_peer
 from support.wire import JSON, envelope
 
-WAYS = ("cli", "python in process", "python over websocket", "raw envelopes", "typescript")
+WAYS = (
+    "cli",
+    "cli with --provider",
+    "python in process",
+    "python over websocket",
+    "raw envelopes",
+    "typescript",
+)
 SDK = Path(__file__).resolve().parents[2] / "sdk" / "typescript" / "dist" / "esm" / "index.js"
 DRIVER = Path(__file__).with_name("typescript_login.mjs")
 DEADLINE_S = 60.0
@@ -51,6 +58,8 @@ async def open_way(kind: str, cli: Cli, provider_id: str, model_ref: str) -> Asy
     async with asyncio.timeout(2 * DEADLINE_S):
         if kind == "cli":
             yield CommandLine(cli, provider_id, model_ref)
+        elif kind == "cli with --provider":
+            yield CommandLine(cli, provider_id, model_ref, login=("--provider", provider_id))
         elif kind == "python in process":
             async with connect(environ=cli.environment({})) as client:
                 yield PythonSdk(client, provider_id, model_ref)
@@ -82,9 +91,10 @@ def server_token(cli: Cli) -> str:
 class CommandLine(_OfOneProvider):
     """`makai auth …` and `makai run`, a process each."""
 
-    def __init__(self, cli: Cli, *asked_for: str) -> None:
+    def __init__(self, cli: Cli, provider_id: str, model_ref: str, login: Sequence[str] = ()) -> None:
         self._cli = cli
-        super().__init__(*asked_for)
+        self._login = login or (provider_id,)
+        super().__init__(provider_id, model_ref)
 
     async def status(self) -> str:
         finished = await self._cli("auth", "providers", "--json")
@@ -93,12 +103,13 @@ class CommandLine(_OfOneProvider):
 
     async def log_in(self, open_page: OpenPage) -> list[str]:
         types = []
-        async with self._cli.started("auth", "login", self._provider_id, "--json") as process, _People() as people:
+        async with self._cli.started("auth", "login", *self._login, "--json") as process, _People() as people:
             assert process.stdout is not None
             async for line in process.stdout:
                 self.told.append(line.decode())
                 event = msgspec.json.decode(line)
                 types.append(event["type"])
+                assert event["provider"] == event["provider_id"] == self._provider_id
                 if event["type"] == "auth_url":
                     people.start(open_page(event["url"]))
             assert await process.wait() == 0

@@ -75,7 +75,7 @@ async def providers_command(backend: Backend, as_json: bool) -> int:
     async with connect(backend=backend) as client:
         providers = await client.auth.list_providers()
     lines = providers_text(providers, paint=console.painter(sys.stdout))
-    console.say_result({"providers": providers}, lines, as_json=as_json)
+    console.say_result({"type": "providers", "providers": providers}, lines, as_json=as_json)
     return _complain(errors_of(providers))
 
 
@@ -87,27 +87,34 @@ Examples:
   makai auth login openai --account work        a second login, which becomes the default
   echo "$KEY" | makai auth login groq           answers from standard input, one per line
   makai auth login openai-codex --json          one line of JSON per event, for programs
+  makai auth login --provider groq --json       the same, as Makai's SDK calls it
 
 Exit codes: 0 logged in, 1 failed, 130 interrupted (the login is cancelled).
 """)
 @command.command("login")
-@click.argument("provider")
+@click.argument("provider", required=False)
+@click.option("--provider", "named", metavar="PROVIDER", help="The same as the argument PROVIDER.")
 @_ACCOUNT
 @click.option("--no-browser", is_flag=True, help="Only print the address to open.")
 @console.output_format
 @_with_backend
-async def login_command(backend: Backend, provider: str, account: str | None, no_browser: bool, as_json: bool) -> int:
+async def login_command(
+    backend: Backend, provider: str | None, named: str | None, account: str | None, no_browser: bool, as_json: bool
+) -> int:
     """Log in to PROVIDER (`makai auth providers` lists them).
 
     Opens your browser, or prints the address to open over SSH. Nothing is stored unless PROVIDER accepts the login.
     """
+    if (provider is None) == (named is None):
+        raise click.UsageError("name one provider: `makai auth providers` lists them")
     from makai.cli.browser import has_browser
     from makai.cli.line_reader import LineReader
     from makai.cli.login import JsonLoginOutput, LoginOutput, log_in
 
     browser = not no_browser and sys.stdout.isatty() and has_browser(os.environ)
-    screen = JsonLoginOutput(LineReader()) if as_json else LoginOutput(LineReader(), browser=browser)
-    return await log_in(backend, provider, account, screen)
+    wanted = provider or named or ""
+    screen = JsonLoginOutput(LineReader(), wanted) if as_json else LoginOutput(LineReader(), browser=browser)
+    return await log_in(backend, wanted, account, screen)
 
 
 @console.epilog("""

@@ -10,6 +10,8 @@ import re
 import sys
 from typing import Final
 
+import msgspec
+
 from makai.cli.browser import open_page
 from makai.cli.console import EXIT_FAILED, explain, harmless, note, say, say_json
 from makai.cli.line_reader import LineReader
@@ -72,25 +74,32 @@ class LoginOutput:
 
 
 class JsonLoginOutput(LoginOutput):
-    """One line of JSON per event, for scripts; the last one is `success` or `error`. Answers are lines of input."""
+    """One line of JSON per event, for scripts; the last one is `success` or `error`. Answers are lines of input. Events
+    are those of the SDK, with all their fields; `provider` repeats `provider_id` for clients of Makai's own binary."""
 
-    def __init__(self, lines: LineReader) -> None:
+    def __init__(self, lines: LineReader, provider_id: str) -> None:
         super().__init__(lines, browser=False)
+        self._provider_id = provider_id
         self._said_why = False
 
     def event(self, event: types.MakaiAuthEvent) -> None:
         self._said_why = isinstance(event, types.AuthErrorEvent)
-        say_json(event)
+        fields = {"type": event.type, "provider": event.provider_id, **msgspec.structs.asdict(event)}
+        say_json({name: value for name, value in fields.items() if value is not None})
 
     def succeeded(self, provider_id: str, account: str | None) -> None:
         pass  # its event has said so
 
     def failed(self, error: MakaiError) -> None:
         if not self._said_why:
-            say_json({"type": "error", "message": str(error), "code": error.code})
+            self._say_error(str(error), error.code)
 
     def cancelled(self, provider_id: str) -> None:
-        say_json({"type": "error", "message": "The login was cancelled.", "code": "cancelled"})
+        self._say_error("The login was cancelled.", "cancelled")
+
+    def _say_error(self, message: str, code: str) -> None:
+        ids = {"provider": self._provider_id, "provider_id": self._provider_id}
+        say_json({"type": "error", **ids, "message": message, "code": code})
 
     def _ask(self, prompt: types.AuthPromptEvent, *, hidden: bool) -> None:
         pass  # its event has asked

@@ -162,12 +162,13 @@ async def test_a_login_that_fails_says_why_and_what_to_do(capsys: pytest.Capture
     runtime = FakeRuntime(login=login)
     assert await attempt(runtime, LoginOutput(Answers(), browser=False)) == 1
     assert capsys.readouterr().err == "makai: Acme does not know you. Introduce yourself.\n"
-    assert await attempt(runtime, JsonLoginOutput(Answers())) == 1
+    assert await attempt(runtime, JsonLoginOutput(Answers(), "acme")) == 1
     [line] = capsys.readouterr().out.splitlines()
     event = msgspec.json.decode(line)
     assert event == {
         "type": "error",
         "flow_id": runtime.flows[-1].flow_id,
+        "provider": "acme",
         "provider_id": "acme",
         "message": "Acme does not know you. Introduce yourself.",
         "code": "auth_required",
@@ -197,7 +198,7 @@ async def test_an_interrupt_cancels_the_login(capsys: pytest.CaptureFixture[str]
         return account()
 
     runtime = FakeRuntime(login=login)
-    running = asyncio.create_task(attempt(runtime, JsonLoginOutput(Answers())))
+    running = asyncio.create_task(attempt(runtime, JsonLoginOutput(Answers(), "acme")))
     await began.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
