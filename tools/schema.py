@@ -21,7 +21,7 @@ from makai.core.messages import Message
 from makai.core.stream_events import StreamEvent
 from makai.protocols.makai.agent_payloads import AGENT_CLIENT_PAYLOADS, AGENT_SERVER_PAYLOADS
 from makai.protocols.makai.auth import AUTH_CLIENT_PAYLOADS, AUTH_SERVER_PAYLOADS
-from makai.protocols.makai.envelope import SCOPE_KINDS, Fragment, HostError, Ready
+from makai.protocols.makai.envelope import MAX_SESSION_ID_LENGTH, SCOPE_KINDS, Fragment, HostError, Ready
 from makai.protocols.makai.framing import FragmentData
 from makai.protocols.makai.payloads import CLIENT_PAYLOADS, SERVER_PAYLOADS
 from makai.protocols.minicodex.commands import MAKAI_COMMANDS, ClientMessage
@@ -94,6 +94,7 @@ def _envelope(kind: str, payloads: tuple[type[msgspec.Struct], ...]) -> JSON:
         "properties": {
             "type": {"const": kind},
             **dict.fromkeys(SCOPE_KINDS, uuid),
+            "session_id": {"type": "string", "minLength": 1, "maxLength": MAX_SESSION_ID_LENGTH},
             "message_id": uuid,
             "sequence": {"type": "integer", "minimum": 0},
             "timestamp": {"type": "integer", "minimum": 0},

@@ -6,7 +6,7 @@
  * does not. After a lost connection the session continues, and `attach` follows it again.
  */
 
-import { isSessionId, messageOf, startsOf, toolsOf } from "./agent_requests.js";
+import { messageOf, sessionIdOf, startsOf, toolsOf } from "./agent_requests.js";
 import { AgentView, type Heard, RunView } from "./agent_view.js";
 import { usageFrom } from "./answer.js";
 import type { AuthRetry } from "./auth_retry.js";
@@ -77,7 +77,7 @@ class Run {
     private readonly request: AgentRunRequest,
   ) {
     const named = request.options?.session_id;
-    this.sessionId = named === undefined ? newId() : sessionId(named);
+    this.sessionId = named == null ? newId() : sessionId(named);
   }
 
   get response(): AgentRunResponse | undefined {
@@ -110,7 +110,7 @@ class Run {
     this.#view = view;
     const aborted = abortOf(signal, (error) => view.fail(error, true));
     try {
-      const isNew = this.request.options?.session_id === undefined && !this.#started;
+      const isNew = this.request.options?.session_id == null && !this.#started;
       await aborted.or(link.attach(view, startsOf(this.request, isNew)));
       await aborted.or(link.say(messageOf(this.request), (messageId) => view.said(messageId)));
       for (let heard = await view.next(); heard !== undefined; heard = await view.next()) {
@@ -215,9 +215,7 @@ function abortOf(signal: AbortSignal | undefined, onAbort: (error: MakaiStreamEr
 
 /** A session's id as the wire wants it. */
 function sessionId(id: string): string {
-  if (isSessionId(id)) return id.toLowerCase();
-  throw new MakaiStreamError(`"${id}" is no session id: session ids are UUIDs, such as crypto.randomUUID()`, {
-    kind: "unknown",
-    code: "invalid_request",
-  });
+  const spelled = sessionIdOf(id);
+  if (spelled !== undefined) return spelled;
+  throw new MakaiStreamError("a session id has 1 to 256 characters", { kind: "unknown", code: "invalid_request" });
 }

@@ -8,9 +8,13 @@ import type { Payload } from "./envelope.js";
 import type { AgentRunRequest, AgentTool, ChatMessage, ToolDefinition } from "./types.js";
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const MAX_SESSION_ID_LENGTH = 256;
 
-export function isSessionId(id: string): boolean {
-  return UUID.test(id);
+/** A session's id as the wire wants it, or undefined when it is none. */
+export function sessionIdOf(id: string): string | undefined {
+  const length = [...id].length;
+  if (length === 0 || length > MAX_SESSION_ID_LENGTH) return undefined;
+  return UUID.test(id) ? id.toLowerCase() : id;
 }
 
 /** How to begin: a session that is not certain to be new is continued, and begun when it does not exist. */

@@ -36,7 +36,7 @@ export function parseModelRef(ref: string): ModelRef {
   const at = ref.indexOf("@", slash + 1);
   if (slash < 0 || at < 0) throw new ModelRefError("a model_ref looks like provider/api@model", "missing_separators");
   const [provider_id, api, encoded] = [ref.slice(0, slash), ref.slice(slash + 1, at), ref.slice(at + 1)];
-  if (api.includes("/") || /[/@]/.test(encoded)) {
+  if (provider_id.includes("@") || api.includes("/") || /[/@]/.test(encoded)) {
     throw new ModelRefError("a model_ref has one '/' and one '@'", "ambiguous_separators");
   }
   checkPart(provider_id, "provider_id");
@@ -57,7 +57,7 @@ function decodeModelId(encoded: string): string {
   if (/%(?![0-9A-Fa-f]{2})/.test(encoded)) {
     throw new ModelRefError("'%' must be followed by two hexadecimal digits", "invalid_percent_escape");
   }
-  if (!/^(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+$/.test(encoded)) {
+  if (!/^(?:[A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})+$/.test(encoded)) {
     throw new ModelRefError("the model id is not escaped as it must be", "invalid_model_id_encoding");
   }
   const bytes = unescapeBytes(encoded);

@@ -1,7 +1,8 @@
 """The `model_ref`: one text that permanently names one model of one provider behind one API.
 
 Canonical form (MK-MODEL-018): `<provider_id>/<api>@<percent-encoded-model-id>`. Every byte of the model id outside RFC
-3986's unreserved set is written `%XX` in upper case, so each triple has exactly one ref and each ref one triple.
+3986's unreserved set is written `%XX` in upper case, so each triple has exactly one canonical ref and each ref one
+triple. Escapes with lower-case digits are read too: RFC 3986 section 2.1 calls them equivalent.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 _ESCAPED = tuple(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range(256))
 _SEPARATORS = re.compile(r"[/@%]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_LOWER_ESCAPE = re.compile(r"%(?![0-9A-F]{2})")
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _ENCODED_ID = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+")
 _ESCAPE_BYTES = re.compile(rb"%([0-9A-F]{2})")
 
@@ -59,13 +60,13 @@ def ref_of(model: Model) -> str:
 
 @lru_cache(maxsize=1024)
 def parse_model_ref(text: str) -> ModelRef:
-    """The triple of a canonical ref. Only what `format_model_ref` can write is accepted."""
+    """The triple of a ref. Only what `format_model_ref` can write is accepted, but for the case of escapes."""
     _check_length(text, MAX_REF_LENGTH, "model_ref")
     provider_id, slash, rest = text.partition("/")
     api, at, encoded = rest.partition("@")
     if not slash or not at:
         raise ModelRefError("a model_ref looks like provider/api@model", kind="missing_separators")
-    if "/" in api or "/" in encoded or "@" in encoded:
+    if "@" in provider_id or "/" in api or "/" in encoded or "@" in encoded:
         raise ModelRefError(
             "a model_ref has one '/' and one '@'; in the model id they are written %2F and %40",
             kind="ambiguous_separators",
@@ -90,8 +91,7 @@ def _decode_model_id(encoded: str) -> str:
         raise ModelRefError("the model id is empty", kind="missing_model_id")
     if _BAD_ESCAPE.search(encoded):
         raise ModelRefError("'%' must be followed by two hexadecimal digits", kind="invalid_percent_escape")
-    if _LOWER_ESCAPE.search(encoded):
-        raise ModelRefError("escapes are written with upper-case digits", kind="invalid_model_id_encoding")
+    encoded = _ESCAPE.sub(lambda escape: escape[0].upper(), encoded)
     if not _ENCODED_ID.fullmatch(encoded):
         raise ModelRefError("the model id has a character that must be escaped", kind="invalid_model_id_encoding")
     raw = _ESCAPE_BYTES.sub(lambda escape: bytes([int(escape[1], 16)]), encoded.encode())

@@ -15,8 +15,8 @@ from makai.core.messages import AssistantMessage, Message, SystemMessage, ToolMe
 from makai.core.request import RequestOptions, ToolDefinition
 from makai.core.session_events import PermissionMode, SandboxLevel
 from makai.protocols.makai.agent_payloads import AgentMessage, AgentOptions, AgentStart
-from makai.protocols.makai.envelope import is_uuid
-from makai.protocols.makai.payloads import ChatMessage, RequestContext, StreamRequest
+from makai.protocols.makai.envelope import MAX_SESSION_ID_LENGTH, is_session_id, is_uuid
+from makai.protocols.makai.payloads import ChatMessage, RequestContext, StreamRequest, read_payload
 
 AnyMessage: TypeAlias = str | Mapping[str, Any] | ChatMessage | Message
 Messages: TypeAlias = str | Sequence[AnyMessage]
@@ -70,7 +70,8 @@ def given_of(request: msgspec.Struct | Mapping[str, Any] | None, fields: Mapping
         return given
     if given:
         raise InvalidRequest(f"give a request object or its fields, not both: {', '.join(given)}")
-    return msgspec.structs.asdict(request) if isinstance(request, msgspec.Struct) else dict(request)
+    given = msgspec.structs.asdict(request) if isinstance(request, msgspec.Struct) else dict(request)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def payload_of(request: sdk.ProviderCompleteRequest) -> StreamRequest:
@@ -94,7 +95,7 @@ def shape_of(kind: type[_Shape], value: _Shape | Mapping[str, Any], name: str) -
     if isinstance(value, kind):
         return value
     try:
-        return msgspec.convert(value, kind)
+        return read_payload(value, kind)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{name}: {error}") from error
 
@@ -150,9 +151,9 @@ def tools_of(tools: AgentTools | None) -> tuple[sdk.AgentTool, ...] | None:
 
 
 def session_id_of(session_id: str) -> str:
-    if not is_uuid(session_id):
-        raise InvalidRequest(f"{session_id!r} is no session id", hint="Session ids are UUIDs: str(uuid.uuid4()).")
-    return session_id.lower()
+    if not is_session_id(session_id):
+        raise InvalidRequest(f"a session id has 1 to {MAX_SESSION_ID_LENGTH} characters")
+    return session_id.lower() if is_uuid(session_id) else session_id
 
 
 def session_of(request: sdk.AgentRunRequest) -> str:

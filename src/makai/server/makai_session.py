@@ -23,7 +23,7 @@ from makai.protocols.makai import agent_payloads as wire
 from makai.protocols.makai.agent import MAX_UNANSWERED, AgentScopes, run_terms
 from makai.protocols.makai.agent_projection import AgentProjection
 from makai.protocols.makai.commands import AgentCommand, AnswerTool, AskSession
-from makai.protocols.makai.envelope import Scope
+from makai.protocols.makai.envelope import Scope, log_id_of
 from makai.protocols.makai.given_history import added_messages, are_new_words, given_messages
 from makai.protocols.minicodex.pages import Window
 from makai.server.backend import Backend
@@ -108,6 +108,8 @@ class SessionConnection:
         on_end: Callable[[SessionConnection], None],
     ) -> None:
         self.session_id = session_id
+        """As the client spells it."""
+        self._log_id = log_id_of(session_id)
         self._parts = parts
         self._scopes = parts.scopes
         self._group = group
@@ -176,14 +178,14 @@ class SessionConnection:
             case wire.AgentStop():
                 await self._begin_stop(sessions, message_id, request)
             case wire.AgentStatus():
-                state = await sessions.dispatch(GetState(self.session_id))
+                state = await sessions.dispatch(GetState(self._log_id))
                 self._scopes.info(self.session_id, message_id, _info(self.session_id, state))
             case wire.ToolList(prefix=prefix):
-                declared = (await sessions.dispatch(GetState(self.session_id))).terms.tools
+                declared = (await sessions.dispatch(GetState(self._log_id))).terms.tools
                 listed = tuple(tool for tool in declared if tool.name.startswith(prefix))
                 self._scopes.info(self.session_id, message_id, wire.ToolListResponse(listed))
             case wire.PermissionResponse():
-                await sessions.dispatch(RunCommand(self.session_id, _decision(request)))
+                await sessions.dispatch(RunCommand(self._log_id, _decision(request)))
                 self._scopes.accept(self.session_id, message_id)
             case _:
                 assert_never(request)
@@ -196,10 +198,10 @@ class SessionConnection:
             state = await self._changed(sessions, wanted, model_ref)
         else:
             sandbox = wanted.sandbox or self._parts.default_sandbox()
-            await sessions.dispatch(_new_session(self.session_id, wanted, model_ref or "", sandbox))
-            state = await sessions.dispatch(GetState(self.session_id))
+            await sessions.dispatch(_new_session(self._log_id, wanted, model_ref or "", sandbox))
+            state = await sessions.dispatch(GetState(self._log_id))
         if wanted.tools:
-            self._executor = await sessions.register_executor(self.session_id, self._execute)
+            self._executor = await sessions.register_executor(self._log_id, self._execute)
         self._options = wanted.options
         questions = await self._attach(sessions, state, wanted.after_event_id)
         started = wire.AgentStarted(
@@ -211,7 +213,7 @@ class SessionConnection:
 
     async def _changed(self, sessions: Sessions, wanted: wire.AgentStart, model_ref: str | None) -> SessionState:
         """The session a client comes back to, with what it now wants otherwise."""
-        state = await sessions.dispatch(GetState(self.session_id))
+        state = await sessions.dispatch(GetState(self._log_id))
         if wanted.after_event_id is not None and wanted.after_event_id > state.last_event_id:
             raise InvalidRequest(
                 f"after_event_id is {wanted.after_event_id}, but the last event is {state.last_event_id}"
@@ -227,11 +229,11 @@ class SessionConnection:
         if wanted.title is not None and wanted.title != state.title:
             changes.append(cmd.SetTitle(now=0, title=wanted.title))
         for change in changes:
-            await sessions.dispatch(RunCommand(self.session_id, change))
-        return await sessions.dispatch(GetState(self.session_id)) if changes else state
+            await sessions.dispatch(RunCommand(self._log_id, change))
+        return await sessions.dispatch(GetState(self._log_id)) if changes else state
 
     async def _send(self, sessions: Sessions, message_id: str, wanted: wire.AgentMessage) -> None:
-        state = await sessions.dispatch(GetState(self.session_id))
+        state = await sessions.dispatch(GetState(self._log_id))
         given = given_messages(wanted.messages)
         model_ref = None if wanted.model_ref is None else self._canonical(wanted.model_ref)
         if state.active_run is not None:
@@ -239,16 +241,16 @@ class SessionConnection:
         if self._follower is None:
             await self._attach(sessions, state, state.last_event_id)
         if model_ref is not None and model_ref != state.model_ref:
-            await sessions.dispatch(RunCommand(self.session_id, cmd.SetModel(now=0, model_ref=model_ref)))
+            await sessions.dispatch(RunCommand(self._log_id, cmd.SetModel(now=0, model_ref=model_ref)))
         added = given
         # Words that are most likely new can repeat just a conversation that has no answer yet, and such a log is short.
         if state.last_event_id <= _FIRST_LOOK or not are_new_words(given):
-            added = added_messages(given, await _conversation(sessions, self.session_id, state.last_event_id))
+            added = added_messages(given, await _conversation(sessions, self._log_id, state.last_event_id))
         input_id = str(uuid4())
         # With a client_msg_id the words count once, also when their owner dies and they have to be said again.
         terms = run_terms(wanted.options or self._options)
         said = cmd.Send(now=0, input_id=input_id, client_msg_id=input_id, **_input_of(added), terms=terms)
-        await sessions.dispatch(RunCommand(self.session_id, said))
+        await sessions.dispatch(RunCommand(self._log_id, said))
         self._scopes.words_taken(self.session_id, message_id, input_id)
 
     def _canonical(self, model_ref: str) -> str:
@@ -259,7 +261,7 @@ class SessionConnection:
     async def _begin_stop(self, sessions: Sessions, message_id: str, wanted: wire.AgentStop) -> None:
         if self._stop is not None:
             raise InvalidRequest("the session is being stopped already")
-        state = await sessions.dispatch(GetState(self.session_id))
+        state = await sessions.dispatch(GetState(self._log_id))
         if self._follower is None:
             await self._attach(sessions, state, state.last_event_id)
         if wanted.detach:
@@ -270,7 +272,7 @@ class SessionConnection:
         if run is not None:
             abort = cmd.Abort(now=0, run_id=run.run_id, by=CLIENT, reason=wanted.reason or "")
             try:
-                await sessions.dispatch(RunCommand(self.session_id, abort))
+                await sessions.dispatch(RunCommand(self._log_id, abort))
             except SessionRefused as error:
                 if error.code not in ("NOT_RUNNING", "STALE_RUN_ID"):  # it has just ended by itself
                     raise
@@ -303,7 +305,7 @@ class SessionConnection:
         questions that were asked before the cursor and are still pending, with their runs."""
         projection = AgentProjection(self.session_id)
         end = state.last_event_id if after is None else after
-        run = await _open_run(sessions, self.session_id, end)
+        run = await _open_run(sessions, self._log_id, end)
         if after is None and run:
             end = run[0].event_id - 1
             run = []
@@ -316,7 +318,7 @@ class SessionConnection:
             if isinstance(logged.event, ev.ApprovalRequested) and logged.event.call_id in pending:
                 questions.append((logged.event, logged.run_id or ""))
         self._told = end
-        self._follower = sessions.follow(self.session_id, end)
+        self._follower = sessions.follow(self._log_id, end)
         work = self._follow(self._follower, state.last_event_id, frozenset(pending))
         self._tasks.append(self._group.create_task(work, name=f"makai-follow-{self.session_id}"))
         return questions

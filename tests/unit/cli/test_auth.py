@@ -110,7 +110,8 @@ def test_providers_are_what_the_runtime_says() -> None:
         "umbra     login_required  Umbra",
     ]
     only = {"id": "umbra", "name": "Umbra", "auth_status": "login_required"}
-    assert msgspec.json.decode(run(FakeRuntime(UMBRA), "providers", "--json").output) == {"providers": [only]}
+    listed = msgspec.json.decode(run(FakeRuntime(UMBRA), "providers", "--json").output)
+    assert listed == {"type": "providers", "providers": [only]}
 
 
 def test_a_store_that_cannot_be_read_is_said_once_and_fails_the_command() -> None:

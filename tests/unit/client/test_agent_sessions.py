@@ -393,11 +393,11 @@ async def test_a_follower_hears_failures_of_others_as_events_and_leaves_without_
     assert await stage.let_go() == {"detach": True}
 
 
-@pytest.mark.parametrize("session_id", ["", "my session", "../x"])
+@pytest.mark.parametrize("session_id", ["", "x" * 257])
 async def test_what_is_no_session_id_is_refused_at_once(stage: Stage, session_id: str) -> None:
-    with pytest.raises(makai.InvalidRequest, match="no session id"):
+    with pytest.raises(makai.InvalidRequest, match="1 to 256 characters"):
         stage.client.agent.attach(session_id)
-    with pytest.raises(makai.InvalidRequest, match="no session id"):
+    with pytest.raises(makai.InvalidRequest, match="1 to 256 characters"):
         stage.client.agent.stream(model_ref="m", messages="Hi", options={"session_id": session_id})
 
 

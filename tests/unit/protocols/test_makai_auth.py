@@ -40,6 +40,36 @@ def flow_id(server: Server) -> str:
     return login(server)
 
 
+@pytest.mark.parametrize("following", [2, 3])
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"kind": "auth_prompt_response", "payload": {"prompt_id": "p1"}},
+        {"kind": "auth_prompt_response", "payload": {"flow_id": new_id(), "prompt_id": "p1", "answer": "42"}},
+        {"kind": "auth_login_start", "payload": FLOW},
+        {"kind": "translate_request", "payload": {}},
+    ],
+    ids=range(4),
+)
+def test_a_refused_message_does_not_end_a_login_however_its_client_counts_on(
+    server: Server, flow_id: str, refused: JSON, following: int
+) -> None:
+    server.connection.auth.event(flow_id, prompt(flow_id))
+    server.heard()
+    (nack,) = server.say(envelope(refused["kind"], refused["payload"], stream_id=flow_id, sequence=2))
+    assert nack["type"] == "nack"
+
+    (ack,) = server.say(answer(flow_id, following))
+
+    assert (ack["type"], server.commands) == (
+        "ack",
+        [wire.AuthPromptResponse(flow_id=flow_id, prompt_id="p1", answer="42")],
+    )
+    assert code(server.say(answer(flow_id, following))[0]) == "duplicate_sequence"
+    assert code(server.say(answer(flow_id, following + 2))[0]) == "sequence_gap"
+    assert server.say(answer(flow_id, following + 1))[0]["type"] == "ack"
+
+
 @pytest.mark.req("MK-AUTH-001", "MK-AUTH-002", "MK-ENV-004", "MK-ENV-012")
 def test_a_provider_query_gets_ack_and_then_its_answer(server: Server) -> None:
     query = envelope("auth_providers_request")

@@ -1,9 +1,10 @@
+import base64
 import random
 from typing import Any
 
 import msgspec
 import pytest
-from support.wire import EMPTY, Server, ask, code_of, envelope, new_id
+from support.wire import EMPTY, JSON, Server, ask, code_of, envelope, new_id
 
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest
@@ -126,6 +127,23 @@ def test_an_answer_too_large_for_a_frame_reaches_the_client_in_pieces() -> None:
     (reply,) = [reply for reply in replies if reply]
     assert reply.type == "result"
     assert msgspec.json.decode(reply.payload, type=type(final)) == final
+
+
+@pytest.mark.parametrize(
+    "other", [{"kind": "complete_request"}, {"encoding": "proxy"}, {"in_reply_to": new_id()}], ids=range(3)
+)
+def test_a_fragment_of_another_type_is_refused_with_its_message(other: JSON) -> None:
+    server = Server()
+    payload = msgspec.json.encode(ask()["payload"])
+    halves = [base64.b64encode(half).decode() for half in (payload[:20], payload[20:])]
+    stream_id, whole = new_id(), new_id()
+    for index, half in enumerate(halves):
+        fields = {"stream_id": stream_id, "sequence": index + 1, **(other if index else {})}
+        kind = fields.pop("kind", "stream_request")
+        piece = envelope(kind, {"data": half}, fragment={"index": index, "total": 2, "id": whole}, **fields)
+        frames = server.say(piece)
+    assert code_of(frames) == "invalid_request"
+    assert server.commands == []
 
 
 def test_a_message_that_never_completes_is_nacked_when_its_time_is_over() -> None:

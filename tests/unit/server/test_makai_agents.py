@@ -16,10 +16,11 @@ from support.wire import JSON, ask, envelope
 
 from makai.core.errors import MakaiError, StorageUnavailable, TransportError
 from makai.core.session_events import RunAborted, ToolFinished
+from makai.protocols.makai.envelope import is_uuid
 from makai.providers.runtime import ModelRuntime
 from makai.server.makai_connection import MakaiServer
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.requests import DeleteSession
+from makai.sessions.requests import DeleteSession, ListSessions
 from makai.transports.memory import memory_pair
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4\n---\nsay: Hello again.\nusage: input=9 output=2 cache_read=3"
@@ -60,6 +61,34 @@ async def test_a_run_goes_from_ack_to_its_result(tmp_path: Path) -> None:
         assert (result["provider_id"], result["api"], result["model_id"]) == ("scripted", "scripted", "scenario")
         assert (result["stop_reason"], result["usage"]) == ("end_turn", {"input": 5, "output": 4, "cost_usd": 0.0})
         assert [frame["sequence"] for frame in client.heard] == list(range(1, len(client.heard) + 1))
+
+
+@pytest.mark.req("MK-AGENT-001", "MK-AGENT-016")
+@pytest.mark.parametrize("name", ["chat-1", "../../etc/passwd", "a/b?c#d%2F", "Über 🌍\n", "x" * 256], ids=range(5))
+async def test_a_session_may_have_any_name_and_the_log_has_it_under_a_uuid(tmp_path: Path, name: str) -> None:
+    async with agent_house(tmp_path, HELLO) as house:
+        client = house.client(name)
+        assert (await client.start())["session_id"] == name
+        frames = await client.run("Hi")
+        assert {frame["session_id"] for frame in client.heard} == {name}
+        assert events_of(frames)[0] == {"type": "agent_start", "session_id": name}
+        status = await client.ask("agent_status", {}, "session_info")
+        assert status[-1]["payload"]["session_id"] == name
+        again = house.client(name)
+        assert (await again.run("More"))[-1]["payload"]["message"]["content"] == [
+            {"type": "text", "text": "Hello again."}
+        ]
+        (kept,) = await house.sessions.dispatch(ListSessions())
+        assert is_uuid(kept.session_id)
+        assert len(await house.conversation(kept.session_id)) == 4
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, 7], ids=["empty", "long", "number"])
+async def test_a_session_without_a_usable_name_is_refused(tmp_path: Path, name: Any) -> None:
+    async with agent_house(tmp_path, HELLO) as house:
+        peer = house.peer()
+        await peer.say(envelope("agent_start", {"model_ref": REF}, stream_id=None, session_id=name))
+        assert codes([await peer.hear()]) == ["invalid_request"]
 
 
 @pytest.mark.req("MK-AGENT-016")

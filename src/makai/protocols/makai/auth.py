@@ -172,7 +172,7 @@ class AuthScopes:
         if payload.flow_id not in self._flows:
             self._forget(scope)
             return []
-        self._inbound.take(scope, numbers_used)
+        self._inbound.accept(scope, envelope.sequence + numbers_used)
         return [payload]
 
     def providers(self, scope: Scope, providers: tuple[AuthProviderInfo, ...]) -> None:

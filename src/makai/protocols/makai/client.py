@@ -91,7 +91,8 @@ class ClientConnection:
             self._reassembler.expire(now)
             piece = msgspec.json.decode(payload)
             try:
-                joined = self._reassembler.add(inbound.scope, inbound.fragment, inbound.sequence, piece, now)
+                kind = inbound.type, inbound.in_reply_to
+                joined = self._reassembler.add(inbound.scope, inbound.fragment, inbound.sequence, piece, now, kind)
             except InvalidRequest as error:
                 raise ParseError(f"the server sent fragments that do not fit: {error.message}") from error
             if joined is None:

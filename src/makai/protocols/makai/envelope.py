@@ -12,6 +12,7 @@ from makai.core.errors import ParseError
 from makai.wire import strict_json
 
 PROTOCOL_VERSION: Final = 1
+MAX_SESSION_ID_LENGTH: Final = 256
 MAX_DEPTH: Final = 128
 """Deeper than any document we accept elsewhere, because an envelope wraps such documents."""
 
@@ -19,6 +20,8 @@ ScopeKind: TypeAlias = Literal["stream_id", "session_id", "server_id"]
 SCOPE_KINDS: Final[tuple[ScopeKind, ...]] = ("stream_id", "session_id", "server_id")
 Encoding: TypeAlias = Literal["full", "proxy"]
 
+_SESSION_NAMES: Final = "6d616b61-6900-5000-8000-6e616d657320"
+"""The namespace of the ids of sessions that a client named otherwise (RFC 9562 section 5.5)."""
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -111,6 +114,20 @@ def is_uuid(text: object) -> bool:
     return isinstance(text, str) and _UUID.fullmatch(text) is not None
 
 
+def is_session_id(text: object) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= MAX_SESSION_ID_LENGTH
+
+
+def log_id_of(session_id: str) -> str:
+    """The id under which the log has the session that a client names so: the same UUID, or one that follows from the
+    name, so that no text of a client becomes an id elsewhere."""
+    if is_uuid(session_id):
+        return session_id
+    from uuid import UUID, uuid5  # not for `makai stdio` to wait for
+
+    return str(uuid5(UUID(_SESSION_NAMES), session_id))
+
+
 def read_envelope(frame: bytes, max_bytes: int) -> Envelope | Problem:
     """Read an inbound frame. The payload of the result is a plain dict; unknown keys are ignored (MK-ENV-009)."""
     try:
@@ -121,7 +138,9 @@ def read_envelope(frame: bytes, max_bytes: int) -> Envelope | Problem:
         return Problem(reason="not an envelope: no message_id can be read")
     message_id: str = value["message_id"]
     scopes = [Scope(kind, value[kind]) for kind in SCOPE_KINDS if value.get(kind) is not None]
-    readable = [scope for scope in scopes if is_uuid(scope.id)]
+    readable = [
+        scope for scope in scopes if is_uuid(scope.id) or (scope.kind == "session_id" and is_session_id(scope.id))
+    ]
     scope = readable[0] if len(scopes) == 1 and readable else None
     if reason := _fault(value, scopes, scope):
         return Problem(reason=reason, message_id=message_id, scope=scope)
@@ -157,7 +176,8 @@ def _fault(value: dict[str, Any], scopes: list[Scope], scope: Scope | None) -> s
     if not scopes:
         return "no scope id (stream_id, session_id or server_id)"
     if scope is None:
-        return f"{scopes[0].kind} is not a UUID"
+        form = f"1 to {MAX_SESSION_ID_LENGTH} characters" if scopes[0].kind == "session_id" else "a UUID"
+        return f"{scopes[0].kind} is not {form}"
     for key in ("type", "sequence", "timestamp", "version", "payload"):
         if key not in value:
             return f"{key} is missing"

@@ -26,11 +26,12 @@ class Inbound:
 
     def __init__(self) -> None:
         self._expected: dict[Scope, int] = {}
+        self._allowed: dict[Scope, int] = {}
 
     def check(self, scope: Scope, sequence: int) -> SequenceFault | None:
         """What is wrong with this number, without taking it."""
         expected = self._expected.get(scope, 1)
-        if sequence == expected:
+        if expected <= sequence <= self._allowed.get(scope, expected):
             return None
         if sequence == 0:
             return "invalid_sequence"
@@ -40,8 +41,18 @@ class Inbound:
         """Count accepted envelopes (a fragmented message uses as many numbers as it has fragments)."""
         self._expected[scope] = self._expected.get(scope, 1) + count
 
+    def allow(self, scope: Scope, sequence: int) -> None:
+        """The next envelope may have any number up to this one: what came with a lower one may have been refused."""
+        self._allowed[scope] = max(sequence, self._allowed.get(scope, 0))
+
+    def accept(self, scope: Scope, following: int) -> None:
+        """An envelope was accepted, whichever of the allowed numbers it had."""
+        self._expected[scope] = following
+        self._allowed.pop(scope, None)
+
     def forget(self, scope: Scope) -> None:
         self._expected.pop(scope, None)
+        self._allowed.pop(scope, None)
 
 
 class Outbound:
@@ -103,7 +114,8 @@ def cut(payload: bytes, frame_bytes: int, overhead: int) -> list[FragmentData]:
 
 
 class _Assembly:
-    def __init__(self, total: int, now: float) -> None:
+    def __init__(self, kind: object, total: int, now: float) -> None:
+        self.kind = kind
         self.total = total
         self.started = now
         self.pieces: dict[int, bytes] = {}
@@ -128,12 +140,15 @@ class Reassembler:
             del self._unfinished[key]
         return late
 
-    def add(self, scope: Scope, fragment: Fragment, sequence: int, payload: object, now: float) -> Joined | None:
+    def add(
+        self, scope: Scope, fragment: Fragment, sequence: int, payload: object, now: float, kind: object = None
+    ) -> Joined | None:
         """Take one fragment; the message when it was the last missing one. A fragment that comes twice is ignored.
-        `InvalidRequest` says what the sender did wrong."""
+        `kind` is what the envelopes of all fragments of a message have in common. `InvalidRequest` says what the sender
+        did wrong."""
         key = (scope, fragment.id)
         try:
-            assembly = self._assembly(key, fragment.total, now)
+            assembly = self._assembly(key, kind, fragment.total, now)
             self._take(assembly, fragment.index, sequence, payload)
         except InvalidRequest:
             self._unfinished.pop(key, None)
@@ -145,16 +160,18 @@ class Reassembler:
         assert assembly.first_sequence is not None
         return Joined(payload=payload, first_sequence=assembly.first_sequence, total=assembly.total)
 
-    def _assembly(self, key: tuple[Scope, str], total: int, now: float) -> _Assembly:
+    def _assembly(self, key: tuple[Scope, str], kind: object, total: int, now: float) -> _Assembly:
         assembly = self._unfinished.get(key)
         if assembly is None:
             if total > self._limits.fragments:
                 raise InvalidRequest(f"a message may have at most {self._limits.fragments} fragments")
             if len(self._unfinished) >= self._limits.unfinished:
                 raise InvalidRequest(f"at most {self._limits.unfinished} fragmented messages may be unfinished")
-            assembly = self._unfinished[key] = _Assembly(total, now)
+            assembly = self._unfinished[key] = _Assembly(kind, total, now)
         if assembly.total != total:
             raise InvalidRequest("fragments of one message disagree about their total")
+        if assembly.kind != kind:
+            raise InvalidRequest("fragments of one message disagree about its type, encoding or in_reply_to")
         return assembly
 
     def _take(self, assembly: _Assembly, index: int, sequence: int, payload: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -13,9 +13,26 @@ from makai.core.model import Model
 from makai.core.request import RequestOptions, ToolDefinition
 from makai.core.usage import Usage
 
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of every payload."""
+
+
+def read_payload(value: Any, kind: type[StructT]) -> StructT:
+    """A payload from plain JSON. An optional field that is null counts as absent. Raises
+    `msgspec.ValidationError`."""
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError:
+        return msgspec.convert(_without_nulls(value), kind, strict=True)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class ChatMessage(Payload, frozen=True, kw_only=True):

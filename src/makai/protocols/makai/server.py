@@ -159,7 +159,10 @@ class ServerConnection:
     def _join(self, envelope: Envelope, now: float) -> Envelope | None:
         assert envelope.fragment is not None
         try:
-            joined = self._reassembler.add(envelope.scope, envelope.fragment, envelope.sequence, envelope.payload, now)
+            kind = envelope.type, envelope.encoding, envelope.in_reply_to
+            joined = self._reassembler.add(
+                envelope.scope, envelope.fragment, envelope.sequence, envelope.payload, now, kind
+            )
             if joined is None:
                 return None
             payload = strict_json.decode(
@@ -194,6 +197,9 @@ class ServerConnection:
             # The scope stays live after a nack, and a client has counted what it sent.
             self._inbound.take(scope, numbers_used)
             numbers_used = 0
+        if self.auth.is_live(scope):
+            # A client may count what was refused, or use its number again: neither may end the login.
+            self._inbound.allow(scope, envelope.sequence + numbers_used)
         payload_type = self._payload_type(kind, scope)
         if payload_type is None:
             has_no_tools = scope.kind == "server_id"
@@ -201,7 +207,7 @@ class ServerConnection:
             self._refuse(scope, message_id, "not_implemented", reason)
             return []
         try:
-            payload = msgspec.convert(envelope.payload, payload_type, strict=True)
+            payload = wire.read_payload(envelope.payload, payload_type)
             return self._carry_out(envelope, payload, numbers_used)
         except msgspec.ValidationError as error:
             self._refuse(scope, message_id, "invalid_request", f"{kind}: {error}")
@@ -273,7 +279,8 @@ class ServerConnection:
         """Whether a request may begin in its scope; it is refused otherwise. Raises `RateLimited`."""
         scope = envelope.scope
         if self._is_taken(scope):
-            self._inbound.take(scope, numbers_used)
+            if not self.auth.is_live(scope):
+                self._inbound.take(scope, numbers_used)
             reason = "this id is in use by a request that has not ended"
             self._refuse(scope, envelope.message_id, "stream_already_exists", reason)
             return False
