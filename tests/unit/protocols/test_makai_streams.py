@@ -309,7 +309,7 @@ NACKED = [
     (ask(sequence=2), "sequence_gap"),
     *(
         pytest.param(envelope("models_request", payload), "invalid_request", marks=pytest.mark.req("MK-MODEL-001"))
-        for payload in ({"provider_id": 7}, {"include_deprecated": "yes"}, {"model_id": []})
+        for payload in ({"provider_id": 7}, {"include_deprecated": "yes"}, {"model_id": 7.5})
     ),
     *(
         pytest.param(envelope(kind), "not_implemented", marks=pytest.mark.req("MK-ENV-018"))
