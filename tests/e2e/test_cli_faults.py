@@ -6,6 +6,7 @@ Each fault: one error that names the provider and says what to do, the documente
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from pathlib import Path
 
@@ -54,10 +55,13 @@ def error_body(message: str, code: str | None = None) -> bytes:
     return msgspec.json.encode({"error": {"message": message, "type": code, "code": code}})
 
 
-def assert_one_clear_error(finished: Finished, provider: str, fragment: str) -> None:
-    """Two lines: what happened at whom, and what to do."""
-    what, *todo = finished.err.rstrip("\n").split("\n")
+def assert_one_clear_error(finished: Finished, provider: str, fragment: str, *, warnings: int = 0) -> None:
+    """Two lines: what happened at whom, and what to do. Each incomplete answer before it is a line of its own."""
+    lines = finished.err.rstrip("\n").split("\n")
+    asked_again, (what, *todo) = lines[:warnings], lines[warnings:]
 
+    for line in asked_again:
+        assert re.search(r"Asking again in \d\.\d s \(1 of 1\)\. The incomplete answer is not used\.$", line), line
     assert what.startswith("makai: ")
     assert provider in what
     assert fragment in finished.err
@@ -78,6 +82,11 @@ class Fault(msgspec.Struct, frozen=True):
     out: str = ""
     requests: int = 1
     """How often we ask, retries included (at most one is allowed)."""
+
+    @classmethod
+    def after_words(cls, provider: str, script: Script, says: str) -> Fault:
+        """The answer breaks off after "Hello", and is asked for again."""
+        return cls(provider, script, says, out="Hello\nHello\n", requests=2)
 
 
 def breaks(provider: str, ending: bytes) -> Script:
@@ -126,29 +135,28 @@ FAULTS = {
     "HTML error page": Fault("openai", answers(HTML, 404, "text/html"), says='an HTML page titled "Welcome"'),
     "HTML instead of an answer": Fault("openai", answers(HTML, 200, "text/html"), "openai"),
     "HTML instead of an answer, ollama": Fault("ollama", answers(HTML, 200, "text/html"), "ollama"),
-    "dies in the middle": Fault("openai", dies_after(PARTIAL["openai"]), "in the middle", out="Hello\n"),
-    "dies in the middle, claude": Fault("anthropic", dies_after(PARTIAL["anthropic"]), "in the middle", out="Hello\n"),
-    "no last event": Fault("openai", breaks("openai", b""), "before it was complete", out="Hello\n"),
-    "no last event, anthropic": Fault("anthropic", breaks("anthropic", b""), "before it was complete", out="Hello\n"),
-    "no last event, ollama": Fault("ollama", breaks("ollama", b""), "before it was complete", out="Hello\n"),
-    "error event after 200": Fault(
+    "dies in the middle": Fault.after_words("openai", dies_after(PARTIAL["openai"]), "in the middle"),
+    "dies in the middle, claude": Fault.after_words("anthropic", dies_after(PARTIAL["anthropic"]), "in the middle"),
+    "no last event": Fault.after_words("openai", breaks("openai", b""), "before it was complete"),
+    "no last event, anthropic": Fault.after_words("anthropic", breaks("anthropic", b""), "before it was complete"),
+    "no last event, ollama": Fault.after_words("ollama", breaks("ollama", b""), "before it was complete"),
+    "error event after 200": Fault.after_words(
         "openai",
         breaks("openai", b"data: " + error_body("The server had an error") + b"\n\n"),
         "The server had an error",
-        out="Hello\n",
     ),
-    "error event, anthropic": Fault("anthropic", breaks("anthropic", ANTHROPIC_ERROR), "overloaded", out="Hello\n"),
-    "error line, ollama": Fault("ollama", breaks("ollama", OLLAMA_ERROR), "out of memory", out="Hello\n"),
-    "5 MB of rubbish in one line": Fault("openai", breaks("openai", b"x" * 5_000_000), "openai", out="Hello\n"),
-    "an endless line": Fault("openai", answers(b"data: " + b"x" * 17_000_000), "limit"),
-    "invalid UTF-8": Fault("openai", answers(BAD_UTF8), "openai sent"),
-    "empty body": Fault("openai", answers(b""), "before it was complete"),
-    "empty JSON body": Fault("openai", answers(b"", 200, "application/json"), "openai"),
+    "error event, anthropic": Fault.after_words("anthropic", breaks("anthropic", ANTHROPIC_ERROR), "overloaded"),
+    "error line, ollama": Fault.after_words("ollama", breaks("ollama", OLLAMA_ERROR), "out of memory"),
+    "5 MB of rubbish in one line": Fault.after_words("openai", breaks("openai", b"x" * 5_000_000), "openai"),
+    "an endless line": Fault("openai", answers(b"data: " + b"x" * 17_000_000), "limit", requests=2),
+    "invalid UTF-8": Fault("openai", answers(BAD_UTF8), "openai sent", requests=2),
+    "empty body": Fault("openai", answers(b""), "before it was complete", requests=2),
+    "empty JSON body": Fault("openai", answers(b"", 200, "application/json"), "openai", requests=2),
     "stalls before the answer": Fault("openai", says_nothing, "no answer"),
-    "stalls in the middle": Fault(
-        "openai", scripted.starts_then_hangs(PARTIAL["openai"]), "nothing new for 2 s", out="Hello\n"
+    "stalls in the middle": Fault.after_words(
+        "openai", scripted.starts_then_hangs(PARTIAL["openai"]), "nothing new for 2 s"
     ),
-    "only keep-alives": Fault("openai", sends_only_keepalives, "nothing new for 2 s", out="Hello\n"),
+    "only keep-alives": Fault.after_words("openai", sends_only_keepalives, "nothing new for 2 s"),
 }
 
 
@@ -158,7 +166,7 @@ async def test_a_misbehaving_provider_gives_one_clear_error(makai: Cli, fault: F
         finished = await ask(makai, server, fault.provider)
 
         assert (finished.code, finished.out, len(server.requests)) == (fault.code, fault.out, fault.requests)
-    assert_one_clear_error(finished, fault.provider, fault.says)
+    assert_one_clear_error(finished, fault.provider, fault.says, warnings=1 if fault.out else 0)
 
 
 async def ask(makai: Cli, server: Upstream, provider: str, *more: str) -> Finished:
@@ -172,6 +180,19 @@ async def test_a_server_fault_that_passes_is_not_the_users_business(makai: Cli) 
         finished = await ask(makai, server, "openai")
 
     assert finished == Finished(0, "Hello\n", "")
+
+
+async def test_an_answer_that_breaks_off_once_is_asked_for_again(makai: Cli) -> None:
+    async with upstream(dies_after(PARTIAL["openai"]), answers(chat_stream("Hello", " world"))) as server:
+        text = await ask(makai, server, "openai")
+    async with upstream(dies_after(PARTIAL["openai"]), answers(chat_stream("Hello", " world"))) as server:
+        finished = await ask(makai, server, "openai", "--output-format", "json")
+
+    assert (text.code, text.out) == (0, "Hello\nHello world\n")
+    assert "broke in the middle of the answer" in text.err
+    result = finished.json()
+    assert (finished.code, result["text"], finished.err) == (0, "Hello world", "")
+    assert [warning["code"] for warning in result["warnings"]] == ["stream_broken"]
 
 
 async def test_five_megabytes_in_one_line_are_a_long_answer(makai: Cli) -> None:
