@@ -20,7 +20,7 @@ async def fake() -> AsyncIterator[tuple[MakaiClient, FakeServer]]:
         yield client, server
 
 
-@pytest.mark.req("MK-SDK-021", "MK-SDK-022")
+@pytest.mark.req("MK-SDK-021", "MK-SDK-022", "MK-SDK-024")
 @pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "tool_use", "stop_sequence", "max_turns", "moonrise"])
 async def test_every_stop_reason_and_every_count_of_an_answer_is_handed_on(
     fake: tuple[MakaiClient, FakeServer], reason: str
@@ -49,6 +49,35 @@ async def test_every_stop_reason_and_every_count_of_an_answer_is_handed_on(
     assert (await reading)[-1] == makai.MessageEndEvent(usage=makai.UsageSummary(**usage), stop_reason=reason)
     assert stream.response is not None
     assert stream.response.stop_reason == reason
+
+
+class LaterServer(FakeServer):
+    """A server of a later version: its envelopes and payloads have keys that are not known yet."""
+
+    async def say(self, request: JSON, kind: str, payload: JSON, **fields: Any) -> None:
+        await super().say(request, kind, {**payload, "later": {"deep": [None]}}, **fields, x_later=1)
+
+
+@pytest.mark.req("MK-ENV-009")
+async def test_keys_of_a_later_server_change_nothing() -> None:
+    answers = []
+    for kind in (FakeServer, LaterServer):
+        channel, played = fake_server()
+        server = kind(played.channel)
+        async with asyncio.timeout(DEADLINE_S), makai.connect(channel=channel) as client:
+            reading = asyncio.ensure_future(_all(client.provider.stream(model_ref="m", messages="Hi")))
+            await server.answer(await server.expect("stream_request"))
+            whole = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+            await server.answer(await server.expect("complete_request"))
+            listing = asyncio.ensure_future(client.auth.list_providers())
+            request = await server.accept("auth_providers_request")
+            entry = {"id": "acme", "name": "Acme", "auth_status": "failed"}
+            await server.say(request, "auth_providers_response", {"providers": [entry]})
+            refused = asyncio.ensure_future(client.provider.complete(model_ref="m", messages="Hi"))
+            await server.nack(await server.expect("complete_request"), "invalid_request")
+            failure = await failure_of(refused, MakaiStreamError)
+            answers.append((await reading, await whole, await listing, str(failure)))
+    assert answers[0] == answers[1]
 
 
 KINDS = {

@@ -10,6 +10,7 @@ from makai.core import stream_events as ev
 from makai.core.content import Text
 from makai.core.errors import AuthRequired, ModelNotFound, RateLimited
 from makai.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from makai.core.request import StreamOptions
 from makai.core.usage import Usage
 from makai.protocols.makai.commands import CancelStream, EndConnection, ListModels, OpenStream
 from makai.protocols.makai.envelope import Scope
@@ -286,6 +287,22 @@ def test_the_server_is_asked_to_resolve_a_ref_or_a_whole_model(server: Server) -
     nameless = ask()
     del nameless["payload"]["model_ref"]
     assert code_of(server.say(nameless)) == "invalid_request"
+
+
+@pytest.mark.req("MK-PROV-005")
+@pytest.mark.parametrize("effort", ["off", "minimal", "low", "medium", "high", "xhigh"])
+def test_options_are_handed_on_as_they_were_given(server: Server, effort: str) -> None:
+    request = ask()
+    options = {
+        "temperature": 0.0,
+        "max_tokens": 1,
+        "session_id": "s",
+        "metadata": {"a": "b"},
+        "reasoning_effort": effort,
+    }
+    request["payload"]["options"] = options
+    server.say(request)
+    assert server.command(OpenStream).options == msgspec.convert(options, StreamOptions)
 
 
 BAD_REQUESTS: list[dict[str, Any]] = [
