@@ -35,10 +35,16 @@ def call(name, arguments):
 
 def answer(method, params):
     if method == "initialize":
-        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}, "prompts": {}},
                 "serverInfo": {"name": "plain", "version": "1"}}
     if method == "tools/list":
         return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+    if method == "prompts/list":
+        arguments = [{"name": "topic", "required": True}, {"name": "length"}]
+        return {"prompts": [{"name": "summary", "description": "Sum\\x1b[2J up.", "arguments": arguments}]}
+    if method == "prompts/get":
+        text = {"type": "text", "text": "Summarise " + json.dumps(params["arguments"], sort_keys=True)}
+        return {"messages": [{"role": "user", "content": text}]}
     return {"content": [{"type": "text", "text": call(params["name"], params["arguments"])}]}
 
 for line in sys.stdin:

@@ -22,6 +22,7 @@ from makai.agent.server_notices import ServerNotices, opened_notices
 from makai.core.config import PermissionsConfig, parse_config, parse_project_config
 from makai.core.confinement import SESSION_SANDBOX, Confinement
 from makai.core.errors import InvalidRequest
+from makai.core.server_prompts import ServerPrompt
 from makai.core.session_events import Notice, SandboxLevel
 from makai.tools.base import Tool
 from makai.tools.commands import LocalCommands
@@ -45,6 +46,7 @@ from makai.tools.search import GlobTool, GrepTool
 from makai.tools.shell import HOW_TO_ASK, ShellTool
 from makai.tools.workspace import Workspace
 
+_PROMPTS_WAIT_S: Final = 10.0
 _WHAT_COMMANDS_MAY: Final[Mapping[SandboxLevel, str]] = {
     "read-only": f"Commands can read files, but write nothing but temporary files, and have no network. {HOW_TO_ASK}",
     "workspace-write": "Commands can write only beneath the session's folders, but not in .git, and have no network. "
@@ -182,6 +184,19 @@ class Workbench:
         prompt = system_prompt(Path(self._spec.cwd), trusted=self._spec.trusted, hidden=(self._spec.makai_home,))
         told = "" if self._sandbox.is_missing else _WHAT_COMMANDS_MAY[self._spec.sandbox]
         return f"{prompt}\n\n{told}" if told else prompt
+
+    async def prompts(self) -> list[ServerPrompt]:
+        """The prompts of the MCP servers that are up, after giving them a moment."""
+        if self._manager is None:
+            return []
+        await self._manager.settled(_PROMPTS_WAIT_S)
+        return await self._manager.prompts()
+
+    async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:
+        """The text of a prompt; a `MakaiError` when there is none or the server refuses."""
+        if self._manager is None:
+            raise InvalidRequest("This session has no MCP servers.")
+        return await self._manager.prompt(server, name, arguments)
 
     @property
     def servers(self) -> tuple[ServerStatus, ...]:

@@ -36,6 +36,8 @@ REQUESTS: Final[dict[type[Request[Any]], TokenScope]] = {
     req.GetState: "observe",
     req.ListSessions: "observe",
     req.GetSession: "observe",
+    req.ListPrompts: "prompt",
+    req.GetPrompt: "prompt",
     req.ListApprovals: "observe",
     req.DeleteSession: "admin",
     req.IsTrusted: "observe",

@@ -27,6 +27,7 @@ from makai.agent.project_trust import digest_of, trusted_content
 from makai.aio.tasks import BackgroundTasks
 from makai.core.access import LOCAL
 from makai.core.errors import InvalidRequest, MakaiError, SessionRefused, StorageUnavailable
+from makai.core.server_prompts import ServerPrompt
 from makai.core.session_events import FileDiff
 from makai.harness.base import Execute, Harness, ToolAnswer, ToolRequest
 from makai.harness.client_tools import ToolExecutor, ToolExecutors
@@ -91,8 +92,8 @@ class OwnedSessions:
         self._log = log
         self._clock = clock
         self._tasks = BackgroundTasks()
-        workbenches = WorkbenchPool(home, self._tasks, self._folder_trust)
-        self._harnesses = HarnessRegistry([NativeHarness(models, workbenches), *harnesses])
+        self._workbenches = WorkbenchPool(home, self._tasks, self._folder_trust)
+        self._harnesses = HarnessRegistry([NativeHarness(models, self._workbenches), *harnesses])
         self._live: dict[str, LiveSession] = {}
         self._loading: dict[str, asyncio.Future[None]] = {}
         self._tool_executors: dict[str, ToolExecutors] = {}
@@ -245,6 +246,23 @@ class OwnedSessions:
     _handles(req.ListTokens)(lambda self, request: self._log.tokens())
     _handles(req.RevokeToken)(lambda self, request: self._log.revoke_token(request.token_id, self._clock()))
     _handles(req.NoteTokenUse)(lambda self, request: self._log.note_token_use(request.token_ids, self._clock()))
+
+    @_handles(req.ListPrompts)
+    async def _list_prompts(self, request: req.ListPrompts) -> list[ServerPrompt]:
+        state = (await self._session(request.session_id)).state
+        if state.harness != NativeHarness.id:
+            return []
+        async with self._workbenches.use(request.session_id, state) as bench:
+            return [] if bench is None else await bench.prompts()
+
+    @_handles(req.GetPrompt)
+    async def _get_prompt(self, request: req.GetPrompt) -> str:
+        state = (await self._session(request.session_id)).state
+        if state.harness == NativeHarness.id:
+            async with self._workbenches.use(request.session_id, state) as bench:
+                if bench is not None:
+                    return await bench.prompt(request.server, request.name, request.arguments)
+        raise InvalidRequest("This session has no MCP servers.")
 
     @_handles(req.DeleteSession)
     async def _delete(self, request: req.DeleteSession) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from makai.core.access import TokenScope
 from makai.core.errors import SessionRefused
+from makai.core.server_prompts import ServerPrompt
 from makai.core.session_events import DecodedMode, FileDiff, HasPermissionMode, SessionTerms
 from makai.sessions import commands as cmd
 from makai.sessions.log import base
@@ -150,6 +151,21 @@ class ListSessions(Query[list[base.SessionSummary]], frozen=True):
 
 class GetSession(Query[base.SessionSummary | None], frozen=True):
     session_id: str
+
+
+class ListPrompts(Query[list[ServerPrompt]], frozen=True):
+    """The prompts of the session's MCP servers. Starts the servers, and gives them a moment."""
+
+    session_id: str
+
+
+class GetPrompt(Query[str], frozen=True):
+    """The text of a prompt of an MCP server, with these arguments filled in."""
+
+    session_id: str
+    server: str
+    name: str
+    arguments: dict[str, str] = {}
 
 
 class ListApprovals(Query[list[base.PendingApproval]], frozen=True):

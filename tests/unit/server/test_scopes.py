@@ -192,6 +192,8 @@ async def test_a_prompt_token_stops_its_own_runs_only(tmp_path: Path) -> None:
         lambda other: req.ForkSession(origin=other, session_id="mine"),
         lambda other: req.GetState(other),
         lambda other: req.ReadEvents(other),
+        lambda other: req.ListPrompts(other),
+        lambda other: req.GetPrompt(other, "a", "b"),
         lambda other: req.RunCommand(other, cmd.SetTitle(now=0, title="x")),
         lambda other: req.ListGrants(),
         lambda other: req.IsTrusted("/"),

@@ -133,12 +133,17 @@ class ChatSession:
             after = page[-1].event_id
         return events
 
-    async def send(self, text: str, delivery: ev.Delivery = "queue") -> int:
-        """Send a message. While a run is active it is queued, or steers the run. Returns the id of an event by which
-        the session has accepted it."""
+    async def begun(self) -> str:
+        """The id of the session, which begins now if it has not yet."""
         if self.session_id is None:
             session_id = await self.sessions.dispatch(self._wanted)
             self._switch(session_id, self.view)
+        return self._the_session()
+
+    async def send(self, text: str, delivery: ev.Delivery = "queue") -> int:
+        """Send a message. While a run is active it is queued, or steers the run. Returns the id of an event by which
+        the session has accepted it."""
+        await self.begun()
         input_id = str(uuid4())
         self.view.sent_here.add(input_id)
         send = cmd.Send(

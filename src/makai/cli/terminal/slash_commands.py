@@ -5,6 +5,7 @@ Changes of the session are shown when the session reports them; commands return 
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
@@ -18,11 +19,12 @@ from makai.cli.terminal.folder_trust import project_files
 from makai.cli.terminal.styled_text import Line, Lines, Piece, Span, line, lines_of, note
 from makai.cli.terminal.usage_text import duration, session_totals
 from makai.core.errors import InvalidRequest
+from makai.core.server_prompts import MAX_DESCRIPTION
 from makai.core.session_events import SANDBOX_MEANINGS, SandboxLevel
 from makai.core.usage import Usage
 from makai.core.visible_text import one_line
 from makai.sessions.log.base import SessionFilter, SessionSummary
-from makai.sessions.requests import GetTrust, ListSessions, SetTrust
+from makai.sessions.requests import GetPrompt, GetTrust, ListPrompts, ListSessions, SetTrust
 from makai.sessions.state import SessionState
 
 MAX_LISTED: Final = 12
@@ -137,6 +139,31 @@ async def _trust(chat: ChatSession, argument: str) -> list[Piece]:
     ]
 
 
+async def _prompts(chat: ChatSession, argument: str) -> list[Piece] | None:
+    """Without an argument, list the prompts of the session's MCP servers; else send one as a message."""
+    session_id = await chat.begun()
+    prompts = await chat.sessions.dispatch(ListPrompts(session_id))
+    if not argument:
+        if not prompts:
+            return [note("No MCP server of this session offers prompts.", "")]
+        rows = [
+            line(Span(prompt.usage(), "bold"), Span(f"  {one_line(prompt.description, MAX_DESCRIPTION)}", "dim"))
+            for prompt in prompts
+        ]
+        return [Lines(lines=tuple(rows)), note("Send one with /prompts SERVER/NAME argument=value.")]
+    try:
+        ref, *words = shlex.split(argument)
+    except ValueError:
+        raise InvalidRequest("a quotation mark is missing.") from None
+    prompt = next((prompt for prompt in prompts if prompt.ref == ref), None)
+    if prompt is None:
+        raise InvalidRequest(f"there is no prompt {one_line(ref)}.", hint="/prompts lists them.")
+    given = {name: value for name, _, value in (word.partition("=") for word in words)}
+    prompt.check(given)
+    await chat.send(await chat.sessions.dispatch(GetPrompt(session_id, prompt.server, prompt.name, given)))
+    return None
+
+
 async def _help(chat: ChatSession, argument: str) -> list[Piece]:
     return [Lines(lines=tuple(lines_of(help_text())))]
 
@@ -172,6 +199,7 @@ COMMANDS: Final = (
     SlashCommand("title", "[TEXT]", "show or change the title of the session", _TITLE),
     SlashCommand("cost", "", "show tokens, cost and how full the context is", _cost),
     SlashCommand("trust", "[yes|no]", "show or change whether files of this folder may configure the agent", _trust),
+    SlashCommand("prompts", "[PROMPT]", "list the prompts of your MCP servers, or send one as a message", _prompts),
     SlashCommand("help", "", "show this list", _help),
     SlashCommand("quit", "", "leave; the session is kept", _quit, ("exit", "q")),
 )

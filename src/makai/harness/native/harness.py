@@ -78,7 +78,7 @@ class NativeHarness:
         placed = await port.conversation()
         if not self._models.resolve(port.run.model_ref).can(ModelCapability.TOOLS):
             return await self._answer_with(port, standing, placed, None)
-        async with self._workbenches.use(port) as bench:
+        async with self._workbenches.use(port.session_id, port.session) as bench:
             return await self._answer_with(port, standing, placed, bench)
 
     async def _answer_with(

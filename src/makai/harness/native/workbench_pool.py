@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from makai.aio.cancellation import consume_exception
 from makai.aio.tasks import BackgroundTasks
-from makai.harness.base import RunPort
+from makai.harness.base import SessionContext
 from makai.tools.launching import launcher
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ class WorkbenchPool:
         self._entries: dict[str, _Entry] = {}
 
     @asynccontextmanager
-    async def use(self, port: RunPort) -> AsyncIterator[Workbench | None]:
-        """The session's workbench for the time of a run; None when its terms want no built-in tools."""
-        session = port.session
+    async def use(self, session_id: str, session: SessionContext) -> AsyncIterator[Workbench | None]:
+        """The session's workbench while it is used; None when its terms want no built-in tools."""
         if not session.terms.builtin_tools or session.cwd is None:
             yield None
             return
@@ -76,9 +75,9 @@ class WorkbenchPool:
             trusted=trusted,
             trusted_files=trusted_files,
             environ=dict(os.environ),
-            session_id=port.session_id,
+            session_id=session_id,
         )
-        entry = await self._entry(port.session_id, spec)
+        entry = await self._entry(session_id, spec)
         entry.users += 1
         try:
             yield await asyncio.shield(entry.bench)

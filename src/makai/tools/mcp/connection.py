@@ -22,14 +22,16 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
+from makai.core.content import Text
 from makai.core.errors import MakaiError, TransportError
+from makai.core.server_prompts import ServerPrompt, ServerPromptArgument
 from makai.core.version import __version__
 from makai.tools.file_errors import printable
 from makai.tools.mcp.config import HttpServer, Launch, McpServer, StdioServer, Timing
 from makai.tools.mcp.resources import LIST_RESOURCES, MAX_LISTED, READ_RESOURCE, ListedResource
 from makai.tools.mcp.resources import listed as listed_resources
 from makai.tools.mcp.resources import read as read_contents
-from makai.tools.mcp.tools import CallResult, OnProgress, SessionForgotten, ToolListing
+from makai.tools.mcp.tools import CallResult, OnProgress, SessionForgotten, ToolListing, parts_of
 from makai.tools.mcp.transports import SESSION_GONE, Life, transport_to, unreachable
 
 Handshake: TypeAlias = Literal["legacy", "auto"]
@@ -155,6 +157,37 @@ class McpConnection:
         result = await self._client.session.send_request(request, types.ReadResourceResult)
         return read_contents([_converted(one, dict[str, Any]) for one in result.contents])
 
+    async def prompts(self) -> list[ServerPrompt]:
+        """Its prompts, up to a bound; `server` is left to the caller."""
+        if self._client.server_capabilities.prompts is None:
+            return []
+        found: list[types.Prompt] = []
+        params: types.PaginatedRequestParams | None = None
+        with self._translated(f"It did not list its prompts within {self._timing.list_s:g} s."):
+            async with asyncio.timeout(self._timing.list_s):
+                for _ in range(_MAX_PAGES):
+                    page = await self._client.session.list_prompts(params=params)
+                    found += page.prompts
+                    if page.next_cursor is None or len(found) > _MAX_TOOLS:
+                        break
+                    params = types.PaginatedRequestParams(cursor=page.next_cursor)
+        return [_prompt(each) for each in found[:_MAX_TOOLS]]
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
+        """The text of a prompt. Messages of the assistant in it are marked; what is no text is described."""
+        with self._translated(f"It did not answer within {self._timing.list_s:g} s."):
+            async with asyncio.timeout(self._timing.list_s):
+                request = types.GetPromptRequest(
+                    params=types.GetPromptRequestParams(name=name, arguments=dict(arguments))
+                )
+                result = await self._beside(lambda: self._client.session.send_request(request, types.GetPromptResult))
+        said = []
+        for message in result.messages:
+            content = CallResult(content=(_converted(message.content, dict[str, Any]),))
+            parts = (part.text if isinstance(part, Text) else f"[{part.mime_type}]" for part in parts_of(content))
+            said.append(("Assistant: " if message.role == "assistant" else "") + "\n".join(parts))
+        return "\n\n".join(said)
+
     async def follow_changes(self) -> None:
         """Subscribe to changes of its tools where the protocol wants that; older ones simply send them."""
         tools = self._client.server_capabilities.tools
@@ -259,6 +292,14 @@ async def live(
                 group.cancel_scope.cancel()
     except Exception as error:
         raise TransportError(_reason(error, server, life)) from None
+
+
+def _prompt(listed: types.Prompt) -> ServerPrompt:
+    arguments = tuple(
+        ServerPromptArgument(name=each.name, required=bool(each.required)) for each in listed.arguments or ()
+    )
+    description = listed.description or listed.title or ""
+    return ServerPrompt(server="", name=listed.name, description=description[:_MAX_REASON], arguments=arguments)
 
 
 def _converted(model: BaseModel, kind: type[T]) -> T:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from makai.core.errors import InvalidRequest, MakaiError, TransportError
+from makai.core.server_prompts import ServerPrompt
 from makai.core.session_events import Notice
 from makai.tools.mcp.config import HttpServer, Launch, McpConfig, McpServer, StdioServer, Timing
 from makai.tools.mcp.tools import CallResult, McpTool, OnProgress, SessionForgotten, ToolListing
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from makai.tools.mcp.connection import Handshake, McpConnection
 
 _HANDSHAKES: Final = 2
+MAX_PROMPT: Final = 200_000
 ServerState: TypeAlias = Literal["connecting", "ready", "failed", "stopped"]
 
 
@@ -88,6 +90,17 @@ class McpManager:
         """The tools that can be called, sorted by name: the same list for the same servers, for prompt caches."""
         found = {tool.definition.name: tool for server in self._servers.values() for tool in server.tools.values()}
         return tuple(found[name] for name in sorted(found))
+
+    async def prompts(self) -> list[ServerPrompt]:
+        """The prompts of the servers that are up. One that does not list its prompts costs the others nothing."""
+        found = await asyncio.gather(*(server.prompts() for server in self._servers.values()))
+        return [prompt for prompts in found for prompt in prompts]
+
+    async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:
+        """The text of a prompt. `InvalidRequest` when there is no such server, or the prompt is too long."""
+        if server not in self._servers:
+            raise InvalidRequest(f"There is no MCP server {server!r}.", hint="/prompts lists what there is.")
+        return await self._servers[server].prompt(name, arguments)
 
     async def settled(
         self,
@@ -185,6 +198,20 @@ class _Server:
             raise InvalidRequest(f"The tool {tool.listing.name!r} has changed since it was offered.")
         async with GuardedWork(self._guard):
             return await connection.call(tool.listing.name, arguments, on_progress)
+
+    async def prompts(self) -> list[ServerPrompt]:
+        if self._connection is None or self._connection.over:
+            return []
+        try:
+            return [msgspec.structs.replace(one, server=self.name) for one in await self._connection.prompts()]
+        except MakaiError:
+            return []
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
+        text = await (await self._ready()).prompt(name, arguments)
+        if len(text) > MAX_PROMPT:
+            raise InvalidRequest(f"The prompt has {len(text):,} characters; at most {MAX_PROMPT:,} are sent.")
+        return text
 
     def take_notices(self) -> tuple[Notice, ...]:
         return () if self._guard is None else self._guard.take_notices()

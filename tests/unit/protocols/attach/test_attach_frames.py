@@ -15,6 +15,7 @@ from support.session_trials import Trial
 from makai.core.content import Text
 from makai.core.errors import InvalidRequest, ParseError
 from makai.core.secret import Secret
+from makai.core.server_prompts import ServerPrompt, ServerPromptArgument
 from makai.core.session_events import FileDiff, SessionTerms
 from makai.harness.base import ToolAnswer, ToolRequest
 from makai.protocols.attach import frames
@@ -59,6 +60,8 @@ REQUESTS: list[req.Request[Any]] = [
     req.ListSessions(base.SessionFilter(limit=3, cwd="/a")),
     req.GetSession("s"),
     req.ListApprovals(),
+    req.ListPrompts("s"),
+    req.GetPrompt("s", "docs", "summary", {"topic": "x"}),
     req.DeleteSession("s"),
     req.IsTrusted("/a"),
     req.GetTrust("/a"),
@@ -82,6 +85,8 @@ ANSWERS: list[tuple[req.Request[Any], object]] = [
     (req.GetState("s"), Trial().create().state),
     (req.ListSessions(), [SUMMARY]),
     (req.GetSession("s"), None),
+    (req.ListPrompts("s"), [ServerPrompt(server="a", name="b", arguments=(ServerPromptArgument(name="c"),))]),
+    (req.GetPrompt("s", "a", "b"), "the text"),
     (req.DeleteSession("s"), True),
     (req.SetTrust("/a", True), None),
     (
