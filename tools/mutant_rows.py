@@ -206,9 +206,9 @@ def confirmed(verdicts: Iterable[Verdict], failing: Set[str]) -> list[Verdict]:
 
 
 def not_killed(mutant: Mutant, runs: Sequence[Run]) -> Verdict:
-    """The verdict when no suite failed. A machine on which all tests are skipped proves nothing."""
-    if not any(run.outcome is not None and run.outcome.passed for run in runs):
-        return Verdict(mutant, Status.SKIPPED, "every test of the clause is skipped on this machine")
+    """The verdict when no suite failed. A suite that is skipped on this machine might have killed the mutant."""
+    if not all(run.outcome is not None and run.outcome.passed for run in runs):
+        return Verdict(mutant, Status.SKIPPED, "a suite of the clause is skipped on this machine")
     if mutant.explained:
         return Verdict(mutant, Status.EXPLAINED, mutant.explained)
     return Verdict(mutant, Status.SURVIVED, f"{mutant.file}: {mutant.find!r} became {mutant.replace!r}")

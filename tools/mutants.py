@@ -189,7 +189,12 @@ class Tree:
                 _copy_page(self._root, self._folder)
 
     def run(self, suite: Suite, mutant: Mutant) -> Run:
-        """Run tests, after a build where the tests run what was built. Stops at the first failure."""
+        """Run tests, after a build where the tests run what was built. Stops at the first failure. Without what `npm`
+        installs, tests that need it are skipped."""
+        needed = "sdk/typescript" if suite.language is Language.SDK else "web"
+        needs_npm = suite.language is not Language.PYTHON or mutant.file.startswith("web/")
+        if needs_npm and not (self._folder / needed / "node_modules").exists():
+            return Run(Outcome(skipped=1))
         match suite.language:
             case Language.PYTHON:
                 broken = self._page() if mutant.file.startswith("web/") else None
@@ -384,7 +389,7 @@ def main() -> int:
     for verdict in failures(verdicts):
         print(verdict.line())
     print(f"MUTANTS  {summary(verdicts)}, seed {options.seed}, {time.monotonic() - start:.0f} s")
-    return 1 if failures(verdicts) else 0
+    return 1 if failures(verdicts) or not verdicts else 0
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from makai.tools.base import CallDescription, ToolContext, ToolOutcome
 CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false}'
 
 
+@pytest.mark.req("MK-TOOL-006")
 @pytest.mark.parametrize(
     ("call", "told"),
     [

@@ -63,11 +63,11 @@ def test_a_start_becomes_a_command_and_is_answered_by_ack_and_agent_started(fres
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
-        ({}, "model_ref"),
+        pytest.param({}, "model_ref", marks=pytest.mark.req("MK-AGENT-001")),
         ({"model_ref": REF, "after_event_id": 3}, "resume"),
         ({"model_ref": REF, "builtin_tools": True}, "cwd"),
         ({"model_ref": REF, "cwd": "here"}, "absolute"),
-        ({"model_ref": REF, "tools": [LOOK, LOOK]}, "look"),
+        pytest.param({"model_ref": REF, "tools": [LOOK, LOOK]}, "look", marks=pytest.mark.req("MK-TOOL-001")),
         ({"model_ref": REF, "mode": "yolo"}, "mode"),
         ({"model_ref": REF, "options": {"max_turns": 0}}, "max_turns"),
         ({"resume": True, "after_event_id": -1}, "after_event_id"),

@@ -48,7 +48,7 @@ def turn(
 @pytest.mark.req(
     "MK-AGENT-004", "MK-AGENT-005", "MK-AGENT-006", "MK-AGENT-007", "MK-AGENT-008", "MK-AGENT-009", "MK-AGENT-010"
 )
-@pytest.mark.req("MK-AGENT-012", "MK-AGENT-013", "MK-TOOL-004", "MK-TOOL-005")
+@pytest.mark.req("MK-AGENT-002", "MK-AGENT-012", "MK-AGENT-013", "MK-TOOL-004", "MK-TOOL-005")
 def test_a_run_of_two_turns_says_exactly_this() -> None:
     first = Usage(input=10, output=4, cache_read=3, cache_write=2, reasoning=1, cost_usd=0.5)
     second = Usage(input=2, output=5, cache_read=12)
@@ -123,6 +123,17 @@ def test_every_event_id_is_a_cursor_after_which_nothing_is_missing() -> None:
     frames = told(START, *turn(1), ev.RunFinished(stop_reason="end_turn"))
     ids = [payload.get("event_id") for kind, payload in frames if kind == "agent_event"]
     assert ids == [1, None, 2, None, 3, 4]
+
+
+@pytest.mark.req("MK-AGENT-006", "MK-AGENT-009")
+def test_a_run_that_succeeds_after_a_broken_turn_has_no_error_event() -> None:
+    broken = turn(1, ev.AssistantTextDelta(content_index=0, delta="Wat"), reason="error")
+    whole = turn(2, ev.AssistantText(content_index=0, text="Water."))
+    frames = told(START, *broken, *whole, ev.RunFinished(stop_reason="end_turn"))
+    assert [event["type"] for event in events_in(frames)] == [
+        *("agent_start", "turn_start", "message_start", "text_delta", "turn_end"),
+        *("turn_start", "message_start", "message_end", "turn_end", "agent_end"),
+    ]
 
 
 @pytest.mark.req("MK-AGENT-010")

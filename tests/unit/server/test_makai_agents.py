@@ -15,12 +15,13 @@ from support.sdk import sessions_of
 from support.wire import JSON, ask, envelope
 
 from makai.core.errors import MakaiError, StorageUnavailable, TransportError
-from makai.core.session_events import RunAborted, ToolFinished
+from makai.core.session_events import Logged, RunAborted, ToolFinished
 from makai.protocols.makai.envelope import is_uuid
 from makai.providers.runtime import ModelRuntime
 from makai.server.makai_connection import MakaiServer
+from makai.sessions.log.encoding import decoded
 from makai.sessions.log.memory import MemoryLog
-from makai.sessions.requests import DeleteSession, ListSessions
+from makai.sessions.requests import DeleteSession, GetState, ListSessions, ReadEvents
 from makai.transports.memory import memory_pair
 
 HELLO = "say: Hello to you.\nusage: input=5 output=4\n---\nsay: Hello again.\nusage: input=9 output=2 cache_read=3"
@@ -49,7 +50,8 @@ async def test_a_run_goes_from_ack_to_its_result(tmp_path: Path) -> None:
     async with agent_house(tmp_path, HELLO) as house:
         client = house.client()
         started = {"session_id": client.session_id, "model_ref": REF, "event_id": 1, "resumed": False}
-        assert await client.start() == started
+        assert await client.start(system_prompt="Be kind.") == started
+        assert (await house.sessions.dispatch(GetState(client.session_id))).terms.system == "Be kind."
         frames = await client.run("Hi")
         assert types_of(frames) == [
             "ack", "agent_start", "turn_start", "message_start", "text_delta", "message_end", "turn_end",
@@ -110,7 +112,8 @@ async def test_the_next_message_continues_the_conversation_and_may_repeat_it(tmp
 async def test_a_clients_tool_is_executed_by_the_client_and_the_run_goes_on_with_its_result(tmp_path: Path) -> None:
     async with agent_client(tmp_path, LOOKS, tools=[LOOK]) as (house, client):
         await client.say("agent_message", words("What is there?"))
-        frames = await client.execute([{"type": "text", "text": "Water"}], details_json='{"depth":1}')
+        parts = [{"type": "text", "text": "Water"}, {"type": "text", "text": "and sand"}]
+        frames = await client.execute(parts, details_json='{"depth":1}')
         call = frames[-2]["payload"]
         assert (call["tool_name"], call["arguments"]) == ("look", {"at": "sea"})
         frames += await client.hear_until("agent_result")
@@ -121,7 +124,11 @@ async def test_a_clients_tool_is_executed_by_the_client_and_the_run_goes_on_with
         ]  # fmt: skip
         usage = {"input": 12, "output": 9, "cache_read": 15}
         assert events_of(frames)[-1] == {"type": "agent_end", "stop_reason": "end_turn", "usage": usage}
-        assert ("tool", "Water") in await house.conversation(client.session_id)
+        (told,) = [text for role, text in await house.conversation(client.session_id) if role == "tool"]
+        assert ("Water" in told, "and sand" in told) == (True, True)
+        events = decoded(await house.sessions.dispatch(ReadEvents(client.session_id, 0, 100)))
+        (finished,) = [one.event for one in events if isinstance(one, Logged) and isinstance(one.event, ToolFinished)]
+        assert finished.details_json == '{"depth":1}'
 
 
 @pytest.mark.req("MK-TOOL-007", "MK-TOOL-008")
