@@ -170,6 +170,15 @@ export interface RunOptions {
   auth_retry_policy?: AuthRetryPolicy;
   session_id?: string;
   metadata?: Record<string, string>;
+  top_p?: number;
+  stop?: string[];
+  /** Whether the model may, must or must not call a tool; `name` only with mode "tool". */
+  tool_choice?: { mode: "auto" | "none" | "required" | "tool"; name?: string };
+  /** The answer must be JSON of this schema (JSON text), where the API can promise that. */
+  json_schema?: string;
+  cache_retention?: "none" | "short" | "long";
+  /** Which of the user's logins to use; the provider's default one when not given. */
+  account?: string;
 }
 
 export interface UsageSummary {
