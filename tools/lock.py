@@ -59,8 +59,8 @@ LOCKS: Final = (
     Lock("constraints.txt", (".[dev,local,grpc]",), "What `make run` and `make test` install."),
     Lock(
         "constraints-extras.txt",
-        (".[dev,local,grpc,keyring,postgres,otel]",),
-        "What the extras `keyring`, `postgres` and `otel` need on top of constraints.txt.",
+        (".[dev,local,grpc,keyring]",),
+        "What the extra `keyring` needs on top of constraints.txt.",
         without="constraints.txt",
     ),
     Lock("benchmarks/requirements.lock", (".", "-r", "benchmarks/requirements.txt"), "What .venv-bench holds."),

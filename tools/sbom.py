@@ -39,7 +39,7 @@ NAMED: Final = {
 }
 """Older metadata has a name or a classifier; the one for BSD does not say which, and both are allowed."""
 LOCK_FILES: Final = ("constraints.txt", "constraints-extras.txt")
-EXTRAS: Final = ("local", "grpc", "keyring", "postgres", "otel")
+EXTRAS: Final = ("local", "grpc", "keyring")
 NPM: Final = {"web": "the page", "sdk/typescript": "the TypeScript SDK"}
 SBOM: Final = "sbom.cdx.json"
 LICENCES: Final = "licences.md"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import importlib.metadata
@@ -240,3 +241,41 @@ def test_the_bill_of_materials_is_the_same_for_the_same_components() -> None:
     assert "licenses" not in document["components"][1]
     assert document["dependencies"] == [{"ref": "pkg:pypi/a@1", "dependsOn": ["pkg:pypi/b@1"]}]
     assert document["serialNumber"] != sbom.cyclonedx("0.1", [part])["serialNumber"]
+
+
+EXTRA_MODULES = {"grpc": "grpcio", "keyring": "keyring", "xllamacpp": "xllamacpp"}
+"""Modules of extras by their packages: an extra need not be installed here."""
+
+
+def _imported() -> set[str]:
+    """The first names of all modules that the package imports, also in functions, for type checkers and by name."""
+    found: set[str] = set()
+    for path in (ROOT / "src/makai").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Import(names=names):
+                    found |= {alias.name for alias in names}
+                case ast.ImportFrom(module=str(module)):
+                    found.add(module)
+                case ast.Call(
+                    func=ast.Attribute(attr="import_module") | ast.Name(id="import_module"),
+                    args=[ast.Constant(value=str(module)), *_],
+                ):
+                    found.add(module)
+    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"makai"}
+
+
+def test_every_package_that_makai_imports_is_declared() -> None:
+    """What comes along with another package today may stay away tomorrow."""
+    project = _pyproject()["project"]
+    assert isinstance(project, dict)
+    extras = [each for name, lines in project["optional-dependencies"].items() if name != "dev" for each in lines]
+    declared = {canonicalize_name(Requirement(line).name) for line in [*project["dependencies"], *extras]}
+    packages = importlib.metadata.packages_distributions()
+    used = {
+        name: {canonicalize_name(one) for one in packages.get(name, [EXTRA_MODULES.get(name, name)])}
+        for name in _imported()
+    }
+
+    assert {name: owners for name, owners in used.items() if not owners & declared} == {}
+    assert declared - set().union(*used.values()) == set(), "declared and used by nothing"

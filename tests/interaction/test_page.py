@@ -84,8 +84,9 @@ async def test_a_page_that_was_not_built_says_so(tmp_path: Path) -> None:
         assert response.status == 503
         assert response.headers["X-Content-Type-Options"] == "nosniff"
         assert await response.text() == (
-            "makai is running, but its page was not built. "
-            "Run `make run` in the project, or install makai from a wheel."
+            "makai is running, but this installation has no page: it was built without npm. "
+            "Install Node.js 20.19 or newer, then run `make run` in a checkout, or `pip install .` there again. "
+            "The command line works without the page."
         )
 
 

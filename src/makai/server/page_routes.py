@@ -27,7 +27,8 @@ HEADERS: Final = {
 _ONE_YEAR_S: Final = 365 * 24 * 3600
 _COOKIE_S: Final = 90 * 24 * 3600
 _MISSING: Final = (
-    "makai is running, but its page was not built. Run `make run` in the project, or install makai from a wheel."
+    "makai is running, but this installation has no page: it was built without npm. Install Node.js 20.19 or newer, "
+    "then run `make run` in a checkout, or `pip install .` there again. The command line works without the page."
 )
 
 
