@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from support.minicodex import JSON, SESSION, Client, Room, events_of, of, types
 from support.session_trials import finished
@@ -73,11 +75,14 @@ def test_welcome_names_the_run_that_is_active_and_counts_all_of_them(room: Room,
         return state["active_run_id"], state["run_counter"]
 
     client.say("send", text="hi")
-    assert told() == (room.trial.run.run_id, 1)
+    first = room.trial.run.run_id
+    assert told() == (first, 1)
     room.trial.answer("Hello.")
     assert told() == (None, 1)
     client.say("send", text="again")
     assert told() == (room.trial.run.run_id, 2)
+    assert first != room.trial.run.run_id
+    assert UUID(first).version, "a run_id is a UUID"
 
 
 @pytest.mark.req(
