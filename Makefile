@@ -13,7 +13,7 @@ PIP_MAKAI := $(PIP_INSTALL) --no-index --no-deps --no-build-isolation
 NPM_CI := npm ci --silent --no-audit --no-fund --ignore-scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults mutants bench schema docs requirements lock sbom clean lint model sdk page checkpage packages removevenv python-is-new-enough
+.PHONY: help run test check faults mutants bench schema docs requirements lock dependencies sbom clean lint model sdk page checkpage packages removevenv python-is-new-enough
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -49,6 +49,10 @@ requirements: .venv/.ready ## covered, diverging and open requirements per area
 
 lock: .venv/.ready ## write the hashes of all packages into the lock files; UPGRADE=yes takes the newest versions
 	@$(BIN)/python -m tools.lock $(if $(UPGRADE),--upgrade)
+
+dependencies: .venv/.ready ## run the fast tests with the lowest and with the newest versions of all packages (needs an index)
+	@$(BIN)/python -m tools.dependencies lowest
+	@$(BIN)/python -m tools.dependencies newest
 
 sbom: .venv/.ready ## write what makai is made of to build/: sbom.cdx.json and licences.md; fails on a licence that is not allowed
 	@$(BIN)/python -m tools.sbom

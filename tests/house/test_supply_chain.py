@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tools import sbom
+from tools.dependencies import declared, lowest
 from tools.lock import LOCKS, ROOT, files_of, hashes_of, is_wanted, lock_text, pins_of
 
 NPM_LOCKS = [f"{folder}/package-lock.json" for folder in sbom.NPM]
@@ -279,3 +280,11 @@ def test_every_package_that_makai_imports_is_declared() -> None:
 
     assert {name: owners for name, owners in used.items() if not owners & declared} == {}
     assert declared - set().union(*used.values()) == set(), "declared and used by nothing"
+
+
+def test_every_dependency_has_a_lowest_version_to_test() -> None:
+    assert [lowest(each) for each in map(Requirement, ("a>=1.2", "b>=3; sys_platform != 'win32'"))] == [
+        "a==1.2",
+        'b==3; sys_platform != "win32"',
+    ]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+(; .+)?", lowest(each)) for each in declared())
